@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from bench.results import Better, Result
 from koord_scheduler.domain.columns.node_columns import node_shape
 from koord_scheduler.domain.evaluate.decision import Placed
+from koord_scheduler.domain.facts.cluster import Cluster
 from koord_scheduler.domain.pods.info import PodInfo
-from koord_scheduler.domain.runtime.cluster import Cluster
 from koordcore.events.envelope import BasedOn
 from koordcore.protocol.objects import Node
 from support.scheduler.scheduling import frameworks, node, pod

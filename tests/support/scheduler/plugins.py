@@ -1,15 +1,19 @@
 """Plugins that a test makes up, enabled at the points for which they have a method."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
-from koord_scheduler.configuration import known_plugins
-from koord_scheduler.domain.config.catalogue import KnownPlugin, Point
+from koord_scheduler.configuration import known_plugins, load_configuration
+from koord_scheduler.domain.config.catalogue import KnownPlugin
 from koord_scheduler.domain.config.effective import EffectiveConfiguration, EffectiveProfile, effective_configuration
 from koord_scheduler.domain.config.gates import SchedulerGates
+from koord_scheduler.domain.facts.cluster import Cluster
+from koord_scheduler.domain.framework.extension_point import ExtensionPoint
+from koord_scheduler.domain.framework.extension_points import EXTENSION_POINTS, READ_SHAPE
+from koord_scheduler.domain.framework.points import Point
 from koord_scheduler.domain.plugins.resources.load_aware_scheduling import LoadAwareScheduling
-from koord_scheduler.domain.runtime.cluster import Cluster
 from koord_scheduler.domain.runtime.frameworks import Frameworks
 from koord_scheduler.domain.runtime.profiles import frameworks_of
 from koord_scheduler.domain.state.state import SchedulerState, Settings
@@ -17,22 +21,23 @@ from koordcore.events.scheduling.explanations import PodUnschedulable
 from koordcore.protocol.objects import Node, Pod
 from support.scheduler.scheduling import Scheduler, SmallLog, node
 
-POINTS: Final = {
-    "preFilter": ("before_pre_filter", "pre_filter", "after_pre_filter", "before_failure", "control", "pages"),
-    "filter": ("before_filter", "filter"),
-    "postFilter": ("after_post_filter",),
-    "score": ("before_score",),
-    "reserve": ("resize_pod",),
-    "permit": ("permit",),
-    "preBind": ("pre_bind",),
-}
-"""Point -> methods; what belongs to no point of its own is enabled at preFilter."""
+ELSEWHERE: Final = Point.PRE_FILTER
+"""Here a plugin is enabled that has no extension point of its own in the configuration."""
 
 
 class MadeUp:
     """A plugin that knows the nodes by row."""
 
     name = "MadeUp"
+    extension_points: tuple[ExtensionPoint[Any], ...] = ()
+
+    def __init_subclass__(cls) -> None:
+        """Declare every extension point for which the class has all that it asks for."""
+        cls.extension_points = tuple(
+            point
+            for point in EXTENSION_POINTS
+            if point is not READ_SHAPE and all(hasattr(cls, member) for member in point.members)
+        )
 
     def __init__(self) -> None:
         self.nodes: dict[int, Node] = {}
@@ -50,29 +55,46 @@ class MadeUp:
         return next(row for row, each in self.nodes.items() if each.metadata.name == name)
 
 
+def points_of(plugin: type[MadeUp]) -> frozenset[Point]:
+    """Where a configuration enables the plugin."""
+    return frozenset(point.enabled_at or ELSEWHERE for point in plugin.extension_points)
+
+
 def configuration_with(plugins: Sequence[type[MadeUp]], built_in: Sequence[str] = ()) -> EffectiveConfiguration:
     """The base plugins of Kubernetes, and these in this order at each of their points.
 
     built_in    filters and scores of ours that are enabled, too
     """
-    points = {point: [one for one in plugins if any(hasattr(one, each) for each in POINTS[point])] for point in POINTS}
-    enabled = {point: [one.name for one in found] for point, found in points.items()}
-    for point in ("filter", "score"):
+    points = {one.name: points_of(one) for one in plugins}
+    enabled = {point: [one.name for one in plugins if point in points[one.name]] for point in Point}
+    for point in (Point.FILTER, Point.SCORE):
         enabled[point] = [*built_in, *enabled[point]]
     profile = {
         "schedulerName": "koord-scheduler",
-        "plugins": {point: {"enabled": [{"name": name} for name in names]} for point, names in enabled.items()},
+        "plugins": {
+            point: {"enabled": [{"name": name} for name in names]} for point, names in enabled.items() if names
+        },
     }
     document = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
         "profiles": [profile],
     }
-    known = {
-        one.name: KnownPlugin(name=one.name, points=frozenset(Point(point) for point in POINTS if one in points[point]))
-        for one in plugins
-    }
+    known = {one.name: KnownPlugin(name=one.name, points=points[one.name]) for one in plugins}
     return effective_configuration(msgspec.json.encode(document), {**known_plugins(), **known})
+
+
+def shipped_with(log: SmallLog, plugin: type[MadeUp]) -> Scheduler:
+    """A scheduler with the shipped profile, and this plugin last at each of its points."""
+    [shipped] = load_configuration(None).profiles
+    points = {
+        point: (*names, plugin.name) if point in points_of(plugin) else names for point, names in shipped.points.items()
+    }
+    profile = replace(shipped, points=points, weights={**shipped.weights, plugin.name: 1})
+    scheduler = Scheduler(log)
+    configuration = replace(load_configuration(None), profiles=(profile,))
+    scheduler.state = SchedulerState(frameworks_of(configuration, more={plugin.name: lambda _, __: plugin()}))
+    return scheduler
 
 
 def frameworks_with(

@@ -1,8 +1,9 @@
 """What the scheduler asks of an installed package: what the plugin is called and takes, and how to make it."""
 
-from koord_scheduler.domain.config.catalogue import KnownPlugin, Point
+from koord_scheduler.domain.config.catalogue import KnownPlugin
 from koord_scheduler.domain.config.effective import EffectiveProfile
-from koord_scheduler.domain.runtime.cluster import Cluster
+from koord_scheduler.domain.facts.cluster import Cluster
+from koord_scheduler.domain.framework.points import Point
 
 from cheap_nodes.plugin import CheapNodes, CheapNodesArgs
 

@@ -7,6 +7,7 @@ from typing import cast
 import numpy as np
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows
 from koord_scheduler.domain.config.wire import Text, WireModel
+from koord_scheduler.domain.framework.extension_points import FILTER, FOLD, READ_POD, READ_SHAPE, SCORE
 from koord_scheduler.domain.framework.node_points import Reads
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 from koordcore.events.envelope import Event, StoredEvent
@@ -40,12 +41,12 @@ class CheapNodes:
     """Refuses nodes above the pod's limit; scores 100 for the cheapest feasible node, 0 for the dearest.
 
     reads = SHAPE    the answers depend on labels of nodes (and prices), not on what runs there: they outlive placements
-    shapes           they depend on what `read` finds, too
+    READ_SHAPE       they depend on what `read` finds, too
     """
 
     name = "CheapNodes"
+    extension_points = (FILTER, SCORE, READ_POD, READ_SHAPE, FOLD)
     reads = Reads.SHAPE
-    shapes = True
     normalizes = True
     kinds = frozenset({"config"})
 

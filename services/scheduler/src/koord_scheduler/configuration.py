@@ -14,7 +14,7 @@ from koord_scheduler.domain.config.effective import EffectiveConfiguration, effe
 
 if TYPE_CHECKING:
     # Not needed to read a configuration, and it brings the whole engine with its columns.
-    from koord_scheduler.domain.runtime.profiles import Maker
+    from koord_scheduler.domain.plugins.registry import Maker
 
 ENTRY_POINTS: Final = "koord_scheduler.plugins"
 """Group under which an installed package offers plugins."""

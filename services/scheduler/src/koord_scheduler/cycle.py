@@ -22,7 +22,8 @@ from koord_scheduler.domain.controllers.schedule_explanations import hear
 from koord_scheduler.domain.controllers.statuses import next_status_due, status_facts
 from koord_scheduler.domain.cycle.deciding import decide_next, gated, give_up_overdue
 from koord_scheduler.domain.cycle.pod_explanations import PodExplanation
-from koord_scheduler.domain.runtime.timed import Stopwatch, measured
+from koord_scheduler.domain.framework.stopwatch import Stopwatch
+from koord_scheduler.domain.runtime.timed import measured
 from koord_scheduler.domain.state.state import SchedulerState
 from koord_scheduler.shell.debugging import DecisionLog
 from koord_scheduler.shell.observing import SchedulerMetrics

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import yaml
 from koord_scheduler.configuration import installed_plugins, known_plugins, load_configuration
-from koord_scheduler.domain.config.catalogue import Point
 from koord_scheduler.domain.config.effective import IDLE_ARGUMENTS, NOT_ACTED_ON
 from koord_scheduler.domain.config.gates import SchedulerGates, gate_defaults
 from koord_scheduler.domain.config.spelling import wire_name
+from koord_scheduler.domain.framework.points import Point
 from koord_scheduler.settings import SchedulerSettings
 from koordcore.service.configuration.settings import InvalidSettings
 from koordcore.values.invalid import InvalidInput
@@ -17,7 +17,8 @@ from koordctl.__main__ import run
 from koordctl.app import app
 
 OFFERED = """
-from koord_scheduler.domain.config.catalogue import KnownPlugin, Point
+from koord_scheduler.domain.config.catalogue import KnownPlugin
+from koord_scheduler.domain.framework.points import Point
 
 class Plugin:
     def __init__(self, name):

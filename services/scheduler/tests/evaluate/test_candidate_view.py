@@ -8,7 +8,7 @@ from koord_scheduler.domain.columns.label_index import LabelIndex
 from koord_scheduler.domain.columns.node_columns import node_shape, row_list
 from koord_scheduler.domain.config.effective import effective_configuration
 from koord_scheduler.domain.evaluate.optimisations import Optimisations
-from koord_scheduler.domain.runtime.cluster import Cluster
+from koord_scheduler.domain.facts.cluster import Cluster
 from koord_scheduler.domain.runtime.frameworks import Frameworks
 from koord_scheduler.domain.runtime.profiles import frameworks_of
 from koordcore.events.envelope import BasedOn

@@ -1,13 +1,14 @@
 """What plugins do beside choosing nodes: write on bound pods, hear of failures, control, answer over HTTP."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import httpx
+import numpy as np
 import pytest
-from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows
+from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows
 from koord_scheduler.domain.controllers.statuses import next_status_due, status_facts
-from koord_scheduler.domain.framework.lifecycle_hooks import Answer, Eviction
+from koord_scheduler.domain.framework.extension_points import AFTER_FAILURE
+from koord_scheduler.domain.framework.lifecycle_hooks import Eviction, PageAnswer
 from koord_scheduler.domain.framework.node_points import Reads
 from koord_scheduler.domain.framework.outcomes import Allow, Rejection, Wait
 from koord_scheduler.domain.framework.transforming import NodeView, Scored, Views
@@ -23,7 +24,7 @@ from koordcore.protocol.annotations.gang import BoundGang
 from koordcore.protocol.objects import Pod
 from koordcore.service.telemetry.logging import logger, set_level
 from starlette.applications import Starlette
-from support.scheduler.plugins import MadeUp, scheduler_with
+from support.scheduler.plugins import MadeUp, scheduler_with, shipped_with
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata
 
 
@@ -68,9 +69,7 @@ def test_what_plugins_write_on_a_member_leaves_its_gang_alone() -> None:
     own = {"gang.scheduling.koordinator.sh/name": "g", "gang.scheduling.koordinator.sh/min-available": "2"}
     for uid in "pq":
         log.add_pod(with_metadata(pod(uid), annotations=own))
-    scheduler = Scheduler(log)
-    framework = scheduler.state.frameworks.first
-    framework.profile = replace(framework.profile, pre_binds=(Stamping(),))
+    scheduler = shipped_with(log, Stamping)
     scheduler.run()
     assert placed(log)["p"].annotations["example.com/rack"] == "rack of a"
     assert placed(log)["p"].gang == BoundGang("default/g", 2)
@@ -100,7 +99,7 @@ def test_a_failure_that_a_plugin_deals_with_is_told_nobody_and_the_pod_waits_on(
         log.add_pod(pod(uid, {"cpu": "8"}))
     scheduler.run()
     assert [explanation.uid for explanation in scheduler.explanations] == ["loud"]
-    [plugin] = scheduler.state.frameworks.first.profile.after_failures
+    [plugin] = scheduler.state.frameworks.first.profile.plugins.at(AFTER_FAILURE)
     assert isinstance(plugin, Patient)
     assert {heard.partition(":")[0] for heard in plugin.heard} == {"quiet", "loud"}
     assert all("Insufficient cpu" in heard for heard in plugin.heard)
@@ -130,7 +129,7 @@ def test_plugins_hear_of_pods_that_lose_a_node_before_they_go_there() -> None:
         scheduler.log.add_pod(pod(uid))
     scheduler.run()
     scheduler.run(now=6.0)
-    [plugin] = scheduler.state.frameworks.first.profile.after_failures
+    [plugin] = scheduler.state.frameworks.first.profile.plugins.at(AFTER_FAILURE)
     assert isinstance(plugin, Patient)
     heard = {heard.partition(":")[0] for heard in plugin.heard}
     assert heard == {"loud-refused", "quiet-refused", "loud-waits", "quiet-waits"}
@@ -146,7 +145,7 @@ class Tidy(MadeUp):
     def control(self, now: float) -> Sequence[Eviction]:
         return [Eviction(uid, f"untidy at {now:.0f}") for uid in ("untidy", "unknown")]
 
-    def pages(self) -> Mapping[str, Answer]:
+    def pages(self) -> Mapping[str, PageAnswer]:
         return {"untidy/{name}": self._page}
 
     def _page(self, asked: Mapping[str, str]) -> object:
@@ -234,6 +233,12 @@ class Broken(MadeUp):
             raise LookupError("in filter")
         return None
 
+    def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
+        return ()
+
+    def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
+        return np.zeros(len(rows), np.bool_)
+
     def _perhaps(self, pod: Pod, where: str) -> None:
         if pod.metadata.labels.get("at") == where:
             raise LookupError(f"in {where}")
@@ -268,9 +273,8 @@ def test_an_exception_of_a_plugin_fails_the_attempt_of_its_pod_alone(where: str)
 
 def test_an_exception_of_our_own_is_not_hidden() -> None:
     log = cluster("a")
-    scheduler = Scheduler(log)
-    framework = scheduler.state.frameworks.first
-    framework.profile = replace(framework.profile, before_scores=(Broken(),))
+    scheduler = scheduler_with(log, Broken)
+    scheduler.state.frameworks.packages.clear()
     log.add_node(node("b"))
     log.add_pod(with_metadata(pod("p"), labels={"at": "before_score"}))
     with pytest.raises(LookupError, match="in before_score"):

@@ -189,12 +189,12 @@ def test_image_counts_by_its_size_and_by_how_many_nodes_have_it() -> None:
         put(name)
     assert parts() == {"a": 0, "b": 0, "c": 0}
     put("b", "registry/app:latest")
-    cluster.images.settle()
+    cluster.settle()
     # 600 MiB on one node of three: 200 MiB, between 23 and 1000
     assert parts() == {"a": 0, "b": 100 * (200 - 23) // (1000 - 23), "c": 0}
     put("c", "registry/app:latest")
-    cluster.images.settle()
+    cluster.settle()
     assert parts()["b"] == parts()["c"] == 100 * (400 - 23) // (1000 - 23)
     put("b")
-    cluster.images.settle()
+    cluster.settle()
     assert parts()["b"] == 0

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from koord_scheduler.domain.columns.node_columns import NodeColumns, Rows
 from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.framework.outcomes import Candidates, Failure, Rejection
+from koord_scheduler.domain.framework.stopwatch import Status, Stopwatch, Timing
 from koord_scheduler.domain.framework.transforming import Scored, Views
 from koord_scheduler.domain.pods.record import PodRecord
-from koord_scheduler.domain.runtime.timed import Status, Stopwatch, Timing, measured
+from koord_scheduler.domain.runtime.timed import measured
 from koord_scheduler.domain.state.state import SchedulerState
 from koord_scheduler.shell.folding import StateFold
 from koord_scheduler.shell.observing import SchedulerMetrics
@@ -16,13 +17,14 @@ from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObs
 from koordcore.protocol.objects import Pod
 from prometheus_client import CollectorRegistry
 from support.scheduler.plugins import MadeUp, cluster, scheduler_with
-from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod
+from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod, with_metadata
 
 
 def test_the_calls_of_a_measured_attempt_have_their_time_and_the_plugins_come_back() -> None:
     log = SmallLog()
     log.add_node(node("a"))
-    log.add_pod(pod("p", {"cpu": "1"}))
+    gang = {"gang.scheduling.koordinator.sh/name": "g", "gang.scheduling.koordinator.sh/min-available": "1"}
+    log.add_pod(with_metadata(pod("p", {"cpu": "1"}), annotations=gang))
     scheduler = Scheduler(log)
     before = [framework.profile for framework in scheduler.state.frameworks.all()]
     ticks = itertools.count(0.0, 1.0)

@@ -14,6 +14,12 @@ from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.evaluate.decision import Placed, Unschedulable
 from koord_scheduler.domain.evaluate.engine import UNRESTRICTED, ScoredAs
 from koord_scheduler.domain.folding.log import fold, fold_report
+from koord_scheduler.domain.framework.extension_points import (
+    AFTER_PRE_FILTER,
+    BEFORE_FILTER,
+    BEFORE_PRE_FILTER,
+    BEFORE_SCORE,
+)
 from koord_scheduler.domain.framework.outcomes import Candidates, Rejection
 from koord_scheduler.domain.framework.transforming import NodeView, Scored, Views
 from koord_scheduler.domain.pods.equivalence_classes import Subject
@@ -488,7 +494,9 @@ def by_name(decision: Placed | Unschedulable) -> object:
 
 
 def test_profiles_without_transformers_are_asked_nothing() -> None:
-    profile = frameworks().first.profile
-    found = (profile.before_pre_filters, profile.after_pre_filters, profile.before_filters, profile.before_scores)
-    assert found == ((), (), (), ())
-    assert not profile.sees_otherwise
+    plugins = frameworks().first.profile.plugins
+    assert not plugins.at(BEFORE_PRE_FILTER)
+    assert not plugins.at(AFTER_PRE_FILTER)
+    assert not plugins.at(BEFORE_FILTER)
+    assert not plugins.at(BEFORE_SCORE)
+    assert not plugins.sees_otherwise

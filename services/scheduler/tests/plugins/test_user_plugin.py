@@ -7,11 +7,14 @@ from pathlib import Path
 import msgspec
 import pytest
 from koord_scheduler.configuration import installed_makers, installed_plugins, known_plugins, load_configuration
-from koord_scheduler.domain.config.catalogue import KnownPlugin, Point
+from koord_scheduler.domain.config.catalogue import KnownPlugin
 from koord_scheduler.domain.config.effective import EffectiveProfile, effective_configuration
+from koord_scheduler.domain.facts.cluster import Cluster
+from koord_scheduler.domain.framework.extension_points import TRANSFORM_POD
+from koord_scheduler.domain.framework.points import Point
+from koord_scheduler.domain.plugins.registry import Maker
 from koord_scheduler.domain.replay.snapshot import Picture, load_state, schema_fingerprint
-from koord_scheduler.domain.runtime.cluster import Cluster
-from koord_scheduler.domain.runtime.profiles import Maker, frameworks_of
+from koord_scheduler.domain.runtime.profiles import frameworks_of
 from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.events.objects.mirror import ConfigAccepted, ConfigDeleted
 from koordcore.events.scheduling.explanations import PodUnschedulable
@@ -144,6 +147,7 @@ class Sized:
     """A transformer: a label says how many cores the pod asks for."""
 
     name = "Sized"
+    extension_points = (TRANSFORM_POD,)
 
     def transform(self, pod: Pod) -> Pod:
         cores = pod.metadata.labels.get("cores")

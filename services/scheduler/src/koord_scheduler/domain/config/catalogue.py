@@ -5,30 +5,13 @@ The catalogue is a value: a plugin that a user has installed is added to it befo
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
 from koord_scheduler.domain.config.args import fine_grained, koordinator, kubernetes
 from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
 from koord_scheduler.domain.config.wire import WireModel
-
-
-class Point(StrEnum):
-    """An extension point, in the order of the cycle."""
-
-    PRE_ENQUEUE = "preEnqueue"
-    QUEUE_SORT = "queueSort"
-    PRE_FILTER = "preFilter"
-    FILTER = "filter"
-    POST_FILTER = "postFilter"
-    PRE_SCORE = "preScore"
-    SCORE = "score"
-    RESERVE = "reserve"
-    PERMIT = "permit"
-    PRE_BIND = "preBind"
-    BIND = "bind"
-    POST_BIND = "postBind"
+from koord_scheduler.domain.framework.points import Point
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

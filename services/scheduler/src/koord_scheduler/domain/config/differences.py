@@ -6,8 +6,9 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import cast
 
-from koord_scheduler.domain.config.catalogue import BUILT_IN, Catalogue, Point
+from koord_scheduler.domain.config.catalogue import BUILT_IN, Catalogue
 from koord_scheduler.domain.config.effective import EffectiveConfiguration, EffectiveProfile
+from koord_scheduler.domain.framework.points import Point
 
 _ABSENT = "unset"
 

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from koordcore.values.invalid import InvalidInput
 
-from koord_scheduler.domain.config.catalogue import BUILT_IN, Catalogue, Point
+from koord_scheduler.domain.config.catalogue import BUILT_IN, Catalogue
 from koord_scheduler.domain.config.document import (
     VERSIONS,
     WrittenConfiguration,
@@ -22,6 +22,7 @@ from koord_scheduler.domain.config.parts import named_arguments, named_plugins, 
 from koord_scheduler.domain.config.problems import InvalidConfiguration, refuse
 from koord_scheduler.domain.config.spelling import wire_name
 from koord_scheduler.domain.config.wire import WireModel, read
+from koord_scheduler.domain.framework.points import Point
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 A = TypeVar("A", bound=WireModel)

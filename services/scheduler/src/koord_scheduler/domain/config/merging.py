@@ -9,15 +9,10 @@ from difflib import get_close_matches
 
 from koordcore.values.invalid import InvalidInput
 
-from koord_scheduler.domain.config.catalogue import (
-    COSCHEDULING,
-    DEFAULT_PRE_BIND,
-    PRIORITY_SORT,
-    Catalogue,
-    Point,
-)
+from koord_scheduler.domain.config.catalogue import COSCHEDULING, DEFAULT_PRE_BIND, PRIORITY_SORT, Catalogue
 from koord_scheduler.domain.config.document import ALL, EnabledPlugin, Plugins, PluginSet
 from koord_scheduler.domain.config.parts import NamedPlugin
+from koord_scheduler.domain.framework.points import Point
 
 
 @dataclass(frozen=True, slots=True)

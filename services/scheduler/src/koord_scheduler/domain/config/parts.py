@@ -6,7 +6,7 @@ What cannot be read is left out here without a word: reading the whole document 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple, cast
 
-from koord_scheduler.domain.config.catalogue import Point
+from koord_scheduler.domain.framework.points import Point
 
 
 class NamedPlugin(NamedTuple):

@@ -1,9 +1,11 @@
 """A node as the scheduler sees it, for a person. source    scheduler-core spec, 14"""
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable
 from typing import TypedDict
 
-from koord_scheduler.domain.plugins.affinity.node_ports import host_ports
+from koord_scheduler.domain.nodes.images import images_of
+from koord_scheduler.domain.pods.host_ports import host_ports
 from koord_scheduler.domain.pods.info import PodInfo
 from koord_scheduler.domain.state.state import SchedulerState
 
@@ -65,7 +67,7 @@ def node_page(state: SchedulerState, name: str) -> NodePage | None:
         nonZeroRequested={"cpu": int(nodes.non_zero[0, row]), "memory": int(nodes.non_zero[1, row])},
         remaining={resource: allocatable - requested for resource, (allocatable, requested) in shown.items()},
         allocatable={resource: allocatable for resource, (allocatable, _) in shown.items()},
-        imageStates=_images(state.cluster.images.on_rows, row),
+        imageStates=_images(state, name),
         pvcRefCounts={
             f"{namespace}/{claim}": rows[row]
             for (namespace, claim), rows in sorted(state.cluster.volumes.users.items())
@@ -89,7 +91,7 @@ def _ports(pod_infos: Iterable[PodInfo]) -> dict[str, list[PortPage]]:
     return used
 
 
-def _images(on_rows: Mapping[str, Mapping[int, int]], row: int) -> dict[str, ImagePage]:
-    return {
-        image: ImagePage(size=rows[row], numNodes=len(rows)) for image, rows in sorted(on_rows.items()) if row in rows
-    }
+def _images(state: SchedulerState, name: str) -> dict[str, ImagePage]:
+    counts = Counter(image for node in state.mirror.nodes.values() for image in images_of(node))
+    own = images_of(state.mirror.nodes[name])
+    return {image: ImagePage(size=size, numNodes=counts[image]) for image, size in sorted(own.items())}

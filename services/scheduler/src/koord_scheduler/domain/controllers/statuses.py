@@ -21,12 +21,12 @@ from koordcore.values.timestamps import rfc3339
 from koord_scheduler.domain.commit.status_writes import StatusWrite
 from koord_scheduler.domain.config.effective import EffectiveConfiguration
 from koord_scheduler.domain.controllers.schedule_explanations import explanation_facts
+from koord_scheduler.domain.facts.cluster import DEFAULT_TOPOLOGY
 from koord_scheduler.domain.gang.phase import is_settled, reconcile
 from koord_scheduler.domain.quota.specs.objects import BUILT_IN
 from koord_scheduler.domain.quota.specs.text import quantity_text
 from koord_scheduler.domain.quota.status.reports import QuotaReports
 from koord_scheduler.domain.quota.status.status import QuotaStatus
-from koord_scheduler.domain.runtime.cluster import DEFAULT_TOPOLOGY
 from koord_scheduler.domain.state.state import SchedulerState
 from koord_scheduler.domain.status.published_status import phase_event, topology_event
 
@@ -128,7 +128,7 @@ def next_status_due(state: SchedulerState) -> float | None:
 def _let_expire(state: SchedulerState, now: float) -> None:
     expiry = state.cluster.quotas.next_expiry()
     if expiry is not None and expiry <= now and state.cluster.quotas.expire(now):
-        state.cluster.quota_moves += 1
+        state.cluster.quotas.moves += 1
 
 
 def _quota_statuses(state: SchedulerState) -> list[StatusWrite]:

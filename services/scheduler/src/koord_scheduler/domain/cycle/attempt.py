@@ -20,12 +20,14 @@ from koord_scheduler.domain.cycle.diagnosis import diagnosis_of
 from koord_scheduler.domain.evaluate.amounts import Needs, needs_of, only_amounts_refuse, suffices
 from koord_scheduler.domain.evaluate.decision import Decision, Placed
 from koord_scheduler.domain.evaluate.engine import UNRESTRICTED, Restriction, ScoredAs
+from koord_scheduler.domain.framework.extension_points import BEFORE_FILTER, BEFORE_SCORE, FIND_ONE_NODE
 from koord_scheduler.domain.framework.outcomes import Candidates, Rejection
 from koord_scheduler.domain.framework.plugin_faults import fault_of
+from koord_scheduler.domain.framework.post_filter import Preemption
 from koord_scheduler.domain.pods.equivalence_classes import Subject
 from koord_scheduler.domain.pods.record import PodRecord
 from koord_scheduler.domain.preempt.nominating import nominate
-from koord_scheduler.domain.preempt.preemption import Preemption, preempt
+from koord_scheduler.domain.preempt.preemption import preempt
 from koord_scheduler.domain.state.cycle_view import CycleView, seen
 from koord_scheduler.domain.state.offers import NodeOffers
 from koord_scheduler.domain.state.state import SchedulerState
@@ -55,8 +57,16 @@ class NotFound:
 
 @dataclass(frozen=True, slots=True)
 class WholeJob:
-    """All members of the pod's job are to be placed at once. nodes: uid -> node. source    scheduler-core spec, 12.1"""
+    """All members of the pod's job are to be placed at once.
 
+    Attributes:
+        plugin: The plugin that planned the job.
+        nodes: uid -> node.
+
+    Source: scheduler-core spec, 12.1.
+    """
+
+    plugin: str
     nodes: Mapping[str, str]
 
 
@@ -105,17 +115,17 @@ class Attempt:
         if refusal is not None:
             return self._rejected(refusal, based_on)
         restriction = self._restriction(answer)
-        planner = self._framework.profile.find_one_node
+        planner = self._framework.plugins_for(self._pod).one_at(FIND_ONE_NODE)
         if planner is not None:
             plan = planner.find_one_node(self._pod, NodeOffers(self._state, self._pod, restriction))
             if isinstance(plan, Rejection):
                 return self.refused_by_nodes(plan, based_on)
             if plan is not None:
                 if plan.job and self._state.frameworks.gates.enable_inline_batch_schedule:
-                    return WholeJob(plan.job)
+                    return WholeJob(planner.name, plan.job)
                 restriction = self._restriction([*answer, (planner.name, plan)])
         self._within = restriction.rows
-        if not self._framework.profile.before_filters:
+        if not self._framework.plugins_for(self._pod).at(BEFORE_FILTER):
             return self._looked(restriction, based_on)
         rows = np.flatnonzero(self._state.nodes.alive) if restriction.rows is None else restriction.rows
         with seen(self._state, self._pod, rows) as sight:
@@ -131,7 +141,7 @@ class Attempt:
             restriction = replace(restriction, barred=barred)
         uid, sight = self._pod.uid, self._sight
         decision: Decision | Rejection
-        if sight.apart or self._framework.profile.before_scores:
+        if sight.apart or self._framework.plugins_for(self._pod).at(BEFORE_SCORE):
             parts = sight.parts(np.flatnonzero(self._state.nodes.alive))
             decision = self._engine.decide_in_parts(sight.subject, parts, uid, based_on, restriction, self._scored_as)
         else:
@@ -147,7 +157,7 @@ class Attempt:
 
     def _found(self, placed: Placed) -> Found | NotFound:
         """On its node the pod may have to ask for something else. source    scheduler-core spec, 1 (step 10)"""
-        if not (self._framework.profile.resizers and self._state.frameworks.gates.resize_pod):
+        if not self._state.frameworks.gates.resize_pod:
             return Found(placed)
         resized = self._framework.resized(self._own, placed.node)
         if resized is None:

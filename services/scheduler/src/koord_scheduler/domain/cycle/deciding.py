@@ -12,6 +12,7 @@ import msgspec
 from koordcore.events.envelope import BasedOn
 from koordcore.events.scheduling.explanations import PodGated
 from koordcore.events.scheduling.node_ledger import pod_on_node
+from koordcore.events.scheduling.pod import DecisionBasis
 
 from koord_scheduler.domain.commit.work import Placement
 from koord_scheduler.domain.cycle.attempt import Attempt, Found, NotFound, WholeJob
@@ -51,6 +52,8 @@ def decide_next(state: SchedulerState, now: float, turn: str = "") -> Placement 
         return _failed(state, pod, queued, found, now)
     # 3. assume and reserve
     work = _assume(state, pod, queued, found, now)
+    if isinstance(work, Rejection):
+        return _refused(state, pod, queued, found, work, now, basis_of(state, based_on, now))
     # 4. permit: go, wait with the node, or lose it
     match state.framework_of(pod).permit(pod, work.node):
         case Allow(waiting=waiting, activate=activate, gang=gang):
@@ -60,11 +63,23 @@ def decide_next(state: SchedulerState, now: float, turn: str = "") -> Placement 
             state.assumed.waiting.hold(work, now + seconds)
         case Rejection() as rejection:
             state.assumed.forget([work])
-            if state.queue.get(pod.uid) is not None:
-                state.queue.unschedulable(pod.uid, now, _block(state, pod, rejection))
-            own = refusal(pod, queued, rejection.message, found, now, work.basis)
-            return _heard(state, own, rejection.message)
+            return _refused(state, pod, queued, found, rejection, now, work.basis)
     return work
+
+
+def _refused(
+    state: SchedulerState,
+    pod: PodRecord,
+    queued: QueuedPod,
+    found: Found,
+    rejection: Rejection,
+    now: float,
+    basis: DecisionBasis | None,
+) -> list[PodExplanation]:
+    """The pod had a node, and a plugin refused it at Reserve or Permit."""
+    if state.queue.get(pod.uid) is not None:
+        state.queue.unschedulable(pod.uid, now, _block(state, pod, rejection))
+    return _heard(state, refusal(pod, queued, rejection.message, found, now, basis), rejection.message)
 
 
 def _next_pod(state: SchedulerState, turn: str) -> QueuedPod | None:
@@ -79,22 +94,28 @@ def _next_pod(state: SchedulerState, turn: str) -> QueuedPod | None:
             if watch is not None:
                 watch.next_pod_seconds.append(watch.clock() - began)
             return taken
-        state.assumed.reject(chosen.rejected)
+        state.assumed.reject(chosen.plugin, chosen.rejected)
     if not turn:
         return state.queue.pop()
     queued = state.queue.get(turn)
     return state.queue.take(turn) if queued is not None and queued.place in MAY_BE_TAKEN else None
 
 
-def _assume(state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: Found, now: float) -> Placement:
-    """The pod counts on its node from now on, for the columns and for every plugin."""
+def _assume(
+    state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: Found, now: float
+) -> Placement | Rejection:
+    """Let plugins reserve, and count the pod on its node from now on; a rejection leaves nothing behind."""
+    reserved = state.framework_of(pod).reserve(pod, found.placed.node)
+    if isinstance(reserved, Rejection):
+        for plugin, uids in reserved.lost:
+            state.assumed.reject(plugin, uids)
+        return reserved
     state.assumed.decisions += 1
     work = _place(state, pod, queued, found, now)
     pod.placed_at = now
     pod.phase = Phase.ASSUMED
     pod.work_node = found.placed.node
     state.assumed.ledgers.hold(work.node, pod_info_with(state.nodes, pod, work.on_node.requests), Source.ASSUMED)
-    state.framework_of(pod).reserve(pod, work.node)
     state.queue.assumed(queued, state.has_room)
     return work
 
@@ -104,13 +125,13 @@ def _place_job(
 ) -> Placement | list[PodExplanation]:
     """All members of a planned job, or none. source    scheduler-core spec, 12.1"""
 
-    def assume(pod: PodRecord, member: QueuedPod, found: Found) -> Placement:
+    def assume(pod: PodRecord, member: QueuedPod, found: Found) -> Placement | Rejection:
         return _assume(state, pod, member, found, now)
 
     pod = state.pods[queued.uid]
-    placed = place_whole_job(state, queued, job.nodes, now, assume)
+    placed = place_whole_job(state, queued, job, now, assume)
     if isinstance(placed, JobFailed):
-        rejection = Rejection(plugin="Coscheduling", message=placed.message)
+        rejection = Rejection(plugin=job.plugin, message=placed.message, is_replayable=False)
         return _failed(state, pod, queued, attempt.refused_by_nodes(rejection, based_on), now)
     works, waiting = placed
     gang = state.cluster.gangs.roster.gang_of(pod.uid)
@@ -155,7 +176,7 @@ def _failed(
     framework = state.framework_of(pod)
     failure = framework.after_post_filter(pod, found.message)
     lost = {uid: work.basis for uid in failure.rejected if (work := state.assumed.waiting.work_of(uid)) is not None}
-    state.assumed.reject(failure.rejected)
+    state.assumed.reject(failure.plugin, failure.rejected)
     basis = basis_of(state, found.explanation.based_on, now)
     own = refusal(pod, queued, failure.message or found.message, found, now, basis)
     explanations = _heard(state, own, found.message)
@@ -170,7 +191,7 @@ def _failed(
 
 def _block(state: SchedulerState, pod: PodRecord, rejection: Rejection) -> Block:
     """What the pod waits for with others: as the plugin says; what a user's says nothing of, those of its kind."""
-    is_shared = bool(rejection.key) or not state.frameworks.packages
+    is_shared = bool(rejection.key) or rejection.plugin in state.framework_of(pod).hints
     return Block(rejection.plugin, rejection.key if is_shared else str(id(pod.subject)))
 
 

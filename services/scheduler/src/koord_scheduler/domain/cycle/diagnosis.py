@@ -14,9 +14,9 @@ from koord_scheduler.domain.evaluate.engine import Engine
 from koord_scheduler.domain.evaluate.views.refusals import Refusals
 from koord_scheduler.domain.framework.detailed import Detail, DetailedFilter
 from koord_scheduler.domain.framework.outcomes import Rejection
+from koord_scheduler.domain.framework.post_filter import NoPreemption, Preemption
 from koord_scheduler.domain.pods.equivalence_classes import Subject
 from koord_scheduler.domain.pods.record import PodRecord
-from koord_scheduler.domain.preempt.preemption import NoPreemption, Preemption
 from koord_scheduler.domain.state.cycle_view import CycleView
 from koord_scheduler.domain.state.state import SchedulerState
 

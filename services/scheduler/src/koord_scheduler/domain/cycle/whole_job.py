@@ -3,31 +3,31 @@
 source    scheduler-core spec, 12.1; the order of things is in `domain.gang.job_plan`
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from koordcore.events.envelope import BasedOn
 
 from koord_scheduler.domain.commit.work import Placement
-from koord_scheduler.domain.cycle.attempt import Attempt, Found, NotFound
-from koord_scheduler.domain.framework.outcomes import Allow
+from koord_scheduler.domain.cycle.attempt import Attempt, Found, NotFound, WholeJob
+from koord_scheduler.domain.framework.extension_points import PERMIT
+from koord_scheduler.domain.framework.outcomes import Allow, Rejection
 from koord_scheduler.domain.gang.job_plan import JobFailed, PlannedPod, assume_all, permit_all
 from koord_scheduler.domain.gang.round import JobAttempt
 from koord_scheduler.domain.pods.record import PodRecord
 from koord_scheduler.domain.queue.scheduling_queue import QueuedPod
 from koord_scheduler.domain.state.state import SchedulerState
 
-Assume = Callable[[PodRecord, QueuedPod, Found], Placement]
+Assume = Callable[[PodRecord, QueuedPod, Found], Placement | Rejection]
 """Gives the pod its node: it counts there from now on, and all plugins have reserved what it takes."""
-_GANGS = "Coscheduling"
 
 
 def place_whole_job(
-    state: SchedulerState, trigger: QueuedPod, nodes: Mapping[str, str], now: float, assume: Assume
+    state: SchedulerState, trigger: QueuedPod, job: WholeJob, now: float, assume: Assume
 ) -> tuple[list[Placement], tuple[str, ...]] | JobFailed:
     """The placements of all members in the order in which they were assumed, and who waited and goes with them.
 
     trigger    the member whose attempt made the plan; it is in flight
-    nodes      uid -> node
+    job        the plan
     """
     works: dict[str, Placement] = {}
 
@@ -39,37 +39,41 @@ def place_whole_job(
         based_on = BasedOn(state.log.position, state.log.observed)
         found = Attempt(state, pod, queued.subject, now, may_preempt=False).run(based_on)
         if isinstance(found, Found):
-            works[planned.uid] = assume(pod, queued, found)
+            work = assume(pod, queued, found)
+            if isinstance(work, Rejection):
+                state.queue.retry_now(planned.uid)
+                return work.message
+            works[planned.uid] = work
             return None
         state.queue.retry_now(planned.uid)
         return found.message if isinstance(found, NotFound) else "a job within a job"
 
-    planned = [_planned(state, uid, node) for uid, node in nodes.items()]
+    planned = [_planned(state, uid, node) for uid, node in job.nodes.items()]
     assumed = assume_all(planned, _least(state, trigger.uid), attempt)
-    outcome = assumed if isinstance(assumed, JobFailed) else _permit(state, assumed.pods)
+    outcome = assumed if isinstance(assumed, JobFailed) else _permit(state, job.plugin, assumed.pods)
     gang = state.cluster.gangs.roster.gang_of(trigger.uid)
     succeeded = not isinstance(outcome, JobFailed)
     attempted = JobAttempt(
         "" if gang is None else gang.id,
         is_preemption=False,
         succeeded=succeeded,
-        pods=len(nodes),
-        nodes=len(set(nodes.values())),
+        pods=len(job.nodes),
+        nodes=len(set(job.nodes.values())),
     )
     state.reports.job_attempts.append(attempted)
     if isinstance(outcome, JobFailed):
-        state.assumed.reject(outcome.rejected)
+        state.assumed.reject(job.plugin, outcome.rejected)
         state.assumed.forget(works[each.uid] for each in outcome.undo)
         return outcome
     return list(works.values()), outcome
 
 
-def _permit(state: SchedulerState, pods: tuple[PlannedPod, ...]) -> tuple[str, ...] | JobFailed:
-    """Other plugins first: Coscheduling's consent cannot be taken back."""
+def _permit(state: SchedulerState, planner: str, pods: tuple[PlannedPod, ...]) -> tuple[str, ...] | JobFailed:
+    """Ask the plugin that planned the job last: its consent cannot be taken back."""
     for each in pods:
         pod = state.pods[each.uid]
-        for plugin in state.framework_of(pod).profile.permits:
-            if plugin.name != _GANGS and not isinstance(answer := plugin.permit(pod, each.node), Allow):
+        for plugin in state.framework_of(pod).plugins_for(pod).at(PERMIT):
+            if plugin.name != planner and not isinstance(answer := plugin.permit(pod, each.node), Allow):
                 return JobFailed(f"job failed due to {plugin.name} at Permit: {answer}", tuple(reversed(pods)))
     released = permit_all(state.cluster.gangs, pods)
     if isinstance(released, JobFailed):

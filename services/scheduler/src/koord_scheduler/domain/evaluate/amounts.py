@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 from koord_scheduler.domain.columns.node_columns import NodeColumns
 from koord_scheduler.domain.evaluate.engine import Engine
+from koord_scheduler.domain.framework.extension_points import AMOUNTS_FILTER
 from koord_scheduler.domain.framework.node_points import Reads
+from koord_scheduler.domain.framework.plugin import declares
 from koord_scheduler.domain.nodes.accounting import NodeAccounting
-from koord_scheduler.domain.plugins.resources.node_resources_fit import NodeResourcesFit
 from koord_scheduler.domain.pods.equivalence_classes import Subject
 from koord_scheduler.domain.pods.info import PodInfo
 
@@ -32,9 +33,9 @@ class Needs(NamedTuple):
 
 
 def needs_of(engine: Engine, subject: Subject) -> Needs:
-    """What NodeResourcesFit checks; nothing in a profile without it."""
-    fits = (plugin for plugin in engine.profile.filters if isinstance(plugin, NodeResourcesFit))
-    checks = next((plugin.checks_of(subject.pod_class, engine.nodes) for plugin in fits), ())
+    """Return what the first filter of amounts compares; nothing in a profile without one."""
+    plugin = engine.profile.plugins.one_at(AMOUNTS_FILTER)
+    checks = () if plugin is None else plugin.checks_of(subject.pod_class, engine.nodes)
     return Needs(tuple((column, amount) for _, column, amount in checks))
 
 
@@ -43,12 +44,13 @@ def only_amounts_refuse(engine: Engine, subject: Subject, accounting: NodeAccoun
 
     One that follows the pods of nodes has said whether it does so for pods like this (`Follower.may_refuse`).
     """
-    if engine.judges(subject).filters or any(each.may_refuse(subject.pod_class) for each in accounting.followers):
+    followers = accounting.every_follower()
+    if engine.judges(subject).filters or any(each.may_refuse(subject.pod_class) for each in followers):
         return False
-    followers = {id(follower) for follower in accounting.followers}
+    ids = {id(follower) for follower in followers}
     return all(
-        plugin.reads is Reads.SHAPE or isinstance(plugin, NodeResourcesFit) or id(plugin) in followers
-        for plugin in engine.profile.filters
+        plugin.reads is Reads.SHAPE or declares(plugin, AMOUNTS_FILTER) or id(plugin) in ids
+        for _, plugin in engine.answers.asked.of(subject.pod_class).filters
     )
 
 

@@ -10,7 +10,7 @@ source    scheduler-core spec, 12.2 a
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, cast
 
 import numpy as np
 from koordcore.events.scheduling.placement_explanation import NodeScore, PluginExclusion
@@ -18,6 +18,7 @@ from koordcore.values import codec
 
 from koord_scheduler.domain.columns.free_index import FreeIndex
 from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows, row_list
+from koord_scheduler.domain.evaluate.asked import AskedPlugins, row_filter_of, row_score_of
 from koord_scheduler.domain.evaluate.candidates import MOST_CANDIDATES, Candidates
 from koord_scheduler.domain.evaluate.ranking import RING
 from koord_scheduler.domain.evaluate.views.answers import all_rows
@@ -29,15 +30,23 @@ from koord_scheduler.domain.evaluate.views.refusals import (
     explained,
     refusals_of,
 )
-from koord_scheduler.domain.framework.node_points import FilterPlugin, SingleRowFilter, SingleRowScore, TolerationFilter
+from koord_scheduler.domain.framework.extension_points import (
+    AMOUNTS_FILTER,
+    CONCERNS,
+    NODE_SELECTOR_FILTER,
+    TOLERATION_FILTER,
+)
+from koord_scheduler.domain.framework.node_points import (
+    FilterPlugin,
+    NodeSelectorFilterPlugin,
+    RowFilterPlugin,
+    RowScorePlugin,
+)
+from koord_scheduler.domain.framework.plugin import declares
 from koord_scheduler.domain.framework.profile import Profile
-from koord_scheduler.domain.plugins.affinity.node_affinity import REFUSED, NodeAffinity
-from koord_scheduler.domain.plugins.resources.node_resources_fit import NodeResourcesFit
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
 _KEPT: Final = 64
-
-_P = TypeVar("_P")
 
 
 class _Earlier:
@@ -88,25 +97,38 @@ class _Earlier:
         return verdict
 
 
-class CandidateViews:
-    """Narrow looks for one profile."""
+class _Later(NamedTuple):
+    """What is asked about the candidates of a class of pods.
 
-    def __init__(self, nodes: NodeColumns, profile: Profile) -> None:
+    Attributes:
+        filters: Filters from NodeSelectorFilter on, with their places in the profile.
+        row_filters: The same, for one row; None if one of them needs arrays.
+        scores: Places of the scores that are asked.
+        row_scores: Each score, for one row; None if it needs arrays or is not asked.
+    """
+
+    filters: list[tuple[int, FilterPlugin]]
+    row_filters: list[tuple[int, RowFilterPlugin]] | None
+    scores: frozenset[int]
+    row_scores: list[RowScorePlugin | None]
+
+
+class CandidateViews:
+    """Candidate views for one profile."""
+
+    def __init__(self, nodes: NodeColumns, profile: Profile, asked: AskedPlugins) -> None:
         self.nodes = nodes
         self.filters = profile.filters
         self.scores = profile.scores
-        self.single_scores = [_if_single(plugin, SingleRowScore) for plugin, _ in profile.scores]
+        self.asked = asked
         zero = np.zeros(1, np.int64)
         self.scores_of_zero = [int(plugin.normalize(zero, 0, 0)[0]) for plugin, _ in profile.scores]
-        self.affinity = _place_of_affinity(profile.filters)
-        self.later = list(enumerate(profile.filters))[self.affinity :]
-        singles = [(index, _if_single(plugin, SingleRowFilter)) for index, plugin in self.later]
-        self.later_singles = [(index, plugin) for index, plugin in singles if plugin is not None]
-        self.all_single = len(self.later_singles) == len(self.later)
+        self.affinity, self.refused = _place_of_selector(profile.filters)
         self._candidates = Candidates(nodes)
-        self._fit = next((plugin for plugin in profile.filters if isinstance(plugin, NodeResourcesFit)), None)
+        self._fit = profile.plugins.one_at(AMOUNTS_FILTER)
         self._free = FreeIndex(nodes)
         self._earlier: OrderedDict[bytes, _Earlier] = OrderedDict()
+        self._later: dict[int, _Later] = {}
 
     def of(self, pod: PodClass) -> "CandidateView | None":
         """The look for a class as things stand; None: its candidates are not few, or not known."""
@@ -114,6 +136,21 @@ class CandidateViews:
             return None
         rows = self._candidates.of(pod)
         return None if rows is None else CandidateView(self, pod, rows, self._earlier_of(pod))
+
+    def later_of(self, pod: PodClass) -> _Later:
+        """Return what is asked about the candidates of a class."""
+        later = self._later.get(pod.concerned)
+        if later is None:
+            asked = self.asked.of(pod)
+            filters = [each for each in asked.filters if self.affinity is not None and each[0] >= self.affinity]
+            row_filters = [(index, found) for index, each in filters if (found := row_filter_of(each)) is not None]
+            later = self._later[pod.concerned] = _Later(
+                filters,
+                row_filters if len(row_filters) == len(filters) else None,
+                frozenset(asked.scores),
+                [row_score_of(each) if index in asked.scores else None for index, (each, _) in enumerate(self.scores)],
+            )
+        return later
 
     def with_room(self, pod: PodClass) -> Rows | None:
         """Rows outside of which the pod does not fit; None: these are not few."""
@@ -134,18 +171,17 @@ class CandidateViews:
         return earlier
 
 
-def _place_of_affinity(filters: Sequence[FilterPlugin]) -> int | None:
-    """Where NodeAffinity stands among the filters; None: not there, or after one that reads more than tolerations."""
+def _place_of_selector(filters: Sequence[FilterPlugin]) -> tuple[int | None, int]:
+    """Return the place of the filter by node selector, and its code.
+
+    The place is None if there is no such filter, or if one before it reads more than tolerations.
+    """
     for index, plugin in enumerate(filters):
-        if isinstance(plugin, NodeAffinity):
-            return index
-        if not isinstance(plugin, TolerationFilter):
-            return None
-    return None
-
-
-def _if_single(plugin: object, kind: type[_P]) -> _P | None:
-    return plugin if isinstance(plugin, kind) else None
+        if declares(plugin, NODE_SELECTOR_FILTER):
+            return index, cast("NodeSelectorFilterPlugin", plugin).refused
+        if not declares(plugin, TOLERATION_FILTER) or declares(plugin, CONCERNS):
+            break
+    return None, 0
 
 
 class CandidateView:
@@ -156,7 +192,8 @@ class CandidateView:
         self._pod = pod
         self._rows = rows
         self._earlier = earlier
-        self._verdicts = [self._verdict_of(row) for row in rows] if looks.all_single else self._judged(rows)
+        self._later = looks.later_of(pod)
+        self._verdicts = self._judged(rows) if self._later.row_filters is None else self._verdicts_of(rows)
         self._feasible = [row for row, verdict in zip(rows, self._verdicts, strict=True) if verdict == FEASIBLE]
         self._parts: dict[int, dict[str, int]] = {}
 
@@ -231,23 +268,28 @@ class CandidateView:
 
     def _refused_by_affinity(self) -> int:
         assert self._looks.affinity is not None, "without NodeAffinity there is no narrow look"
-        return REFUSED | (self._looks.affinity + 1) << CODE_BITS
+        return self._looks.refused | (self._looks.affinity + 1) << CODE_BITS
 
-    def _verdict_of(self, row: int) -> int:
-        verdict = self._earlier.verdict.item(row)
-        if verdict == FEASIBLE:
-            pod, nodes = self._pod, self._looks.nodes
-            for index, plugin in self._looks.later_singles:
-                judge = plugin.row_filter(pod, nodes)
-                code = 0 if judge is None else judge(row)
-                if code:
-                    return code | (index + 1) << CODE_BITS
-        return verdict
+    def _verdicts_of(self, rows: list[int]) -> list[int]:
+        """Verdicts of all candidates, one row after the other."""
+        pod, nodes, row_filters = self._pod, self._looks.nodes, self._later.row_filters or []
+        verdicts: list[int] = []
+        for row in rows:
+            verdict = self._earlier.verdict.item(row)
+            if verdict == FEASIBLE:
+                for index, plugin in row_filters:
+                    judge = plugin.row_filter(pod, nodes)
+                    code = 0 if judge is None else judge(row)
+                    if code:
+                        verdict = code | (index + 1) << CODE_BITS
+                        break
+            verdicts.append(verdict)
+        return verdicts
 
     def _judged(self, rows: list[int]) -> list[int]:
         """The same for all candidates at once."""
         verdicts = self._earlier.verdict[rows]
-        for index, plugin in self._looks.later:
+        for index, plugin in self._later.filters:
             codes = plugin.filter(self._pod, self._looks.nodes, np.array(rows, np.intp))
             if codes is not None:
                 refused = (verdicts == FEASIBLE) & (codes != 0)
@@ -265,10 +307,10 @@ class CandidateView:
 
     def _weigh_one(self, row: int) -> int:
         """The same for one row: what most pods that name their node come down to."""
-        looks, pod, nodes = self._looks, self._pod, self._looks.nodes
+        looks, pod, nodes, row_scores = self._looks, self._pod, self._looks.nodes, self._later.row_scores
         parts: dict[str, int] = {}
         for index, (plugin, weight) in enumerate(looks.scores):
-            single = looks.single_scores[index]
+            single = row_scores[index]
             if single is None or plugin.normalizes:
                 score = self._scores(index, [row])[0]
             else:
@@ -281,8 +323,10 @@ class CandidateView:
     def _scores(self, index: int, rows: list[int]) -> list[int]:
         looks = self._looks
         plugin, _ = looks.scores[index]
-        single = looks.single_scores[index]
-        if single is not None:
+        single = self._later.row_scores[index]
+        if index not in self._later.scores:
+            raw: list[int] = []
+        elif single is not None:
             judge = single.row_score(self._pod, looks.nodes)
             raw = [] if judge is None else [judge(row) for row in rows]
         else:

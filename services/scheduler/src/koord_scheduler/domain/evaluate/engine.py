@@ -27,11 +27,12 @@ from koord_scheduler.domain.evaluate.cross_node import Choice, CrossNodeFilters
 from koord_scheduler.domain.evaluate.decision import Decision, Placed, Unschedulable, fit_error
 from koord_scheduler.domain.evaluate.optimisations import ALL_ON, Optimisations
 from koord_scheduler.domain.evaluate.ranking import best_of
-from koord_scheduler.domain.evaluate.sampled import SampledLook, Sampling, search
+from koord_scheduler.domain.evaluate.sampled import SampledView, Sampling, search
 from koord_scheduler.domain.evaluate.views.answers import Answers
 from koord_scheduler.domain.evaluate.views.cache import Views
 from koord_scheduler.domain.evaluate.views.refusals import Refusals
 from koord_scheduler.domain.evaluate.views.view import View
+from koord_scheduler.domain.framework.extension_points import CROSS_NODE_FILTER, CROSS_NODE_SCORE
 from koord_scheduler.domain.framework.outcomes import Rejection
 from koord_scheduler.domain.framework.profile import Profile
 from koord_scheduler.domain.pods.equivalence_classes import PodClass, Subject
@@ -111,16 +112,13 @@ class Engine:
         self._sampling = sampling if sampling.wanted(_MANY) < _MANY else None
         self.policy_version = profile.policy_version(random_relaxation=optimisations.random_relaxation)
         self.top_scores = TOP_SCORES
-        versions = {id(plugin): plugin.version for plugin in profile.coupled_filters}
-        versions |= {id(plugin): plugin.version for plugin, _ in profile.coupled_scores}
-        self._versions = list(versions.values())
 
     def forget(self) -> None:
         """Nothing that was judged before counts any more: somebody broke off while answers were worked out."""
         nodes, profile, keeps = self.nodes, self.profile, self._optimisations
         self.answers = Answers(nodes, profile, keep=keeps.equivalence_classes)
         self.views = Views(self.answers, keep=keeps.equivalence_classes)
-        self._narrow = CandidateViews(nodes, profile) if keeps.dynamic_index else None
+        self._narrow = CandidateViews(nodes, profile, self.answers.asked) if keeps.dynamic_index else None
         self._judges: OrderedDict[Subject, CrossNodeFilters] = OrderedDict()
 
     def decide(
@@ -169,7 +167,7 @@ class Engine:
         exclusions: list[PluginExclusion] = []
         found: list[Rows] = [np.zeros(0, np.intp)]
         for judged, part in parts:
-            look = SampledLook(self.nodes, self.profile, judged.pod_class)
+            look = self._sampled(judged.pod_class)
             look.examine(part)
             sifted = self._sift(look, self.judges(judged), restriction)
             found.append(sifted.rows)
@@ -184,21 +182,21 @@ class Engine:
                 PluginExclusion(plugin=plugin, excluded=count, reasons={LEFT_OUT_REASON: count})
                 for plugin, count in scored.left_out.items()
             ]
-        look = SampledLook(self.nodes, self.profile, subject.pod_class)
+        look = self._sampled(subject.pod_class)
         best, top = self._choose(look, self.judges(subject), rows, restriction, text_hash(uid))
         return self._decision(Choice(len(rows), best, top, _merged(exclusions)), based_on, len(self.nodes))
 
     def _choice(
-        self, view: View | CandidateView | SampledLook, judges: CrossNodeFilters, restriction: Restriction, seed: int
+        self, view: View | CandidateView | SampledView, judges: CrossNodeFilters, restriction: Restriction, seed: int
     ) -> Choice:
         """By the order that the view keeps, as far as it is the order of this pod, else by a look at every node."""
-        in_order = restriction.looks_everywhere and not (self.nodes.unhealthy or isinstance(view, SampledLook))
+        in_order = restriction.looks_everywhere and not (self.nodes.unhealthy or isinstance(view, SampledView))
         if in_order and judges.by_domain is not None and isinstance(view, View) and not restriction.barred:
             choice = best_by_domain(view, judges.by_domain, seed, self.top_scores)
             if choice is not None:
                 return choice
         sifted: _Sifted | None = None
-        if in_order and not judges.scores and not isinstance(view, SampledLook):
+        if in_order and not judges.scores and not isinstance(view, SampledView):
             can_skip = not restriction.barred or (isinstance(view, View) and not view.normalizes)
             sifted = None if can_skip and not judges.filters else self._sift(view, judges, restriction)
             if sifted is None or not sifted.exclusions:
@@ -223,14 +221,14 @@ class Engine:
 
     def _sample(
         self, subject: Subject, judges: CrossNodeFilters, restriction: Restriction, uid: str, based_on: BasedOn
-    ) -> SampledLook | None:
+    ) -> SampledView | None:
         """A look at enough nodes; None: all have to be looked at, because few come into question, or none was found."""
         sampling = self._sampling
         if sampling is None or restriction.rows is not None or sampling.wanted(len(self.nodes)) >= len(self.nodes):
             return None
         if self._narrow is not None and self._narrow.of(subject.pod_class) is not None:
             return None
-        look = SampledLook(self.nodes, self.profile, subject.pod_class)
+        look = self._sampled(subject.pod_class)
         seed = text_hash(f"{uid}/{based_on.ev}")
 
         def found() -> Rows:
@@ -239,6 +237,9 @@ class Engine:
         search(look, sampling, restriction.preferred, seed, found, self.nodes)
         return look if len(found()) else None
 
+    def _sampled(self, pod: PodClass) -> SampledView:
+        return SampledView(self.nodes, self.profile, self.answers.asked.of(pod), pod)
+
     def feasible(self, subject: Subject, restriction: Restriction = UNRESTRICTED) -> Rows:
         """All rows on which a pod of this kind could be placed now, ascending."""
         view = self._look(subject.pod_class)
@@ -246,7 +247,7 @@ class Engine:
 
     def has_room(self, subject: Subject) -> bool:
         """Whether an attempt of a pod of this kind might find a node feasible now."""
-        if self.profile.sees_otherwise:
+        if self.profile.concerning(subject.pod_class.concerned).sees_otherwise:
             return len(self.nodes) > 0
         if self._narrow is not None and not self.views.keeps(subject.pod_class):
             rows = self._narrow.with_room(subject.pod_class)
@@ -255,10 +256,6 @@ class Engine:
         view = self._look(subject.pod_class)
         judges = self.judges(subject)
         return view.feasible > 0 if not judges.filters else len(self._sift(view, judges, UNRESTRICTED).rows) > 0
-
-    def may_suit(self, subject: Subject, rows: Rows) -> bool:
-        """Whether an attempt of a pod of this kind might find one of these rows feasible."""
-        return len(rows) > 0 if self.profile.sees_otherwise else len(self.passing(subject, rows)) > 0
 
     def passing(self, subject: Subject, rows: Rows) -> Rows:
         """Those of some rows that pass every filter as things stand this moment, trials included."""
@@ -321,7 +318,7 @@ class Engine:
     def judges(self, subject: Subject) -> CrossNodeFilters:
         """The judges of the coupled plugins that concern this subject."""
         version = 0
-        for each in self._versions:
+        for each in self.answers.asked.of(subject.pod_class).versions:
             version += each()
         judges = self._judges.get(subject) if self._keeps_judges else None
         if judges is None or judges.version != version:
@@ -332,8 +329,12 @@ class Engine:
         return judges
 
     def _made(self, subject: Subject, version: int) -> CrossNodeFilters:
-        filters = [(plugin.name, plugin.filter_for(subject)) for plugin in self.profile.coupled_filters]
-        scores = [(plugin.name, plugin.score_for(subject), weight) for plugin, weight in self.profile.coupled_scores]
+        plugins = self.profile.concerning(subject.pod_class.concerned)
+        filters = [(plugin.name, plugin.filter_for(subject)) for plugin in plugins.at(CROSS_NODE_FILTER)]
+        weighted = {plugin.name: weight for plugin, weight in self.profile.cross_node_scores}
+        scores = [
+            (plugin.name, plugin.score_for(subject), weighted[plugin.name]) for plugin in plugins.at(CROSS_NODE_SCORE)
+        ]
         return CrossNodeFilters(
             version,
             [(name, judge) for name, judge in filters if judge is not None],
@@ -341,7 +342,7 @@ class Engine:
         )
 
     def _sift(
-        self, view: View | CandidateView | SampledLook, judges: CrossNodeFilters, restriction: Restriction
+        self, view: View | CandidateView | SampledView, judges: CrossNodeFilters, restriction: Restriction
     ) -> _Sifted:
         sifted = _Sifted(view.feasible_rows())
         if restriction.rows is not None:
@@ -365,7 +366,7 @@ class Engine:
 
     def _choose(
         self,
-        view: View | CandidateView | SampledLook,
+        view: View | CandidateView | SampledView,
         judges: CrossNodeFilters,
         rows: Rows,
         restriction: Restriction,

@@ -15,6 +15,7 @@ import numpy as np
 from koordcore.events.scheduling.placement_explanation import PluginExclusion
 
 from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows, row_list
+from koord_scheduler.domain.evaluate.asked import Asked
 from koord_scheduler.domain.evaluate.sampling import MIN_FEASIBLE_NODES, feasible_nodes_to_find
 from koord_scheduler.domain.evaluate.views.refusals import CODE_BITS, FEASIBLE, explained
 from koord_scheduler.domain.framework.profile import Profile
@@ -44,11 +45,12 @@ class Sampling:
         return feasible_nodes_to_find(nodes, self.percentage_of_nodes_to_score)
 
 
-class SampledLook:
+class SampledView:
     """The examined nodes as one kind of pod sees them; answers like `View`, rows in the order of examination."""
 
-    def __init__(self, nodes: NodeColumns, profile: Profile, pod: PodClass) -> None:
+    def __init__(self, nodes: NodeColumns, profile: Profile, asked: Asked, pod: PodClass) -> None:
         self._nodes = nodes
+        self._asked = asked
         self._profile = profile
         self._pod = pod
         self._feasible: list[Rows] = []
@@ -58,7 +60,7 @@ class SampledLook:
     def examine(self, rows: Rows) -> None:
         """Judge further nodes."""
         verdict = np.zeros(len(rows), np.int64)
-        for index, plugin in enumerate(self._profile.filters):
+        for index, plugin in self._asked.filters:
             codes = plugin.filter(self._pod, self._nodes, rows)
             if codes is not None:
                 refused = (verdict == FEASIBLE) & (codes != 0)
@@ -101,12 +103,13 @@ class SampledLook:
         return parts
 
     def _raw(self, index: int, rows: Rows) -> IntArray:
-        raw = self._profile.scores[index][0].score(self._pod, self._nodes, rows)
+        plugin = self._asked.scores.get(index)
+        raw = None if plugin is None else plugin.score(self._pod, self._nodes, rows)
         return np.zeros(len(rows), np.int64) if raw is None else raw
 
 
 def search(
-    look: SampledLook,
+    look: SampledView,
     sampling: Sampling,
     first: Iterable[int],
     seed: int,

@@ -85,8 +85,7 @@ def fold_report(state: SchedulerState, stored: StoredEvent) -> None:
     event = CATALOGUE.read(stored)
     if isinstance(event, NodeUsageReported):
         name = name_from_token(stored.ref.id)
-        state.frameworks.reported(name, event)
-        if state.frameworks.load_may_refuse():
+        if state.frameworks.observe(name, event):
             state.hints.room_appeared(name, stored.event_id)
 
 

@@ -7,7 +7,7 @@ from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObs
 from koordcore.events.objects.mirror import NamespaceDeleted, NamespaceObserved, WorkloadDeleted, WorkloadObserved
 from koordcore.values.invalid import InvalidInput
 
-from koord_scheduler.domain.runtime.cluster import DEFAULT_TOPOLOGY, PLURALS
+from koord_scheduler.domain.facts.cluster import DEFAULT_TOPOLOGY, PLURALS
 from koord_scheduler.domain.state.state import SchedulerState
 from koord_scheduler.domain.status import schedule_explanations as explained
 

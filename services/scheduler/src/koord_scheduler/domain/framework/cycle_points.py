@@ -6,6 +6,8 @@ Source: scheduler-core spec, 1 and 2.
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from koordcore.values.allocation import Allocation
+
 from koord_scheduler.domain.framework.outcomes import Allow, Candidates, Failure, Next, Rejection, Wait
 from koord_scheduler.domain.framework.plugin import Plugin
 from koord_scheduler.domain.pods.record import PodRecord
@@ -64,18 +66,22 @@ class AfterPostFilterPlugin(Plugin, Protocol):
 
 
 class ReservePlugin(Plugin, Protocol):
-    """Keeps an account of its own of pods that were given a node."""
+    """Allocates what the pod uses on its node, and keeps account of it."""
 
-    def reserve(self, pod: PodRecord, node: str) -> None:
-        """The pod is assumed on the node."""
+    def reserve(self, pod: PodRecord, node: str) -> Allocation | Rejection:
+        """Return what the plugin allocates to the pod on the node (`NOTHING` if nothing), or refuse the pod.
+
+        The contributions of all plugins become one allocation, which the placement carries. If a plugin refuses, those
+        that have reserved are undone in reverse order, and the pod is unschedulable.
+        """
         ...
 
     def unreserve(self, pod: PodRecord, node: str) -> Sequence[str]:
-        """It is not, after all; returns the uids of waiting pods that lose their nodes with it."""
-        ...
+        """Take the reservation back; no-op for a pod that the plugin has not reserved.
 
-    def post_bind(self, pod: PodRecord, node: str) -> Sequence[str]:
-        """The log has the placement; returns the uids of pods that are worth an attempt because of it."""
+        Returns:
+            uids of waiting pods that lose their nodes with it.
+        """
         ...
 
 
@@ -84,4 +90,12 @@ class PermitPlugin(Plugin, Protocol):
 
     def permit(self, pod: PodRecord, node: str) -> Rejection | Wait | Allow:
         """Refuse the pod, let it wait, or let it go."""
+        ...
+
+
+class PostBindPlugin(Plugin, Protocol):
+    """Hears of placements that the log has stored."""
+
+    def post_bind(self, pod: PodRecord, node: str) -> Sequence[str]:
+        """Return the uids of pods that are worth an attempt because of the placement."""
         ...

@@ -5,7 +5,7 @@ Source: scheduler-core spec, 1 (steps 6 and 8).
 
 from collections.abc import Callable, Hashable
 from enum import Enum
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias
 
 from koordcore.protocol.objects import Pod
 
@@ -49,6 +49,41 @@ class FilterPlugin(Plugin, Protocol):
         ...
 
 
+class RowFilterPlugin(FilterPlugin, Protocol):
+    """A filter that also judges one row without arrays, and gives the same codes (tested)."""
+
+    def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowJudge | None:
+        """Return a function from a row to its present code; None: all rows pass for good."""
+        ...
+
+
+class TolerationFilterPlugin(FilterPlugin, Protocol):
+    """A filter of shape that answers alike for all pods without `nodeName` that have the same tolerations.
+
+    No pod's leaving changes its refusals (`unresolvable` is True everywhere).
+    """
+
+    by_tolerations: bool
+
+
+class NodeSelectorFilterPlugin(FilterPlugin, Protocol):
+    """A filter of shape that refuses every node outside the pod's node selector and required node affinity.
+
+    Attributes:
+        refused: The only code other than 0.
+    """
+
+    refused: int
+
+
+class AmountsFilterPlugin(FilterPlugin, Protocol):
+    """A filter that compares what pods request with what nodes have left, and nothing else."""
+
+    def checks_of(self, pod: PodClass, nodes: NodeColumns) -> tuple[tuple[int, int, int], ...]:
+        """Return (bit of the code, column, amount) of each resource of the pod that is compared."""
+        ...
+
+
 class ScorePlugin(Plugin, Protocol):
     """Scores feasible nodes."""
 
@@ -71,41 +106,35 @@ class ScorePlugin(Plugin, Protocol):
         ...
 
 
-@runtime_checkable
+class RowScorePlugin(ScorePlugin, Protocol):
+    """A score that also judges one row without arrays, and gives the same raw scores (tested)."""
+
+    def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowJudge | None:
+        """Return a function from a row to its present raw score; None: 0 for good."""
+        ...
+
+
 class PodReader(Plugin, Protocol):
     """A plugin that reads more of a pod than resources, selectors and tolerations."""
 
     def read(self, pod: Pod) -> Hashable:
         """Return everything that it reads; pods that agree in it (and in the rest of their class) share answers.
 
-        The plugin finds it again as `template.aspects[name]`. None: there is nothing, and it is not kept.
+        The plugin finds it again as `pod.aspects[name]`. None: there is nothing, and it is not kept.
         """
         ...
 
 
-@runtime_checkable
-class TolerationFilter(Protocol):
-    """A filter of the shape of nodes that answers alike for all pods without `nodeName` that tolerate the same.
-
-    No pod's leaving changes what it refuses (`unresolvable` is True everywhere).
-    """
-
-    by_tolerations: bool
+class ShapeReader(PodReader, Protocol):
+    """A pod reader whose filter or score of shape depends on what it reads; that needs a `repr` of its own."""
 
 
-@runtime_checkable
-class SingleRowFilter(Protocol):
-    """A filter that can also judge one row without arrays: the scalar twin of `filter`, equal to it (tested)."""
+class ConcernedPlugin(Plugin, Protocol):
+    """A plugin that concerns some pods only; for the others none of its extension points is called."""
 
-    def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowJudge | None:
-        """From a row to its code, for one kind of pod, as things stand at each call; None: all rows pass for good."""
-        ...
+    def concerns(self, pod: Pod) -> bool:
+        """Return whether the plugin concerns pods like this one.
 
-
-@runtime_checkable
-class SingleRowScore(Protocol):
-    """A score that can also judge one row without arrays: the scalar twin of `score`, equal to it (tested)."""
-
-    def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowJudge | None:
-        """From a row to its raw score, for one kind of pod, as things stand at each call; None: 0 for good."""
+        Asked once for all pods that agree in spec, namespace, labels, annotations and owners. It may read these only.
+        """
         ...

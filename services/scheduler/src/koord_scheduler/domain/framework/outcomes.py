@@ -15,6 +15,7 @@ class Rejection:
             (UnschedulableAndUnresolvable).
         key: Groups pods that wait for the same; only the first of a group is woken. "": the plugin's default.
         is_replayable: False if the plugin refused because of something that the log does not hold.
+        lost: Plugin -> uids of waiting pods that lose their nodes with it; the framework fills it in.
     """
 
     plugin: str
@@ -22,6 +23,7 @@ class Rejection:
     resolvable: bool = False
     key: str = ""
     is_replayable: bool = True
+    lost: Sequence[tuple[str, Sequence[str]]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

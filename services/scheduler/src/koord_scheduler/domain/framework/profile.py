@@ -1,103 +1,123 @@
 """Which plugins a scheduler uses, in which order, with which weights; its digest is the policy version of decisions."""
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
+from typing import Any, TypeVar, cast
 
 from koordcore.values import codec
 
-from koord_scheduler.domain.framework.cross_node_points import CrossNodeFilterPlugin, CrossNodeScorePlugin
-from koord_scheduler.domain.framework.cycle_points import (
-    AfterPostFilterPlugin,
-    FindOneNodePlugin,
-    NextPodPlugin,
-    PermitPlugin,
-    PreEnqueuePlugin,
-    PreFilterPlugin,
-    ReservePlugin,
-)
-from koord_scheduler.domain.framework.fact_points import FoldingPlugin
-from koord_scheduler.domain.framework.job_preempting import JobPreempting
-from koord_scheduler.domain.framework.lifecycle_hooks import (
-    AfterFailurePlugin,
-    BeforeFailurePlugin,
-    ControllerPlugin,
-    PagesPlugin,
-    PreBindPlugin,
+from koord_scheduler.domain.framework.extension_point import ExtensionPoint
+from koord_scheduler.domain.framework.extension_points import (
+    BEFORE_FILTER,
+    BEFORE_PRE_FILTER,
+    CROSS_NODE_FILTER,
+    CROSS_NODE_SCORE,
+    EXTENSION_POINTS,
+    FILTER,
+    SCORE,
 )
 from koord_scheduler.domain.framework.node_points import FilterPlugin, ScorePlugin
-from koord_scheduler.domain.framework.post_filter import PreemptionPlugin
-from koord_scheduler.domain.framework.transforming import (
-    AfterPreFilterPlugin,
-    BeforeFilterPlugin,
-    BeforePreFilterPlugin,
-    BeforeScorePlugin,
-    PodTransformer,
-    ResizePodPlugin,
-)
+from koord_scheduler.domain.framework.plugin import Plugin
+
+P = TypeVar("P")
+Wrap = Callable[[ExtensionPoint[Any], Plugin], Plugin]
+"""Replaces a plugin at an extension point, to measure it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginLists:
+    """Plugins by extension point, each list in the order in which its plugins are asked.
+
+    Attributes:
+        sees_otherwise: Whether a cycle may find room where looking at pods and nodes as they are finds none.
+    """
+
+    __slots__ = ("_lists", "sees_otherwise")
+
+    def __init__(self, lists: Mapping[ExtensionPoint[Any], Iterable[Plugin]]) -> None:
+        self._lists: dict[ExtensionPoint[Any], tuple[Plugin, ...]] = {
+            point: tuple(lists.get(point, ()))[: 1 if point.is_single else None] for point in EXTENSION_POINTS
+        }
+        self.sees_otherwise = bool(self._lists[BEFORE_PRE_FILTER] or self._lists[BEFORE_FILTER])
+
+    def at(self, point: ExtensionPoint[P]) -> tuple[P, ...]:
+        """Return the plugins that implement the extension point."""
+        return cast("tuple[P, ...]", self._lists[point])
+
+    def one_at(self, point: ExtensionPoint[P]) -> P | None:
+        """Return the first plugin that implements the extension point, None if there is none."""
+        found = self._lists[point]
+        return cast("P", found[0]) if found else None
+
+    def without(self, unconcerned: Iterable[Plugin]) -> "PluginLists":
+        """Return the lists without some plugins."""
+        left_out = {id(plugin) for plugin in unconcerned}
+        lists = {point: [each for each in found if id(each) not in left_out] for point, found in self._lists.items()}
+        return PluginLists(lists)
+
+    def wrapped(self, wrap: Wrap) -> "PluginLists":
+        """Return the lists with other plugins in the place of those of timed extension points."""
+        return PluginLists(
+            {
+                point: [wrap(point, plugin) for plugin in found] if point.timed else found
+                for point, found in self._lists.items()
+            }
+        )
+
+
 class Profile:
     """The plugins of one scheduler name.
 
-    filters          in the order in which they refuse: those that read only the shape of nodes first
-    scores           with their weights
-    coupled_filters  after all filters: they depend on pods elsewhere
-    coupled_scores   with their weights
-    settings         everything that distinguishes this profile from another, as JSON values
-    scheduler_name   pods of this scheduler name are scheduled by it
-    next_pod         picks the next pod past the queue; None: nobody does
-    transformers     change pods before anybody looks at them
-    before_pre_filters, before_filters, before_scores   change what one cycle sees
-    resizers         change what a pod asks for once its node is chosen
-    find_one_node    plans whole jobs; None: nobody does
-    preemptions      what is tried for a pod that no node suits, in order
-    pre_binds        write on pods that are bound
-    before_failures, after_failures   hear of failed attempts
-    controllers      do something from time to time
-    pages            answer over HTTP
-    folding          plugins with a state of their own
-    percentage_of_nodes_to_score   0: all nodes are examined, unless random relaxation is on (`sampled`)
+    Attributes:
+        plugins: The plugins. Filters are in the order in which they refuse: those that read only the shape of nodes
+            come first.
+        filters: Filters by the node alone.
+        scores: Scores by the node alone, with their weights.
+        cross_node_scores: Scores by what runs elsewhere, with their weights.
+        concerned: The plugins that concern some pods only, with their bits of `PodClass.concerned`.
+        settings: Everything that distinguishes this profile from another, as JSON values.
+        scheduler_name: Pods of this scheduler name are scheduled by the profile.
+        percentage_of_nodes_to_score: 0: all nodes are examined, unless random relaxation is on (`evaluate.sampled`).
     """
 
-    filters: tuple[FilterPlugin, ...]
-    scores: tuple[tuple[ScorePlugin, int], ...]
-    coupled_filters: tuple[CrossNodeFilterPlugin, ...] = ()
-    coupled_scores: tuple[tuple[CrossNodeScorePlugin, int], ...] = ()
-    settings: object
-    scheduler_name: str = "koord-scheduler"
-    pre_enqueues: tuple[PreEnqueuePlugin, ...] = ()
-    next_pod: NextPodPlugin | None = None
-    transformers: tuple[PodTransformer, ...] = ()
-    before_pre_filters: tuple[BeforePreFilterPlugin, ...] = ()
-    pre_filters: tuple[PreFilterPlugin, ...] = ()
-    after_pre_filters: tuple[AfterPreFilterPlugin, ...] = ()
-    before_filters: tuple[BeforeFilterPlugin, ...] = ()
-    before_scores: tuple[BeforeScorePlugin, ...] = ()
-    resizers: tuple[ResizePodPlugin, ...] = ()
-    find_one_node: FindOneNodePlugin | None = None
-    reserves: tuple[ReservePlugin, ...] = ()
-    permits: tuple[PermitPlugin, ...] = ()
-    after_post_filters: tuple[AfterPostFilterPlugin, ...] = ()
-    preemptions: tuple[PreemptionPlugin | JobPreempting, ...] = ()
-    pre_binds: tuple[PreBindPlugin, ...] = ()
-    before_failures: tuple[BeforeFailurePlugin, ...] = ()
-    after_failures: tuple[AfterFailurePlugin, ...] = ()
-    controllers: tuple[ControllerPlugin, ...] = ()
-    pages: tuple[PagesPlugin, ...] = ()
-    folding: tuple[FoldingPlugin, ...] = ()
-    percentage_of_nodes_to_score: int = 0
+    def __init__(
+        self,
+        plugins: PluginLists,
+        weights: Mapping[str, int],
+        *,
+        settings: object,
+        concerned: Iterable[tuple[Plugin, int]] = (),
+        scheduler_name: str = "koord-scheduler",
+        percentage_of_nodes_to_score: int = 0,
+    ) -> None:
+        self.plugins = plugins
+        self.filters: tuple[FilterPlugin, ...] = plugins.at(FILTER)
+        self.scores: tuple[tuple[ScorePlugin, int], ...] = tuple(
+            (plugin, weights[plugin.name]) for plugin in plugins.at(SCORE)
+        )
+        self.cross_node_scores = tuple((plugin, weights[plugin.name]) for plugin in plugins.at(CROSS_NODE_SCORE))
+        self.settings = settings
+        self._concerned = tuple(concerned)
+        self._concerning: dict[int, PluginLists] = {}
+        self.scheduler_name = scheduler_name
+        self.percentage_of_nodes_to_score = percentage_of_nodes_to_score
 
-    @property
-    def sees_otherwise(self) -> bool:
-        """Whether a cycle may find room where looking at pods and nodes as they are finds none."""
-        return bool(self.before_pre_filters or self.before_filters)
+    def concerning(self, concerned: int) -> PluginLists:
+        """Return the plugins that concern pods of a class.
+
+        Args:
+            concerned: `PodClass.concerned` of the class.
+        """
+        found = self._concerning.get(concerned)
+        if found is None:
+            left_out = [plugin for plugin, bit in self._concerned if not concerned & bit]
+            found = self._concerning[concerned] = self.plugins.without(left_out) if left_out else self.plugins
+        return found
 
     def policy_version(self, *, random_relaxation: bool = False) -> str:
-        """Digest of the effective configuration, 16 hex digits."""
+        """Return a digest of the effective configuration, 16 hex digits."""
         description: dict[str, object] = {
-            "filters": [plugin.name for plugin in (*self.filters, *self.coupled_filters)],
-            "scores": [[plugin.name, weight] for plugin, weight in (*self.scores, *self.coupled_scores)],
+            "filters": [plugin.name for plugin in (*self.filters, *self.plugins.at(CROSS_NODE_FILTER))],
+            "scores": [[plugin.name, weight] for plugin, weight in (*self.scores, *self.cross_node_scores)],
             "settings": self.settings,
         }
         if random_relaxation:

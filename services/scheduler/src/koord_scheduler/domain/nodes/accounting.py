@@ -33,12 +33,22 @@ class Follower(Protocol):
 
 
 class NodeAccounting:
-    """Pods on rows of the columns."""
+    """Pods on rows of the columns.
+
+    Attributes:
+        followers: Told of every pod.
+        concerned: Told of the pods that they concern only, with their bit of `PodClass.concerned`.
+    """
 
     def __init__(self, nodes: NodeColumns, population: Population | None, followers: Sequence[Follower] = ()) -> None:
         self.nodes = nodes
         self.population = population
         self.followers = list(followers)
+        self.concerned: list[tuple[int, Follower]] = []
+
+    def every_follower(self) -> list[Follower]:
+        """Return all followers."""
+        return [*self.followers, *(follower for _, follower in self.concerned)]
 
     def take(self, row: int, pod_info: PodInfo) -> None:
         """The pod counts on the node from now on."""
@@ -47,6 +57,10 @@ class NodeAccounting:
             self.population.arrive(row, pod_info.kind)
         for follower in self.followers:
             follower.took(row, pod_info)
+        if self.concerned and pod_info.pod_class is not None:
+            for bit, follower in self.concerned:
+                if pod_info.pod_class.concerned & bit:
+                    follower.took(row, pod_info)
 
     def give(self, row: int, pod_info: PodInfo) -> None:
         """The exact inverse of `take`."""
@@ -55,11 +69,17 @@ class NodeAccounting:
             self.population.leave(row, pod_info.kind)
         for follower in self.followers:
             follower.gave(row, pod_info)
+        if self.concerned and pod_info.pod_class is not None:
+            for bit, follower in self.concerned:
+                if pod_info.pod_class.concerned & bit:
+                    follower.gave(row, pod_info)
 
     def parts_for(self, pod_class: PodClass, *, coupled: bool) -> "NodeAccounting":
         """For trials: only what filters of pods like this look at is moved. coupled: they look at pods elsewhere."""
         followers = [follower for follower in self.followers if follower.may_refuse(pod_class)]
-        return NodeAccounting(self.nodes, self.population if coupled else None, followers)
+        parts = NodeAccounting(self.nodes, self.population if coupled else None, followers)
+        parts.concerned = [each for each in self.concerned if each[1].may_refuse(pod_class)]
+        return parts
 
     @contextmanager
     def trial(self) -> Generator[None]:

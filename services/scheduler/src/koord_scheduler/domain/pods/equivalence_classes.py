@@ -28,11 +28,7 @@ DEFAULT_SCHEDULER: Final = "koord-scheduler"
 
 
 class Reader(Protocol):
-    """A plugin that reads something of a pod (`plugins.interface.PodReader`).
-
-    One whose answers depend on it and on the shape of nodes only says so by an attribute `shapes` that is True: then
-    pods that differ in it do not share them. What it reads needs a `repr` that tells it from others.
-    """
+    """Reads something of a pod (extension point ReadPod)."""
 
     @property
     def name(self) -> str:
@@ -41,6 +37,14 @@ class Reader(Protocol):
 
     def read(self, pod: Pod) -> Hashable:
         """What it reads; None: nothing."""
+        ...
+
+
+class Concerned(Protocol):
+    """Concerns some pods only (extension point Concerns)."""
+
+    def concerns(self, pod: Pod) -> bool:
+        """Return whether it concerns pods like this one."""
         ...
 
 
@@ -59,6 +63,7 @@ class PodClass:
     shape_key   equal for classes that differ in requests and aspects only (but those of readers with `shapes`)
     demand      what the pod takes
     aspects     plugin name -> what it read of the pod
+    concerned   bit i is set if plugin i of `PodClasses.concerned` concerns the pod
     """
 
     key: bytes
@@ -69,6 +74,7 @@ class PodClass:
     tolerations: tuple[Toleration, ...] = ()
     demand: Demand
     aspects: Mapping[str, Hashable] = field(default_factory=dict[str, Hashable])
+    concerned: int = 0
 
     @property
     def requests(self) -> Mapping[str, int]:
@@ -115,6 +121,8 @@ class PodClasses:
     """The classes and kinds in use; one that no pod refers to any more disappears by itself.
 
     readers         plugins that read something of pods; complete before the first pod is read
+    shape_readers   names of those on which answers about the shape of nodes depend, too
+    concerned       plugins that concern some pods only; as `readers`
     transformers    plugins that change pods, by the name of the pod's scheduler; as `readers`
     """
 
@@ -125,7 +133,9 @@ class PodClasses:
         self._transform = (transformers or PodTransformers()).transform
         self.transformers: Mapping[str, Sequence[Transformer]] = {}
         self.readers = list(readers)
-        self._templates: WeakValueDictionary[tuple[bytes, tuple[Hashable, ...]], PodClass] = WeakValueDictionary()
+        self.shape_readers: set[str] = set()
+        self.concerned: list[Concerned] = []
+        self._templates: WeakValueDictionary[tuple[bytes, int, tuple[Hashable, ...]], PodClass] = WeakValueDictionary()
         self._kinds: WeakValueDictionary[bytes, PodKind] = WeakValueDictionary()
         self._subjects: WeakValueDictionary[tuple[PodClass, PodKind, str], Subject] = WeakValueDictionary()
         self._known: dict[bytes, PodSort] = {}
@@ -186,10 +196,12 @@ class PodClasses:
         affinity = spec.affinity.node_affinity if spec.affinity is not None else None
         requests, non_zero = pod_requests(pod), pod_requests_non_zero(pod)
         aspects = {reader.name: aspect for reader in self.readers if (aspect := reader.read(pod)) is not None}
-        of_shape = [repr(aspects.get(reader.name)) for reader in self.readers if getattr(reader, "shapes", False)]
-        shape_key = codec.encode_canonical([spec.node_name, spec.node_selector, affinity, spec.tolerations, *of_shape])
+        concerned = sum(1 << bit for bit, plugin in enumerate(self.concerned) if plugin.concerns(pod))
+        of_shape = [repr(aspects.get(name)) for name in sorted(self.shape_readers)]
+        of_node = [spec.node_name, spec.node_selector, affinity, spec.tolerations]
+        shape_key = codec.encode_canonical([*of_node, concerned, *of_shape])
         key = shape_key + codec.encode_canonical([requests, non_zero])
-        identity = (key, tuple(aspects.items()))
+        identity = (key, concerned, tuple(aspects.items()))
         known = self._templates.get(identity)
         if known is None:
             known = self._templates[identity] = PodClass(
@@ -201,6 +213,7 @@ class PodClasses:
                 tolerations=tuple(spec.tolerations),
                 demand=self._nodes.demand(requests, non_zero),
                 aspects=aspects,
+                concerned=concerned,
             )
         return known
 

@@ -8,24 +8,15 @@ source    scheduler-core spec, 6 (3), 10.8
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple
 
 from koordcore.protocol.objects import Pod
 
 from koord_scheduler.domain.evaluate.amounts import move, needs_of, only_amounts_refuse, suffices
-from koord_scheduler.domain.framework.post_filter import PreemptionPlugin
+from koord_scheduler.domain.framework.post_filter import PodVictim, VictimRules
 from koord_scheduler.domain.pods.equivalence_classes import Subject
 from koord_scheduler.domain.pods.info import PodInfo
 from koord_scheduler.domain.pods.record import Phase, PodRecord
 from koord_scheduler.domain.state.state import SchedulerState
-
-
-class PodVictim(NamedTuple):
-    """A pod that has to go."""
-
-    pod: PodRecord
-    violates_budget: bool
-    node: str
 
 
 class DryRuns:
@@ -34,7 +25,7 @@ class DryRuns:
     sums_decide    whether sums do; otherwise the plugins are asked
     """
 
-    def __init__(self, state: SchedulerState, pod: PodRecord, subject: Subject, plugin: PreemptionPlugin) -> None:
+    def __init__(self, state: SchedulerState, pod: PodRecord, subject: Subject, plugin: VictimRules) -> None:
         self._state = state
         self._pod = pod
         self._subject = subject

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from koord_scheduler.domain.columns.node_columns import Rows, row_list
-from koord_scheduler.domain.framework.job_preempting import JobPreempting
+from koord_scheduler.domain.framework.post_filter import JobRules
 from koord_scheduler.domain.gang.preemption import (
     JobPreemption,
     JobVictim,
@@ -17,7 +17,6 @@ from koord_scheduler.domain.gang.preemption import (
     plan_job_preemption,
     possible_victim,
 )
-from koord_scheduler.domain.plugins.jobs.topology_coscheduling import TopologyCoscheduling
 from koord_scheduler.domain.pods.equivalence_classes import Subject
 from koord_scheduler.domain.pods.info import PodInfo
 from koord_scheduler.domain.pods.record import Phase, PodRecord
@@ -42,12 +41,13 @@ class JobSearch:
     """
 
     def __init__(
-        self, state: SchedulerState, pod: PodRecord, sight: CycleView, plugin: JobPreempting, within: Rows | None
+        self, state: SchedulerState, pod: PodRecord, sight: CycleView, plugin: JobRules, within: Rows | None
     ) -> None:
         self._state = state
         self._pod = pod
         self._sight = sight
         self._within = within
+        self._plugin = plugin
         self.members = [
             record
             for uid in plugin.members(pod)
@@ -142,6 +142,4 @@ class JobSearch:
         gather = gang.parameters.gather if gang is not None and gang.parameters is not None else None
         if not cluster.gangs.args.is_topology_aware or gather is None or cluster.topology is None:
             return None
-        aware = next((each for each in cluster.accounting.followers if isinstance(each, TopologyCoscheduling)), None)
-        existing: Mapping[str, int] = {} if aware is None else aware.peers_of(self._pod)
-        return TopologyRules(cluster.topology, gather, existing)
+        return TopologyRules(cluster.topology, gather, self._plugin.peers_of(self._pod))

@@ -12,9 +12,8 @@ from koordcore.events.scheduling.pod import DecisionBasis, PodNominated
 
 from koord_scheduler.domain.commit.status_writes import StatusWrite
 from koord_scheduler.domain.commit.work import pod_ref
+from koord_scheduler.domain.framework.post_filter import PodVictim, Preemption
 from koord_scheduler.domain.pods.record import PodRecord
-from koord_scheduler.domain.preempt.dry_run import PodVictim
-from koord_scheduler.domain.preempt.preemption import Preemption
 from koord_scheduler.domain.state.state import SchedulerState
 
 

@@ -7,56 +7,26 @@
 source    scheduler-core spec, 6 and 10.8
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from koord_scheduler.domain.columns.node_columns import Rows, row_list, text_hash
-from koord_scheduler.domain.framework.job_preempting import JobPreempting
+from koord_scheduler.domain.framework.extension_points import POST_FILTER
 from koord_scheduler.domain.framework.outcomes import Rejection
-from koord_scheduler.domain.framework.post_filter import PreemptionPlugin
+from koord_scheduler.domain.framework.post_filter import JobRules, NoPreemption, PodVictim, Preemption, VictimRules
 from koord_scheduler.domain.gang.round import JobAttempt
 from koord_scheduler.domain.pods.equivalence_classes import Subject
 from koord_scheduler.domain.pods.record import PodRecord
-from koord_scheduler.domain.preempt.dry_run import DryRuns, PodVictim, started_at
+from koord_scheduler.domain.preempt.dry_run import DryRuns, started_at
 from koord_scheduler.domain.preempt.job_preemption import JobSearch
 from koord_scheduler.domain.preempt.pick import Candidate, VictimCost, pick_candidate
 from koord_scheduler.domain.state.cycle_view import CycleView
 from koord_scheduler.domain.state.state import SchedulerState
 
 NEVER: Final = "Never"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preemption:
-    """The pod fits on the node once the victims are gone.
-
-    examined       nodes that were tried
-    nominations    uid -> node of all members of the pod's job, when it was about the whole job
-    message        what is to be said beside
-    """
-
-    plugin: str
-    node: str
-    victims: tuple[PodVictim, ...]
-    examined: int
-    nominations: Mapping[str, str] = field(default_factory=dict[str, str])
-    message: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class NoPreemption:
-    """Why there is none.
-
-    keeps_nomination    an earlier one is still under way
-    ends                no other plugin need try
-    """
-
-    message: str
-    keeps_nomination: bool = False
-    ends: bool = False
 
 
 def preempt(
@@ -73,17 +43,35 @@ def preempt(
     if refusal is not None:
         return refusal
     message = ""
-    for plugin in state.framework_of(pod).profile.preemptions:
-        if not plugin.answers(rejection):
+    search = _Searches(state, pod, sight, rejection, within)
+    for plugin in state.framework_of(pod).plugins_for(pod).at(POST_FILTER):
+        found = plugin.post_filter(pod, rejection, search)
+        if found is None:
             continue
-        if isinstance(plugin, JobPreempting):
-            found = _for_job(state, pod, sight, plugin, within)
-        else:
-            found = _Search(state, pod, sight, plugin).run(within, everywhere=rejection is not None)
         if isinstance(found, Preemption) or found.ends:
             return found
         message = found.message
     return NoPreemption(message)
+
+
+@dataclass(frozen=True, slots=True)
+class _Searches:
+    """Implements `PreemptionSearch` for one attempt."""
+
+    state: SchedulerState
+    pod: PodRecord
+    view: CycleView
+    rejection: Rejection | None
+    within: Rows | None
+
+    def on_one_node(self, rules: VictimRules) -> Preemption | NoPreemption:
+        """See `PreemptionSearch.on_one_node`."""
+        search = _Search(self.state, self.pod, self.view, rules)
+        return search.run(self.within, everywhere=self.rejection is not None)
+
+    def for_job(self, rules: JobRules) -> Preemption | NoPreemption:
+        """See `PreemptionSearch.for_job`."""
+        return _for_job(self.state, self.pod, self.view, rules, self.within)
 
 
 def _not_eligible(state: SchedulerState, pod: PodRecord) -> NoPreemption | None:
@@ -100,15 +88,15 @@ def _not_eligible(state: SchedulerState, pod: PodRecord) -> NoPreemption | None:
 
 
 def _for_job(
-    state: SchedulerState, pod: PodRecord, sight: CycleView, plugin: JobPreempting, within: Rows | None
+    state: SchedulerState, pod: PodRecord, sight: CycleView, plugin: JobRules, within: Rows | None
 ) -> Preemption | NoPreemption:
     """Room for the whole job; its waiting members lose their nodes, to get them again with the others, or for good.
 
     source    scheduler-core spec, 8.10
     """
-    said = plugin.said(pod)
-    if said:
-        return NoPreemption(said, keeps_nomination=True, ends=True)
+    outcome = plugin.outcome(pod)
+    if outcome:
+        return NoPreemption(outcome, keeps_nomination=True, ends=True)
     search = JobSearch(state, pod, sight, plugin, within)
     if search.awaits_victims():
         message = "not eligible due to a terminating pod on the nominated node of a member."
@@ -124,11 +112,11 @@ def _for_job(
             return NoPreemption(room)
         for member in search.members:
             state.nominator.clear(member, "unhelpful")
-        state.assumed.reject(plugin.reject_waiting(pod))
+        state.assumed.reject(plugin.name, plugin.reject_waiting(pod))
         return NoPreemption(room, ends=True)
     message = f"preempt success, alreadyWaitingForBound: {len(waiting)}/{len(waiting) + len(search.members)}"
     plugin.remember(pod, message)
-    state.assumed.reject(plugin.reject_waiting(pod))
+    state.assumed.reject(plugin.name, plugin.reject_waiting(pod))
     return Preemption(
         plugin=plugin.name,
         node=room.nominations[pod.uid],
@@ -147,7 +135,7 @@ def _job_of(state: SchedulerState, pod: PodRecord) -> str:
 class _Search:
     """One plugin's search for one pod."""
 
-    def __init__(self, state: SchedulerState, pod: PodRecord, sight: CycleView, plugin: PreemptionPlugin) -> None:
+    def __init__(self, state: SchedulerState, pod: PodRecord, sight: CycleView, plugin: VictimRules) -> None:
         self._state = state
         self._pod = pod
         self._sight = sight

@@ -17,7 +17,7 @@ source    scheduler-core spec, 2
 """
 
 import heapq
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum, auto
 from typing import Final, NamedTuple
@@ -239,15 +239,14 @@ class SchedulingQueue:
         else:
             self._blocked.setdefault(block, Group()).add(pod.rank)
 
-    def blocked(self, plugin: str) -> list[tuple[Block, str]]:
-        """Each group that the plugin keeps waiting, with its first pod."""
-        found = [(block, group.first()) for block, group in self._blocked.items() if block.plugin == plugin]
+    def blocked(self) -> list[tuple[Block, str]]:
+        """Return each group that a plugin keeps waiting, with its first pod."""
+        found = [(block, group.first()) for block, group in self._blocked.items()]
         return [(block, uid) for block, uid in found if uid is not None]
 
-    def refused_by_others(self, plugins: Collection[str]) -> list[str]:
-        """The first pod of each group that another plugin than these keeps waiting."""
-        firsts = (group.first() for block, group in self._blocked.items() if block.plugin not in plugins)
-        return [uid for uid in firsts if uid is not None]
+    def first_waiting(self, subject: Subject) -> str | None:
+        """Return the first pod of a kind that nodes refused; None if none waits."""
+        return self._room.first(subject)
 
     def unschedulable_pods(self) -> list[QueuedPod]:
         """All pods that wait for an event, in the order in which they began to."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from koord_scheduler.domain.columns.node_columns import NodeColumns, Rows
-from koord_scheduler.domain.plugins.resources.node_resources_fit import can_be_ignored
+from koord_scheduler.domain.columns.resource_names import can_be_ignored
 from koord_scheduler.domain.pods.equivalence_classes import Subject
 
 Fits = Callable[[Subject, Rows], bool]

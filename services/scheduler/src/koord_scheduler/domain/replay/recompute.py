@@ -108,7 +108,7 @@ def recompute(
     found = Attempt(state, pod, pod.subject, basis.decided_at).run(placed.explanation.based_on)
     if isinstance(found, Found):
         return Recomputed(placed, found.placed.node, found.placed.explanation)
-    if isinstance(found, WholeJob) or (found.rejection is not None and found.rejection.plugin == "Coscheduling"):
+    if isinstance(found, WholeJob) or (found.rejection is not None and not found.rejection.is_replayable):
         return NotRecomputable("how far the pod's gang had come is not in the log")
     return Recomputed(placed, "", found.explanation)
 

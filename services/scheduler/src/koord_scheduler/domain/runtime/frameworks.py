@@ -4,44 +4,114 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import Event, StoredEvent
 from koordcore.protocol.objects import Pod
+from koordcore.values.allocation import NOTHING, Allocation, combined
 from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.columns.node_columns import Rows
 from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.evaluate.engine import Engine, ScoredAs
 from koord_scheduler.domain.evaluate.optimisations import ALL_ON, Optimisations
-from koord_scheduler.domain.framework.cycle_points import NextPodPlugin
+from koord_scheduler.domain.facts.cluster import Cluster
+from koord_scheduler.domain.framework.extension_point import ExtensionPoint
+from koord_scheduler.domain.framework.extension_points import (
+    AFTER_FAILURE,
+    AFTER_POST_FILTER,
+    AFTER_PRE_FILTER,
+    BEFORE_FAILURE,
+    BEFORE_FILTER,
+    BEFORE_PRE_FILTER,
+    BEFORE_SCORE,
+    CLOCK,
+    CONTROLLER,
+    FIND_ONE_NODE,
+    FOLD,
+    NEXT_POD,
+    OBSERVE,
+    PERMIT,
+    POST_BIND,
+    PRE_BIND,
+    PRE_ENQUEUE,
+    PRE_FILTER,
+    QUEUEING_HINTS,
+    RESERVE,
+    RESIZE_POD,
+)
+from koord_scheduler.domain.framework.fact_points import ClusterEvent, EventKind
 from koord_scheduler.domain.framework.outcomes import Allow, Candidates, Failure, Rejection, Wait
 from koord_scheduler.domain.framework.plugin import Plugin
-from koord_scheduler.domain.framework.profile import Profile
-from koord_scheduler.domain.plugins.resources.load_aware_scheduling import LoadAwareScheduling
+from koord_scheduler.domain.framework.profile import PluginLists, Profile, Wrap
+from koord_scheduler.domain.framework.stopwatch import Stopwatch
 from koord_scheduler.domain.pods.equivalence_classes import Subject, scheduler_name_of
 from koord_scheduler.domain.pods.record import PodRecord
-from koord_scheduler.domain.runtime.cluster import Cluster
 
-if TYPE_CHECKING:
-    from koord_scheduler.domain.runtime.timed import Stopwatch
-
+P = TypeVar("P", bound=Plugin)
 ALLOWED = Allow()
+_REFUSING: Final[tuple[ExtensionPoint[Any], ...]] = (
+    BEFORE_PRE_FILTER,
+    PRE_FILTER,
+    AFTER_PRE_FILTER,
+    FIND_ONE_NODE,
+    BEFORE_FILTER,
+    BEFORE_SCORE,
+    RESERVE,
+    PERMIT,
+)
+"""Where a plugin can refuse the pod itself."""
 
 
 class Framework:
-    """One profile: its plugins at every extension point."""
+    """One profile: its plugins at every extension point.
+
+    Attributes:
+        profile: The plugins.
+        engine: Filters and scores over the columns.
+        hints: The plugins that give queueing hints, by name.
+        wakes_on_nodes: Whether an event on a node may help pods that a plugin refused before any node.
+    """
 
     def __init__(self, cluster: Cluster, profile: Profile, optimisations: Optimisations = ALL_ON) -> None:
         self.profile = profile
         self.engine = Engine(cluster.nodes, profile, optimisations)
-        self._templates = cluster.pod_classes
+        self._pod_classes = cluster.pod_classes
+        self.hints = {plugin.name: plugin for plugin in profile.plugins.at(QUEUEING_HINTS)}
+        refusing = (plugin for point in _REFUSING for plugin in profile.plugins.at(point))
+        hints = (self.hints.get(plugin.name) for plugin in refusing)
+        self.wakes_on_nodes = any(each is None or EventKind.NODE in each.wakes_on for each in hints)
+        self._wrap: Wrap | None = None
+        self._measured: dict[PluginLists, PluginLists] = {}
+
+    def plugins_for(self, pod: PodRecord) -> PluginLists:
+        """Return the plugins that concern the pod; all if its spec is not known."""
+        subject = pod.subject
+        plugins = self.profile.plugins if subject is None else self.profile.concerning(subject.pod_class.concerned)
+        if self._wrap is None:
+            return plugins
+        measured = self._measured.get(plugins)
+        if measured is None:
+            measured = self._measured[plugins] = plugins.wrapped(self._wrap)
+        return measured
+
+    def is_worth(self, plugin: str, event: ClusterEvent, pod: PodRecord) -> bool:
+        """Return whether an event makes an attempt of a pod worth while, as the plugin that refused it says."""
+        hints = self.hints.get(plugin)
+        if hints is None:
+            return event.kind is EventKind.NODE
+        return event.kind in hints.wakes_on and hints.queueing_hint(event, pod)
+
+    def wrap(self, wrap: Wrap | None) -> None:
+        """Put other plugins in the place of those of timed extension points; None: the plugins themselves again."""
+        self._wrap = wrap
+        self._measured = {}
 
     def pre_enqueue(self, pod: PodRecord) -> str | None:
         """Why the pod may not be attempted now; None: it may. source    scheduler-core spec, 2 (PreEnqueue)"""
-        for plugin in self.profile.pre_enqueues:
+        for plugin in self.plugins_for(pod).at(PRE_ENQUEUE):
             refusal = plugin.pre_enqueue(pod)
             if refusal is not None:
                 return refusal
@@ -50,7 +120,7 @@ class Framework:
     def before_pre_filter(self, pod: PodRecord, now: float) -> PodRecord | Rejection:
         """The pod as this cycle is to see it: the same record when nobody says otherwise."""
         seen = pod
-        for plugin in self.profile.before_pre_filters:
+        for plugin in self.plugins_for(pod).at(BEFORE_PRE_FILTER):
             assert seen.pod is not None, f"pod {pod.uid} has no spec"
             try:
                 answer = plugin.before_pre_filter(seen.pod, now)
@@ -65,7 +135,7 @@ class Framework:
     def after_pre_filter(self, pod: PodRecord, found: Sequence[tuple[str, Candidates]]) -> Rejection | None:
         """The first refusal by those who hear what all PreFilters have said."""
         assert pod.pod is not None, f"pod {pod.uid} has no spec"
-        for plugin in self.profile.after_pre_filters:
+        for plugin in self.plugins_for(pod).at(AFTER_PRE_FILTER):
             answer = plugin.after_pre_filter(pod.pod, found)
             if answer is not None:
                 return answer
@@ -76,7 +146,7 @@ class Framework:
         assert pod.pod is not None, f"pod {pod.uid} has no spec"
         assert pod.subject is not None, f"pod {pod.uid} has no spec that can be read"
         seen, subject, left_out = pod.pod, pod.subject, dict[str, int]()
-        for plugin in self.profile.before_scores:
+        for plugin in self.plugins_for(pod).at(BEFORE_SCORE):
             try:
                 answer = plugin.before_score(seen, self.engine.nodes, rows)
                 if isinstance(answer, Rejection):
@@ -99,7 +169,7 @@ class Framework:
         """The pod with what it is to ask for on the node; None: what it asks for as it is."""
         assert pod.pod is not None, f"pod {pod.uid} has no spec"
         resized = pod.pod
-        for plugin in self.profile.resizers:
+        for plugin in self.plugins_for(pod).at(RESIZE_POD):
             try:
                 answer = plugin.resize_pod(resized, node)
                 if isinstance(answer, Rejection):
@@ -113,12 +183,12 @@ class Framework:
 
     def subject_of(self, pod: Pod) -> Subject:
         """What a pod that stands for another is to the plugins; see `PodClasses.as_is`."""
-        return self._templates.as_is(pod, self.profile.scheduler_name)
+        return self._pod_classes.as_is(pod, self.profile.scheduler_name)
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | list[tuple[str, Candidates]]:
         """The first refusal, or all restrictions with the plugins that made them."""
         candidates: list[tuple[str, Candidates]] = []
-        for plugin in self.profile.pre_filters:
+        for plugin in self.plugins_for(pod).at(PRE_FILTER):
             found = plugin.pre_filter(pod, now)
             if isinstance(found, Rejection):
                 return found
@@ -126,27 +196,48 @@ class Framework:
                 candidates.append((plugin.name, found))
         return candidates
 
-    def reserve(self, pod: PodRecord, node: str) -> None:
-        """The pod is assumed on the node."""
-        for plugin in self.profile.reserves:
-            plugin.reserve(pod, node)
+    def reserve(self, pod: PodRecord, node: str) -> Allocation | Rejection:
+        """Ask all plugins to reserve; if one refuses, undo those asked before it in reverse order.
 
-    def unreserve(self, pod: PodRecord, node: str, *, said_by: str = "") -> list[str]:
-        """It is not, after all: the plugins in reverse order, but the one that said so and has counted it already.
-
-        returns    uids of waiting pods that lose their nodes with it
+        Returns:
+            What the plugins together allocate to the pod, or the refusal.
         """
-        rejected: list[str] = []
-        for plugin in reversed(self.profile.reserves):
+        contributions: list[Allocation] = []
+        plugins = self.plugins_for(pod).at(RESERVE)
+        for index, plugin in enumerate(plugins):
+            answer = plugin.reserve(pod, node)
+            if answer is NOTHING:
+                continue
+            if isinstance(answer, Rejection):
+                undone = ((done.name, done.unreserve(pod, node)) for done in reversed(plugins[:index]))
+                return replace(answer, lost=tuple((name, uids) for name, uids in undone if uids))
+            contributions.append(answer)
+        return combined(contributions) if contributions else NOTHING
+
+    def unreserve(self, pod: PodRecord, node: str, *, said_by: str = "") -> list[tuple[str, Sequence[str]]]:
+        """Take the reservation back: all plugins in reverse order, also those that the pod no longer concerns.
+
+        Args:
+            pod: The pod.
+            node: The node that it was assumed on.
+            said_by: The plugin that decided so, and has taken its own account back; it is not asked.
+
+        Returns:
+            Plugin -> uids of waiting pods that lose their nodes with the pod.
+        """
+        rejected: list[tuple[str, Sequence[str]]] = []
+        for plugin in reversed(self.profile.plugins.at(RESERVE)):
             if plugin.name != said_by:
-                rejected += plugin.unreserve(pod, node)
+                uids = plugin.unreserve(pod, node)
+                if uids:
+                    rejected.append((plugin.name, uids))
         return rejected
 
     def permit(self, pod: PodRecord, node: str) -> Rejection | Wait | Allow:
         """Whether the pod may go to its node: any refusal, else the shortest wait, else the last consent."""
         wait: Wait | None = None
         allowed = ALLOWED
-        for plugin in self.profile.permits:
+        for plugin in self.plugins_for(pod).at(PERMIT):
             answer = plugin.permit(pod, node)
             match answer:
                 case Rejection():
@@ -160,26 +251,26 @@ class Framework:
     def pre_bind(self, pod: PodRecord, node: str) -> dict[str, str]:
         """Annotations to be written on the pod when it is bound."""
         written: dict[str, str] = {}
-        for plugin in self.profile.pre_binds:
+        for plugin in self.plugins_for(pod).at(PRE_BIND):
             written.update(plugin.pre_bind(pod, node))
         return written
 
     def post_bind(self, pod: PodRecord, node: str) -> list[str]:
         """The log has the placement; returns the uids of pods worth an attempt because of it."""
-        return [uid for plugin in self.profile.reserves for uid in plugin.post_bind(pod, node)]
+        return [uid for plugin in self.plugins_for(pod).at(POST_BIND) for uid in plugin.post_bind(pod, node)]
 
     def is_dealt_with(self, pod: PodRecord, message: str) -> bool:
         """Whether a plugin has dealt with the failed attempt, so that its user is not to be told."""
-        return any(plugin.before_failure(pod, message) for plugin in self.profile.before_failures)
+        return any(plugin.before_failure(pod, message) for plugin in self.plugins_for(pod).at(BEFORE_FAILURE))
 
     def after_failure(self, pod: PodRecord, message: str) -> None:
         """The failed attempt is handled."""
-        for plugin in self.profile.after_failures:
+        for plugin in self.plugins_for(pod).at(AFTER_FAILURE):
             plugin.after_failure(pod, message)
 
     def after_post_filter(self, pod: PodRecord, message: str) -> Failure:
         """The pod found no node: what that means for others."""
-        failures = [plugin.after_post_filter(pod, message) for plugin in self.profile.after_post_filters]
+        failures = [plugin.after_post_filter(pod, message) for plugin in self.plugins_for(pod).at(AFTER_POST_FILTER)]
         return next((failure for failure in failures if failure.message), failures[0] if failures else Failure())
 
 
@@ -190,6 +281,9 @@ class Frameworks:
     gates          the feature gates
     folding        plugins with a state of their own, by `<scheduler name>/<plugin>`
     controllers    plugins that do something from time to time, likewise
+    clocks         plugins that keep what expires
+    hinting        plugins that give queueing hints
+    wakes_on_nodes whether an event on a node may help pods that plugins refused before any node
     folded_kinds   aggregate kinds that these fold
     packages       package -> plugin, of those that users have installed
     next_pod       the plugin that picks the next pod past the queue; None: there is none
@@ -211,12 +305,25 @@ class Frameworks:
         own = {profile.scheduler_name: Framework(cluster, profile, optimisations) for profile in profiles}
         self.first = next(iter(own.values()))
         self._by_name = {**dict.fromkeys(aliases, self.first), **own}
-        self.next_pod: NextPodPlugin | None = next((each.next_pod for each in profiles if each.next_pod), None)
-        self.folding = {_key(profile, plugin): plugin for profile in profiles for plugin in profile.folding}
-        self.controllers = {_key(profile, plugin): plugin for profile in profiles for plugin in profile.controllers}
+        self.next_pod = next((found for each in profiles if (found := each.plugins.one_at(NEXT_POD)) is not None), None)
+        self.folding = self._by_key(FOLD)
+        self.controllers = self._by_key(CONTROLLER)
         self.folded_kinds = frozenset(kind for plugin in self.folding.values() for kind in plugin.kinds)
+        self.clocks = list(self._by_key(CLOCK).values())
+        self.hinting = list(self._by_key(QUEUEING_HINTS).values())
+        self.wakes_on_nodes = any(framework.wakes_on_nodes for framework in own.values())
+        self._observing = list(self._by_key(OBSERVE).values())
         self.watch: Stopwatch | None = None
-        self._loads = [plugin for plugin in cluster.node_followers if isinstance(plugin, LoadAwareScheduling)]
+
+    def _by_key(self, point: ExtensionPoint[P]) -> dict[str, P]:
+        """Return the plugins of an extension point by `<scheduler name>/<plugin>`, each that profiles share once."""
+        found: dict[str, P] = {}
+        for framework in self.all():
+            profile = framework.profile
+            for plugin in profile.plugins.at(point):
+                if not any(plugin is known for known in found.values()):
+                    found[f"{profile.scheduler_name}/{plugin.name}"] = plugin
+        return found
 
     def of(self, pod: Pod) -> Framework | None:
         """The framework of a pod's scheduler name; None: the pod is not ours."""
@@ -237,6 +344,10 @@ class Frameworks:
         """The engines of all profiles, each once."""
         return [framework.engine for framework in self.all()]
 
+    def profile_of(self, subject: Subject) -> Framework:
+        """Return the profile for which the subject was read; raises KeyError if it is not ours."""
+        return self._by_name[subject.profile]
+
     def engine_of(self, subject: Subject) -> Engine:
         """The engine of the profile for which the subject was read. Raises KeyError when it is not ours."""
         return self._by_name[subject.profile].engine
@@ -246,25 +357,17 @@ class Frameworks:
         answers = [plugin.apply(event, stored) for plugin in self.folding.values() if stored.ref.kind in plugin.kinds]
         return any(answers)
 
-    def reported(self, node: str, report: NodeUsageReported) -> None:
-        """A node's agent has reported."""
-        for load in self._loads:
-            load.reported(node, report)
-
-    def load_may_refuse(self) -> bool:
-        """Whether a report can make a node feasible that was not: only where thresholds are set."""
-        return any(load.load.has_limits for load in self._loads)
+    def observe(self, node: str, report: NodeUsageReported) -> bool:
+        """Hand a node's report to the plugins; return whether waiting pods may have better luck there."""
+        answers = [plugin.observe(node, report) for plugin in self._observing]
+        return any(answers)
 
     def advance(self, now: float) -> None:
-        """It is `now`, in unix seconds: reports may have expired."""
-        for load in self._loads:
-            load.advance(now)
+        """Let plugins expire what is too old at `now`, in unix seconds of the run's clock."""
+        for plugin in self.clocks:
+            plugin.advance(now)
 
 
 def unreadable(plugin: Plugin, error: InvalidInput) -> Rejection:
     """What a plugin showed asks for what is no quantity: the attempt fails, and with it nothing else."""
     return Rejection(plugin=plugin.name, message=f"plugin {plugin.name} shows what cannot be read: {error.sentence()}")
-
-
-def _key(profile: Profile, plugin: Plugin) -> str:
-    return f"{profile.scheduler_name}/{plugin.name}"

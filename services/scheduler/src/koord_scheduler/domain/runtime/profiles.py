@@ -4,58 +4,31 @@ A plugin that the configuration names and that this version does not have is pas
 check-config` says which these are. source    scheduler-core spec, 4
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, cast
 
-from koordcore.protocol.objects import TopologySpreadConstraint
 from koordcore.values.duration import NANOS_PER_SECOND
 from koordcore.values.quantity import Quantity
 from koordcore.values.resources import amount_of
 
-from koord_scheduler.domain.config.args import koordinator, kubernetes
-from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
-from koord_scheduler.domain.config.catalogue import Point
+from koord_scheduler.domain.config.args import koordinator
 from koord_scheduler.domain.config.effective import EffectiveConfiguration, EffectiveProfile
 from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.evaluate.optimisations import ALL_ON, Optimisations
-from koord_scheduler.domain.framework.job_preempting import JobPreempting
+from koord_scheduler.domain.facts.cluster import Cluster
+from koord_scheduler.domain.framework.extension_point import ExtensionPoint
+from koord_scheduler.domain.framework.extension_points import CONCERNS, EXTENSION_POINTS, FILTER, TRANSFORM_POD
+from koord_scheduler.domain.framework.node_points import ConcernedPlugin, FilterPlugin, Reads
+from koord_scheduler.domain.framework.plugin import Plugin, checked, declares
 from koord_scheduler.domain.framework.plugin_faults import package_of
-from koord_scheduler.domain.framework.post_filter import PreemptionPlugin
-from koord_scheduler.domain.framework.profile import Profile
+from koord_scheduler.domain.framework.points import Point
+from koord_scheduler.domain.framework.profile import PluginLists, Profile
 from koord_scheduler.domain.gang.parameters import GangArgs
-from koord_scheduler.domain.plugins.affinity.inter_pod_affinity import InterPodAffinity, InterPodAffinityArgs
-from koord_scheduler.domain.plugins.affinity.node_affinity import NodeAffinity
-from koord_scheduler.domain.plugins.affinity.node_name import NodeName
-from koord_scheduler.domain.plugins.affinity.node_unschedulable import NodeUnschedulable
-from koord_scheduler.domain.plugins.affinity.pod_topology_spread import PodTopologySpread, PodTopologySpreadArgs
-from koord_scheduler.domain.plugins.affinity.scheduling_hint import SchedulingHint
-from koord_scheduler.domain.plugins.affinity.taint_toleration import TaintToleration
-from koord_scheduler.domain.plugins.jobs.coscheduling import Coscheduling
-from koord_scheduler.domain.plugins.jobs.default_preemption import DefaultPreemption
-from koord_scheduler.domain.plugins.jobs.elastic_quota import ElasticQuota
-from koord_scheduler.domain.plugins.jobs.scheduling_gates import SchedulingGates
-from koord_scheduler.domain.plugins.jobs.topology_coscheduling import TopologyCoscheduling
-from koord_scheduler.domain.plugins.resources.dynamic_resources import DynamicResources
-from koord_scheduler.domain.plugins.resources.load_aware_scheduling import LoadAwareScheduling
-from koord_scheduler.domain.plugins.resources.node_resources_balanced_allocation import (
-    BalancedAllocationArgs,
-    NodeResourcesBalancedAllocation,
-)
-from koord_scheduler.domain.plugins.resources.node_resources_fit import FitArgs, NodeResourcesFit
-from koord_scheduler.domain.plugins.resources.node_resources_fit_plus import NodeResourcesFitPlus
-from koord_scheduler.domain.plugins.resources.resource_scores import ShapePoint
-from koord_scheduler.domain.plugins.resources.scarce_resource_avoidance import ScarceResourceAvoidance
-from koord_scheduler.domain.plugins.volumes.volume_binding import VolumeBinding
-from koord_scheduler.domain.plugins.volumes.volume_restrictions import VolumeRestrictions
+from koord_scheduler.domain.plugins.registry import MAKERS, Maker
 from koord_scheduler.domain.pods.transformers import PodTransformers
 from koord_scheduler.domain.quota.specs.settings import QuotaGates, QuotaSettings
-from koord_scheduler.domain.runtime.cluster import Cluster
 from koord_scheduler.domain.runtime.frameworks import Frameworks
-
-# A plugin is whatever implements some of the protocols of `plugins.interface`: Any is the honest type here.
-Plugin = Any
-Maker = Callable[[Cluster, EffectiveProfile], Plugin]
 
 
 @dataclass(slots=True)
@@ -65,140 +38,20 @@ class _Made:
     cluster: Cluster
     profile: EffectiveProfile
     makers: Mapping[str, Maker]
-    installed: frozenset[str] = frozenset()
     by_name: dict[str, Plugin] = field(default_factory=dict[str, Plugin])
 
-    def at(self, point: Point) -> list[Plugin]:
-        """The plugins of an extension point, in order."""
-        return [plugin for name in self.profile.points[point] if (plugin := self._of(name)) is not None]
-
-    def having(self, method: str, point: Point | None = None) -> tuple[Plugin, ...]:
-        """Those of them that have a method; None: of all plugins."""
-        return tuple(plugin for plugin in (self.all() if point is None else self.at(point)) if hasattr(plugin, method))
-
-    def all(self) -> list[Plugin]:
-        """Every plugin that runs somewhere in the profile."""
-        names = dict.fromkeys(name for point in Point for name in self.profile.points[point])
-        return [plugin for name in names if (plugin := self._of(name)) is not None]
+    def at(self, point: ExtensionPoint[Any]) -> list[Plugin]:
+        """Return the plugins that implement an extension point, in order."""
+        places = Point if point.enabled_at is None else (point.enabled_at,)
+        names = dict.fromkeys(name for place in places for name in self.profile.points[place])
+        found = (plugin for name in names if (plugin := self._of(name)) is not None)
+        return [plugin for plugin in found if declares(plugin, point)]
 
     def _of(self, name: str) -> Plugin | None:
         if name not in self.by_name and name in self.makers:
-            self.by_name[name] = self.makers[name](self.cluster, self.profile)
-            if name in self.installed:
-                _join(self.cluster, self.by_name[name])
+            plugin = self.by_name[name] = checked(self.makers[name](self.cluster, self.profile))
+            self.cluster.join(plugin)
         return self.by_name.get(name)
-
-
-def _fit(_: Cluster, profile: EffectiveProfile) -> NodeResourcesFit:
-    args = profile.args_of("NodeResourcesFit", kubernetes.NodeResourcesFitArgs)
-    strategy = args.scoring_strategy
-    ratio = strategy.requested_to_capacity_ratio
-    points = ratio.shape if ratio is not None else ()
-    return NodeResourcesFit(
-        FitArgs(
-            strategy=strategy.type,
-            resources=tuple((each.name, each.weight) for each in strategy.resources),
-            shape=tuple(ShapePoint(point.utilization, point.score) for point in points) or FitArgs().shape,
-            ignored_resources=frozenset(args.ignored_resources),
-            ignored_resource_groups=frozenset(args.ignored_resource_groups),
-        )
-    )
-
-
-def _balanced(_: Cluster, profile: EffectiveProfile) -> NodeResourcesBalancedAllocation:
-    name = "NodeResourcesBalancedAllocation"
-    args = profile.args_of(name, kubernetes.NodeResourcesBalancedAllocationArgs)
-    resources = tuple((each.name, each.weight) for each in args.resources)
-    return NodeResourcesBalancedAllocation(BalancedAllocationArgs(resources=resources))
-
-
-def _affinity(_: Cluster, profile: EffectiveProfile) -> NodeAffinity:
-    return NodeAffinity(profile.args_of("NodeAffinity", kubernetes.NodeAffinityArgs).added_affinity)
-
-
-def _spread(cluster: Cluster, profile: EffectiveProfile) -> PodTopologySpread:
-    args = profile.args_of("PodTopologySpread", kubernetes.PodTopologySpreadArgs)
-    defaults = tuple(
-        TopologySpreadConstraint(
-            max_skew=each.max_skew, topology_key=each.topology_key, when_unsatisfiable=each.when_unsatisfiable
-        )
-        for each in args.default_constraints
-    )
-    own = PodTopologySpreadArgs(default_constraints=defaults, defaulting_type=args.defaulting_type)
-    return PodTopologySpread(cluster.nodes, cluster.population, cluster.owners, own)
-
-
-def _pods(cluster: Cluster, profile: EffectiveProfile) -> InterPodAffinity:
-    args = profile.args_of("InterPodAffinity", kubernetes.InterPodAffinityArgs)
-    own = InterPodAffinityArgs(
-        hard_pod_affinity_weight=args.hard_pod_affinity_weight,
-        ignore_preferred_terms_of_existing_pods=args.ignore_preferred_terms_of_existing_pods,
-    )
-    return InterPodAffinity(cluster.nodes, cluster.population, own)
-
-
-def _load(cluster: Cluster, profile: EffectiveProfile) -> LoadAwareScheduling:
-    args = profile.args_of("LoadAwareScheduling", LoadAwareSchedulingArgs)
-    known = next((each for each in cluster.node_followers if isinstance(each, LoadAwareScheduling)), None)
-    if known is not None and known.load.args == args:
-        return known
-    plugin = LoadAwareScheduling(cluster.nodes, args)
-    cluster.node_followers.append(plugin)
-    cluster.accounting.followers.append(plugin)
-    cluster.pod_classes.readers.append(plugin)
-    return plugin
-
-
-def _gangs(cluster: Cluster, profile: EffectiveProfile) -> Coscheduling:
-    args = profile.args_of("Coscheduling", koordinator.CoschedulingArgs)
-    if not args.aware_network_topology:
-        return Coscheduling(cluster.gangs)
-    known = next((each for each in cluster.accounting.followers if isinstance(each, TopologyCoscheduling)), None)
-    if known is not None:
-        return known
-    plugin = TopologyCoscheduling(cluster)
-    cluster.accounting.followers.append(plugin)
-    cluster.pod_classes.readers.append(plugin)
-    return plugin
-
-
-def _hint(cluster: Cluster, profile: EffectiveProfile) -> SchedulingHint:
-    plugin = SchedulingHint(profile.args_of("SchedulingHint", koordinator.SchedulingHintArgs))
-    if all(reader.name != plugin.name for reader in cluster.pod_classes.readers):
-        cluster.pod_classes.readers.append(plugin)
-    return plugin
-
-
-MAKERS: Final[Mapping[str, Maker]] = {
-    "SchedulingGates": lambda _, __: SchedulingGates(),
-    "NodeUnschedulable": lambda _, __: NodeUnschedulable(),
-    "NodeName": lambda _, __: NodeName(),
-    "TaintToleration": lambda _, __: TaintToleration(),
-    "NodeAffinity": _affinity,
-    "NodePorts": lambda cluster, _: cluster.ports,
-    "NodeResourcesFit": _fit,
-    "NodeResourcesBalancedAllocation": _balanced,
-    "VolumeBinding": lambda cluster, _: VolumeBinding(cluster.nodes, cluster.volumes),
-    "VolumeRestrictions": lambda cluster, _: VolumeRestrictions(cluster.volumes),
-    "PodTopologySpread": _spread,
-    "InterPodAffinity": _pods,
-    "ImageLocality": lambda cluster, _: cluster.images,
-    "DynamicResources": lambda _, __: DynamicResources(),
-    "LoadAwareScheduling": _load,
-    "Coscheduling": _gangs,
-    "ElasticQuota": lambda cluster, _: ElasticQuota(cluster.quotas),
-    "DefaultPreemption": lambda _, profile: DefaultPreemption(
-        profile.args_of("DefaultPreemption", kubernetes.DefaultPreemptionArgs)
-    ),
-    "SchedulingHint": _hint,
-    "NodeResourcesFitPlus": lambda _, profile: NodeResourcesFitPlus(
-        profile.args_of("NodeResourcesFitPlus", koordinator.NodeResourcesFitPlusArgs)
-    ),
-    "ScarceResourceAvoidance": lambda _, profile: ScarceResourceAvoidance(
-        profile.args_of("ScarceResourceAvoidance", koordinator.ScarceResourceAvoidanceArgs)
-    ),
-}
-"""What this version has, by name."""
 
 
 def frameworks_of(
@@ -223,11 +76,11 @@ def frameworks_of(
     cluster = Cluster(_quota_settings(configuration, gates), _gang_args(configuration), transformers)
     makers = {**MAKERS, **(more or {})}
     installed = frozenset(more or ())
-    made = [_Made(cluster, profile, makers, installed) for profile in configuration.profiles]
+    made = [_Made(cluster, profile, makers) for profile in configuration.profiles]
     profiles = [_profile(each) for each in made]
     cluster.pod_classes.transformers = {
-        **dict.fromkeys(aliases, profiles[0].transformers),
-        **{profile.scheduler_name: profile.transformers for profile in profiles},
+        **dict.fromkeys(aliases, profiles[0].plugins.at(TRANSFORM_POD)),
+        **{profile.scheduler_name: profile.plugins.at(TRANSFORM_POD) for profile in profiles},
     }
     packages: dict[str, list[str]] = {}
     for each in made:
@@ -239,64 +92,19 @@ def frameworks_of(
     return Frameworks(cluster, profiles, aliases, gates, optimisations, told)
 
 
-def _join(cluster: Cluster, plugin: Plugin) -> None:
-    """A user's plugin hears of nodes and of pods on nodes, and reads pods, as far as it can."""
-    if hasattr(plugin, "put_node"):
-        cluster.node_followers.append(plugin)
-    if hasattr(plugin, "took"):
-        cluster.accounting.followers.append(plugin)
-    if hasattr(plugin, "read"):
-        cluster.pod_classes.readers.append(plugin)
-
-
 def _profile(made: _Made) -> Profile:
-    profile = made.profile
-    filters, scores = made.at(Point.FILTER), made.at(Point.SCORE)
-    weighted = [(plugin, profile.weights[plugin.name]) for plugin in scores]
+    profile, known = made.profile, made.cluster.pod_classes.concerned
+    lists = {point: made.at(point) for point in EXTENSION_POINTS}
+    # Answers of filters that read the shape of nodes only outlive every placement: they go first.
+    lists[FILTER].sort(key=lambda plugin: cast("FilterPlugin", plugin).reads is not Reads.SHAPE)
     return Profile(
-        scheduler_name=profile.scheduler_name,
-        filters=tuple(_shape_first(plugin for plugin in filters if hasattr(plugin, "filter"))),
-        scores=tuple((plugin, weight) for plugin, weight in weighted if hasattr(plugin, "score")),
-        coupled_filters=tuple(plugin for plugin in filters if hasattr(plugin, "filter_for")),
-        coupled_scores=tuple((plugin, weight) for plugin, weight in weighted if hasattr(plugin, "score_for")),
+        PluginLists(lists),
+        profile.weights,
         settings=profile.as_json(),
+        concerned=[(plugin, 1 << known.index(cast("ConcernedPlugin", plugin))) for plugin in lists[CONCERNS]],
+        scheduler_name=profile.scheduler_name,
         percentage_of_nodes_to_score=profile.percentage_of_nodes_to_score,
-        pre_enqueues=made.having("pre_enqueue", Point.PRE_ENQUEUE),
-        next_pod=next(iter(made.having("next_pod", Point.PRE_ENQUEUE)), None),
-        transformers=made.having("transform", Point.PRE_FILTER),
-        before_pre_filters=made.having("before_pre_filter", Point.PRE_FILTER),
-        pre_filters=made.having("pre_filter", Point.PRE_FILTER),
-        after_pre_filters=made.having("after_pre_filter", Point.PRE_FILTER),
-        find_one_node=next(iter(made.having("find_one_node", Point.PRE_FILTER)), None),
-        before_filters=made.having("before_filter", Point.FILTER),
-        before_scores=made.having("before_score", Point.SCORE),
-        resizers=made.having("resize_pod", Point.RESERVE),
-        reserves=made.having("reserve", Point.RESERVE),
-        permits=made.having("permit", Point.PERMIT),
-        after_post_filters=made.having("after_post_filter", Point.POST_FILTER),
-        preemptions=tuple(_preemptions(made)),
-        pre_binds=made.having("pre_bind", Point.PRE_BIND),
-        before_failures=made.having("before_failure"),
-        after_failures=made.having("after_failure"),
-        controllers=made.having("control"),
-        pages=made.having("pages"),
-        folding=made.having("apply"),
     )
-
-
-def _preemptions(made: _Made) -> Iterator[PreemptionPlugin | JobPreempting]:
-    """In the order of the point; gangs among them only if they are told to."""
-    for plugin in made.at(Point.POST_FILTER):
-        if isinstance(plugin, Coscheduling):
-            if made.profile.args_of(plugin.name, koordinator.CoschedulingArgs).enable_preemption:
-                yield JobPreempting(plugin.gangs)
-        elif hasattr(plugin, "may_preempt"):
-            yield plugin
-
-
-def _shape_first(filters: Iterable[Plugin]) -> list[Plugin]:
-    """Plugins that read the shape of nodes only go first: their answers outlive every placement."""
-    return sorted(filters, key=lambda plugin: plugin.reads.name != "SHAPE")
 
 
 def _quota_settings(configuration: EffectiveConfiguration, gates: SchedulerGates) -> QuotaSettings:

@@ -9,7 +9,6 @@ Source: scheduler-core spec, 1 (steps 11 and 13), 2, 8.8; event-bus spec, 4.3
 """
 
 from collections.abc import Iterable
-from typing import Final
 
 from koordcore.events.envelope import AggregateRef
 from koordcore.protocol.objects import Pod
@@ -27,8 +26,6 @@ from koord_scheduler.domain.runtime.frameworks import Frameworks
 from koord_scheduler.domain.state.log_position import LogPosition
 from koord_scheduler.domain.state.mirror import Mirror
 from koord_scheduler.domain.state.queueing_hints import QueueingHints
-
-_GANGS: Final = "Coscheduling"
 
 
 class Assumptions:
@@ -122,7 +119,7 @@ class Assumptions:
         if self._queue.is_in_flight(pod.uid):
             self._queue.retry_later(pod.uid, now)
 
-    def reject(self, uids: Iterable[str]) -> None:
+    def reject(self, plugin: str, uids: Iterable[str]) -> None:
         """Release the nodes of waiting pods that are rejected with their gang; the gang activates them again.
 
         Source: scheduler-core spec, 8.8
@@ -130,10 +127,10 @@ class Assumptions:
         for uid in uids:
             if uid in self.waiting:
                 pod = self._pods[uid]
-                self._lose(pod, pod.trigger, _GANGS)
+                self._lose(pod, pod.trigger, plugin)
                 if self._queue.is_in_flight(uid):
                     gang = self._cluster.gangs.roster.gang_of(uid)
-                    self._queue.unschedulable(uid, self._queue.now, Block(_GANGS, "" if gang is None else gang.id))
+                    self._queue.unschedulable(uid, self._queue.now, Block(plugin, "" if gang is None else gang.id))
 
     def _lose(self, pod: PodRecord, trigger: str, said_by: str = "") -> None:
         work = self.waiting.let_go(pod.uid)
@@ -148,7 +145,8 @@ class Assumptions:
         self.ledgers.drop(work.node, pod.uid, Source.ASSUMED)
         self._hints.room_appeared(work.node, work.trigger)
         framework = self._frameworks.first if pod.framework is None else self._frameworks.framework_of(pod)
-        self.reject(framework.unreserve(pod, work.node, said_by=said_by))
+        for plugin, uids in framework.unreserve(pod, work.node, said_by=said_by):
+            self.reject(plugin, uids)
 
     # --- consequences ------------------------------------------------------------------------------------------------
 

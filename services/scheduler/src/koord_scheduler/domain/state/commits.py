@@ -206,7 +206,7 @@ class Commits:
         """Tell quotas and gangs that the log has the pod on no node any more."""
         pod.node = ""
         self._cluster.quotas.unreserve(pod.uid)
-        self._cluster.quota_moves += 1
+        self._cluster.quotas.moves += 1
         self._cluster.activated(self._cluster.gangs.unbound(pod.uid).activate)
 
     def info_of(self, item: PodOnNode) -> PodInfo:

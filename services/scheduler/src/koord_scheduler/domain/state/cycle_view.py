@@ -20,6 +20,7 @@ from koordcore.values.invalid import InvalidInput
 from koord_scheduler.domain.columns.node_columns import NodeShape, Rows, node_shape
 from koord_scheduler.domain.evaluate.engine import Engine
 from koord_scheduler.domain.evaluate.views.refusals import Refusals
+from koord_scheduler.domain.framework.extension_points import BEFORE_FILTER
 from koord_scheduler.domain.framework.outcomes import Rejection
 from koord_scheduler.domain.framework.transforming import NodeView, Views
 from koord_scheduler.domain.pods.equivalence_classes import Subject
@@ -100,7 +101,7 @@ def seen(state: SchedulerState, pod: PodRecord, rows: Rows) -> Generator[CycleVi
     parts = [Part(pod.pod, pod.subject, rows)]
     guests = count()
     with ExitStack() as views:
-        for plugin in framework.profile.before_filters:
+        for plugin in framework.plugins_for(pod).at(BEFORE_FILTER):
             after: list[Part] = []
             for part in parts:
                 try:
@@ -137,13 +138,13 @@ def _viewed(state: SchedulerState, views: Mapping[int, NodeView], guests: Iterat
         with _waking_nobody(state):
             for row, view in views.items():
                 _change(state, row, view, guests, undone)
-            state.cluster.images.settle()
+            state.cluster.settle()
         try:
             yield
         finally:
             with _waking_nobody(state):
                 undone.close()
-                state.cluster.images.settle()
+                state.cluster.settle()
 
 
 def _change(state: SchedulerState, row: int, view: NodeView, guests: Iterator[int], undone: ExitStack) -> None:

@@ -8,14 +8,15 @@ from typing import Final
 import numpy as np
 
 from koord_scheduler.domain.columns.node_columns import Rows, row_list
+from koord_scheduler.domain.framework.extension_points import BEFORE_FILTER, BEFORE_PRE_FILTER
+from koord_scheduler.domain.framework.fact_points import ClusterEvent, EventKind
 from koord_scheduler.domain.pods.equivalence_classes import Subject
 from koord_scheduler.domain.pods.record import PodRecord
 from koord_scheduler.domain.queue.nominator import Nominator
 from koord_scheduler.domain.queue.scheduling_queue import SchedulingQueue
 from koord_scheduler.domain.runtime.frameworks import Frameworks
 
-_WOKEN_OTHERWISE: Final = frozenset({"ElasticQuota", "Coscheduling", "DynamicResources", "SchedulingHint"})
-"""Built-in plugins whose refusals nothing on a node changes: quotas and gangs call their pods, the others' stand."""
+_NO_ROWS: Final = np.zeros(0, np.intp)
 
 
 class QueueingHints:
@@ -24,7 +25,6 @@ class QueueingHints:
     Attributes:
         helped: Rows of nodes on which something may help a waiting pod. `wake` empties it.
         trigger: Id of the last event that may help.
-        quota_moves_seen: How far `wake` has followed the changes of quotas.
         population_moves_seen: How far `wake` has followed pods and volumes that come and go.
     """
 
@@ -33,7 +33,7 @@ class QueueingHints:
     ) -> None:
         self.helped: dict[int, None] = {}
         self.trigger = ""
-        self.quota_moves_seen = 0
+        self._versions = [0] * len(frameworks.hinting)
         self.population_moves_seen = -1
         self._frameworks = frameworks
         self._cluster = frameworks.cluster
@@ -69,9 +69,9 @@ class QueueingHints:
 
     def wake(self) -> int:
         """Wake the waiting pods that the events since the last call may help, and return their number."""
-        self._cluster.images.settle()
+        self._cluster.settle()
         self.wake_activated(self.trigger)
-        woken = self._wake_blocked()
+        woken = self._wake_by_own_events()
         woken += self._wake_cross_node()
         if not self.helped:
             return woken
@@ -83,27 +83,53 @@ class QueueingHints:
             if self._queue.get(uid) is not None:
                 self._queue.wake_pod(uid, self.trigger)
 
-        refused = self._queue.refused_by_others(_WOKEN_OTHERWISE) if self._frameworks.packages else []
-        for uid in refused:
-            self._queue.wake_pod(uid, self.trigger)
+        event = ClusterEvent(EventKind.NODE, rows)
+        if self._frameworks.wakes_on_nodes:
+            woken += self._wake_refused(event, None)
 
         def fits(subject: Subject, rows: Rows) -> bool:
-            return self._frameworks.engine_of(subject).may_suit(subject, rows)
+            return self._may_suit(subject, event)
 
-        return woken + len(refused) + self._queue.wake(rows, fits, self.trigger)
+        return woken + self._queue.wake(rows, fits, self.trigger)
 
-    def _wake_blocked(self) -> int:
-        """Wake the first pod of each quota that would be admitted now."""
-        if self.quota_moves_seen == self._cluster.quota_moves:
-            return 0
-        self.quota_moves_seen = self._cluster.quota_moves
+    def _may_suit(self, subject: Subject, event: ClusterEvent) -> bool:
+        """Return whether an attempt of the first waiting pod of a kind might find one of the nodes feasible."""
+        framework = self._frameworks.profile_of(subject)
+        plugins = framework.profile.concerning(subject.pod_class.concerned)
+        if plugins.sees_otherwise:
+            uid = self._queue.first_waiting(subject)
+            for plugin in (*plugins.at(BEFORE_PRE_FILTER), *plugins.at(BEFORE_FILTER)):
+                if uid is not None and framework.is_worth(plugin.name, event, self._pods[uid]):
+                    return True
+        return len(framework.engine.passing(subject, event.rows)) > 0
+
+    def _wake_refused(self, event: ClusterEvent, by: set[int] | None) -> int:
+        """Wake the first pod of each group that a plugin refused before any node, if the event may help it.
+
+        Args:
+            event: What has happened.
+            by: Ids of the plugins whose pods it concerns; None: all.
+        """
         woken = 0
-        for _, uid in self._queue.blocked("ElasticQuota"):
-            known = self._cluster.quotas.pods.get(uid)
-            if known is None or self._cluster.quotas.admit(known.facts).admitted:
-                self._queue.wake_pod(uid, self.trigger or self._pods[uid].trigger)
+        for block, uid in self._queue.blocked():
+            pod = self._pods[uid]
+            framework = self._frameworks.framework_of(pod)
+            if by is not None and id(framework.hints.get(block.plugin)) not in by:
+                continue
+            if framework.is_worth(block.plugin, event, pod):
+                self._queue.wake_pod(uid, self.trigger or pod.trigger)
                 woken += 1
         return woken
+
+    def _wake_by_own_events(self) -> int:
+        """Wake pods that plugins refused because of what they keep themselves (quotas), if that has changed."""
+        moved: set[int] = set()
+        for index, plugin in enumerate(self._frameworks.hinting):
+            version = plugin.hint_version()
+            if version != self._versions[index]:
+                self._versions[index] = version
+                moved.add(id(plugin))
+        return self._wake_refused(ClusterEvent(EventKind.OWN, _NO_ROWS), moved) if moved else 0
 
     def _wake_cross_node(self) -> int:
         """Wake pods whose constraints look at pods elsewhere, if any pod or volume came or went."""

@@ -160,7 +160,8 @@ class SchedulerState:
         return pod.subject.profile if pod is not None and pod.subject is not None else ""
 
     def _sees_otherwise(self, subject: Subject) -> bool:
-        return self.frameworks.engine_of(subject).profile.sees_otherwise
+        profile = self.frameworks.profile_of(subject).profile
+        return profile.concerning(subject.pod_class.concerned).sees_otherwise
 
     def _gate(self, uid: str) -> str | None:
         pod = self.pods[uid]

@@ -6,9 +6,9 @@ from typing import Final
 import numpy as np
 
 from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows
+from koord_scheduler.domain.evaluate.asked import AskedPlugins
 from koord_scheduler.domain.evaluate.views.refusals import CODE_BITS, FEASIBLE, NO_NODE
-from koord_scheduler.domain.evaluate.views.row_judges import SingleRowPlugins
-from koord_scheduler.domain.framework.node_points import FilterPlugin, Reads, ScorePlugin, SingleRowFilter
+from koord_scheduler.domain.framework.node_points import Reads
 from koord_scheduler.domain.framework.profile import Profile
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
@@ -40,31 +40,21 @@ class Answers:
     """The plugins of one profile over the columns of one cluster.
 
     keep       False: nothing is kept from one look to the next
-    singles    those that judge a single row without arrays; None: not all that would have to can
+    asked      the plugins that concern each class of pods
     """
 
     def __init__(self, nodes: NodeColumns, profile: Profile, *, keep: bool = True) -> None:
         self._keep = keep
         self.nodes = nodes
         self.profile = profile
-        self.singles = SingleRowPlugins.of(profile)
+        self.asked = AskedPlugins(profile)
         self._shapes: OrderedDict[bytes, Judged] = OrderedDict()
-        self._by_reads: dict[Reads, tuple[list[tuple[int, FilterPlugin]], list[tuple[int, ScorePlugin]]]] = {
-            reads: (
-                [(index, plugin) for index, plugin in enumerate(profile.filters) if plugin.reads is reads],
-                [(index, plugin) for index, (plugin, _) in enumerate(profile.scores) if plugin.reads is reads],
-            )
-            for reads in Reads
-        }
-        load_filters = [plugin for _, plugin in self._by_reads[Reads.LOAD][0]]
-        self._single_filters = [plugin for plugin in load_filters if isinstance(plugin, SingleRowFilter)]
-        self._other_filters = [plugin for plugin in load_filters if not isinstance(plugin, SingleRowFilter)]
 
     def passing(self, pod: PodClass, rows: Rows) -> Rows:
         """Those of the rows that pass every filter; answered without keeping anything."""
         nodes = self.nodes
         rows = rows[nodes.alive[rows]]
-        for plugin in self.profile.filters:
+        for _, plugin in self.asked.of(pod).filters:
             if len(rows) == 0:
                 return rows
             codes = plugin.filter(pod, nodes, rows)
@@ -78,11 +68,12 @@ class Answers:
             return len(self.passing(pod, np.array([row], np.intp))) > 0
         if not self.suits(pod, row):
             return False
-        for single in self._single_filters:
+        asked = self.asked.of(pod)
+        for single in asked.row_filters:
             judge = single.row_filter(pod, self.nodes)
             if judge is not None and judge(row):
                 return False
-        for plugin in self._other_filters:
+        for plugin in asked.other_filters:
             codes = plugin.filter(pod, self.nodes, np.array([row], np.intp))
             if codes is not None and codes[0]:
                 return False
@@ -113,7 +104,7 @@ class Answers:
 
     def judge(self, reads: Reads, pod: PodClass, rows: Rows, into: Judged) -> None:
         """Ask the plugins of one kind about some rows; a row keeps the verdict of the first plugin that refused it."""
-        filters, scores = self._by_reads[reads]
+        filters, scores = self.asked.of(pod).by_reads[reads]
         nodes = self.nodes
         for index, plugin in filters:
             codes = plugin.filter(pod, nodes, rows)

@@ -3,34 +3,10 @@
 from typing import NamedTuple
 
 from koord_scheduler.domain.columns.node_columns import NodeColumns
+from koord_scheduler.domain.evaluate.asked import RowPlugins
 from koord_scheduler.domain.evaluate.views.refusals import CODE_BITS
-from koord_scheduler.domain.framework.node_points import Reads, RowJudge, SingleRowFilter, SingleRowScore
-from koord_scheduler.domain.framework.profile import Profile
+from koord_scheduler.domain.framework.node_points import RowJudge
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
-
-
-class SingleRowPlugins(NamedTuple):
-    """The plugins that read the load, by their places in the profile; scores with weights."""
-
-    filters: list[tuple[int, SingleRowFilter]]
-    scores: list[tuple[int, SingleRowScore, int]]
-
-    @classmethod
-    def of(cls, profile: Profile) -> "SingleRowPlugins | None":
-        """Those of a profile; None: one of them cannot judge a single row."""
-        filters: list[tuple[int, SingleRowFilter]] = []
-        scores: list[tuple[int, SingleRowScore, int]] = []
-        for index, plugin in enumerate(profile.filters):
-            if plugin.reads is Reads.LOAD:
-                if not isinstance(plugin, SingleRowFilter):
-                    return None
-                filters.append((index, plugin))
-        for index, (scorer, weight) in enumerate(profile.scores):
-            if scorer.reads is Reads.LOAD:
-                if scorer.normalizes or not isinstance(scorer, SingleRowScore):
-                    return None
-                scores.append((index, scorer, weight))
-        return cls(filters, scores)
 
 
 class RowJudges(NamedTuple):
@@ -40,7 +16,7 @@ class RowJudges(NamedTuple):
     scores: list[tuple[int, RowJudge, int]]
 
     @classmethod
-    def of(cls, plugins: SingleRowPlugins, pod: PodClass, nodes: NodeColumns) -> "RowJudges":
+    def of(cls, plugins: RowPlugins, pod: PodClass, nodes: NodeColumns) -> "RowJudges":
         """The judges of one kind of pod."""
         filters = [((index + 1) << CODE_BITS, plugin.row_filter(pod, nodes)) for index, plugin in plugins.filters]
         scores = [(index, plugin.row_score(pod, nodes), weight) for index, plugin, weight in plugins.scores]

@@ -27,7 +27,8 @@ class View:
         self._nodes = answers.nodes
         self._filters = answers.profile.filters
         self._pod = pod
-        self._judges = None if answers.singles is None else RowJudges.of(answers.singles, pod, answers.nodes)
+        rows = answers.asked.of(pod).rows
+        self._judges = None if rows is None else RowJudges.of(rows, pod, answers.nodes)
         self._scores = Scores(answers.profile)
         self.totals = Totals(answers.nodes)
         self._shape_position = -1

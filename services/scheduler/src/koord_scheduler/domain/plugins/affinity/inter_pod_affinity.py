@@ -18,6 +18,7 @@ import numpy as np
 from koord_scheduler.domain.columns.counters import Counter, DomainSums
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows
 from koord_scheduler.domain.framework.detailed import MOST_DETAILS, Detail
+from koord_scheduler.domain.framework.extension_points import CROSS_NODE_FILTER, CROSS_NODE_SCORE
 from koord_scheduler.domain.nodes.population import Population
 from koord_scheduler.domain.pods.equivalence_classes import Subject
 from koord_scheduler.domain.pods.kinds import PodKind, Term
@@ -53,6 +54,7 @@ class InterPodAffinity:
     """Makes the filter and the score of a kind of pod."""
 
     name = "InterPodAffinity"
+    extension_points = (CROSS_NODE_FILTER, CROSS_NODE_SCORE)
 
     def __init__(self, nodes: NodeColumns, population: Population, args: InterPodAffinityArgs | None = None) -> None:
         self.nodes = nodes

@@ -13,6 +13,7 @@ from koordcore.protocol.objects import NodeAffinity as NodeAffinityOfPod
 from numpy.typing import NDArray
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows, row_list
+from koord_scheduler.domain.framework.extension_points import FILTER, NODE_SELECTOR_FILTER, ROW_FILTER, ROW_SCORE, SCORE
 from koord_scheduler.domain.framework.node_points import Reads, RowJudge
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
@@ -100,6 +101,8 @@ class NodeAffinity:
     """Filter by nodeSelector and required affinity, score by preferred affinity."""
 
     name = "NodeAffinity"
+    extension_points = (FILTER, ROW_FILTER, NODE_SELECTOR_FILTER, SCORE, ROW_SCORE)
+    refused = REFUSED
     reads = Reads.SHAPE
     normalizes = True
 

@@ -3,6 +3,7 @@
 import numpy as np
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows
+from koord_scheduler.domain.framework.extension_points import FILTER, TOLERATION_FILTER
 from koord_scheduler.domain.framework.node_points import Reads
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
@@ -11,6 +12,7 @@ class NodeName:
     """`spec.nodeName`, when it is set."""
 
     name = "NodeName"
+    extension_points = (FILTER, TOLERATION_FILTER)
     reads = Reads.SHAPE
     by_tolerations = True
 

@@ -1,48 +1,24 @@
 """Host ports: two pods on one node cannot listen on the same one. source    scheduler-core spec, 5.5"""
 
 from collections.abc import Hashable
-from typing import Final, NamedTuple, cast
+from typing import cast
 
 import numpy as np
 from koordcore.protocol.objects import Pod
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows
+from koord_scheduler.domain.framework.extension_points import FILTER, FOLLOW_PODS, READ_POD, ROW_FILTER
 from koord_scheduler.domain.framework.node_points import Reads, RowJudge
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
+from koord_scheduler.domain.pods.host_ports import HostPort, host_ports
 from koord_scheduler.domain.pods.info import PodInfo
-
-ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - compared, never listened on
-
-
-class HostPort(NamedTuple):
-    """A port of the host that a pod listens on."""
-
-    protocol: str
-    port: int
-    address: str
-
-    def conflicts(self, other: "HostPort") -> bool:
-        """Can they not both be listened on?"""
-        if (self.protocol, self.port) != (other.protocol, other.port):
-            return False
-        return self.address == other.address or ANY_ADDRESS in (self.address, other.address)
-
-
-def host_ports(pod: Pod) -> tuple[HostPort, ...]:
-    """The host ports of a pod's containers, each once, sorted."""
-    ports = {
-        HostPort(port.protocol or "TCP", port.host_port, port.host_ip or ANY_ADDRESS)
-        for container in pod.spec.containers
-        for port in container.ports
-        if port.host_port > 0
-    }
-    return tuple(sorted(ports))
 
 
 class NodePorts:
     """Filter by host ports in use; follows what comes to nodes and leaves them."""
 
     name = "NodePorts"
+    extension_points = (FILTER, ROW_FILTER, READ_POD, FOLLOW_PODS)
     reads = Reads.LOAD
 
     def __init__(self) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 from koordcore.protocol.objects import Taint
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows
+from koord_scheduler.domain.framework.extension_points import FILTER, TOLERATION_FILTER
 from koord_scheduler.domain.framework.node_points import Reads
 from koord_scheduler.domain.plugins.affinity.taint_toleration import is_tolerated
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
@@ -17,6 +18,7 @@ class NodeUnschedulable:
     """`spec.unschedulable`, unless the pod tolerates `node.kubernetes.io/unschedulable:NoSchedule`."""
 
     name = "NodeUnschedulable"
+    extension_points = (FILTER, TOLERATION_FILTER)
     reads = Reads.SHAPE
     by_tolerations = True
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from koord_scheduler.domain.columns.counters import Counter, DomainSums
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, LabelColumn, NodeColumns, Rows
 from koord_scheduler.domain.framework.detailed import MOST_DETAILS, Detail
+from koord_scheduler.domain.framework.extension_points import CROSS_NODE_FILTER, CROSS_NODE_SCORE
 from koord_scheduler.domain.nodes.population import Population
 from koord_scheduler.domain.plugins.affinity.node_affinity import NodeAffinity
 from koord_scheduler.domain.plugins.affinity.taint_toleration import TaintToleration
@@ -70,6 +71,7 @@ class PodTopologySpread:
     """Makes the filter and the score of a kind of pod."""
 
     name = "PodTopologySpread"
+    extension_points = (CROSS_NODE_FILTER, CROSS_NODE_SCORE)
 
     def __init__(
         self,

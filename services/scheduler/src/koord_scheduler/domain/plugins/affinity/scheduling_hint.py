@@ -9,6 +9,8 @@ from koordcore.protocol.objects import KubeStruct, Pod
 from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.config.args.koordinator import SchedulingHintArgs
+from koord_scheduler.domain.framework.extension_points import CONCERNS, PRE_FILTER, QUEUEING_HINTS, READ_POD
+from koord_scheduler.domain.framework.fact_points import WakesItself
 from koord_scheduler.domain.framework.outcomes import Candidates, Rejection
 from koord_scheduler.domain.pods.record import PodRecord
 
@@ -47,13 +49,18 @@ def scheduling_hint(pod: Pod) -> Hint | None:
     return Hint(frozenset(written.node_names), tuple(written.preferred_node_names))
 
 
-class SchedulingHint:
+class SchedulingHint(WakesItself):
     """Restricts a pod to the nodes of its hint, and has the preferred ones tried first."""
 
     name = "SchedulingHint"
+    extension_points = (CONCERNS, PRE_FILTER, READ_POD, QUEUEING_HINTS)
 
     def __init__(self, args: SchedulingHintArgs | None = None) -> None:
         self.args = args or SchedulingHintArgs()
+
+    def concerns(self, pod: Pod) -> bool:
+        """See `ConcernedPlugin.concerns`: pods with the annotation."""
+        return scheduling_hint(pod) is not None
 
     def read(self, pod: Pod) -> Hashable:
         """See `PodReader.read`."""

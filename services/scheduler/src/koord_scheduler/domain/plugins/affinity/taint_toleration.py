@@ -10,6 +10,7 @@ import numpy as np
 from koordcore.protocol.objects import Taint, Toleration
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows, row_list
+from koord_scheduler.domain.framework.extension_points import FILTER, ROW_SCORE, SCORE, TOLERATION_FILTER
 from koord_scheduler.domain.framework.node_points import Reads, RowJudge
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
@@ -61,6 +62,7 @@ class TaintToleration:
     """Filter and score by taints; a code is (set of taints, index of the taint)."""
 
     name = "TaintToleration"
+    extension_points = (FILTER, TOLERATION_FILTER, SCORE, ROW_SCORE)
     reads = Reads.SHAPE
     by_tolerations = True
     normalizes = True

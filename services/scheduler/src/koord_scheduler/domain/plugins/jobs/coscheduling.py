@@ -3,12 +3,34 @@
 source    scheduler-core spec, 8
 """
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
+from koordcore.protocol.objects import Pod
+from koordcore.values.allocation import NOTHING, Allocation
+
+from koord_scheduler.domain.framework.extension_point import ExtensionPoint
+from koord_scheduler.domain.framework.extension_points import (
+    AFTER_POST_FILTER,
+    CONCERNS,
+    NEXT_POD,
+    PAGES,
+    PERMIT,
+    POST_BIND,
+    POST_FILTER,
+    PRE_ENQUEUE,
+    PRE_FILTER,
+    QUEUEING_HINTS,
+    RESERVE,
+)
+from koord_scheduler.domain.framework.fact_points import WakesItself
+from koord_scheduler.domain.framework.lifecycle_hooks import PageAnswer
 from koord_scheduler.domain.framework.outcomes import Allow, Failure, Next, Rejection, Wait
+from koord_scheduler.domain.framework.post_filter import NoPreemption, Preemption, PreemptionSearch
 from koord_scheduler.domain.gang.cache import GangCache
 from koord_scheduler.domain.gang.outcomes import Refused, Released
+from koord_scheduler.domain.gang.parameters import gang_id_of
+from koord_scheduler.domain.plugins.jobs.gang_pages import gang_pages
 from koord_scheduler.domain.pods.record import PodRecord
 
 _NANOS: Final = 1_000_000_000
@@ -17,13 +39,31 @@ _ALONE: Final = Allow()
 """For pods without a gang, which are most: nothing is made anew for them."""
 
 
-class Coscheduling:
+class Coscheduling(WakesItself):
     """Gang members are placed all or none."""
 
     name = "Coscheduling"
+    extension_points: tuple[ExtensionPoint[Any], ...] = (
+        CONCERNS,
+        PRE_ENQUEUE,
+        NEXT_POD,
+        PRE_FILTER,
+        AFTER_POST_FILTER,
+        RESERVE,
+        PERMIT,
+        POST_BIND,
+        QUEUEING_HINTS,
+        PAGES,
+    )
 
-    def __init__(self, gangs: GangCache) -> None:
+    def __init__(self, gangs: GangCache, *, preempts: bool = False) -> None:
         self.gangs = gangs
+        if preempts:
+            self.extension_points = (*self.extension_points, POST_FILTER)
+
+    def concerns(self, pod: Pod) -> bool:
+        """See `ConcernedPlugin.concerns`: members of gangs."""
+        return bool(gang_id_of(pod))
 
     def pre_enqueue(self, pod: PodRecord) -> str | None:
         """See `PreEnqueuePlugin.pre_enqueue`: at most one pod of a group is in the queues."""
@@ -37,24 +77,25 @@ class Coscheduling:
         if self.gangs.round is None:
             return _NOBODY
         found = self.gangs.next_pod()
-        return Next(uid=found.uid or "", like=found.first_uid, rejected=found.rejected)
+        return Next(plugin=self.name, uid=found.uid or "", like=found.first_uid, rejected=found.rejected)
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | None:
         """See `PreFilterPlugin.pre_filter`."""
         if pod.uid not in self.gangs.roster.members:
             return None
         refused = self.gangs.before_pre_filter(pod.uid, now=now)
-        return None if refused is None else Rejection(plugin=self.name, message=refused.message)
+        return None if refused is None else Rejection(plugin=self.name, message=refused.message, is_replayable=False)
 
-    def reserve(self, pod: PodRecord, node: str) -> None:
-        """Nothing: the gang counts the pod when it is permitted."""
+    def reserve(self, pod: PodRecord, node: str) -> Allocation | Rejection:
+        """See `ReservePlugin.reserve`; the gang counts the pod when it is permitted."""
+        return NOTHING
 
     def unreserve(self, pod: PodRecord, node: str) -> Sequence[str]:
         """See `ReservePlugin.unreserve`: a Strict gang loses its other waiting members."""
         return self.gangs.unreserve(pod.uid).rejected if pod.uid in self.gangs.roster.members else ()
 
     def post_bind(self, pod: PodRecord, node: str) -> Sequence[str]:
-        """See `ReservePlugin.post_bind`."""
+        """See `PostBindPlugin.post_bind`."""
         return self.gangs.post_bind(pod.uid).activate if pod.uid in self.gangs.roster.members else ()
 
     def permit(self, pod: PodRecord, node: str) -> Rejection | Wait | Allow:
@@ -74,5 +115,56 @@ class Coscheduling:
         """See `AfterPostFilterPlugin.after_post_filter`."""
         failed = self.gangs.after_post_filter(pod.uid, message)
         return Failure(
-            message=failed.message, rejected=failed.rejected, is_root_cause=failed.is_root_cause, tell=failed.tell
+            plugin=self.name,
+            message=failed.message,
+            rejected=failed.rejected,
+            is_root_cause=failed.is_root_cause,
+            tell=failed.tell,
         )
+
+    # --- preemption for a whole job (`JobRules`) ---------------------------------------------------------------------
+
+    def post_filter(
+        self, pod: PodRecord, rejection: Rejection | None, search: PreemptionSearch
+    ) -> Preemption | NoPreemption | None:
+        """See `PostFilterPlugin.post_filter`: no node was feasible, or the plan of the job found too few.
+
+        Source: scheduler-core spec, 8.10.
+        """
+        can_help = rejection is None or (rejection.plugin == self.name and rejection.resolvable)
+        return search.for_job(self) if can_help else None
+
+    def members(self, pod: PodRecord) -> Sequence[str]:
+        """See `JobRules.members`."""
+        return [member.uid for member in self.gangs.members_to_place(pod.uid)] or [pod.uid]
+
+    def outcome(self, pod: PodRecord) -> str:
+        """See `JobRules.outcome`."""
+        current = self.gangs.round_of(pod.uid)
+        return "" if current is None else current.preemption_message
+
+    def remember(self, pod: PodRecord, message: str) -> None:
+        """See `JobRules.remember`."""
+        current = self.gangs.round_of(pod.uid)
+        if current is not None:
+            current.preempt_once(lambda: message)
+
+    def is_job(self, pod: PodRecord) -> bool:
+        """See `JobRules.is_job`."""
+        return self.gangs.round_of(pod.uid) is not None
+
+    def waiting(self, pod: PodRecord) -> Sequence[str]:
+        """See `JobRules.waiting`."""
+        return self.gangs.waiting_with(pod.uid)
+
+    def reject_waiting(self, pod: PodRecord) -> Sequence[str]:
+        """See `JobRules.reject_waiting`."""
+        return self.gangs.reject_waiting(pod.uid)
+
+    def peers_of(self, pod: PodRecord) -> Mapping[str, int]:
+        """See `JobRules.peers_of`: without a network topology no pod looks for peers."""
+        return {}
+
+    def pages(self) -> Mapping[str, PageAnswer]:
+        """See `PagesPlugin.pages`."""
+        return gang_pages(self.gangs)

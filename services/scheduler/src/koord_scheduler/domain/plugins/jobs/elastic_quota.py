@@ -1,15 +1,21 @@
 """ElasticQuota as the extension points see it; the rules are in `domain.quota`. source    scheduler-core spec, 10"""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from koordcore.protocol import keys
+from koordcore.values.allocation import NOTHING, Allocation
 
+from koord_scheduler.domain.framework.extension_points import PAGES, POST_FILTER, PRE_FILTER, QUEUEING_HINTS, RESERVE
+from koord_scheduler.domain.framework.fact_points import ClusterEvent, EventKind
+from koord_scheduler.domain.framework.lifecycle_hooks import PageAnswer
 from koord_scheduler.domain.framework.outcomes import Rejection
-from koord_scheduler.domain.framework.post_filter import Room
+from koord_scheduler.domain.framework.post_filter import NoPreemption, Preemption, PreemptionSearch, Room
+from koord_scheduler.domain.plugins.jobs.quota_pages import quota_pages
 from koord_scheduler.domain.pods.record import PodRecord
 from koord_scheduler.domain.quota.manager import QuotaManager
 from koord_scheduler.domain.quota.preemption import QuotaRoom
+from koord_scheduler.domain.quota.specs.objects import BUILT_IN
 from koord_scheduler.domain.quota.tree.node import QuotaPod
 
 _UNLIMITED: Final = frozenset({keys.DEFAULT_QUOTA, keys.SYSTEM_QUOTA})
@@ -19,9 +25,12 @@ class ElasticQuota:
     """Pods are placed within what their quota may use."""
 
     name = "ElasticQuota"
+    extension_points = (PRE_FILTER, POST_FILTER, RESERVE, QUEUEING_HINTS, PAGES)
+    wakes_on = frozenset({EventKind.OWN})
 
     def __init__(self, quotas: QuotaManager) -> None:
         self.quotas = quotas
+        self._charged: dict[str, Allocation] = {}
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | None:
         """See `PreFilterPlugin.pre_filter`; preemption within the quota may help."""
@@ -42,41 +51,61 @@ class ElasticQuota:
             return False
         return self.quotas.settings.enable_runtime_quota
 
-    def reserve(self, pod: PodRecord, node: str) -> None:
-        """See `ReservePlugin.reserve`."""
-        if pod.uid in self.quotas.pods:
-            self.quotas.reserve(pod.uid)
+    def reserve(self, pod: PodRecord, node: str) -> Allocation | Rejection:
+        """See `ReservePlugin.reserve`: the quota that the pod is charged to, unless it is a built-in one."""
+        known = self.quotas.pods.get(pod.uid)
+        if known is None:
+            return NOTHING
+        self.quotas.reserve(pod.uid)
+        quota = known.quota
+        if quota is None or quota.name in BUILT_IN:
+            return NOTHING
+        charged = self._charged.get(quota.name)
+        if charged is None:
+            charged = self._charged[quota.name] = Allocation(quota=quota.name)
+        return charged
 
     def unreserve(self, pod: PodRecord, node: str) -> Sequence[str]:
         """See `ReservePlugin.unreserve`."""
         self.quotas.unreserve(pod.uid)
         return ()
 
-    def post_bind(self, pod: PodRecord, node: str) -> Sequence[str]:
-        """Nothing more to count."""
-        return ()
+    def hint_version(self) -> int:
+        """See `QueueingHintsPlugin.hint_version`."""
+        return self.quotas.moves
 
-    def answers(self, rejection: Rejection | None) -> bool:
-        """See `PreemptionPlugin.answers`: a pod that its quota refuses, or no node suits."""
-        return rejection is None or rejection.plugin == self.name
+    def queueing_hint(self, event: ClusterEvent, pod: PodRecord) -> bool:
+        """See `QueueingHintsPlugin.queueing_hint`: the quota would admit the pod now."""
+        known = self.quotas.pods.get(pod.uid)
+        return known is None or self.quotas.admit(known.facts).admitted
+
+    def pages(self) -> Mapping[str, PageAnswer]:
+        """See `PagesPlugin.pages`."""
+        return quota_pages(self.quotas)
+
+    def post_filter(
+        self, pod: PodRecord, rejection: Rejection | None, search: PreemptionSearch
+    ) -> Preemption | NoPreemption | None:
+        """See `PostFilterPlugin.post_filter`: for a pod that its quota refuses, or that no node suits."""
+        return search.on_one_node(self) if rejection is None or rejection.plugin == self.name else None
 
     def spares_everyone(self, pod: PodRecord) -> bool:
-        """See `PreemptionPlugin.spares_everyone`: a pod without quota, and one of a default quota that is spared."""
+        """See `VictimRules.spares_everyone`: a pod without quota, and one of a default quota that is spared."""
         known = self.quotas.pods.get(pod.uid)
         return known is None or self.quotas.spares_everyone(known.facts)
 
     def may_preempt(self, pod: PodRecord, victim: PodRecord) -> bool:
-        """See `PreemptionPlugin.may_preempt`: pods of the same quota."""
+        """See `VictimRules.may_preempt`: pods of the same quota."""
         known = self.quotas.pods.get(pod.uid)
         return known is not None and self.quotas.may_preempt(known.facts, victim.uid)
 
     def room_for(self, pod: PodRecord) -> Room | None:
-        """See `PreemptionPlugin.room_for`: used plus the pod has to stay within the quota's limit."""
+        """See `VictimRules.room_for`: used plus the pod has to stay within the quota's limit."""
         known = self.quotas.pods.get(pod.uid)
         return None if known is None else QuotaPreemptionRoom(self.quotas, self.quotas.room_for(known.facts))
 
     def most_candidates(self, nodes: int) -> int:
-        """See `PreemptionPlugin.most_candidates`: all."""
+        """See `VictimRules.most_candidates`: all."""
         return nodes
 
 

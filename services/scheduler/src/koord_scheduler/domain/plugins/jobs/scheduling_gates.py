@@ -1,5 +1,8 @@
 """Pods whose creator holds them back. source    scheduler-core spec, 2 (PreEnqueue)"""
 
+from koordcore.protocol.objects import Pod
+
+from koord_scheduler.domain.framework.extension_points import CONCERNS, PRE_ENQUEUE
 from koord_scheduler.domain.pods.record import PodRecord
 
 
@@ -7,6 +10,11 @@ class SchedulingGates:
     """`spec.schedulingGates`: a pod with any is not attempted."""
 
     name = "SchedulingGates"
+    extension_points = (CONCERNS, PRE_ENQUEUE)
+
+    def concerns(self, pod: Pod) -> bool:
+        """See `ConcernedPlugin.concerns`."""
+        return bool(pod.spec.scheduling_gates)
 
     def pre_enqueue(self, pod: PodRecord) -> str | None:
         """See `PreEnqueuePlugin.pre_enqueue`."""

@@ -11,7 +11,9 @@ from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
 
 from koord_scheduler.domain.columns.node_columns import IntArray, Rows, row_list
+from koord_scheduler.domain.facts.cluster import Cluster
 from koord_scheduler.domain.framework.cycle_points import Offers
+from koord_scheduler.domain.framework.extension_points import CROSS_NODE_SCORE, FIND_ONE_NODE, FOLLOW_PODS, READ_POD
 from koord_scheduler.domain.framework.outcomes import Candidates, Rejection
 from koord_scheduler.domain.gang.placement import NoTopologyPlan
 from koord_scheduler.domain.gang.topology_plan import needs_plan, plan_round
@@ -20,16 +22,21 @@ from koord_scheduler.domain.plugins.jobs.coscheduling import Coscheduling
 from koord_scheduler.domain.pods.equivalence_classes import PodClass, Subject
 from koord_scheduler.domain.pods.info import PodInfo
 from koord_scheduler.domain.pods.record import PodRecord
-from koord_scheduler.domain.runtime.cluster import Cluster
 
 
 class TopologyCoscheduling(Coscheduling):
     """Coscheduling with `awareNetworkTopology`. peers: pods on nodes by their network-topology-selector."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        super().__init__(cluster.gangs)
+    extension_points = (*Coscheduling.extension_points, FIND_ONE_NODE, READ_POD, FOLLOW_PODS, CROSS_NODE_SCORE)
+
+    def __init__(self, cluster: Cluster, *, preempts: bool = False) -> None:
+        super().__init__(cluster.gangs, preempts=preempts)
         self.cluster = cluster
         self.peers = RunningPeers()
+
+    def concerns(self, pod: Pod) -> bool:
+        """See `ConcernedPlugin.concerns`: members of gangs, and pods that look for peers."""
+        return super().concerns(pod) or self.read(pod) is not None
 
     def read(self, pod: Pod) -> Hashable:
         """See `PodReader.read`: the selector."""
@@ -52,7 +59,7 @@ class TopologyCoscheduling(Coscheduling):
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | None:
         """See `PreFilterPlugin.pre_filter`."""
         refused = self.gangs.before_pre_filter(pod.uid, has_topology=self.cluster.topology is not None, now=now)
-        return None if refused is None else Rejection(plugin=self.name, message=refused.message)
+        return None if refused is None else Rejection(plugin=self.name, message=refused.message, is_replayable=False)
 
     def find_one_node(self, pod: PodRecord, offers: Offers) -> Rejection | Candidates | None:
         """See `FindOneNodePlugin.find_one_node`."""
@@ -66,12 +73,14 @@ class TopologyCoscheduling(Coscheduling):
             topology = self.cluster.topology
             found = plan_round(self.gangs, pod.uid, gather, topology, slots, self.peers_of(pod))
             if isinstance(found, NoTopologyPlan):
-                return Rejection(plugin=self.name, message=found.message(offers.fit_error()), resolvable=True)
+                message = found.message(offers.fit_error())
+                return Rejection(plugin=self.name, message=message, resolvable=True, is_replayable=False)
         node = current.node_set(pod.uid)
         if node is None:
             return None
         if not node:
-            return Rejection(plugin=self.name, message=f"the plan of the job has no node for pod {pod.uid}")
+            message = f"the plan of the job has no node for pod {pod.uid}"
+            return Rejection(plugin=self.name, message=message, is_replayable=False)
         return Candidates(names=frozenset(node), job=current.plan if is_first and current.plan is not None else {})
 
     def version(self) -> int:

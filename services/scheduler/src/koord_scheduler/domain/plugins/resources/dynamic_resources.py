@@ -1,13 +1,22 @@
 """Pods with resource claims, which nothing here can allocate. source    scheduler-core spec, 5.9"""
 
+from koordcore.protocol.objects import Pod
+
+from koord_scheduler.domain.framework.extension_points import CONCERNS, PRE_FILTER, QUEUEING_HINTS
+from koord_scheduler.domain.framework.fact_points import WakesItself
 from koord_scheduler.domain.framework.outcomes import Rejection
 from koord_scheduler.domain.pods.record import PodRecord
 
 
-class DynamicResources:
+class DynamicResources(WakesItself):
     """`spec.resourceClaims`: such a pod is refused, and told why."""
 
     name = "DynamicResources"
+    extension_points = (CONCERNS, PRE_FILTER, QUEUEING_HINTS)
+
+    def concerns(self, pod: Pod) -> bool:
+        """See `ConcernedPlugin.concerns`."""
+        return bool(pod.spec.resource_claims)
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | None:
         """See `PreFilterPlugin.pre_filter`."""

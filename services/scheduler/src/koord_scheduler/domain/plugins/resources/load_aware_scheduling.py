@@ -3,7 +3,7 @@
 source    scheduler-core spec, 7
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from datetime import datetime
 from typing import cast
 
@@ -13,9 +13,23 @@ from koordcore.protocol.objects import Node, Pod, PodCondition
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows
 from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
+from koord_scheduler.domain.framework.extension_points import (
+    CLOCK,
+    FILTER,
+    FOLLOW_NODES,
+    FOLLOW_PODS,
+    OBSERVE,
+    PAGES,
+    READ_POD,
+    ROW_FILTER,
+    ROW_SCORE,
+    SCORE,
+)
+from koord_scheduler.domain.framework.lifecycle_hooks import PageAnswer
 from koord_scheduler.domain.framework.node_points import Reads, RowJudge
 from koord_scheduler.domain.loadaware.assigned import AssignedPod, window_end
 from koord_scheduler.domain.loadaware.columns import LoadColumns
+from koord_scheduler.domain.loadaware.debugging import describe_node
 from koord_scheduler.domain.loadaware.metric import metric_of_report
 from koord_scheduler.domain.loadaware.rules import PodLoad, node_facts, pod_load
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
@@ -26,6 +40,18 @@ class LoadAwareScheduling:
     """Refuses nodes that use too much, prefers those that use little; follows reports and pods on nodes."""
 
     name = "LoadAwareScheduling"
+    extension_points = (
+        FILTER,
+        ROW_FILTER,
+        SCORE,
+        ROW_SCORE,
+        READ_POD,
+        FOLLOW_NODES,
+        FOLLOW_PODS,
+        OBSERVE,
+        CLOCK,
+        PAGES,
+    )
     reads = Reads.LOAD
     normalizes = False
 
@@ -61,6 +87,20 @@ class LoadAwareScheduling:
         row = self.nodes.row(node)
         if row is not None and row in self.load:
             self.load.on_metric(row, None if report is None else metric_of_report(report))
+
+    def observe(self, node: str, report: NodeUsageReported) -> bool:
+        """See `ObservingPlugin.observe`: a node becomes feasible by it only where thresholds are set."""
+        self.reported(node, report)
+        return self.load.has_limits
+
+    def pages(self) -> Mapping[str, PageAnswer]:
+        """See `PagesPlugin.pages`."""
+
+        def load(asked: Mapping[str, str]) -> object:
+            row = self.nodes.row(asked["node"])
+            return {} if row is None else describe_node(self.load.node_load(row), self.load.args)
+
+        return {"node/{node}": load}
 
     def may_refuse(self, pod_class: PodClass) -> bool:
         """See `node accounting.Follower`: only where a threshold is set."""

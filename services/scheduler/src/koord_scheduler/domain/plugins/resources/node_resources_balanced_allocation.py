@@ -10,9 +10,10 @@ import numpy as np
 from koordcore.protocol.resource_names import CPU, MEMORY
 
 from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows
+from koord_scheduler.domain.columns.resource_names import is_scalar
+from koord_scheduler.domain.framework.extension_points import ROW_SCORE, SCORE
 from koord_scheduler.domain.framework.node_points import Reads, RowJudge
 from koord_scheduler.domain.plugins.resources import resource_scores
-from koord_scheduler.domain.plugins.resources.node_resources_fit import is_scalar
 from koord_scheduler.domain.plugins.resources.single_rows import balanced
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
@@ -28,6 +29,7 @@ class NodeResourcesBalancedAllocation:
     """Score by how far apart the used fractions of the resources would be; real requests count, not defaults."""
 
     name = "NodeResourcesBalancedAllocation"
+    extension_points = (SCORE, ROW_SCORE)
     reads = Reads.LOAD
     normalizes = False
 

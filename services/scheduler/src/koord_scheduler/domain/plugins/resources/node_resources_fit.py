@@ -21,6 +21,8 @@ from koord_scheduler.domain.columns.node_columns import (
     Rows,
     row_list,
 )
+from koord_scheduler.domain.columns.resource_names import can_be_ignored, is_scalar
+from koord_scheduler.domain.framework.extension_points import AMOUNTS_FILTER, FILTER, ROW_FILTER, ROW_SCORE, SCORE
 from koord_scheduler.domain.framework.node_points import Reads, RowJudge
 from koord_scheduler.domain.plugins.resources import resource_scores
 from koord_scheduler.domain.plugins.resources.resource_scores import ShapePoint
@@ -54,12 +56,6 @@ class FitArgs:
         return resource in self.ignored_resources or resource.partition("/")[0] in self.ignored_resource_groups
 
 
-def can_be_ignored(resource: str) -> bool:
-    """Has a domain outside kubernetes.io. source    scheduler-core spec, 5.2 (4)"""
-    domain, slash, _ = resource.partition("/")
-    return bool(slash) and domain != "kubernetes.io" and not domain.endswith(".kubernetes.io")
-
-
 class _Item(NamedTuple):
     """One resource that the score looks at. non_zero: row of `NodeColumns.non_zero`, None: real requests."""
 
@@ -73,6 +69,7 @@ class NodeResourcesFit:
     """Filter and score by resources. A code has bit j + 1 set when item j of the pod's demand is short."""
 
     name = "NodeResourcesFit"
+    extension_points = (FILTER, ROW_FILTER, SCORE, ROW_SCORE, AMOUNTS_FILTER)
     reads = Reads.LOAD
     normalizes = False
 
@@ -184,8 +181,3 @@ class NodeResourcesFit:
             amount = max(0, demand.requests.get(resource, 0))
             if amount or not is_scalar(resource):
                 yield _Item(nodes.column(resource), None, amount, weight)
-
-
-def is_scalar(resource: str) -> bool:
-    """Neither cpu, memory nor ephemeral-storage: counted by scores only for pods that request it."""
-    return "/" in resource or resource.startswith(("hugepages-", "attachable-volumes-"))

@@ -8,6 +8,7 @@ from koordcore.protocol.resource_names import CPU, MEMORY
 
 from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows
 from koord_scheduler.domain.config.args.koordinator import NodeResourcesFitPlusArgs
+from koord_scheduler.domain.framework.extension_points import SCORE
 from koord_scheduler.domain.framework.node_points import Reads
 from koord_scheduler.domain.plugins.resources.resource_scores import MAX_SCORE
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
@@ -32,6 +33,7 @@ class NodeResourcesFitPlus:
     """
 
     name = "NodeResourcesFitPlus"
+    extension_points = (SCORE,)
     reads = Reads.LOAD
     normalizes = False
 

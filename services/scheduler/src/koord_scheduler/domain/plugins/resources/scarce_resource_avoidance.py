@@ -4,6 +4,7 @@ import numpy as np
 
 from koord_scheduler.domain.columns.node_columns import PODS_COLUMN, IntArray, NodeColumns, Rows
 from koord_scheduler.domain.config.args.koordinator import ScarceResourceAvoidanceArgs
+from koord_scheduler.domain.framework.extension_points import SCORE
 from koord_scheduler.domain.framework.node_points import Reads
 from koord_scheduler.domain.plugins.resources.resource_scores import MAX_SCORE
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
@@ -16,6 +17,7 @@ class ScarceResourceAvoidance:
     """
 
     name = "ScarceResourceAvoidance"
+    extension_points = (SCORE,)
     reads = Reads.LOAD
     normalizes = False
 

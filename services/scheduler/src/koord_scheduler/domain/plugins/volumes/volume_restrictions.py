@@ -9,7 +9,8 @@ from typing import Final, cast
 import numpy as np
 
 from koord_scheduler.domain.columns.node_columns import IntArray, Rows
-from koord_scheduler.domain.plugins.volumes.volume_binding import Claims, Volumes
+from koord_scheduler.domain.framework.extension_points import CROSS_NODE_FILTER
+from koord_scheduler.domain.nodes.volumes import CLAIMS, Claims, Volumes
 from koord_scheduler.domain.pods.equivalence_classes import Subject
 
 HERE: Final = 1
@@ -20,6 +21,7 @@ class VolumeRestrictions:
     """Refuses every node while another pod uses a claim that the pod would have to have for itself."""
 
     name = "VolumeRestrictions"
+    extension_points = (CROSS_NODE_FILTER,)
 
     def __init__(self, volumes: Volumes) -> None:
         self.volumes = volumes
@@ -30,7 +32,7 @@ class VolumeRestrictions:
 
     def filter_for(self, subject: Subject) -> "ExclusiveClaims | None":
         """See `CrossNodeFilterPlugin.filter_for`."""
-        claims = cast("Claims | None", subject.pod_class.aspects.get(self.volumes.name))
+        claims = cast("Claims | None", subject.pod_class.aspects.get(CLAIMS))
         if claims is None:
             return None
         exclusive = [key for name in claims.names if (key := (claims.namespace, name)) in self.volumes.exclusive]

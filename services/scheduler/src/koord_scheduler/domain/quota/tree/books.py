@@ -58,6 +58,8 @@ class QuotaBooks:
             self.accounting, self._total_of, self.forest.divided_keys, scales=settings.enable_min_quota_scale
         )
         self.pods: dict[str, QuotaPod] = {}
+        self.moves = 0
+        """Grows with everything that may let a pod into its quota."""
         self._by_label: dict[str, dict[str, None]] = {}
         self._by_namespace: dict[str, dict[str, None]] = {}
         self._terminating: list[tuple[float, str]] = []

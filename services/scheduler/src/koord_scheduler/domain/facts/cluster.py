@@ -1,11 +1,11 @@
 """The facts about the cluster that plugins share, whatever the profile: who follows nodes, pods and objects.
 
 The fold (`state`) tells it what there is; each fact reaches those who keep columns or books of it. What follows for
-waiting pods is collected here (`activate`, `quota_moves`), because who waits is the queue's affair.
+waiting pods is collected here (`activate`, `QuotaManager.moves`), because who waits is the queue's affair.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeVar, cast
 
 from koordcore.protocol.objects import Namespace, Node, Pod, Workload, object_from_json
 from koordcore.protocol.scheduling_objects import (
@@ -20,17 +20,26 @@ from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.columns.node_columns import NodeColumns, NodeShape
+from koord_scheduler.domain.framework.extension_points import (
+    CONCERNS,
+    FOLLOW_NODES,
+    FOLLOW_PODS,
+    READ_POD,
+    READ_SHAPE,
+    SETTLE,
+)
+from koord_scheduler.domain.framework.fact_points import NodeFollower, PodFollower, SettlingPlugin
+from koord_scheduler.domain.framework.node_points import ConcernedPlugin, PodReader
+from koord_scheduler.domain.framework.plugin import Plugin, declares
 from koord_scheduler.domain.gang.cache import GangCache
 from koord_scheduler.domain.gang.outcomes import Consequences
 from koord_scheduler.domain.gang.parameters import GangArgs, PodGroup, gang_id_of
 from koord_scheduler.domain.gang.topology import NetworkTopology
 from koord_scheduler.domain.gang.topology_layers import ClusterNetworkTopology, Layer, layers_of
 from koord_scheduler.domain.nodes.accounting import NodeAccounting
-from koord_scheduler.domain.nodes.images import ImageStates
 from koord_scheduler.domain.nodes.population import Population
 from koord_scheduler.domain.nodes.priorities import LowestPriorities
-from koord_scheduler.domain.plugins.affinity.node_ports import NodePorts
-from koord_scheduler.domain.plugins.volumes.volume_binding import Volumes
+from koord_scheduler.domain.nodes.volumes import Volumes
 from koord_scheduler.domain.pods.disruption_budgets import DisruptionBudgets
 from koord_scheduler.domain.pods.equivalence_classes import PodClasses
 from koord_scheduler.domain.pods.owner_selectors import OwnerSelectors
@@ -40,6 +49,7 @@ from koord_scheduler.domain.quota.specs.objects import quota_spec
 from koord_scheduler.domain.quota.specs.pods import pod_facts
 from koord_scheduler.domain.quota.specs.settings import QuotaSettings
 
+T = TypeVar("T", bound=Plugin)
 DEFAULT_TOPOLOGY: Final = "default"
 CONTROLLER_PLURALS: Final = {
     "replicasets": "ReplicaSet",
@@ -64,29 +74,15 @@ PLURALS: Final = frozenset(
 """The kinds of objects, beside pods, nodes, namespaces and workloads, that placement reads."""
 
 
-class NodeFollower(Protocol):
-    """Keeps something of node objects."""
-
-    def put_node(self, row: int, node: Node) -> None:
-        """A node is there, or has changed."""
-        ...
-
-    def drop_node(self, row: int) -> None:
-        """The row is no node any more."""
-        ...
-
-
 class Cluster:
     """The facts.
 
     nodes        columns over nodes
     population   pods on nodes, by what constraints ask of them
     owners       selectors of services and controllers
-    ports        host ports in use
     classes    what pods are to the plugins
     node accounting    takes and gives back what a pod counts for in all of these
     activate     uids of pods that a fact makes worth an attempt; the fold empties it
-    quota_moves  grows with everything that may let a pod into its quota
     warnings     sentences about facts that are valid and probably not meant; the fold empties it
     """
 
@@ -99,20 +95,64 @@ class Cluster:
         self.nodes = NodeColumns()
         self.population = Population(self.nodes)
         self.owners = OwnerSelectors()
-        self.ports = NodePorts()
-        self.images = ImageStates(self.nodes)
         self.volumes = Volumes()
         self.budgets = DisruptionBudgets()
         self.quotas = QuotaManager(quota)
         self.gangs = GangCache(gang)
         self.topology: NetworkTopology | None = None
-        self.pod_classes = PodClasses(self.nodes, [self.ports, self.images, self.volumes], transformers)
+        self.pod_classes = PodClasses(self.nodes, [self.volumes], transformers)
         self.priorities = LowestPriorities()
-        self.accounting = NodeAccounting(self.nodes, self.population, [self.ports, self.priorities, self.volumes])
-        self.node_followers: list[NodeFollower] = [self.images]
+        self.accounting = NodeAccounting(self.nodes, self.population, [self.priorities, self.volumes])
+        self.node_followers: list[NodeFollower] = []
+        self.settling: list[SettlingPlugin] = []
+        self._shared: list[tuple[str, object, Plugin]] = []
+        self._joined: list[Plugin] = []
         self.activate: dict[str, None] = {}
-        self.quota_moves = 0
         self.warnings: list[str] = []
+
+    def shared(self, name: str, key: object, make: Callable[[], T]) -> T:
+        """Return a plugin that profiles share: the one made before under an equal key, else a new one.
+
+        Args:
+            name: Name of the plugin.
+            key: Its arguments; None if it takes none.
+            make: Makes it.
+        """
+        for known, known_key, plugin in self._shared:
+            if known == name and known_key == key:
+                return cast("T", plugin)
+        plugin = make()
+        self._shared.append((name, key, plugin))
+        return plugin
+
+    def join(self, plugin: Plugin) -> None:
+        """Tell a plugin of nodes, of pods on nodes and of what pods ask, as far as it declares that."""
+        if any(plugin is known for known in self._joined):
+            return
+        self._joined.append(plugin)
+        bit = 0
+        if declares(plugin, CONCERNS):
+            bit = 1 << len(self.pod_classes.concerned)
+            self.pod_classes.concerned.append(cast("ConcernedPlugin", plugin))
+        if declares(plugin, FOLLOW_NODES):
+            self.node_followers.append(cast("NodeFollower", plugin))
+        if declares(plugin, SETTLE):
+            self.settling.append(cast("SettlingPlugin", plugin))
+        if declares(plugin, FOLLOW_PODS):
+            follower = cast("PodFollower", plugin)
+            if bit:
+                self.accounting.concerned.append((bit, follower))
+            else:
+                self.accounting.followers.append(follower)
+        if declares(plugin, READ_POD):
+            self.pod_classes.readers.append(cast("PodReader", plugin))
+        if declares(plugin, READ_SHAPE):
+            self.pod_classes.shape_readers.add(plugin.name)
+
+    def settle(self) -> None:
+        """Let plugins work out what follows from the changes since the last call."""
+        for plugin in self.settling:
+            plugin.settle()
 
     def put_node(self, row: int, node: Node, shape: NodeShape) -> None:
         """A node is there, or has changed; the columns know its shape already."""
@@ -122,7 +162,7 @@ class Cluster:
         self.quotas.set_node(name, shape.allocatable)
         if self.topology is not None:
             self.topology.put_node(name, node.metadata.labels)
-        self.quota_moves += 1
+        self.quotas.moves += 1
 
     def drop_node(self, row: int, name: str) -> None:
         """A node is gone."""
@@ -131,7 +171,7 @@ class Cluster:
         self.quotas.remove_node(name)
         if self.topology is not None:
             self.topology.remove_node(name)
-        self.quota_moves += 1
+        self.quotas.moves += 1
 
     def put_pod(self, uid: str, pod: Pod, requests: dict[str, int], *, assigned: bool) -> None:
         """A pod exists, or has changed. assigned: it has a node and is not terminated."""
@@ -143,7 +183,7 @@ class Cluster:
         """A pod is deleted; one that waited with a node has lost it before."""
         self._follow(self.gangs.pod_deleted(uid))
         self.quotas.pod_gone(uid)
-        self.quota_moves += 1
+        self.quotas.moves += 1
 
     def put_namespace(self, namespace: Namespace) -> None:
         """A namespace is there, or has changed."""
@@ -175,7 +215,7 @@ class Cluster:
                 quota = object_from_json(document, ElasticQuota)
                 change = self.quotas.upsert_quota(quota_spec(quota.metadata, quota.spec.min, quota.spec.max))
                 self.warnings += change.warnings
-                self.quota_moves += 1
+                self.quotas.moves += 1
             case "podgroups":
                 self._follow(self.gangs.pod_group_seen(object_from_json(document, PodGroup)))
             case "clusternetworktopologies":
@@ -212,7 +252,7 @@ class Cluster:
         match plural:
             case "elasticquotas":
                 self.warnings += self.quotas.delete_quota(name).warnings
-                self.quota_moves += 1
+                self.quotas.moves += 1
             case "podgroups":
                 self.gangs.pod_group_deleted(f"{namespace}/{name}")
             case "clusternetworktopologies" if name == DEFAULT_TOPOLOGY:

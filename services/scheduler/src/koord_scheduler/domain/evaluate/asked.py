@@ -1,0 +1,103 @@
+"""The filters and scores of a profile that concern a pod equivalence class, by their places in the profile.
+
+A plugin that does not concern a class counts as one that passes every row, and scores 0.
+"""
+
+from typing import NamedTuple, cast
+
+from koord_scheduler.domain.framework.extension_points import (
+    CROSS_NODE_FILTER,
+    CROSS_NODE_SCORE,
+    FILTER,
+    ROW_FILTER,
+    ROW_SCORE,
+    SCORE,
+)
+from koord_scheduler.domain.framework.node_points import (
+    FilterPlugin,
+    Reads,
+    RowFilterPlugin,
+    RowScorePlugin,
+    ScorePlugin,
+)
+from koord_scheduler.domain.framework.plugin import Plugin, declares
+from koord_scheduler.domain.framework.profile import Profile
+from koord_scheduler.domain.pods.equivalence_classes import PodClass
+
+
+class RowPlugins(NamedTuple):
+    """The plugins that read load, for a single row without arrays, by their places in the profile.
+
+    Attributes:
+        filters: Place and filter.
+        scores: Place, score and weight.
+    """
+
+    filters: list[tuple[int, RowFilterPlugin]]
+    scores: list[tuple[int, RowScorePlugin, int]]
+
+
+class Asked:
+    """The plugins of a profile that concern one class of pods.
+
+    Attributes:
+        filters: Place and filter, in the order in which they refuse.
+        scores: Place -> score.
+        by_reads: The same, by what they read.
+        row_filters: Filters that read load and judge one row without arrays.
+        other_filters: Filters that read load and do not.
+        rows: All that read load, for a single row; None if one of them needs arrays.
+        versions: Functions that tell when cross-node filters and scores may answer otherwise.
+    """
+
+    def __init__(self, profile: Profile, concerned: int) -> None:
+        plugins = profile.concerning(concerned)
+        ids = {id(plugin) for plugin in (*plugins.at(FILTER), *plugins.at(SCORE))}
+        self.filters = [(place, each) for place, each in enumerate(profile.filters) if id(each) in ids]
+        self.scores = {place: each for place, (each, _) in enumerate(profile.scores) if id(each) in ids}
+        self.by_reads: dict[Reads, tuple[list[tuple[int, FilterPlugin]], list[tuple[int, ScorePlugin]]]] = {
+            reads: (
+                [(place, each) for place, each in self.filters if each.reads is reads],
+                [(place, each) for place, each in self.scores.items() if each.reads is reads],
+            )
+            for reads in Reads
+        }
+        load_filters, load_scores = self.by_reads[Reads.LOAD]
+        row_filters = [(place, found) for place, each in load_filters if (found := row_filter_of(each)) is not None]
+        self.row_filters = [each for _, each in row_filters]
+        self.other_filters = [each for _, each in load_filters if row_filter_of(each) is None]
+        row_scores = [
+            (place, found, profile.scores[place][1])
+            for place, each in load_scores
+            if (found := row_score_of(each)) is not None and not each.normalizes
+        ]
+        needs_arrays = self.other_filters or len(row_scores) < len(load_scores)
+        self.rows = None if needs_arrays else RowPlugins(row_filters, row_scores)
+        versions = {id(plugin): plugin.version for plugin in plugins.at(CROSS_NODE_FILTER)}
+        versions |= {id(plugin): plugin.version for plugin in plugins.at(CROSS_NODE_SCORE)}
+        self.versions = list(versions.values())
+
+
+class AskedPlugins:
+    """What is asked for each class of pods, resolved once."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+        self._by_concerned: dict[int, Asked] = {}
+
+    def of(self, pod: PodClass) -> Asked:
+        """Return the plugins that concern the class."""
+        asked = self._by_concerned.get(pod.concerned)
+        if asked is None:
+            asked = self._by_concerned[pod.concerned] = Asked(self._profile, pod.concerned)
+        return asked
+
+
+def row_filter_of(plugin: Plugin) -> RowFilterPlugin | None:
+    """Return the filter if it judges one row without arrays."""
+    return cast("RowFilterPlugin", plugin) if declares(plugin, ROW_FILTER) else None
+
+
+def row_score_of(plugin: Plugin) -> RowScorePlugin | None:
+    """Return the score if it judges one row without arrays."""
+    return cast("RowScorePlugin", plugin) if declares(plugin, ROW_SCORE) else None

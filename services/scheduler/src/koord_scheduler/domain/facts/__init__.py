@@ -1,0 +1,1 @@
+"""The facts about the cluster that all profiles and plugins share."""

@@ -1,0 +1,48 @@
+"""One extension point: a row of the table in `extension_points`."""
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+from koord_scheduler.domain.framework.points import Point
+
+P = TypeVar("P")
+
+_OF_EVERY_PLUGIN: Final = frozenset({"name", "extension_points"})
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ExtensionPoint(Generic[P]):
+    """An extension point.
+
+    Attributes:
+        name: Name in documentation and in error texts.
+        protocol: What a plugin that declares the point has to have.
+        enabled_at: List of the configuration that enables the point; None if the point is active wherever the plugin
+            runs in a profile.
+        is_single: Whether only the first plugin of a profile is asked.
+        timed: Method -> label `extension_point` of the metrics. Other methods have no time of their own.
+        asked: When the scheduler calls the plugin, for documentation.
+        answers: What the plugin may return, for documentation.
+    """
+
+    name: str
+    protocol: type[P]
+    enabled_at: Point | None = None
+    is_single: bool = False
+    timed: Mapping[str, str] = field(default_factory=dict[str, str])
+    asked: str
+    answers: str
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Return the methods and attributes that the protocol asks for beside those of every plugin, sorted."""
+        found: set[str] = set()
+        for kind in self.protocol.__mro__:
+            if kind.__dict__.get("_is_protocol"):
+                found |= {*inspect.get_annotations(kind), *kind.__dict__}
+        return tuple(sorted(name for name in found - _OF_EVERY_PLUGIN if not name.startswith("_")))
+
+    def __repr__(self) -> str:
+        return self.name

@@ -1,0 +1,20 @@
+"""The extension points that a configuration names, as in kube-scheduler."""
+
+from enum import StrEnum
+
+
+class Point(StrEnum):
+    """A list of plugins in a profile of the configuration, in the order of the scheduling cycle."""
+
+    PRE_ENQUEUE = "preEnqueue"
+    QUEUE_SORT = "queueSort"
+    PRE_FILTER = "preFilter"
+    FILTER = "filter"
+    POST_FILTER = "postFilter"
+    PRE_SCORE = "preScore"
+    SCORE = "score"
+    RESERVE = "reserve"
+    PERMIT = "permit"
+    PRE_BIND = "preBind"
+    BIND = "bind"
+    POST_BIND = "postBind"

@@ -1,0 +1,107 @@
+"""Persistent volumes and claims, and which nodes use claims.
+
+Source: scheduler-core spec, 5.9.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Final, cast
+
+from koordcore.protocol.objects import NodeSelector, Pod
+from koordcore.protocol.scheduling_objects import PersistentVolume, PersistentVolumeClaim
+
+from koord_scheduler.domain.pods.equivalence_classes import PodClass
+from koord_scheduler.domain.pods.info import PodInfo
+
+CLAIMS: Final = "VolumeClaims"
+"""Under this name a pod equivalence class keeps its `Claims`."""
+ZONE_LABELS: Final = (
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+)
+READ_WRITE_ONCE_POD: Final = "ReadWriteOncePod"
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """The claims of a pod, by name."""
+
+    namespace: str
+    names: tuple[str, ...]
+
+
+class Volumes:
+    """Claims and volumes, and which nodes use claims. Also reads the claims of pods.
+
+    changes     grows with every change of an object
+    exclusive   claims that one pod at a time may use
+    users       claim -> row -> pods that use it there
+    """
+
+    name = CLAIMS
+
+    def __init__(self) -> None:
+        self.changes = 0
+        self.claims: dict[tuple[str, str], str] = {}
+        self.exclusive: set[tuple[str, str]] = set()
+        self.users: dict[tuple[str, str], dict[int, int]] = {}
+        self.volumes: dict[str, tuple[NodeSelector | None, dict[str, str]]] = {}
+
+    def put_claim(self, claim: PersistentVolumeClaim) -> None:
+        """A claim is there, or has changed."""
+        key = claim.metadata.namespace, claim.metadata.name
+        self.claims[key] = claim.spec.volume_name
+        (self.exclusive.add if READ_WRITE_ONCE_POD in claim.spec.access_modes else self.exclusive.discard)(key)
+        self.changes += 1
+
+    def drop_claim(self, namespace: str, name: str) -> None:
+        """A claim is gone."""
+        self.claims.pop((namespace, name), None)
+        self.exclusive.discard((namespace, name))
+        self.changes += 1
+
+    def put_volume(self, volume: PersistentVolume) -> None:
+        """A volume is there, or has changed."""
+        affinity, labels = volume.spec.node_affinity, volume.metadata.labels
+        zones: dict[str, str] = {key: labels[key] for key in ZONE_LABELS if key in labels}
+        self.volumes[volume.metadata.name] = (affinity.required if affinity is not None else None, zones)
+        self.changes += 1
+
+    def drop_volume(self, name: str) -> None:
+        """A volume is gone."""
+        self.volumes.pop(name, None)
+        self.changes += 1
+
+    def read(self, pod: Pod) -> Hashable:
+        """See `PodReader.read`."""
+        names = tuple(
+            volume.persistent_volume_claim.claim_name
+            for volume in pod.spec.volumes
+            if volume.persistent_volume_claim is not None
+        )
+        return Claims(pod.metadata.namespace, names) if names else None
+
+    def took(self, row: int, pod_info: PodInfo) -> None:
+        """See `node accounting.Follower`."""
+        if pod_info.pod_class is not None and (claims := pod_info.pod_class.aspects.get(self.name)) is not None:
+            self._count(row, cast("Claims", claims), 1)
+
+    def gave(self, row: int, pod_info: PodInfo) -> None:
+        """See `node accounting.Follower`."""
+        if pod_info.pod_class is not None and (claims := pod_info.pod_class.aspects.get(self.name)) is not None:
+            self._count(row, cast("Claims", claims), -1)
+
+    def may_refuse(self, pod_class: PodClass) -> bool:
+        """See `node accounting.Follower`."""
+        return self.name in pod_class.aspects
+
+    def _count(self, row: int, claims: Claims, delta: int) -> None:
+        for name in claims.names:
+            rows = self.users.setdefault((claims.namespace, name), {})
+            rows[row] = rows.get(row, 0) + delta
+            if not rows[row]:
+                del rows[row]
+            if not rows:
+                del self.users[claims.namespace, name]

@@ -1,0 +1,146 @@
+"""Which node has which container image, and the score that follows. source    scheduler-core spec, 5.8
+
+A class's scores are worked out for all nodes at once and kept; when one of its images comes to a node or leaves it,
+or the number of nodes changes, they are worked out again (`settle`), and only nodes whose score has changed are judged
+anew.
+"""
+
+from collections.abc import Hashable
+from typing import Final, cast
+from weakref import WeakKeyDictionary, WeakSet
+
+import numpy as np
+from koordcore.protocol.objects import Node, Pod
+
+from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows, row_list
+from koord_scheduler.domain.framework.extension_points import FOLLOW_NODES, READ_POD, ROW_SCORE, SCORE, SETTLE
+from koord_scheduler.domain.framework.node_points import Reads, RowJudge
+from koord_scheduler.domain.nodes.images import images_of, normalized
+from koord_scheduler.domain.pods.equivalence_classes import PodClass
+
+_MIB: Final = 1 << 20
+LEAST_BYTES: Final = 23 * _MIB
+MOST_BYTES_PER_CONTAINER: Final = 1000 * _MIB
+
+
+class ImageLocality:
+    """Images by node: image -> row -> bytes. Also the plugin: it reads the images of pods, and scores.
+
+    name    of the plugin
+    """
+
+    name = "ImageLocality"
+    extension_points = (SCORE, ROW_SCORE, READ_POD, FOLLOW_NODES, SETTLE)
+    reads = Reads.LOAD
+    normalizes = False
+
+    def __init__(self, nodes: NodeColumns) -> None:
+        self.nodes = nodes
+        self.on_rows: dict[str, dict[int, int]] = {}
+        self._of_row: dict[int, dict[str, int]] = {}
+        self._scores: WeakKeyDictionary[PodClass, IntArray] = WeakKeyDictionary()
+        self._users: dict[str, WeakSet[PodClass]] = {}
+        self._stale: WeakSet[PodClass] = WeakSet()
+        self._count = 0
+
+    # --- what happens ------------------------------------------------------------------------------------------------
+
+    def put_node(self, row: int, node: Node) -> None:
+        """A node is there, or has changed."""
+        sizes = images_of(node)
+        before = self._of_row.get(row, {})
+        if sizes != before:
+            self._of_row[row] = sizes
+            for image in before.keys() - sizes.keys():
+                self._take_off(row, image)
+            for image, size in sizes.items() - before.items():
+                self.on_rows.setdefault(image, {})[row] = size
+                self._stale.update(self._users.get(image, ()))
+
+    def drop_node(self, row: int) -> None:
+        """The row is no node any more."""
+        for image in self._of_row.pop(row, {}):
+            self._take_off(row, image)
+
+    def settle(self) -> None:
+        """Work out again what has changed; whoever keeps answers hears of the nodes that are concerned."""
+        if self._count != len(self.nodes):
+            self._count = len(self.nodes)
+            self._stale.update(self._scores.keys())
+        for pod_class in list(self._stale):
+            before, after = self._of(pod_class), self._worked_out(pod_class)
+            for row in row_list(np.flatnonzero(before != after)):
+                self.nodes.load.record(row)
+            self._scores[pod_class] = after
+        self._stale.clear()
+
+    # --- what is asked -----------------------------------------------------------------------------------------------
+
+    def read(self, pod: Pod) -> Hashable:
+        """See `PodReader.read`."""
+        containers = (*pod.spec.containers, *pod.spec.init_containers)
+        return tuple(normalized(container.image) for container in containers if container.image) or None
+
+    def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
+        """See `ScorePlugin.score`; None while no node has any of the images."""
+        scores = self._of(pod)
+        return scores[rows] if scores.any() else None
+
+    def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowJudge | None:
+        """See `SingleRowScore.row_score`; nothing is kept of a pod that is not asked about everywhere."""
+        kept = self._scores
+
+        def score(row: int) -> int:
+            scores = kept.get(pod)
+            return self._score_on(pod, row) if scores is None or row >= len(scores) else scores.item(row)
+
+        return score if self._images(pod) else None
+
+    def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
+        """As it is."""
+        return raw
+
+    def _of(self, pod_class: PodClass) -> IntArray:
+        """The scores of every row, int64 (N,)."""
+        scores = self._scores.get(pod_class)
+        if scores is None:
+            for image in self._images(pod_class):
+                self._users.setdefault(image, WeakSet()).add(pod_class)
+            scores = self._scores[pod_class] = self._worked_out(pod_class)
+        elif len(scores) < self.nodes.capacity:
+            larger = np.zeros(self.nodes.capacity, np.int64)
+            larger[: len(scores)] = scores
+            scores = self._scores[pod_class] = larger
+        return scores
+
+    def _worked_out(self, pod_class: PodClass) -> IntArray:
+        """size * (nodes that have it / all nodes), summed over the pod's images on the node, between two bounds."""
+        images = self._images(pod_class)
+        total = np.zeros(self.nodes.capacity, np.int64)
+        for image in images:
+            on_rows = self.on_rows.get(image)
+            if on_rows:
+                rows = np.fromiter(on_rows.keys(), np.intp, len(on_rows))
+                sizes = np.fromiter(on_rows.values(), np.int64, len(on_rows))
+                total[rows] += np.trunc(sizes * (len(on_rows) / len(self.nodes))).astype(np.int64)
+        most = MOST_BYTES_PER_CONTAINER * max(len(images), 1)
+        return 100 * (np.clip(total, LEAST_BYTES, most) - LEAST_BYTES) // (most - LEAST_BYTES)
+
+    def _score_on(self, pod_class: PodClass, row: int) -> int:
+        """The same for one row; nothing is kept of a pod that is not asked about everywhere."""
+        images, present = self._images(pod_class), self._of_row.get(row, {})
+        total = sum(
+            int(present[image] * (len(self.on_rows[image]) / len(self.nodes))) for image in images if image in present
+        )
+        most = MOST_BYTES_PER_CONTAINER * max(len(images), 1)
+        return 100 * (min(max(total, LEAST_BYTES), most) - LEAST_BYTES) // (most - LEAST_BYTES)
+
+    def _images(self, pod_class: PodClass) -> tuple[str, ...]:
+        return cast("tuple[str, ...]", pod_class.aspects.get(self.name, ()))
+
+    def _take_off(self, row: int, image: str) -> None:
+        rows = self.on_rows[image]
+        del rows[row]
+        if not rows:
+            del self.on_rows[image]
+        self._stale.update(self._users.get(image, ()))

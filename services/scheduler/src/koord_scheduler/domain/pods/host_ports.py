@@ -1,0 +1,35 @@
+"""The host ports of a pod.
+
+Source: scheduler-core spec, 5.5.
+"""
+
+from typing import Final, NamedTuple
+
+from koordcore.protocol.objects import Pod
+
+ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - compared, never listened on
+
+
+class HostPort(NamedTuple):
+    """A port of the host that a pod listens on."""
+
+    protocol: str
+    port: int
+    address: str
+
+    def conflicts(self, other: "HostPort") -> bool:
+        """Can they not both be listened on?"""
+        if (self.protocol, self.port) != (other.protocol, other.port):
+            return False
+        return self.address == other.address or ANY_ADDRESS in (self.address, other.address)
+
+
+def host_ports(pod: Pod) -> tuple[HostPort, ...]:
+    """The host ports of a pod's containers, each once, sorted."""
+    ports = {
+        HostPort(port.protocol or "TCP", port.host_port, port.host_ip or ANY_ADDRESS)
+        for container in pod.spec.containers
+        for port in container.ports
+        if port.host_port > 0
+    }
+    return tuple(sorted(ports))
