@@ -17,7 +17,7 @@ MODULES_PER_FOLDER = 20
 LINES_PER_MODULE = 400
 # Packages that are still being regrouped; each check covers them as soon as they pass it.
 STILL_LONG = {"koord_scheduler"}
-STILL_CYCLIC = {"koordcore", "koord_agent", "koord_scheduler"}
+STILL_CYCLIC = {"koord_agent", "koord_scheduler"}
 
 
 def modules_of(source: Path) -> dict[str, Path]:

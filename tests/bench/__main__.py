@@ -1,6 +1,7 @@
 """`make bench`: runs every measurement (or those named on the command line), prints them beside their targets.
 
     python -m tests.bench [name ...] [--only ROW,ROW] [--scale 0.1] [--runs 3] [--profile]
+    python -m tests.bench pairs --base DIR [--row engine] [--pairs 10]      compares two checkouts, see `bench.pairs`
 
 A measurement is a module of this folder with a function `measure() -> Iterable[Result]`, or `measure(options)` when it
 has rows to choose from. Results go to `var/bench/results.json` as a list of {name, value, unit, target, better,
@@ -27,7 +28,8 @@ from rich.table import Table
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from bench.options import BenchOptions, InvalidOption  # noqa: E402 - the tests' folder is put on the path above
+from bench import pairs  # noqa: E402 - the tests' folder is put on the path above
+from bench.options import BenchOptions, InvalidOption  # noqa: E402
 from bench.results import Result, RowsWithoutResult  # noqa: E402
 
 OUTPUT = Path("var/bench/results.json")
@@ -63,6 +65,8 @@ def _form() -> str:
 
 def main() -> int:
     """Measures, prints, writes; returns the exit status."""
+    if sys.argv[1:2] == ["pairs"]:
+        return pairs.main(sys.argv[2:])
     console = Console()
     wanted, options = _arguments()
     results: list[Result] = []
