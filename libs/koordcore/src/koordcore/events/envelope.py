@@ -206,6 +206,17 @@ class StoredEvent(msgspec.Struct, frozen=True, gc=False):
         """W3C trace context, "" when missing."""
         return self.headers.get(HEADER_TRACEPARENT, "")
 
+    @property
+    def trace_id(self) -> str:
+        """Trace that the event belongs to, 32 hex digits; "" when it has no valid trace context."""
+        return trace_id_of(self.traceparent)
+
+
+def trace_id_of(traceparent: str) -> str:
+    """Return the trace id of a W3C trace context; "" if there is none."""
+    parts = traceparent.split("-")
+    return parts[1] if len(parts) >= 4 else ""
+
 
 def event_id(causation_id: str, ref: AggregateRef, index: int) -> str:
     """Deterministic id: UUIDv5 of (causation id, aggregate, index in the decision); a retried decision yields the same.

@@ -3,10 +3,11 @@
 from typing import Any
 
 import msgspec
+from koordcore.events.envelope import trace_id_of
+from koordcore.stories.sentences import summarize
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from koord_projector.domain.timeline import summarise, trace_id
 from koord_projector.shell.queries.answers import EventItem, EventsAnswer
 
 MAX_PAGE = 500
@@ -65,7 +66,7 @@ def event_item(row: Row[Any], *, with_body: bool) -> EventItem:
         actor=row.actor,
         epoch=row.epoch,
         based_on=row.based_on,
-        trace_id=trace_id(row.traceparent),
-        summary=summarise(row.type, row.kind, row.id, body),
+        trace_id=trace_id_of(row.traceparent),
+        summary=summarize(row.type, row.kind, row.id, body),
         body=body if with_body else None,
     )

@@ -6,13 +6,12 @@ from typing import Any
 
 import msgspec
 from koordcore.events.agents.observation import NodeUsageReported
-from koordcore.events.envelope import name_from_token, name_token
+from koordcore.events.envelope import name_from_token, name_token, trace_id_of
 from koordcore.values.timestamps import rfc3339
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from koord_projector.domain.archive import EXPIRED_AFTER_INTERVALS
-from koord_projector.domain.timeline import trace_id
 from koord_projector.shell.queries.answers import NodeAnswer, NodeEvent, NodeItem, PodUsagePoint, UsagePoint
 from koord_projector.shell.queries.moments import Moment
 from koord_projector.shell.queries.objects import state_at
@@ -111,7 +110,7 @@ async def _events(
             type=row.type,
             occurred_at=row.occurred_at,
             actor=row.actor,
-            trace_id=trace_id(row.traceparent),
+            trace_id=trace_id_of(row.traceparent),
             body=msgspec.json.decode(row.body),
         )
         for row in await connection.execute(_NODE_EVENTS, asked)

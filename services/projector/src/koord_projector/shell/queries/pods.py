@@ -9,11 +9,11 @@ from koordcore.values.invalid import InvalidInput
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from koord_projector.domain.explanations import ExplanationRow
 from koord_projector.domain.pending import count_reasons
-from koord_projector.domain.timeline import Fact, TimelineEntry, pod_timeline
+from koord_projector.domain.timeline import TimelineEntry, pod_timeline
 from koord_projector.shell.queries.answers import PendingAnswer, PendingReason, PodItem, PodsAnswer
 from koord_projector.shell.queries.moments import Moment
+from koord_projector.shell.queries.stored import stored_explanation, stored_fact
 
 MAX_PAGE = 1000
 _JUDGED_PODS = 5_000
@@ -148,7 +148,8 @@ async def pod_life(connection: AsyncConnection, moment: Moment, uid: str) -> lis
         await connection.execute(
             text(
                 """
-                SELECT seq, kind, id, type, occurred_at, actor, event_id, traceparent, body FROM events
+                SELECT seq, kind, id, type, schema, occurred_at, actor, event_id, based_on, traceparent, body
+                  FROM events
                  WHERE ((kind IN ('podspec', 'pod', 'eviction') AND id = :uid) OR seq = ANY(:marks))
                    AND seq <= :position
                  ORDER BY seq LIMIT 500
@@ -165,23 +166,8 @@ async def pod_life(connection: AsyncConnection, moment: Moment, uid: str) -> lis
         ),
         {"uid": uid, "until": moment.until},
     )
-    return pod_timeline(
-        (
-            Fact(
-                seq=row.seq,
-                kind=row.kind,
-                id=row.id,
-                type=row.type,
-                occurred_at=row.occurred_at,
-                actor=row.actor,
-                event_id=row.event_id,
-                traceparent=row.traceparent,
-                body=msgspec.json.decode(row.body),
-            )
-            for row in rows
-        ),
-        (ExplanationRow(**dict(row._mapping)) for row in explanations),  # pyright: ignore[reportPrivateUsage]  public despite its name
-    )
+    in_order = sorted(explanations, key=lambda row: row.seq)
+    return pod_timeline(uid, map(stored_fact, rows), map(stored_explanation, in_order))
 
 
 async def _suppressions(connection: AsyncConnection, moment: Moment, episodes: Any) -> list[Row[Any]]:
@@ -194,7 +180,8 @@ async def _suppressions(connection: AsyncConnection, moment: Moment, episodes: A
         asked = {"token": name_token(row.node), "since": row.started_seq, "until": until, "count": _SUPPRESSIONS}
         statement = text(
             """
-            SELECT seq, kind, id, type, occurred_at, actor, event_id, traceparent, body FROM events
+            SELECT seq, kind, id, type, schema, occurred_at, actor, event_id, based_on, traceparent, body
+                  FROM events
              WHERE kind = 'nodestate' AND id = :token AND seq > :since AND seq <= :until
                AND type IN ('BeCpuSuppressed', 'BeCpuReleased') ORDER BY seq DESC LIMIT :count
             """

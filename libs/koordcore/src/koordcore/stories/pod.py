@@ -1,0 +1,199 @@
+"""The story of one pod: facts and explanations in one order, each with a step and a sentence.
+
+Facts stand in the order of the log and explanations in the order of their stream, whatever any clock says. An
+explanation is not in the log. It stands behind the newest fact that its writer had folded.
+"""
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from koordcore.events import CATALOGUE
+from koordcore.events.agents.nodestate import PodsStarted, PodsStopped
+from koordcore.events.envelope import Event, StoredEvent, name_from_token
+from koordcore.events.management.admission import AdmissionDecided
+from koordcore.events.objects.gateway import (
+    PodBindFailed,
+    PodBound,
+    PodEvicted,
+    PodEvictionFailed,
+    PodEvictionRequested,
+)
+from koordcore.events.registry import UnreadableEvent
+from koordcore.events.scheduling.explanations import DecisionAbandoned, PodGated, PodUnschedulable
+from koordcore.events.scheduling.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased, Victim
+from koordcore.stories.sentences import sentence_of
+
+
+class Step(StrEnum):
+    """What kind of thing happened to a pod."""
+
+    SUBMITTED = "submitted"
+    CHANGED = "changed"
+    DELETED = "deleted"
+    ADMITTED = "admitted"
+    DENIED = "denied"
+    GATED = "gated"
+    UNSCHEDULABLE = "unschedulable"
+    ABANDONED = "abandoned"
+    NOMINATED = "nominated"
+    NOMINATION_CLEARED = "nomination-cleared"
+    PLACED = "placed"
+    BOUND = "bound"
+    BIND_FAILED = "bind-failed"
+    RELEASED = "released"
+    STARTED = "started"
+    STOPPED = "stopped"
+    EVICTION_REQUESTED = "eviction-requested"
+    EVICTED = "evicted"
+    EVICTION_FAILED = "eviction-failed"
+    SUPPRESSED = "suppressed"
+    UNSUPPRESSED = "unsuppressed"
+    INTERFERENCE = "interference"
+    INTERFERENCE_ENDED = "interference-ended"
+    OTHER = "other"
+
+
+STEPS: Final = {
+    "PodSpecAdded": Step.SUBMITTED,
+    "PodSpecChanged": Step.CHANGED,
+    "PodSpecDeleted": Step.DELETED,
+    "PodGated": Step.GATED,
+    "PodUnschedulable": Step.UNSCHEDULABLE,
+    "DecisionAbandoned": Step.ABANDONED,
+    "PodNominated": Step.NOMINATED,
+    "PodNominationCleared": Step.NOMINATION_CLEARED,
+    "PodPlaced": Step.PLACED,
+    "PodBound": Step.BOUND,
+    "PodBindFailed": Step.BIND_FAILED,
+    "PodReleased": Step.RELEASED,
+    "PodsStarted": Step.STARTED,
+    "PodsStopped": Step.STOPPED,
+    "PodEvictionRequested": Step.EVICTION_REQUESTED,
+    "PodEvicted": Step.EVICTED,
+    "PodEvictionFailed": Step.EVICTION_FAILED,
+    "PodsEvictedByAgent": Step.EVICTED,
+    "BeCpuSuppressed": Step.SUPPRESSED,
+    "BeCpuReleased": Step.UNSUPPRESSED,
+    "InterferenceDetected": Step.INTERFERENCE,
+    "InterferenceEnded": Step.INTERFERENCE_ENDED,
+}
+"""Event type -> step, except `AdmissionDecided`, which is admitted or denied."""
+
+
+class Moment(NamedTuple):
+    """One thing that happened to a pod.
+
+    Attributes:
+        step: Its kind.
+        sentence: What happened, without the name of the pod; may be empty.
+        stored: The event as stored: time, actor, position, trace.
+        event: The event; None if this code cannot read it.
+        is_fact: False for an explanation, which has no position in the log.
+    """
+
+    step: Step
+    sentence: str
+    stored: StoredEvent
+    event: Event | None
+    is_fact: bool
+
+
+def pod_story(uid: str, facts: Iterable[StoredEvent], explanations: Iterable[StoredEvent]) -> list[Moment]:
+    """Return the moments of a pod's life in order.
+
+    Args:
+        uid: The pod.
+        facts: Events of `podspec.<uid>`, `pod.<uid>` and `eviction.<uid>`, and those of `nodestate.<node>` that matter
+            for it, in any order. Starts and stops of other pods are left out.
+        explanations: Events of `explanations.pod.<uid>` and those of its admission, each in the order of its stream.
+    """
+    told = [(stored, _read(stored)) for stored in sorted(facts, key=lambda stored: stored.seq)]
+    keyed = [((stored.seq, 0, 0), _moment(stored, event, is_fact=True)) for stored, event in told if _is_of(uid, event)]
+    first = known = keyed[0][0][0] if keyed else 0
+    for number, stored in enumerate(explanations):
+        moment = _moment(stored, _read(stored), is_fact=False)
+        if stored.ref.kind == "admission":
+            # What let the pod in stands before its first fact.
+            keyed.append(((stored.based_on, 1, number) if stored.based_on >= first else (0, 0, number), moment))
+        else:
+            known = max(known, stored.based_on)
+            keyed.append(((known, 1, number), moment))
+    return [moment for _, moment in sorted(keyed, key=lambda entry: entry[0])]
+
+
+def pod_sentence(event: Event) -> str | None:
+    """Return what happened in a few words without the name of the pod; None if the event is not one of a pod."""
+    match event:
+        case PodPlaced():
+            found = event.explanation
+            return f"on {event.node} ({found.nodes_feasible} of {found.nodes_considered} nodes were feasible)"
+        case PodBound():
+            return f"to {event.node}{' (found bound)' if event.observed else ''}"
+        case PodBindFailed():
+            return f"to {event.node}: {event.reason}: {event.message}".removesuffix(": ")
+        case PodReleased():
+            return f"from {event.node}: {event.reason}"
+        case PodsStarted() | PodsStopped():
+            return ""
+        case PodNominated():
+            cost = f", after {victims_text(event.victims)} left" if event.victims else ""
+            return f"to {event.node} by {event.plugin}{cost}"
+        case PodNominationCleared():
+            return f"to {event.node}: {event.reason}"
+        case PodEvictionRequested():
+            return f"from {event.node}: {event.message or event.reason}"
+        case PodEvicted():
+            return "the pod was gone already" if event.gone else ""
+        case PodEvictionFailed():
+            return f"{event.reason}: {event.message}".removesuffix(": ")
+        case PodUnschedulable() | PodGated():
+            return event.message
+        case DecisionAbandoned():
+            return event.reason
+        case AdmissionDecided():
+            return admission_sentence(event)
+        case _:
+            return None
+
+
+def admission_sentence(event: AdmissionDecided) -> str:
+    """Return what was requested, by whom, and the steps that changed the object or the rules that denied it."""
+    by = f" by {event.user}" if event.user else ""
+    asked = f"{event.operation.lower()}{by}"
+    if event.allowed:
+        return f"{asked}, changed by {', '.join(event.steps)}"
+    rules = f" ({', '.join(dict.fromkeys(event.rules))})" if event.rules else ""
+    return f"{asked}: {event.message}{rules}"
+
+
+def victims_text(victims: Sequence[Victim]) -> str:
+    """Return `a and b have`, for a sentence. A victim that violates a disruption budget says so."""
+    names = [
+        f"{each.namespace}/{each.name}{' (against its disruption budget)' if each.violates_budget else ''}"
+        for each in victims
+    ]
+    return f"{names[0]} has" if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]} have"
+
+
+def _read(stored: StoredEvent) -> Event | None:
+    try:
+        return CATALOGUE.read(stored)
+    except UnreadableEvent:
+        return None
+
+
+def _is_of(uid: str, event: Event | None) -> bool:
+    return not isinstance(event, (PodsStarted, PodsStopped)) or uid in event.pods
+
+
+def _moment(stored: StoredEvent, event: Event | None, *, is_fact: bool) -> Moment:
+    step = STEPS.get(stored.type, Step.OTHER)
+    if isinstance(event, AdmissionDecided):
+        step = Step.ADMITTED if event.allowed else Step.DENIED
+    sentence = pod_sentence(event) if event is not None else None
+    if isinstance(event, (PodsStarted, PodsStopped)):
+        sentence = f"by the agent of {name_from_token(stored.ref.id)}"
+    elif sentence is None:
+        sentence = "" if stored.ref.kind == "podspec" else sentence_of(stored)
+    return Moment(step, sentence, stored, event, is_fact)

@@ -1,0 +1,41 @@
+"""Rows of `events` and `explanations` as the stored events that they were."""
+
+from typing import Any
+
+from koordcore.events import CATALOGUE
+from koordcore.events.envelope import (
+    HEADER_ACTOR,
+    HEADER_BASED_ON,
+    HEADER_ID,
+    HEADER_OCCURRED_AT,
+    HEADER_SCHEMA,
+    HEADER_TRACEPARENT,
+    HEADER_TYPE,
+    AggregateRef,
+    StoredEvent,
+)
+from sqlalchemy import Row
+
+
+def stored_fact(row: Row[Any]) -> StoredEvent:
+    """Return the fact of a row of `events`."""
+    return _stored(row, AggregateRef(row.kind, row.id), row.schema)
+
+
+def stored_explanation(row: Row[Any]) -> StoredEvent:
+    """Return the explanation of a row of `explanations`; the table does not keep its schema version."""
+    known = CATALOGUE.find(row.type)
+    return _stored(row, AggregateRef("pod", row.uid), known.schema if known is not None else 1)
+
+
+def _stored(row: Row[Any], ref: AggregateRef, schema: int) -> StoredEvent:
+    headers = {
+        HEADER_ID: row.event_id,
+        HEADER_TYPE: row.type,
+        HEADER_SCHEMA: str(schema),
+        HEADER_ACTOR: row.actor,
+        HEADER_OCCURRED_AT: row.occurred_at,
+        HEADER_BASED_ON: str(row.based_on),
+        HEADER_TRACEPARENT: row.traceparent,
+    }
+    return StoredEvent(row.seq, ref, headers, row.body.encode())
