@@ -10,7 +10,6 @@ from koord_scheduler.domain.gang.parameters import GangArgs, PodGroup
 from koord_scheduler.domain.gang.phase import is_settled, pod_info, reconcile
 from koord_scheduler.domain.gang.placement import NoTopologyPlan, TopologyPlan
 from koord_scheduler.domain.gang.round import EndedRound, RoundEnd
-from koord_scheduler.domain.gang.snapshot import SavedGangs, load_gangs, save_gangs
 from koord_scheduler.domain.gang.summary import gang_line, gang_view, gang_views, waiting_groups
 from koord_scheduler.domain.gang.topology import NetworkTopology
 from koord_scheduler.domain.gang.topology_layers import Layer
@@ -18,7 +17,6 @@ from koord_scheduler.domain.gang.topology_plan import needs_plan, plan_round
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.gang import BoundGang
 from koordcore.protocol.objects import Pod, object_from_json, pod_from_json
-from koordcore.values import codec
 
 G = "gang.scheduling.koordinator.sh/"
 NOW = "2026-01-01T00:00:00Z"
@@ -212,6 +210,22 @@ def test_pod_bound_before_its_pod_group_was_known_satisfies_the_group() -> None:
     assert (group.id, group.once_satisfied) == ("ns/g,ns/h", True)
 
 
+@pytest.mark.parametrize("groups", ['["ns/g"]', '["ns/g", "ns/h"]'], ids=["alone", "with another gang"])
+def test_group_without_members_is_not_satisfied_any_more(groups: str) -> None:
+    cache = cache_of("a", "b", groups=groups)
+    if "ns/h" in groups:
+        cache.pod_group_seen(pod_group("h", groups=groups))
+    cache.pod_seen("a", member("a", node="n"))
+    gang = cache.roster.gang("ns/g")
+    assert gang is not None and gang.group is not None and gang.group.once_satisfied  # noqa: PT018
+    cache.pod_deleted("a")
+    assert gang.group.once_satisfied
+    cache.pod_deleted("b")
+    assert not gang.group.once_satisfied
+    cache.pod_seen("c", member("c"))
+    assert reason(cache.pre_enqueue("c")) is Reason.NOT_ENOUGH_CHILDREN
+
+
 def test_changed_groups_annotation_moves_the_gang_to_the_other_group() -> None:
     cache = cache_of("a", "b")
     cache.pre_enqueue("a")
@@ -306,18 +320,6 @@ def test_scheduled_group_that_runs_nothing_is_left_alone_after_two_days() -> Non
     assert gang.status.phase == "Scheduled"
     assert not is_settled(gang.status, 2, created, created)
     assert is_settled(gang.status, 2, created, later)
-
-
-def test_snapshot_keeps_facts_and_forgets_assumptions() -> None:
-    cache = cache_of("a", "b", "c")
-    cache.post_bind("a")
-    place(cache, "b")
-    saved = codec.decode(codec.encode(save_gangs(cache)), SavedGangs)
-    loaded = load_gangs(saved, GangArgs())
-    gang = loaded.roster.gangs["ns/g"]
-    assert (set(gang.pending), set(gang.waiting), set(gang.bound)) == ({"b", "c"}, set[str](), {"a"})
-    assert gang.has_free_pass
-    assert save_gangs(loaded) == saved
 
 
 def test_debug_view_and_line_say_what_a_person_asks() -> None:

@@ -12,7 +12,6 @@ from koord_scheduler.domain.gang.checks import basic_check
 from koord_scheduler.domain.gang.group import ChildState, Gang, Group
 from koord_scheduler.domain.gang.outcomes import Consequences, Refused, Released
 from koord_scheduler.domain.gang.parameters import GangArgs, PodGroup
-from koord_scheduler.domain.gang.snapshot import load_gangs, save_gangs
 from koordcore.protocol.objects import Pod, object_from_json, pod_from_json
 
 GANGS = ("a", "b", "c", "d")
@@ -222,13 +221,6 @@ class Scheduling(RuleBasedStateMachine):
         self.react(self.cache.unbound(uid))
         self.enqueue(uid)
 
-    @rule()
-    def the_scheduler_restarts(self) -> None:
-        self.cache = load_gangs(save_gangs(self.cache), self.cache.args)
-        unplaced = [*self.queue, *self.gated, *self.waiting, *self.released]
-        for uid in unplaced:
-            self.enqueue(uid)
-
     # --- what always holds
 
     @invariant()
@@ -260,11 +252,6 @@ class Scheduling(RuleBasedStateMachine):
             assert len(gang.waiting) == states.count(ChildState.WAITING)
             assert len(gang.bound) == states.count(ChildState.BOUND)
             assert sum(gang.phases.values()) == len(states)
-
-    @invariant()
-    def a_snapshot_is_the_same_after_a_round_trip(self) -> None:
-        saved = save_gangs(self.cache)
-        assert save_gangs(load_gangs(saved, self.cache.args)) == saved
 
     def is_in(self, uid: str, group: Group) -> bool:
         gang = self.gang_of(uid)

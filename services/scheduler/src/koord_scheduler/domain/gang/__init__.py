@@ -8,7 +8,6 @@ cache             GangCache: the plugin's points, as methods that return the val
 bound_gang        with whom a member is bound
 phase             status of a PodGroup
 summary           debug view and one-line state
-snapshot          the roster as plain values
 topology          the network as a tree; its layers: topology_layers
 placement         a job's pods in that tree; the plan of a round: topology_plan
 topology_score    where a single pod of a running job should go

@@ -136,8 +136,11 @@ class Roster:
             self._left_waiting(gang, gang.group)
             if gang.group.representative == uid:
                 gang.group.representative = ""
-            if not gang.has_pod_group and gang.children == 0:
-                self._ceases(gang)
+            if gang.children == 0:
+                if not any(other.children for other in self.gangs_of(gang.group)):
+                    gang.group.once_satisfied = False  # pods that come later are another run of the job
+                if not gang.has_pod_group:
+                    self._ceases(gang)
         self._drop_if_empty(gang)
         return gang
 
@@ -206,12 +209,6 @@ class Roster:
         is_first = not group.once_satisfied
         group.once_satisfied = True
         return is_first
-
-    def put_gang(self, gang: Gang, group: tuple[str, ...]) -> None:
-        """A gang as a snapshot has it; group: ids of its group's gangs, empty when it does not exist."""
-        self.gangs[gang.id] = gang
-        if group:
-            self._attach(gang, group)
 
     def put_member(self, member: Member) -> None:
         """A pod of a gang, which is there already, is known from now on."""
