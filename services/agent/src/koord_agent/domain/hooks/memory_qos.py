@@ -153,11 +153,10 @@ def memory_values(
     of_pods: dict[str, PodMemory] = {}
     sums: dict[KubeQos, Values] = {}
     for pod in pods:
-        if not pod.is_active:
+        of_pod = pod_memory(pod, classes, allocatable_bytes, page_size)
+        if of_pod is None:
             continue
-        settings = settings_of_pod(pod, classes)
-        of_pod = _pod_values(pod, settings, allocatable_bytes, page_size)
-        of_pods[pod.uid] = of_pod
+        of_pods[pod.uid], settings = of_pod, settings_of_pod(pod, classes)
         for name, percent in (("memory.min", settings.min_limit_percent), ("memory.low", settings.low_limit_percent)):
             if percent is not None:
                 share = _requested(pod) * percent // 100
@@ -169,6 +168,15 @@ def memory_values(
         for kube_qos, name in CLASS_OF_KUBE_QOS.items()
     }
     return MemoryValues(classes=of_classes, pods=of_pods)
+
+
+def pod_memory(
+    pod: AgentPod, classes: Mapping[str, MemoryQos], allocatable_bytes: int, page_size: int
+) -> PodMemory | None:
+    """Return the memory.* values of one pod; None if it is not active. Arguments as `memory_values`."""
+    if not pod.is_active:
+        return None
+    return _pod_values(pod, settings_of_pod(pod, classes), allocatable_bytes, page_size)
 
 
 def _resource(pod: AgentPod) -> str:

@@ -101,6 +101,18 @@ def changed(current: Schemata, wanted: Schemata) -> Schemata:
     )
 
 
+def resctrl_settings(section: Mapping[str, Any], class_name: str) -> Mapping[str, Any]:
+    """Return the `resctrlQOS` object of a class in a wire `resourceQOSStrategy`; empty if absent."""
+    of_class: Mapping[str, Any] = section.get(class_name) or {}
+    fields: Mapping[str, Any] = of_class.get("resctrlQOS") or {}
+    return fields
+
+
+def enabled_classes(section: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the classes of a wire `resourceQOSStrategy` whose resctrl group is switched on."""
+    return tuple(name for name in CLASS_OF_GROUP.values() if resctrl_settings(section, name).get("enable"))
+
+
 def group_of_pod(pod: AgentPod, enabled_classes: Iterable[str]) -> str | None:
     """The group that a pod's threads belong to; None = none of ours: inactive, own group, or class not enabled."""
     if not pod.is_active or keys.RESCTRL in pod.annotations:

@@ -121,7 +121,7 @@ class NodeSettings:
             except OSError as error:
                 return [f"resctrl group {group}: not created: {error.strerror}"]
             self._audit(AuditEvent(type="group", name=group, reason="CreateCATGroup", message=f"create {directory}"), 1)
-        fields = _feature(section, resctrl.CLASS_OF_GROUP[group])
+        fields = resctrl.resctrl_settings(section, resctrl.CLASS_OF_GROUP[group])
         wanted = resctrl.schemata_of_class(
             resctrl.class_share(fields), cbm_mask=cbm_mask, cache_ids=ids, vendor=self._support.vendor
         )
@@ -138,7 +138,7 @@ class NodeSettings:
 
     def _apply_tasks(self, look: NodeLook, section: Mapping[str, Any]) -> Iterable[str]:
         """Threads of pods go into the group of their class, one write each; a thread that is gone is no error."""
-        enabled = [name for name in resctrl.CLASS_OF_GROUP.values() if _feature(section, name).get("enable")]
+        enabled = resctrl.enabled_classes(section)
         wanted: dict[str, set[int]] = {}
         for pod in look.pods:
             group = resctrl.group_of_pod(pod, enabled)
@@ -199,12 +199,6 @@ class NodeSettings:
         )
         self._audit(event, 1)
         return []
-
-
-def _feature(section: Mapping[str, Any], class_name: str) -> Mapping[str, Any]:
-    of_class: Mapping[str, Any] = section.get(class_name) or {}
-    fields: Mapping[str, Any] = of_class.get("resctrlQOS") or {}
-    return fields
 
 
 def put(path: Path, text: str) -> None:

@@ -1,0 +1,151 @@
+"""CPU lists of pods, containers and host applications, and the quota of pods that own CPUs.
+
+Source: runtime spec, 3.3; vectors cpuset_hook.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+from koordcore.protocol import keys
+from koordcore.protocol.annotations.cpu import parse_kubelet_cpu_manager_policy, parse_system_qos_resource
+from koordcore.protocol.lenient_json import decode
+from koordcore.protocol.qos import KubeQos, QosClass
+from koordcore.protocol.resource_names import BATCH_CPU, CPU
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.quantity import ZERO, quantity_from_json
+
+from koord_agent.domain.kernel.cgroup_files import UNLIMITED
+from koord_agent.domain.state.cpu_pools import SharedPool
+
+STATIC_POLICY = "static"
+
+
+class _ZoneResources(msgspec.Struct):
+    node: int = 0
+    resources: dict[str, str | int | float | None] | None = None
+
+
+class ResourceStatus(msgspec.Struct, rename="camel"):
+    """What the scheduler gave to a pod: the annotation resource-status.
+
+    Attributes:
+        cpuset: CPU list that the pod owns; "" = none.
+        numa_node_resources: Amounts by NUMA node.
+    """
+
+    cpuset: str = ""
+    numa_node_resources: list[_ZoneResources] | None = None
+
+    @property
+    def cpu_zones(self) -> tuple[int, ...]:
+        """NUMA nodes in the order of the entries; empty if no entry has CPU."""
+        zones = self.numa_node_resources or ()
+        return tuple(zone.node for zone in zones) if any(map(_has_cpu, zones)) else ()
+
+
+def _has_cpu(zone: _ZoneResources) -> bool:
+    found = zone.resources or {}
+    cpu, batch = (quantity_from_json(found[name]) if name in found else ZERO for name in (CPU, BATCH_CPU))
+    return cpu.milli() != 0 or batch.milli() > 0
+
+
+def resource_status(annotations: Mapping[str, str]) -> ResourceStatus:
+    """Return what the scheduler gave to a pod. Raise InvalidInput for a malformed annotation."""
+    text = annotations.get(keys.RESOURCE_STATUS)
+    return decode(text, ResourceStatus) if text else ResourceStatus()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpusetRule:
+    """Who may use which CPUs of a node.
+
+    Attributes:
+        shared: Pools of latency-sensitive pods by NUMA node.
+        be: Pools of best-effort pods by NUMA node.
+        system: CPU list of system QoS; "" = none.
+        is_static: Whether the CPU manager policy of the kubelet is static.
+    """
+
+    shared: tuple[SharedPool, ...] = ()
+    be: tuple[SharedPool, ...] = ()
+    system: str = ""
+    is_static: bool = False
+
+
+def cpuset_rule(annotations: Mapping[str, str]) -> CpusetRule:
+    """Return the rule of the annotations of a NodeResourceTopology. Raise InvalidInput if one of them is malformed."""
+    return CpusetRule(
+        shared=_pools(annotations.get(keys.CPU_SHARED_POOLS)),
+        be=_pools(annotations.get(keys.BE_CPU_SHARED_POOLS)),
+        system=system_cpuset(annotations),
+        is_static=parse_kubelet_cpu_manager_policy(annotations).policy == STATIC_POLICY,
+    )
+
+
+def system_cpuset(annotations: Mapping[str, str]) -> str:
+    """Return the CPU list of system QoS; "" if there is none. Raise InvalidInput for a malformed annotation."""
+    system = parse_system_qos_resource(annotations)
+    return "" if system is None else system.cpuset
+
+
+def container_cpuset(
+    rule: CpusetRule | None,
+    qos_label: str,
+    kube_qos: KubeQos,
+    status: ResourceStatus,
+    *,
+    be_by_manager: bool = False,
+) -> str | None:
+    """Return the CPU list of a container or sandbox.
+
+    Args:
+        rule: Who may use which CPUs; None = never known.
+        qos_label: QoS class of the pod, "" = none.
+        kube_qos: Kubernetes QoS class, which decides the cgroup directory.
+        status: What the scheduler gave to the pod.
+        be_by_manager: Gate BECPUManager.
+
+    Returns:
+        The list as it is written; "" clears it; None leaves it alone.
+    """
+    if status.cpuset:
+        return status.cpuset
+    if rule is None:
+        return None
+    zones = status.cpu_zones
+    if zones and (qos_label != QosClass.BE or be_by_manager):
+        pools = rule.be if qos_label == QosClass.BE else rule.shared
+        return _joined([pool for zone in zones for pool in pools if pool.node == zone])
+    if qos_label == QosClass.SYSTEM and rule.system:
+        return rule.system
+    if qos_label == QosClass.LS:
+        return _joined(rule.shared)
+    if kube_qos is KubeQos.BEST_EFFORT:
+        return ""
+    return None if rule.is_static else _joined(rule.shared)
+
+
+def application_cpuset(rule: CpusetRule | None, qos: str) -> str | None:
+    """Return the CPU list of a host application. Raise InvalidInput for another class than LS."""
+    if qos != QosClass.LS:
+        raise InvalidInput(QosClass.LS.value, qos, "QoS class of a host application with a CPU list")
+    return None if rule is None else _joined(rule.shared)
+
+
+def owned_quota_us(status: ResourceStatus, *, unsets: bool = True) -> int | None:
+    """Return -1 for a pod or container that owns CPUs, so that it is not throttled; None leaves the quota alone.
+
+    Args:
+        status: What the scheduler gave to the pod.
+        unsets: False with the flag -disable-unset-cpu-quota.
+    """
+    return UNLIMITED if unsets and status.cpuset else None
+
+
+def _joined(pools: Sequence[SharedPool]) -> str:
+    return ",".join(pool.cpuset for pool in pools)
+
+
+def _pools(text: str | None) -> tuple[SharedPool, ...]:
+    return tuple(decode(text, list[SharedPool])) if text else ()

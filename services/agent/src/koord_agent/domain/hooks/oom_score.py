@@ -1,0 +1,43 @@
+"""oom_score_adj of containers by the annotations of their pod.
+
+Source: runtime spec, 3.9; vectors oom_score_adj.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from koordcore.protocol import keys
+from koordcore.protocol.lenient_json import decode
+from koordcore.values.invalid import InvalidInput
+
+LOWEST: Final = -1000
+HIGHEST: Final = 1000
+_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,9}")
+
+
+def oom_score_adj(annotations: Mapping[str, str], container: str, *, is_sandbox: bool = False) -> int | None:
+    """Return the value of a container; None leaves it alone.
+
+    Args:
+        annotations: Of the pod.
+        container: Name of the container.
+        is_sandbox: Whether it is the sandbox, which is never changed.
+
+    Returns:
+        -1000..1000. A malformed map or a value out of range has no fallback.
+    """
+    if is_sandbox:
+        return None
+    try:
+        spec = annotations.get(keys.OOM_SCORE_ADJ_SPEC)
+        by_name = decode(spec, dict[str, int]) if spec else {}
+    except InvalidInput:
+        return None
+    value = by_name.get(container)
+    if value is None:
+        text = annotations.get(keys.OOM_SCORE_ADJ, "")
+        if not _WHOLE.fullmatch(text):
+            return None
+        value = int(text)
+    return value if LOWEST <= value <= HIGHEST else None
