@@ -17,9 +17,8 @@ from koordcore.service.telemetry.logging import set_level
 
 from koord_scheduler.configuration import installed_makers, load_configuration
 from koord_scheduler.cycle import Cycle
-from koord_scheduler.domain.controllers.statuses import CONTROLLERS, chosen_controllers, enabled_plugins
+from koord_scheduler.domain.controllers.statuses import chosen_controllers
 from koord_scheduler.domain.replay.snapshot import schema_fingerprint
-from koord_scheduler.domain.runtime.frameworks import Frameworks
 from koord_scheduler.domain.runtime.profiles import frameworks_of
 from koord_scheduler.domain.state.state import SchedulerState, Settings
 from koord_scheduler.settings import SchedulerSettings
@@ -68,8 +67,9 @@ def assemble(shell: Shell[SchedulerSettings], bus: Bus, leadership: Leadership) 
         Settings(
             initial_backoff_seconds=settings.pod_initial_backoff or configuration.pod_initial_backoff_seconds,
             max_backoff_seconds=settings.pod_max_backoff or configuration.pod_max_backoff_seconds,
-            controllers=chosen_controllers(settings.controller_plugins, _controllers(frameworks))
-            & enabled_plugins(configuration),
+            controllers=chosen_controllers(
+                settings.controller_plugins, {plugin.name for plugin in frameworks.controllers.values()}
+            ),
             tells_topology=settings.enable_network_topology_manager,
         ),
     )
@@ -162,7 +162,3 @@ def assemble(shell: Shell[SchedulerSettings], bus: Bus, leadership: Leadership) 
     shell.service.add(Component(name="appends", stop=publisher.flush))
     shell.service.add(Component(name="cycle", run=cycle.run))
     return cycle
-
-
-def _controllers(frameworks: Frameworks) -> frozenset[str]:
-    return CONTROLLERS | {plugin.name for plugin in frameworks.controllers.values()}

@@ -140,9 +140,13 @@ class Tidy(MadeUp):
     """Wants pods to leave that are called so; answers who they are."""
 
     name = "Tidy"
-    control_seconds = 30.0
+    next = 0.0
+
+    def control_due(self) -> float | None:
+        return self.next
 
     def control(self, now: float) -> Sequence[Eviction]:
+        self.next = now + 30.0
         return [Eviction(uid, f"untidy at {now:.0f}") for uid in ("untidy", "unknown")]
 
     def pages(self) -> Mapping[str, PageAnswer]:

@@ -48,6 +48,7 @@ from koord_scheduler.domain.quota.manager import QuotaManager
 from koord_scheduler.domain.quota.specs.objects import quota_spec
 from koord_scheduler.domain.quota.specs.pods import pod_facts
 from koord_scheduler.domain.quota.specs.settings import QuotaSettings
+from koord_scheduler.domain.quota.tree.changes import QuotaChanges
 
 T = TypeVar("T", bound=Plugin)
 DEFAULT_TOPOLOGY: Final = "default"
@@ -98,6 +99,7 @@ class Cluster:
         self.volumes = Volumes()
         self.budgets = DisruptionBudgets()
         self.quotas = QuotaManager(quota)
+        self.quota_changes = QuotaChanges(self.quotas)
         self.gangs = GangCache(gang)
         self.topology: NetworkTopology | None = None
         self.pod_classes = PodClasses(self.nodes, [self.volumes], transformers)
@@ -213,6 +215,7 @@ class Cluster:
         match plural:
             case "elasticquotas":
                 quota = object_from_json(document, ElasticQuota)
+                self.quotas.written.add(quota.metadata.name)
                 change = self.quotas.upsert_quota(quota_spec(quota.metadata, quota.spec.min, quota.spec.max))
                 self.warnings += change.warnings
                 self.quotas.moves += 1
@@ -251,6 +254,7 @@ class Cluster:
         """An API object is gone."""
         match plural:
             case "elasticquotas":
+                self.quotas.written.discard(name)
                 self.warnings += self.quotas.delete_quota(name).warnings
                 self.quotas.moves += 1
             case "podgroups":

@@ -330,7 +330,7 @@ CONTROLLER: Final = ExtensionPoint(
     name="Controller",
     protocol=ControllerPlugin,
     asked="from time to time on the leader, if `--controller-plugins` names the plugin",
-    answers="pods that are to leave their nodes",
+    answers="pods that are to leave their nodes; statuses that are to be published",
 )
 PAGES: Final = ExtensionPoint(
     name="Pages",

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from koordcore.events.envelope import AggregateRef, Event
+
 from koord_scheduler.domain.framework.plugin import Plugin
 from koord_scheduler.domain.pods.record import PodRecord
 
@@ -53,22 +55,39 @@ class Eviction:
     Attributes:
         uid: The pod.
         message: Reason for its user.
+        reason: Reason in one word; "" stands for the plugin's name.
     """
 
     uid: str
     message: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A status that is to be published as an event, if it differs from what was published last.
+
+    Attributes:
+        ref: The aggregate.
+        event: Its status.
+    """
+
+    ref: AggregateRef
+    event: Event
 
 
 class ControllerPlugin(Plugin, Protocol):
     """Does something from time to time on the leader, if `--controller-plugins` names it."""
 
-    @property
-    def control_seconds(self) -> float:
-        """Least seconds between two calls of `control`; at least 1."""
+    def control_due(self) -> float | None:
+        """Return when `control` has something to do, in unix seconds of the run's clock; None: not before an event.
+
+        The scheduler leaves at least a second between two calls.
+        """
         ...
 
-    def control(self, now: float) -> Sequence[Eviction]:
-        """Return the pods that are to leave their nodes.
+    def control(self, now: float) -> Sequence[Eviction | Status]:
+        """Return the pods that are to leave their nodes, and the statuses that are to be published.
 
         Pods without a node, and those that are being evicted, are passed over.
 

@@ -101,8 +101,8 @@ def _gangs(cluster: Cluster, profile: EffectiveProfile) -> Coscheduling:
     args = profile.args_of("Coscheduling", koordinator.CoschedulingArgs)
     preempts = args.enable_preemption
     if not args.aware_network_topology:
-        return Coscheduling(cluster.gangs, preempts=preempts)
-    return cluster.shared("Coscheduling", preempts, lambda: TopologyCoscheduling(cluster, preempts=preempts))
+        return cluster.shared("Coscheduling", (preempts, False), lambda: Coscheduling(cluster.gangs, preempts=preempts))
+    return cluster.shared("Coscheduling", (preempts, True), lambda: TopologyCoscheduling(cluster, preempts=preempts))
 
 
 MAKERS: Final[Mapping[str, Maker]] = {
@@ -122,7 +122,9 @@ MAKERS: Final[Mapping[str, Maker]] = {
     "DynamicResources": lambda _, __: DynamicResources(),
     "LoadAwareScheduling": _load,
     "Coscheduling": _gangs,
-    "ElasticQuota": lambda cluster, _: ElasticQuota(cluster.quotas),
+    "ElasticQuota": lambda cluster, _: cluster.shared(
+        "ElasticQuota", None, lambda: ElasticQuota(cluster.quotas, cluster.quota_changes)
+    ),
     "DefaultPreemption": lambda _, profile: DefaultPreemption(
         profile.args_of("DefaultPreemption", kubernetes.DefaultPreemptionArgs)
     ),

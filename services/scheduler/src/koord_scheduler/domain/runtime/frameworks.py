@@ -84,18 +84,19 @@ class Framework:
         hints = (self.hints.get(plugin.name) for plugin in refusing)
         self.wakes_on_nodes = any(each is None or EventKind.NODE in each.wakes_on for each in hints)
         self._wrap: Wrap | None = None
-        self._measured: dict[PluginLists, PluginLists] = {}
+        self._by_concerned: dict[int, PluginLists] = {}
 
     def plugins_for(self, pod: PodRecord) -> PluginLists:
         """Return the plugins that concern the pod; all if its spec is not known."""
         subject = pod.subject
-        plugins = self.profile.plugins if subject is None else self.profile.concerning(subject.pod_class.concerned)
-        if self._wrap is None:
-            return plugins
-        measured = self._measured.get(plugins)
-        if measured is None:
-            measured = self._measured[plugins] = plugins.wrapped(self._wrap)
-        return measured
+        if subject is None:
+            return self.profile.plugins
+        concerned = subject.pod_class.concerned
+        found = self._by_concerned.get(concerned)
+        if found is None:
+            plain = self.profile.concerning(concerned)
+            found = self._by_concerned[concerned] = plain if self._wrap is None else plain.wrapped(self._wrap)
+        return found
 
     def is_worth(self, plugin: str, event: ClusterEvent, pod: PodRecord) -> bool:
         """Return whether an event makes an attempt of a pod worth while, as the plugin that refused it says."""
@@ -107,7 +108,7 @@ class Framework:
     def wrap(self, wrap: Wrap | None) -> None:
         """Put other plugins in the place of those of timed extension points; None: the plugins themselves again."""
         self._wrap = wrap
-        self._measured = {}
+        self._by_concerned = {}
 
     def pre_enqueue(self, pod: PodRecord) -> str | None:
         """Why the pod may not be attempted now; None: it may. source    scheduler-core spec, 2 (PreEnqueue)"""

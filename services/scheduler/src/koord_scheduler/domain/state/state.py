@@ -27,7 +27,6 @@ from koord_scheduler.domain.pods.equivalence_classes import Subject
 from koord_scheduler.domain.pods.record import PodRecord
 from koord_scheduler.domain.queue.nominator import Nominator
 from koord_scheduler.domain.queue.scheduling_queue import SchedulingQueue
-from koord_scheduler.domain.quota.tree.changes import QuotaChanges
 from koord_scheduler.domain.runtime.frameworks import Framework, Frameworks
 from koord_scheduler.domain.state.assumptions import Assumptions
 from koord_scheduler.domain.state.commits import Commits
@@ -44,13 +43,13 @@ _MOST_UNTOLD: Final = 1000
 class Settings:
     """What the scheduler is told beside its configuration. Seconds are of the run's clock.
 
-    controllers    plugins whose controllers run (`domain.controllers`)
+    controllers    plugins whose controllers run (`domain.controllers`); None: all
     tells_topology the network's domains are stated also when no profile places gangs by it
     """
 
     initial_backoff_seconds: float = 1.0
     max_backoff_seconds: float = 10.0
-    controllers: frozenset[str] = frozenset({"Coscheduling", "ElasticQuota"})
+    controllers: frozenset[str] | None = None
     tells_topology: bool = False
 
 
@@ -112,7 +111,7 @@ class SchedulerState:
             queue=self.queue,
             nominator=self.nominator,
             roster=self.cluster.gangs.roster,
-            quota_changes=QuotaChanges(self.cluster.quotas),
+            quota_changes=self.cluster.quota_changes,
         )
         self.assumed = Assumptions(
             frameworks=frameworks,

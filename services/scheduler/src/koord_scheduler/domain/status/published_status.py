@@ -5,6 +5,7 @@ source    scheduler-core spec, 8.9, 10.9
 
 from dataclasses import dataclass, field
 
+from koordcore.events.envelope import Event
 from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed, TopologyDomain
 from koordcore.events.scheduling.gang import GangPhaseChanged
 from koordcore.events.scheduling.quota import QuotaStatusComputed
@@ -23,9 +24,8 @@ class PublishedStatus:
 
     topology       of the ClusterNetworkTopology, None nothing
     topology_seen  the tree that it was last computed of, and its `moves` then
-    next_look      when quotas and gangs are looked at again, seconds of the run's clock
+    next_look      when explanations and the network are looked at again, seconds of the run's clock
     next_topology  when the network's domains are looked at again
-    next_revoke    when overuse is looked at again
     next_control   when plugins' controllers run again, by `<scheduler name>/<plugin>`
     """
 
@@ -35,8 +35,15 @@ class PublishedStatus:
     topology_seen: tuple[NetworkTopology | None, int] = (None, 0)
     next_look: float = 0.0
     next_topology: float = 0.0
-    next_revoke: float = 0.0
     next_control: dict[str, float] = field(default_factory=dict[str, float])
+
+    def takes(self, event: Event) -> bool:
+        """Count a status as published; returns False if it is what was published last."""
+        if isinstance(event, QuotaStatusComputed):
+            if self.quotas.get(event.name) == event:
+                return False
+            self.quotas[event.name] = event
+        return True
 
     def gang_is(self, event: GangPhaseChanged, roster: Roster) -> None:
         """The log has this status of a gang; a PodGroup that does not exist has none."""

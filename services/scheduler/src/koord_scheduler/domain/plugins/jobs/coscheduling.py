@@ -13,6 +13,7 @@ from koord_scheduler.domain.framework.extension_point import ExtensionPoint
 from koord_scheduler.domain.framework.extension_points import (
     AFTER_POST_FILTER,
     CONCERNS,
+    CONTROLLER,
     NEXT_POD,
     PAGES,
     PERMIT,
@@ -24,12 +25,13 @@ from koord_scheduler.domain.framework.extension_points import (
     RESERVE,
 )
 from koord_scheduler.domain.framework.fact_points import WakesItself
-from koord_scheduler.domain.framework.lifecycle_hooks import PageAnswer
+from koord_scheduler.domain.framework.lifecycle_hooks import Eviction, PageAnswer, Status
 from koord_scheduler.domain.framework.outcomes import Allow, Failure, Next, Rejection, Wait
 from koord_scheduler.domain.framework.post_filter import NoPreemption, Preemption, PreemptionSearch
 from koord_scheduler.domain.gang.cache import GangCache
 from koord_scheduler.domain.gang.outcomes import Refused, Released
 from koord_scheduler.domain.gang.parameters import gang_id_of
+from koord_scheduler.domain.plugins.jobs.gang_controller import gang_phases
 from koord_scheduler.domain.plugins.jobs.gang_pages import gang_pages
 from koord_scheduler.domain.pods.record import PodRecord
 
@@ -53,6 +55,7 @@ class Coscheduling(WakesItself):
         PERMIT,
         POST_BIND,
         QUEUEING_HINTS,
+        CONTROLLER,
         PAGES,
     )
 
@@ -164,6 +167,14 @@ class Coscheduling(WakesItself):
     def peers_of(self, pod: PodRecord) -> Mapping[str, int]:
         """See `JobRules.peers_of`: without a network topology no pod looks for peers."""
         return {}
+
+    def control_due(self) -> float | None:
+        """See `ControllerPlugin.control_due`."""
+        return 0.0 if self.gangs.roster.touched else None
+
+    def control(self, now: float) -> Sequence[Eviction | Status]:
+        """See `ControllerPlugin.control`: the phases of PodGroups."""
+        return gang_phases(self.gangs, now)
 
     def pages(self) -> Mapping[str, PageAnswer]:
         """See `PagesPlugin.pages`."""

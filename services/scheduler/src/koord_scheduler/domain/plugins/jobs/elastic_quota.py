@@ -6,16 +6,25 @@ from typing import Final
 from koordcore.protocol import keys
 from koordcore.values.allocation import NOTHING, Allocation
 
-from koord_scheduler.domain.framework.extension_points import PAGES, POST_FILTER, PRE_FILTER, QUEUEING_HINTS, RESERVE
+from koord_scheduler.domain.framework.extension_points import (
+    CONTROLLER,
+    PAGES,
+    POST_FILTER,
+    PRE_FILTER,
+    QUEUEING_HINTS,
+    RESERVE,
+)
 from koord_scheduler.domain.framework.fact_points import ClusterEvent, EventKind
-from koord_scheduler.domain.framework.lifecycle_hooks import PageAnswer
+from koord_scheduler.domain.framework.lifecycle_hooks import Eviction, PageAnswer, Status
 from koord_scheduler.domain.framework.outcomes import Rejection
 from koord_scheduler.domain.framework.post_filter import NoPreemption, Preemption, PreemptionSearch, Room
+from koord_scheduler.domain.plugins.jobs.quota_controller import QuotaController
 from koord_scheduler.domain.plugins.jobs.quota_pages import quota_pages
 from koord_scheduler.domain.pods.record import PodRecord
 from koord_scheduler.domain.quota.manager import QuotaManager
 from koord_scheduler.domain.quota.preemption import QuotaRoom
 from koord_scheduler.domain.quota.specs.objects import BUILT_IN
+from koord_scheduler.domain.quota.tree.changes import QuotaChanges
 from koord_scheduler.domain.quota.tree.node import QuotaPod
 
 _UNLIMITED: Final = frozenset({keys.DEFAULT_QUOTA, keys.SYSTEM_QUOTA})
@@ -25,11 +34,12 @@ class ElasticQuota:
     """Pods are placed within what their quota may use."""
 
     name = "ElasticQuota"
-    extension_points = (PRE_FILTER, POST_FILTER, RESERVE, QUEUEING_HINTS, PAGES)
+    extension_points = (PRE_FILTER, POST_FILTER, RESERVE, QUEUEING_HINTS, CONTROLLER, PAGES)
     wakes_on = frozenset({EventKind.OWN})
 
-    def __init__(self, quotas: QuotaManager) -> None:
+    def __init__(self, quotas: QuotaManager, changes: QuotaChanges) -> None:
         self.quotas = quotas
+        self._controller = QuotaController(quotas, changes)
         self._charged: dict[str, Allocation] = {}
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | None:
@@ -78,6 +88,14 @@ class ElasticQuota:
         """See `QueueingHintsPlugin.queueing_hint`: the quota would admit the pod now."""
         known = self.quotas.pods.get(pod.uid)
         return known is None or self.quotas.admit(known.facts).admitted
+
+    def control_due(self) -> float | None:
+        """See `ControllerPlugin.control_due`."""
+        return self._controller.due()
+
+    def control(self, now: float) -> Sequence[Eviction | Status]:
+        """See `ControllerPlugin.control`."""
+        return self._controller.control(now)
 
     def pages(self) -> Mapping[str, PageAnswer]:
         """See `PagesPlugin.pages`."""

@@ -58,6 +58,8 @@ class QuotaBooks:
             self.accounting, self._total_of, self.forest.divided_keys, scales=settings.enable_min_quota_scale
         )
         self.pods: dict[str, QuotaPod] = {}
+        self.written: set[str] = set()
+        """Names of the quotas that are objects; the built-in ones exist without."""
         self.moves = 0
         """Grows with everything that may let a pod into its quota."""
         self._by_label: dict[str, dict[str, None]] = {}

@@ -1,0 +1,73 @@
+"""What ElasticQuota publishes and evicts, beside admitting pods.
+
+Source: scheduler-core spec, 10.8 and 10.9.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from koordcore.events.envelope import AggregateRef, name_token
+from koordcore.events.scheduling.quota import QuotaStatusComputed
+
+from koord_scheduler.domain.framework.lifecycle_hooks import Eviction, Status
+from koord_scheduler.domain.quota.manager import QuotaManager
+from koord_scheduler.domain.quota.specs.objects import BUILT_IN
+from koord_scheduler.domain.quota.specs.text import quantity_text
+from koord_scheduler.domain.quota.status.reports import QuotaReports
+from koord_scheduler.domain.quota.status.status import QuotaStatus
+from koord_scheduler.domain.quota.tree.changes import QuotaChanges
+
+REVOKED: Final = "QuotaOveruse"
+_STATUS_FIELDS: Final = tuple(QuotaStatus.__dataclass_fields__)
+
+
+class QuotaController:
+    """Lets quotas expire, revokes what they overuse, and publishes how they stand."""
+
+    def __init__(self, quotas: QuotaManager, changes: QuotaChanges) -> None:
+        self._quotas = quotas
+        self._changes = changes
+        self._reports = QuotaReports(quotas)
+        self._next_revoke = 0.0
+
+    def due(self) -> float | None:
+        """See `ControllerPlugin.control_due`."""
+        dues = [0.0] if self._changes else []
+        if self._quotas.settings.revokes_overuse:
+            dues.append(self._next_revoke)
+        expiry = self._quotas.next_expiry()
+        return min([*dues, *([] if expiry is None else [expiry])], default=None)
+
+    def control(self, now: float) -> Sequence[Eviction | Status]:
+        """See `ControllerPlugin.control`."""
+        expiry = self._quotas.next_expiry()
+        if expiry is not None and expiry <= now and self._quotas.expire(now):
+            self._quotas.moves += 1
+        wanted: list[Eviction | Status] = []
+        if now >= self._next_revoke and self._quotas.settings.revokes_overuse:
+            self._next_revoke = now + self._quotas.settings.revoke_pod_interval_seconds
+            wanted += self._revocations(now)
+        return wanted + self._statuses()
+
+    def _statuses(self) -> list[Eviction | Status]:
+        statuses: list[Eviction | Status] = []
+        for name in self._changes.take() if self._changes else ():
+            status = self._reports.status_of(name)
+            if name in BUILT_IN and name not in self._quotas.written:
+                continue
+            event = QuotaStatusComputed(**{field: getattr(status, field) for field in _STATUS_FIELDS})
+            statuses.append(Status(AggregateRef("quota", name_token(name)), event))
+        return statuses
+
+    def _revocations(self, now: float) -> list[Eviction | Status]:
+        evictions: list[Eviction | Status] = []
+        for name, uids in self._quotas.revoke(now).items():
+            used, runtime = self._quotas.forest.nodes[name].used, self._quotas.runtime_of(name)
+            over = ", ".join(
+                f"{resource} {quantity_text(resource, used.get(resource, 0))} of {quantity_text(resource, limit)}"
+                for resource, limit in sorted(runtime.items())
+                if used.get(resource, 0) > limit
+            )
+            message = f"quota {name} uses more than its runtime: {over}"
+            evictions += [Eviction(uid, message, REVOKED) for uid in uids]
+        return evictions
