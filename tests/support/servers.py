@@ -26,10 +26,10 @@ from typing import TypeVar
 import psycopg
 import pytest
 from koordcore.embedded.nats import NatsServer
-from koordcore.embedded.nats_cluster import NatsCluster
 from koordcore.embedded.nats_config import NatsServerConfig
 from koordcore.embedded.postgres import PostgresConfig, PostgresServer
 from psycopg import sql
+from support.bus.nats_cluster import NatsCluster
 
 T = TypeVar("T")
 

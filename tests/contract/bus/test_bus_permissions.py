@@ -33,7 +33,6 @@ from koordcore.bus.work.requests import ask
 from koordcore.embedded.keys import ensure_user_key
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_config import NatsServerConfig, NatsTls
-from koordcore.embedded.tls import ensure_tls_files
 from koordcore.events.agents.nodestate import PodsStarted
 from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.control import EventSkipped
@@ -51,6 +50,7 @@ from koordcore.service.leader.lease_kv import KvLeaseStore, lease_key
 from support.bus.bus_worlds import SMALL, origin, sealed
 from support.bus.log_worlds import FAST
 from support.servers import run_now, server_directory
+from support.tls_files import ensure_tls_files
 
 pytestmark = pytest.mark.nats
 

@@ -12,7 +12,6 @@ import pytest
 from koordcore.bus.folds.foldable import FoldSource
 from koordcore.bus.folds.runner import FoldRunner
 from koordcore.embedded.nats import NatsServer
-from koordcore.embedded.nats_cluster import NatsCluster
 from koordcore.events import CATALOGUE
 from koordcore.events.agents.nodestate import PodsStarted
 from koordcore.events.control import EventSkipped
@@ -31,6 +30,7 @@ from koordcore.service.clock import SystemClock
 from koordcore.state import ClusterState
 from koordcore.state.cluster import schema_fingerprint
 from support.bus.log_worlds import LogWorld, MemoryWorld, ServerWorld
+from support.bus.nats_cluster import NatsCluster
 from support.until import until
 
 MEMORY = pytest.param("memory")

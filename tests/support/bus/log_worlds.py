@@ -19,9 +19,9 @@ from koordcore.bus.read.stream_reader import patient_api
 from koordcore.bus.setup.bootstrap import bootstrap
 from koordcore.bus.setup.streams import MIB, StreamSizes, StreamSpec, streams
 from koordcore.embedded.nats import NatsServer
-from koordcore.embedded.nats_cluster import NatsCluster
 from koordcore.ports.eventlog import EventLog
 from support.bus.lossy_proxy import LossyProxy
+from support.bus.nats_cluster import NatsCluster
 
 _clusters = itertools.count(1)
 FAST = FollowerSettings(heartbeat_seconds=0.2, silence_seconds=0.6, request_seconds=2, went_back_seconds=0.5)

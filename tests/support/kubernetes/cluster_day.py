@@ -18,11 +18,11 @@ from koordcore.bus.factory import BusSettings, bootstrap_bus, open_bus
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.ports import free_ports
 from koordcore.embedded.process import ChildProcess, ProcessSpec
-from koordcore.embedded.tls import ensure_tls_files
 from koordcore.service.clock import SystemClock
 from koordcore.state import ClusterState
 from support.kubernetes.apiserver import ApiServer, running_api_server
 from support.kubernetes.authorization import manager_user
+from support.tls_files import ensure_tls_files
 from support.until import until
 
 Json = dict[str, Any]

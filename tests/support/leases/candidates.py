@@ -5,7 +5,6 @@ from collections.abc import Callable
 from random import Random
 
 from koordcore.ports.leadership import Term
-from koordcore.service.clock import ManualClock
 from koordcore.service.leader.election import LeaseElection
 from koordcore.service.leader.lease import (
     LeaseRecord,
@@ -15,6 +14,7 @@ from koordcore.service.leader.lease import (
     SeenLease,
     WrittenLease,
 )
+from support.manual_clock import ManualClock
 
 TIMES = LeaseTimes()  # 15 s, 10 s, 2 s
 TAKE_OVER = TIMES.duration + 3 * TIMES.retry  # expiry, and the looks before and after it

@@ -24,10 +24,10 @@ from koordcore.events.agents.observation import NodeUsageReported, PodUsage, Usa
 from koordcore.events.envelope import name_token
 from koordcore.ports.leadership import OnAcquired, OnLost, Term
 from koordcore.protocol.manifests import read_documents
-from koordcore.service.clock import ManualClock
 from koordcore.service.telemetry.logging import logger
 from koordcore.service.telemetry.tracing import make_tracer
 from koordcore.values.timestamps import rfc3339
+from support.manual_clock import ManualClock
 
 CONFIG = """
 apiVersion: v1

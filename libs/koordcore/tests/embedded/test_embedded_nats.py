@@ -15,14 +15,14 @@ import pytest
 from koordcore.embedded.errors import PortInUseError, StartError
 from koordcore.embedded.keys import ensure_user_key
 from koordcore.embedded.nats import NatsServer
-from koordcore.embedded.nats_cluster import NatsCluster
 from koordcore.embedded.nats_config import NatsServerConfig, NatsTls, NatsUser, UserPermissions
 from koordcore.embedded.ports import free_ports
-from koordcore.embedded.tls import ensure_tls_files
 from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeoutError
 from nats.js.api import StreamConfig
 from nats.js.errors import NoStreamResponseError, ServiceUnavailableError
+from support.bus.nats_cluster import NatsCluster
+from support.tls_files import ensure_tls_files
 from support.until import DEADLINE_SECONDS, until
 
 T = TypeVar("T")

@@ -11,7 +11,6 @@ from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod, pod_from_json
 from koordcore.protocol.pod_admission import Rule, validate_pod
 from koordcore.protocol.pod_resources import pod_limits, pod_requests, pod_requests_non_zero
-from koordcore.protocol.pod_view import component_view
 from koordcore.protocol.priority import (
     PriorityBand,
     band_of_value,
@@ -19,7 +18,6 @@ from koordcore.protocol.priority import (
     priority_class,
     priority_class_raw,
     priority_value,
-    sub_priority_or_zero,
 )
 from koordcore.protocol.qos import KubeQos, QosClass, kube_qos, qos, qos_raw
 from koordcore.values.invalid import InvalidInput
@@ -101,11 +99,6 @@ def test_every_pod_ends_with_a_class_and_no_pod_has_value_zero() -> None:
         assert priority_class(pod(labels={keys.QOS_CLASS: name})) in PriorityBand
     assert priority_value(None) == 0
     assert priority_value(pod(priority=-1)) == -1
-
-
-def test_unreadable_sub_priority_counts_as_zero() -> None:
-    assert sub_priority_or_zero(pod(labels={keys.SUB_PRIORITY: "high"})) == 0
-    assert sub_priority_or_zero(pod(labels={keys.SUB_PRIORITY: "010"})) == 8
 
 
 # --- requests ------------------------------------------------------------------------------------------------------
@@ -218,22 +211,3 @@ def test_whole_cores_are_judged_on_the_pod_total_with_overhead(name: str) -> Non
     labels = {keys.QOS_CLASS: name}
     assert rules(pod(container({"cpu": "900m"}), labels=labels, priority=9000, overhead={"cpu": "100m"})) == []
     assert rules(pod(container({"cpu": "0"}), labels=labels, priority=9000)) == [Rule.CPU_REQUIRED]
-
-
-# --- the view of scheduler and descheduler -------------------------------------------------------------------------
-
-
-def test_view_takes_the_scheduler_of_the_label_and_remembers_the_other() -> None:
-    labelled = pod(labels={keys.SCHEDULER_NAME: ""}, schedulerName="s1")
-    seen = component_view(labelled)
-    assert seen.spec.scheduler_name == ""
-    assert seen.metadata.annotations == {keys.ORIGINAL_SCHEDULER_NAME: "s1"}
-    assert labelled.spec.scheduler_name == "s1"
-    assert component_view(pod(labels={keys.SCHEDULER_NAME: "s1"}, schedulerName="s1")).metadata.annotations == {}
-
-
-def test_view_rewrites_priority_and_policy_only_behind_their_gates() -> None:
-    plain = pod(labels={keys.PREEMPTION_POLICY: "whatever"}, preemptionPolicy="PreemptLowerPriority")
-    assert component_view(plain) is plain
-    seen = component_view(plain, priority_transformer=True, preemption_policy_transformer=True)
-    assert (seen.spec.priority, seen.spec.preemption_policy) == (5500, "Never")

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 from koordcore.ports.leadership import Leadership
-from koordcore.service.clock import ManualClock, SystemClock
+from koordcore.service.clock import SystemClock
 from koordcore.service.leader.election import LeaseElection
 from koordcore.service.leader.lease import LeaseConflict, LeaseRecord, LeaseTimes, LeaseUnavailable, SeenLease
 from koordcore.service.leader.lease_kubernetes import KubernetesLeaseStore, LeaseLeadership, ServiceAccountHttp
 from koordcore.service.leader.lease_kv import KvLeadership, KvLeaseStore
 from koordcore.values.invalid import InvalidInput
 from support.leases.places import MemoryLeaseStore, api_server, kv_bucket
+from support.manual_clock import ManualClock
 from support.until import DEADLINE_SECONDS, until
 
 

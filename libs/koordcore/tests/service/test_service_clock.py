@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from koordcore.ports.clock import Clock
-from koordcore.service.clock import ManualClock, ScaledClock, SystemClock, parse_clock
+from koordcore.service.clock import ScaledClock, SystemClock, parse_clock
 from koordcore.values.invalid import InvalidInput
+from support.manual_clock import ManualClock
 
 CLOCKS: list[Clock] = [SystemClock(), ScaledClock.starting_now(60.0), ManualClock()]
 

@@ -16,7 +16,6 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from koordcore.service.clock import ManualClock
 from koordcore.service.configuration.settings import ServiceSettings
 from koordcore.service.health import Health
 from koordcore.service.lifecycle import Component, Service
@@ -28,6 +27,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
+from support.manual_clock import ManualClock
 from support.until import DEADLINE_SECONDS, until
 
 

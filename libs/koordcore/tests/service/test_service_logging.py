@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
-from koordcore.service.clock import ManualClock
 from koordcore.service.telemetry.logging import configure_logging, logger
 from koordcore.service.telemetry.tracing import Tracer
+from support.manual_clock import ManualClock
 
 SEED = "SUAMK2FG4MI6UE3ACF3FK3OIQBCEIEZV7NSWFFEW63UXMRLFM2XLAXK4GY"
 

@@ -21,7 +21,6 @@ from koordcore.events.agents.nodestate import NodeTopologyReported
 from koordcore.events.scheduling.node_ledger import PodOnNode
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
-from koordcore.service.clock import ManualClock
 from koordcore.service.health import Health
 from koordcore.service.lifecycle import Service
 from koordcore.service.run import Shell
@@ -30,6 +29,7 @@ from koordcore.service.telemetry.metrics import Metrics
 from koordcore.service.telemetry.tracing import Tracer
 from koordcore.service.web.http import HttpServer
 from structlog.testing import capture_logs
+from support.manual_clock import ManualClock
 
 EXAMPLE = Path(__file__).parents[4] / "examples" / "agent_extension"
 PACKAGES = ("power_budget", "power_budget.measuring", "power_budget.strategy", "power_budget.reporting")

@@ -26,7 +26,6 @@ from koordcore.events.envelope import AggregateRef, Draft, Event, NewEvent, Orig
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
 from koordcore.ports.desired import DesiredNode, Push, PushFeed
 from koordcore.ports.eventlog import Appended, AppendOutcome, Unavailable
-from koordcore.service.clock import ManualClock
 from koordcore.service.health import Health
 from koordcore.service.lifecycle import Service
 from koordcore.service.run import Shell
@@ -36,6 +35,7 @@ from koordcore.service.telemetry.metrics import Metrics
 from koordcore.service.telemetry.tracing import Tracer
 from koordcore.service.web.http import HttpServer
 from koordcore.values.invalid import InvalidInput
+from support.manual_clock import ManualClock
 from support.until import until
 
 GIB = 1 << 30

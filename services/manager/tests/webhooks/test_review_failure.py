@@ -10,12 +10,12 @@ from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.shell.webhooks.explanation_queue import Telling
 from koord_manager.shell.webhooks.handlers import Desk, review
 from koord_manager.shell.webhooks.metrics import WebhookMetrics
-from koordcore.service.clock import ManualClock
 from koordcore.service.telemetry.logging import logger
 from koordcore.service.telemetry.tracing import make_tracer
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 from support.manager.webhook_world import review_body
+from support.manual_clock import ManualClock
 
 
 class BrokenOptions(Options):

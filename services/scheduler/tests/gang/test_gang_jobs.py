@@ -15,7 +15,6 @@ from koord_scheduler.domain.gang.preemption import (
     NoJobPreemption,
     TopologyRules,
     costs,
-    is_eligible,
     plan_job_preemption,
     possible_victim,
 )
@@ -45,12 +44,6 @@ def test_victims_must_have_a_lower_priority_and_no_label_against_it() -> None:
     assert possible_victim("u", "ns/u", 4, {keys.QUOTA_PREEMPTIBLE: "false"}, below=5) is None
     assert possible_victim("u", "ns/u", 4, {keys.QUESTIONED_OBJECT_KEY: "job"}, below=5) == victim("u", 4, "job")
     assert possible_victim("u", "ns/u", 4, {}, below=5) == victim("u", 4)
-
-
-def test_policy_never_and_victims_still_leaving_make_ineligible() -> None:
-    assert is_eligible(None, terminating_on_nominated=False)
-    assert not is_eligible("Never", terminating_on_nominated=False)
-    assert not is_eligible("PreemptLowerPriority", terminating_on_nominated=True)
 
 
 def test_cost_counts_each_job_once_by_the_rank_of_its_priority_and_unlabelled_pods_alone() -> None:

@@ -1,13 +1,11 @@
 """What is said about quotas: the object's status, the explanation of a share."""
 
-import json
-
 from koord_scheduler.domain.quota.manager import QuotaManager
 from koord_scheduler.domain.quota.specs.objects import QuotaSpec
 from koord_scheduler.domain.quota.specs.pods import PodFacts
 from koord_scheduler.domain.quota.status.gauges import quota_gauges
 from koord_scheduler.domain.quota.status.reports import QuotaReports
-from koord_scheduler.domain.quota.status.status import StatusPatch, changed, status_patch
+from koord_scheduler.domain.quota.status.status import changed
 from koord_scheduler.domain.quota.tree.snapshot import QuotaSnapshot
 from koordcore.protocol import keys
 from koordcore.values import codec
@@ -96,25 +94,6 @@ def test_tree_is_explained_from_the_top() -> None:
 def test_explanation_is_plain_data() -> None:
     explained = codec.decode(codec.encode(QuotaReports(lending_world()).explain("a")), dict[str, object])
     assert (explained["name"], explained["runtime"]) == ("a", {"cpu": 35_750})
-
-
-def test_status_is_written_once_and_zeros_are_no_difference() -> None:
-    manager = lending_world()
-    manager.reserve("of c")
-    status = QuotaReports(manager).status_of("c")
-    patch = status_patch(status, {}, {})
-    assert patch is not None
-    assert patch.used == {"cpu": "5"}
-    assert {key: json.loads(text) for key, text in patch.annotations.items()} == {
-        keys.QUOTA_RUNTIME: {"cpu": "5"},
-        keys.QUOTA_REQUEST: {"cpu": "5"},
-        keys.QUOTA_CHILD_REQUEST: {"cpu": "5"},
-    }
-    present = {**patch.annotations, keys.QUOTA_ALLOCATED: '{"cpu":"0"}', keys.QUOTA_RUNTIME: '{"cpu":"5000m"}'}
-    assert status_patch(status, present, {"cpu": "5000m", "memory": 0}) is None
-    assert status_patch(status, {**present, keys.QUOTA_REQUEST: "{"}, {"cpu": 5}) == StatusPatch(
-        {keys.QUOTA_REQUEST: '{"cpu":"5"}'}, None
-    )
 
 
 def test_only_changed_statuses_are_told() -> None:

@@ -114,10 +114,6 @@ class BusNames:
             raise InvalidName(f"aggregate: kind and id must be subject tokens, got {ref.kind!r}, {ref.id!r}")
         return f"koord.{self.cluster}.{class_}.{ref.kind}.{ref.id}"
 
-    def kinds_filter(self, class_: str, kind: str) -> str:
-        """The subject filter of all aggregates of one kind."""
-        return f"koord.{self.cluster}.{class_}.{kind}.*"
-
     def desired_subject(self, node_token: str) -> str:
         """Subject of a node's key in the KV bucket."""
         return f"$KV.{self.desired_bucket}.node.{node_token}"

@@ -213,18 +213,6 @@ def format_normalization_ratio(ratio: float) -> str:
     return f"{ratio:.2f}"
 
 
-def is_normalization_rewritten(annotations: Mapping[str, str], ratio: float) -> bool:
-    """Must the annotation be written? Only when it is absent, unreadable, or differs by more than 0.01.
-
-    source    protocol spec, 8 (1)
-    """
-    try:
-        present = parse_cpu_normalization_ratio(annotations)
-    except InvalidInput:
-        return True
-    return present is None or abs(present - ratio) > REWRITE_ABOVE
-
-
 def amplification_ratios(strategy: AmplificationStrategy, annotations: Mapping[str, str]) -> dict[str, float]:
     """The ratios to write on a node with these annotations; empty: the annotation is removed.
 

@@ -124,11 +124,3 @@ def sub_priority(pod: Pod) -> int:
         return parse_literal(text, 32)
     except InvalidInput as error:
         raise error.at(f"metadata.labels[{keys.SUB_PRIORITY}]") from error
-
-
-def sub_priority_or_zero(pod: Pod) -> int:
-    """`sub_priority`, with 0 for a text that cannot be read."""
-    try:
-        return sub_priority(pod)
-    except InvalidInput:
-        return 0

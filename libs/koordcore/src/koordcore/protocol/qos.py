@@ -41,14 +41,6 @@ _OF_KUBE_QOS: Final[Mapping[str, QosClass]] = {
 _NATIVE: Final = ("cpu", "memory")
 
 
-def qos_raw_of(labels: Mapping[str, str]) -> QosClass | None:
-    """The class that the label names; None ("not set") for an absent label and for any other text. Exact case.
-
-    source    protocol spec, 2.1, 2.2 (1)
-    """
-    return _BY_NAME.get(labels.get(keys.QOS_CLASS, ""))
-
-
 def qos_raw(pod: Pod) -> QosClass | None:
     """The class that the user wrote, None for none; annotations are never consulted.
 

@@ -82,11 +82,6 @@ def subtract(a: Mapping[str, Quantity], b: Mapping[str, Quantity]) -> ResourceLi
     return {name: a.get(name, ZERO) - b.get(name, ZERO) for name in _names(a, b)}
 
 
-def subtract_to_zero(a: Mapping[str, Quantity], b: Mapping[str, Quantity]) -> ResourceList:
-    """`max(0, a - b)` over the names of both."""
-    return {name: max(ZERO, quantity) for name, quantity in subtract(a, b).items()}
-
-
 def maximum(a: Mapping[str, Quantity], b: Mapping[str, Quantity]) -> ResourceList:
     """The larger of the two, resource by resource, over the names of both; a resource that one lacks is the other's."""
     return {

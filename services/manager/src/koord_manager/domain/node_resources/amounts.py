@@ -33,10 +33,6 @@ class Amount(NamedTuple):
         """Maximum, per resource."""
         return Amount(max(self.cpu, other.cpu), max(self.memory, other.memory))
 
-    def smaller(self, other: "Amount") -> "Amount":
-        """Minimum, per resource."""
-        return Amount(min(self.cpu, other.cpu), min(self.memory, other.memory))
-
 
 class PodFacts(NamedTuple):
     """What the pod's spec alone says: the same for every report, so it is worked out once.

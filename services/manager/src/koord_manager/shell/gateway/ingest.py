@@ -15,7 +15,7 @@ from koordcore.ports.eventlog import Appended
 from koord_manager.domain.gateway.mirror import Seen, known_of, name_of, next_draft
 from koord_manager.domain.gateway.node_metric import report_of
 from koord_manager.domain.gateway.node_objects import Known
-from koord_manager.domain.gateway.resources import Intake, Mirrored
+from koord_manager.domain.gateway.resources import Intake
 from koord_manager.shell.appender import is_misconfigured
 from koord_manager.shell.gateway.fact_appender import FactAppender, NotLeading
 from koord_manager.shell.gateway.failures import ErrorBoundary
@@ -172,8 +172,3 @@ class Ingest:
             return
         self._reported[name] = report.updated_at
         await self._report(name, report)
-
-
-def all_listed(ingest: Ingest, resources: tuple[Mirrored, ...]) -> bool:
-    """Whether every resource has been taken in since the term began."""
-    return all(resource.name in ingest.reached for resource in resources)

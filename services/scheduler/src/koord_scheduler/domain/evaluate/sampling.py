@@ -19,8 +19,3 @@ def feasible_nodes_to_find(nodes: int, percentage_of_nodes_to_score: int) -> int
         return nodes
     percent = percentage_of_nodes_to_score or max(_MIN_ADAPTIVE_PERCENT, 50 - nodes // 125)
     return min(nodes, max(MIN_FEASIBLE_NODES, nodes * percent // 100))
-
-
-def next_start_index(start: int, examined: int, nodes: int) -> int:
-    """Where the next search starts, so that all nodes are examined equally often; 0 without nodes."""
-    return (start + examined) % nodes if nodes else 0

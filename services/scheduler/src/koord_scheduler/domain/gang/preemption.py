@@ -69,15 +69,6 @@ def possible_victim(uid: str, name: str, priority: int, labels: Mapping[str, str
     return JobVictim(uid=uid, name=name, priority=priority, job=labels.get(keys.QUESTIONED_OBJECT_KEY) or uid)
 
 
-def is_eligible(preemption_policy: str | None, *, terminating_on_nominated: bool) -> bool:
-    """Whether the trigger pod may preempt.
-
-    preemption_policy           of the trigger pod; None: the default
-    terminating_on_nominated    a pod is terminating by preemption on the nominated node of a member
-    """
-    return preemption_policy != "Never" and not terminating_on_nominated
-
-
 def plan_job_preemption(
     members: Sequence[str],
     kinds: Sequence[int],

@@ -90,11 +90,6 @@ class Round:
             if member.uid not in self.attempted:
                 heapq.heappush(self._turns, member.turn)
 
-    def suggest(self, suggestion: str) -> str:
-        """Remember what a user might do, unless somebody has said so before; returns what counts for all members."""
-        self.suggestion = self.suggestion or suggestion
-        return self.suggestion
-
     def preempt_once(self, preempt: Callable[[], str]) -> str:
         """The message of the round's one job preemption; `preempt` is called for it the first time."""
         self.preemption_message = self.preemption_message or preempt()

@@ -140,13 +140,6 @@ class Decision:
     plans: tuple[Plan, ...] = ()
     memory: SuppressMemory = SuppressMemory()
 
-    @property
-    def is_change(self) -> bool:
-        """Whether the knob of the policy gets another value than it has."""
-        return self.action is not Action.NONE and (
-            self.old_quota_us != self.new_quota_us or self.action is Action.CPUSET
-        )
-
 
 def budget(view: NodeView, policy: SuppressPolicy, node_cpu_used_cores: float) -> SuppressTerms:
     """Milli-cores that best-effort pods may use.

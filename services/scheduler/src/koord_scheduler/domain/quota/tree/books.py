@@ -189,10 +189,6 @@ class QuotaBooks:
         """Name of the quota that a pod belongs to at present; None: it has none. See `Membership.quota_of`."""
         return self.membership.quota_of(facts.quota_label, facts.namespace)
 
-    def limit_of(self, name: str) -> dict[str, int]:
-        """What the quota may use: its runtime, or max without enableRuntimeQuota. Raises KeyError as `runtime_of`."""
-        return dict(self.present_limit(self.forest.nodes[name], by_runtime=self.settings.enable_runtime_quota))
-
     def runtime_of(self, name: str) -> dict[str, int]:
         """Share of a quota, the resources that its max names; {} for system and default; the total for the root.
 

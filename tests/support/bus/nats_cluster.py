@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 import msgspec
-
 from koordcore.embedded.errors import StartError
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_config import NatsClusterMembership, NatsServerConfig, NatsUser
