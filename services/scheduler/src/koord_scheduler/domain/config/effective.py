@@ -244,14 +244,14 @@ def _sorters(profiles: Mapping[int, EffectiveProfile]) -> Iterator[InvalidInput]
 
 
 NOT_ACTED_ON: Final = {
-    "parallelism": "all nodes are judged at once in one thread",
-    "leaderElection": "the service's own flags (--leader-elect and its kin) say how a leader is chosen",
-    "clientConnection": "the scheduler talks to the log, not to an API server",
+    "parallelism": "all nodes are evaluated at once in one thread",
+    "leaderElection": "use the service's flags (--leader-elect and related ones)",
+    "clientConnection": "the scheduler uses the log, not an API server",
     "enableProfiling": "there is no profiling endpoint",
     "enableContentionProfiling": "there is no profiling endpoint",
     "delayCacheUntilActive": "a standby always folds the log, so that it can take over at once",
-    "healthzBindAddress": "the service's own flags (--http-host, --http-port) say where it serves",
-    "metricsBindAddress": "the service's own flags (--http-host, --http-port) say where it serves",
+    "healthzBindAddress": "use the service's flags (--http-host, --http-port)",
+    "metricsBindAddress": "use the service's flags (--http-host, --http-port)",
     "extenders": "extenders are not called",
 }
 """Fields of the document that are accepted and change nothing here, with the reason."""
