@@ -21,10 +21,9 @@ from koordcore.service.telemetry.logging import logger
 from koordcore.service.telemetry.tracing import make_tracer
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import DriftState, NodeLedger, NodeSpecState, PodSpecState, PodState
+from koordcore.values.allocation import Allocation
 from support.kubernetes.authorization import User
 from support.kubernetes.gateway_world import Interrupted, World, gateway_settings, gateway_world, node, pod
-
-STATUS = "scheduling.koordinator.sh/resource-status"
 
 
 async def fold(log: EventLog) -> ClusterState:
@@ -42,7 +41,7 @@ def decisive(state: ClusterState) -> dict[str, Any]:
         "pods": {uid: item.object for uid, item in state.of_kind(PodSpecState).items()},
         "nodes": {key: item.object for key, item in state.of_kind(NodeSpecState).items()},
         "placed": {
-            uid: (item.node, item.requests, item.annotations)
+            uid: (item.node, item.requests, item.allocation, item.annotations)
             for uid, item in state.of_kind(PodState).items()
             if item.node
         },
@@ -72,7 +71,7 @@ async def living_cluster(world: World) -> None:
         uid = await world.mirrored(f"p-{number}")
         if number % 4 == 3:
             continue
-        await world.place(uid, f"node-{number % 4}.example", {STATUS: f'{{"cpuset":"{number}"}}'})
+        await world.place(uid, f"node-{number % 4}.example", Allocation(cpuset=str(number)))
         await world.until(lambda number=number: world.node_of(f"p-{number}") != "")
     await world.until(lambda: world.gateway.is_idle)
 

@@ -6,7 +6,9 @@ from typing import Any
 from koordcore.events.envelope import AggregateRef
 from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
 from koordcore.events.scheduling.quota import QuotaStatusComputed
+from koordcore.protocol import keys
 from koordcore.state.aggregates import ConfigState, CustomObjectState
+from koordcore.values.allocation import Allocation
 from support.kubernetes.gateway_world import (
     facts_of,
     gateway_world,
@@ -24,19 +26,18 @@ def config_map(**data: str) -> Json:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
 
 
-async def test_objects_are_mirrored_and_a_placed_pod_is_bound_with_its_annotations(tmp_path: Path) -> None:
+async def test_objects_are_mirrored_and_a_placed_pod_is_bound_with_its_allocation(tmp_path: Path) -> None:
     async with gateway_world(tmp_path) as world:
         await world.server.apply(node("node-1"))
         await world.server.apply(pod("a"))
         uid = await world.mirrored("a")
-        status = '{"cpuset":"0-1"}'
 
-        await world.place(uid, "node-1", {"scheduling.koordinator.sh/resource-status": status})
+        await world.place(uid, "node-1", Allocation(cpuset="0-1"))
         await world.until(lambda: world.node_of("a") == "node-1")
 
         bound = world.server.object("pods", "default", "a")
         assert bound is not None
-        assert bound["metadata"]["annotations"]["scheduling.koordinator.sh/resource-status"] == status
+        assert bound["metadata"]["annotations"][keys.RESOURCE_STATUS] == '{"cpuset":"0-1"}'
         await world.until(lambda: (spec := world.spec(uid)) is not None and spec.binding is not None)
         await world.until(lambda: words(world, "Scheduled"))
         spec = world.spec(uid)

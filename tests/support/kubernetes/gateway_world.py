@@ -38,6 +38,7 @@ from koordcore.service.telemetry.logging import logger
 from koordcore.service.telemetry.tracing import make_tracer
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import PodSpecState, PodState
+from koordcore.values.allocation import NOTHING, Allocation
 from koordcore.values.timestamps import rfc3339
 from support.kubernetes.apiserver import ApiServer, running_api_server
 from support.until import until
@@ -259,14 +260,13 @@ class World:
                 await self.until(lambda stored=stored: self.view.state.position >= stored)
                 return stored
 
-    async def place(self, uid: str, node_name: str, annotations: dict[str, str] | None = None) -> int:
+    async def place(self, uid: str, node_name: str, allocation: Allocation = NOTHING) -> int:
         """Places a pod, as a scheduler does."""
         spec = self.spec(uid)
         assert spec is not None
         found = spec.object
-        await self.append(
-            AggregateRef("node", name_token(node_name)), NodeResourcesTaken(pods=[pod_on_node(uid, found)])
-        )
+        taken = NodeResourcesTaken(pods=[pod_on_node(uid, found, allocation)])
+        await self.append(AggregateRef("node", name_token(node_name)), taken)
         placed = PodPlaced(
             namespace=found.metadata.namespace,
             name=found.metadata.name,
@@ -274,7 +274,7 @@ class World:
             requests=pod_requests(found),
             attempt=1,
             queued_at=spec.added_at,
-            annotations=annotations or {},
+            allocation=allocation,
             explanation=PlacementExplanation(
                 nodes_considered=1, nodes_feasible=1, policy_version="test", based_on=BasedOn()
             ),
