@@ -22,7 +22,6 @@ from typing import Final, NamedTuple, Protocol
 
 from koordcore.protocol.resource_names import FPGA, GPU_CORE, GPU_MEMORY_RATIO, HUAWEI_NPU_DVPP, RDMA
 from koordcore.values.allocation import NOTHING, Allocation
-from koordcore.values.resources import Amounts
 
 WHOLE_DEVICE: Final = 100
 PERCENTAGES: Final = (GPU_CORE, GPU_MEMORY_RATIO, RDMA, FPGA, HUAWEI_NPU_DVPP)
@@ -33,7 +32,7 @@ class Holder(Protocol):
     """Something that holds resources of a node: a pod, or a Reservation."""
 
     @property
-    def requests(self) -> Amounts:
+    def requests(self) -> Mapping[str, int]:
         """Amounts that it takes of the node."""
         ...
 

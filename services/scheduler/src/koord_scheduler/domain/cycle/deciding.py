@@ -13,6 +13,8 @@ from koordcore.events.envelope import BasedOn
 from koordcore.events.scheduling.explanations import PodGated
 from koordcore.events.scheduling.node_ledger import pod_on_node
 from koordcore.events.scheduling.pod import DecisionBasis
+from koordcore.state.allocation_rules import objections
+from koordcore.values.allocation import NOTHING, Allocation
 
 from koord_scheduler.domain.commit.work import Placement
 from koord_scheduler.domain.cycle.attempt import Attempt, Found, NotFound, WholeJob
@@ -27,6 +29,9 @@ from koord_scheduler.domain.pods.on_node import on_node, pod_info_with
 from koord_scheduler.domain.pods.record import Phase, PodRecord
 from koord_scheduler.domain.queue.scheduling_queue import MAY_BE_TAKEN, Block, QueuedPod
 from koord_scheduler.domain.state.state import SchedulerState
+
+NODE_LEDGER = "NodeLedger"
+"""Stands where a plugin's name would: the rules that all allocations of a node obey refuse the pod."""
 
 
 def decide_next(state: SchedulerState, now: float, turn: str = "") -> Placement | list[PodExplanation] | None:
@@ -50,7 +55,7 @@ def decide_next(state: SchedulerState, now: float, turn: str = "") -> Placement 
         return _place_job(state, queued, attempt, found, based_on, now)
     if isinstance(found, NotFound):
         return _failed(state, pod, queued, found, now)
-    # 3. assume and reserve
+    # 3. reserve and assume
     work = _assume(state, pod, queued, found, now)
     if isinstance(work, Rejection):
         return _refused(state, pod, queued, found, work, now, basis_of(state, based_on, now))
@@ -76,9 +81,12 @@ def _refused(
     now: float,
     basis: DecisionBasis | None,
 ) -> list[PodExplanation]:
-    """The pod had a node, and a plugin refused it at Reserve or Permit."""
+    """The pod had a node, and a plugin at Reserve or Permit, or a rule of the node's ledger, refused it."""
     if state.queue.get(pod.uid) is not None:
-        state.queue.unschedulable(pod.uid, now, _block(state, pod, rejection))
+        if rejection.plugin == NODE_LEDGER:
+            state.queue.retry_later(pod.uid, now)
+        else:
+            state.queue.unschedulable(pod.uid, now, _block(state, pod, rejection))
     return _heard(state, refusal(pod, queued, rejection.message, found, now, basis), rejection.message)
 
 
@@ -105,19 +113,38 @@ def _assume(
     state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: Found, now: float
 ) -> Placement | Rejection:
     """Let plugins reserve, and count the pod on its node from now on; a rejection leaves nothing behind."""
-    reserved = state.framework_of(pod).reserve(pod, found.placed.node)
-    if isinstance(reserved, Rejection):
-        for plugin, uids in reserved.lost:
+    allocation = _reserve(state, pod, found.placed.node)
+    if isinstance(allocation, Rejection):
+        for plugin, uids in allocation.lost:
             state.assumed.reject(plugin, uids)
-        return reserved
+        return allocation
     state.assumed.decisions += 1
-    work = _place(state, pod, queued, found, now)
+    work = _place(state, pod, queued, found, now, allocation)
     pod.placed_at = now
     pod.phase = Phase.ASSUMED
     pod.work_node = found.placed.node
-    state.assumed.ledgers.hold(work.node, pod_info_with(state.nodes, pod, work.on_node.requests), Source.ASSUMED)
+    info = pod_info_with(state.nodes, pod, work.on_node.requests, allocation)
+    state.assumed.ledgers.hold(work.node, info, Source.ASSUMED)
     state.queue.assumed(queued, state.has_room)
     return work
+
+
+def _reserve(state: SchedulerState, pod: PodRecord, node: str) -> Allocation | Rejection:
+    """Return what the plugins allocate; if that breaks a rule of the node's ledger, undo it and refuse the pod.
+
+    The rules are broken by a plugin's bug, or by a pod that somebody else bound and that the plugin does not know of.
+    """
+    framework = state.framework_of(pod)
+    allocation = framework.reserve(pod, node)
+    if isinstance(allocation, Rejection) or allocation is NOTHING:
+        return allocation
+    info = msgspec.structs.replace(pod.pod_info(), allocation=allocation)
+    found = objections(state.assumed.ledgers.holders(node), pod.uid, info)
+    if not found:
+        return allocation
+    sentences = "; ".join(each.sentence() for each in found)
+    lost = tuple(framework.unreserve(pod, node))
+    return Rejection(plugin=NODE_LEDGER, message=f"node {node}: {sentences}", lost=lost)
 
 
 def _place_job(
@@ -207,14 +234,18 @@ def _heard(state: SchedulerState, explanation: PodExplanation, message: str) -> 
     return explanations
 
 
-def _place(state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: Found, now: float) -> Placement:
+def _place(
+    state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: Found, now: float, allocation: Allocation
+) -> Placement:
     assert pod.pod is not None and pod.sort is not None, f"pod {pod.uid} is in the queue without a spec"  # noqa: PT018
     return Placement(
         uid=pod.uid,
         node=found.placed.node,
         namespace=pod.namespace,
         name=pod.name,
-        on_node=on_node(pod.uid, pod.pod, pod.sort) if found.resized is None else pod_on_node(pod.uid, found.resized),
+        on_node=on_node(pod.uid, pod.pod, pod.sort, allocation)
+        if found.resized is None
+        else pod_on_node(pod.uid, found.resized, allocation),
         attempt=queued.attempts,
         queued_at=pod.submitted_at,
         explanation=found.placed.explanation,

@@ -6,6 +6,7 @@ source    event-bus spec, 4.2; scheduler-core spec, 1.3
 from koordcore.events.envelope import StoredEvent, name_from_token
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken
 from koordcore.events.scheduling.pod import PodNominated, PodPlaced
+from koordcore.values.allocation import NOTHING
 from koordcore.values.timestamps import unix_seconds
 
 from koord_scheduler.domain.nodes.ledger import Source
@@ -80,7 +81,8 @@ def resources_taken(state: SchedulerState, stored: StoredEvent, event: NodeResou
     if state.assumed.ledgers.advance(node, stored.seq):
         for item in event.pods:
             state.assumed.ledgers.hold(node, state.commits.info_of(item), Source.LOGGED)
-        state.assumed.recheck_node(node)
+        is_given = any(item.allocation is not NOTHING for item in event.pods)
+        state.assumed.recheck_node(node, is_given=is_given)
 
 
 def resources_returned(state: SchedulerState, stored: StoredEvent, event: NodeResourcesReturned) -> None:

@@ -1,8 +1,11 @@
 """What the API says of pods: they are submitted, change, are bound by somebody, and go."""
 
+import msgspec
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.objects.gateway import PodBindFailed
+from koordcore.protocol.annotations.allocation import allocation_of
 from koordcore.protocol.objects import Pod
+from koordcore.values.allocation import NOTHING
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import unix_seconds
 
@@ -95,5 +98,22 @@ def _count_bound(state: SchedulerState, pod: PodRecord, node: str, trigger: str)
         state.hints.room_appeared(pod.bound_node, trigger)
         pod.bound_node = ""
     if node and pod.subject is not None:
-        state.assumed.ledgers.hold(node, pod.pod_info(), Source.BOUND)
+        hold_bound(state, pod, node)
         pod.bound_node = node
+
+
+def hold_bound(state: SchedulerState, pod: PodRecord, node: str) -> None:
+    """Count a pod where the API has it running, with the allocation that its annotations state.
+
+    If our log placed it there, the log's word on its allocation stands. If somebody else bound it, placements that
+    still wait for the node and want the same are taken back; those that others made are kept and counted.
+    """
+    assert pod.pod is not None, f"pod {pod.uid} has no spec"
+    allocation = allocation_of(pod.pod.metadata.annotations)
+    info = pod.pod_info()
+    if allocation is NOTHING:
+        state.assumed.ledgers.hold(node, info, Source.BOUND)
+        return
+    state.assumed.ledgers.hold(node, msgspec.structs.replace(info, allocation=allocation), Source.BOUND)
+    if pod.node != node:
+        state.assumed.recheck_node(node, is_given=True)

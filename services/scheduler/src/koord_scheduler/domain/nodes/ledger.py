@@ -76,16 +76,23 @@ class Ledgers:
             if row is not None:
                 self._occupancy.take(row, pod_info)
             return
-        if source == Source.LOGGED and holding.demand.requests != pod_info.demand.requests:
+        is_other = holding.pod_info.allocation is not pod_info.allocation and (
+            holding.pod_info.allocation != pod_info.allocation
+        )
+        if source == Source.LOGGED and (is_other or holding.demand.requests != pod_info.demand.requests):
             self._replace(row, holding, pod_info)
+        elif is_other and holding.sources == source:
+            self._replace(row, holding, msgspec.structs.replace(holding.pod_info, allocation=pod_info.allocation))
         holding.sources |= source
 
     def describe(self, node: str, pod_info: PodInfo) -> None:
-        """The pod on the node has become another (its labels, its status, its being deleted); its demand stays."""
+        """Replace what is known of a pod on a node (labels, status, deletion); its demand and allocation stay."""
         ledger = self._by_node.get(node)
         holding = ledger.holdings.get(pod_info.uid) if ledger is not None else None
         if holding is not None and _read_of(holding.pod_info) != _read_of(pod_info):
-            self._replace(self._nodes.row(node), holding, msgspec.structs.replace(pod_info, demand=holding.demand))
+            allocation = holding.pod_info.allocation
+            described = msgspec.structs.replace(pod_info, demand=holding.demand, allocation=allocation)
+            self._replace(self._nodes.row(node), holding, described)
 
     def _replace(self, row: int | None, holding: Holding, pod_info: PodInfo) -> None:
         if row is not None:
@@ -125,6 +132,10 @@ class Ledgers:
         if holding is not None and holding.is_aside and row is not None:
             holding.is_aside = False
             self._occupancy.take(row, holding.pod_info)
+
+    def holders(self, node: str) -> dict[str, PodInfo]:
+        """Return by uid the pods that count on the node."""
+        return {each.uid: each for each in self.pod_infos(node)}
 
     def pod_infos(self, node: str) -> list[PodInfo]:
         """All pods that count on the node."""

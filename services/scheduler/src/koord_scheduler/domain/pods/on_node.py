@@ -8,6 +8,7 @@ from koordcore.events.scheduling.node_ledger import PodOnNode, pod_on_node
 from koordcore.protocol.objects import Pod
 from koordcore.protocol.pod_resources import DEFAULT_CPU_MILLI, DEFAULT_MEMORY_BYTES
 from koordcore.protocol.resource_names import CPU, MEMORY
+from koordcore.values.allocation import NOTHING, Allocation
 
 from koord_scheduler.domain.columns.node_columns import Demand, NodeColumns
 from koord_scheduler.domain.pods.equivalence_classes import PodSort
@@ -17,13 +18,13 @@ from koord_scheduler.domain.pods.record import PodRecord
 _DEFAULTS: Final = {CPU: DEFAULT_CPU_MILLI, MEMORY: DEFAULT_MEMORY_BYTES}
 
 
-def on_node(uid: str, pod: Pod, sort: PodSort) -> PodOnNode:
-    """The same as `pod_on_node(uid, pod)`, which is slow: a scheduler places thousands of equal pods a second."""
+def on_node(uid: str, pod: Pod, sort: PodSort, allocation: Allocation = NOTHING) -> PodOnNode:
+    """Return what `pod_on_node` returns, which is slow: a scheduler places thousands of equal pods a second."""
     meta, qos_class = pod.metadata, pod.status.qos_class
     known = sort.on_node.get(qos_class)
     if known is None:
         known = sort.on_node[qos_class] = pod_on_node(uid, pod)
-    return msgspec.structs.replace(known, uid=uid, namespace=meta.namespace, name=meta.name)
+    return msgspec.structs.replace(known, uid=uid, namespace=meta.namespace, name=meta.name, allocation=allocation)
 
 
 def demand_of(nodes: NodeColumns, requests: Mapping[str, int]) -> Demand:
@@ -31,9 +32,19 @@ def demand_of(nodes: NodeColumns, requests: Mapping[str, int]) -> Demand:
     return nodes.demand(requests, {**_DEFAULTS, **requests})
 
 
-def pod_info_with(nodes: NodeColumns, pod: PodRecord, requests: Mapping[str, int]) -> PodInfo:
-    """The pod as it counts on a node with these requests, which are others than its own when it was resized."""
+def pod_info_with(
+    nodes: NodeColumns, pod: PodRecord, requests: Mapping[str, int], allocation: Allocation = NOTHING
+) -> PodInfo:
+    """Return the pod as it counts on a node.
+
+    Args:
+        nodes: The columns that its demand is resolved against.
+        pod: The pod; its subject has to be known.
+        requests: What it takes; different from its own requests if it was resized.
+        allocation: What it was given there.
+    """
     assert pod.subject is not None, f"pod {pod.uid} has no spec that can be read"
-    if pod.subject.pod_class.requests == requests:
-        return pod.pod_info()
-    return msgspec.structs.replace(pod.pod_info(), demand=demand_of(nodes, requests))
+    info = pod.pod_info()
+    if pod.subject.pod_class.requests != requests:
+        info = msgspec.structs.replace(info, demand=demand_of(nodes, requests))
+    return info if allocation is NOTHING else msgspec.structs.replace(info, allocation=allocation)

@@ -15,9 +15,11 @@ from koordcore.events import CATALOGUE
 from koordcore.events.envelope import HEADER_ACTOR, HEADER_EPOCH, StoredEvent
 from koordcore.events.scheduling.placement_explanation import PlacementExplanation
 from koordcore.events.scheduling.pod import DecisionBasis, PodNominated, PodNominationCleared, PodPlaced, PodReleased
+from koordcore.values.allocation import NOTHING, Allocation
 
 from koord_scheduler.domain.cycle.attempt import Attempt, Found, WholeJob
 from koord_scheduler.domain.folding.log import fold, fold_ahead, fold_report, skip
+from koord_scheduler.domain.framework.outcomes import Rejection
 from koord_scheduler.domain.nodes.ledger import Source
 from koord_scheduler.domain.pods.on_node import pod_info_with
 from koord_scheduler.domain.pods.record import Phase
@@ -28,16 +30,25 @@ _DECIDED: Final = frozenset({"PodPlaced", "PodReleased", "NodeResourcesTaken", "
 
 @dataclass(frozen=True, slots=True)
 class Recomputed:
-    """The decision, then and now. node: "" when none is found now."""
+    """The decision, then and now.
+
+    Attributes:
+        placed: The decision as it was recorded.
+        node: Name of the node that is found now; empty if none is.
+        explanation: Why.
+        allocation: What the plugins give the pod there now.
+    """
 
     placed: PodPlaced
     node: str
     explanation: PlacementExplanation
+    allocation: Allocation = NOTHING
 
     @property
     def agrees(self) -> bool:
-        """Whether it is the same node for the same reasons."""
-        return self.node == self.placed.node and self.explanation == self.placed.explanation
+        """Whether it is the same node for the same reasons, with the same allocation."""
+        now, then = (self.node, self.allocation), (self.placed.node, self.placed.allocation)
+        return now == then and self.explanation == self.placed.explanation
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +118,10 @@ def recompute(
         return NotRecomputable(f"it was taken under another configuration, {placed.explanation.policy_version}")
     found = Attempt(state, pod, pod.subject, basis.decided_at).run(placed.explanation.based_on)
     if isinstance(found, Found):
-        return Recomputed(placed, found.placed.node, found.placed.explanation)
+        given = state.framework_of(pod).reserve(pod, found.placed.node)
+        if isinstance(given, Rejection):
+            return Recomputed(placed, "", found.placed.explanation)
+        return Recomputed(placed, found.placed.node, found.placed.explanation, given)
     if isinstance(found, WholeJob) or (found.rejection is not None and not found.rejection.is_replayable):
         return NotRecomputable("how far the pod's gang had come is not in the log")
     return Recomputed(placed, "", found.explanation)
@@ -165,6 +179,7 @@ def _assume(state: SchedulerState, own: _Own) -> bool:
     pod.placed_at = own.event.basis.decided_at
     pod.phase = Phase.ASSUMED
     pod.work_node = own.event.node
-    state.assumed.ledgers.hold(own.event.node, pod_info_with(state.nodes, pod, own.event.requests), Source.ASSUMED)
-    state.framework_of(pod).reserve(pod, own.event.node)
+    state.framework_of(pod).reserve(pod, own.event.node)  # for what plugins count; what they gave is recorded
+    info = pod_info_with(state.nodes, pod, own.event.requests, own.event.allocation)
+    state.assumed.ledgers.hold(own.event.node, info, Source.ASSUMED)
     return True

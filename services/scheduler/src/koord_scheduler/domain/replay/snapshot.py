@@ -23,6 +23,7 @@ from koordcore.events.scheduling.schedule_explanation import ScheduleExplanation
 from koordcore.protocol.objects import Node, Pod
 from koordcore.protocol.resource_names import CPU, MEMORY
 from koordcore.values import codec
+from koordcore.values.allocation import NOTHING, Allocation
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.pieces import array_pieces, mapping_pieces, object_pieces
 
@@ -30,7 +31,7 @@ from koord_scheduler.domain.commit.work import pod_ref
 from koord_scheduler.domain.folding.log import fold_early
 from koord_scheduler.domain.folding.nodes import put_node
 from koord_scheduler.domain.folding.objects import put_namespace, put_object, put_workload
-from koord_scheduler.domain.folding.pods import describe
+from koord_scheduler.domain.folding.pods import describe, hold_bound
 from koord_scheduler.domain.nodes.ledger import Source
 from koord_scheduler.domain.nodes.policies import NodePolicy
 from koord_scheduler.domain.pods.info import PodInfo
@@ -58,12 +59,13 @@ class _Pod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     placed_at: float = 0.0
 
 
-class _Ledger(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What the log says about one node: uid -> (requests, cpu and memory with defaults)."""
+class _Ledger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What the log says about one node: uid -> (requests, cpu and memory with defaults), and the allocations."""
 
     node: str
     seq: int
     pods: dict[str, tuple[dict[str, int], tuple[int, int]]]
+    allocations: dict[str, Allocation] = {}
 
 
 class _Body(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,7 +163,8 @@ class Picture:
             node, seq, holdings = self._ledgers.pop()
             logged = [each.pod_info for each in holdings if each.sources & Source.LOGGED]
             pods = {each.uid: (dict(each.demand.requests), each.demand.non_zero) for each in logged}
-            yield _Ledger(node=node, seq=seq, pods=pods)
+            allocations = {each.uid: each.allocation for each in logged if each.allocation is not NOTHING}
+            yield _Ledger(node=node, seq=seq, pods=pods, allocations=allocations)
 
     def _nominations(self) -> Iterator[tuple[str, str]]:
         under_way = self._state.status.writes.under_way()
@@ -225,7 +228,7 @@ def load_state(state: SchedulerState, data: bytes) -> None:
             state.nominator.nominate(state.pods[uid], node)
     for pod in list(state.pods.values()):
         if pod.bound_node and pod.subject is not None:
-            state.assumed.ledgers.hold(pod.bound_node, pod.pod_info(), Source.BOUND)
+            hold_bound(state, pod, pod.bound_node)
         if pod.node:
             state.commits.bound(pod, pod.node)
         state.assumed.reconcile(pod, pod.trigger or pod.spec_event)
@@ -255,6 +258,8 @@ def _load_ledger(state: SchedulerState, ledger: _Ledger) -> None:
         else:
             demand = state.nodes.demand(requests, {CPU: cpu_milli, MEMORY: memory_bytes})
             pod_info = PodInfo(uid, demand) if known is None else msgspec.structs.replace(known, demand=demand)
+        if uid in ledger.allocations:
+            pod_info = msgspec.structs.replace(pod_info, allocation=ledger.allocations[uid])
         state.assumed.ledgers.hold(ledger.node, pod_info, Source.LOGGED)
 
 

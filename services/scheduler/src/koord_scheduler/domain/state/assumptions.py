@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 from koordcore.events.envelope import AggregateRef
 from koordcore.protocol.objects import Pod
+from koordcore.state.allocation_rules import violations
 
 from koord_scheduler.domain.commit.outbox import Outbox
 from koord_scheduler.domain.commit.status_writes import StatusWrites
@@ -87,13 +88,19 @@ class Assumptions:
             if isinstance(work, Placement) and self._queue.is_in_flight(pod.uid):
                 self._queue.retry_now(pod.uid)
 
-    def recheck_node(self, node: str, *, is_changed: bool = False) -> None:
+    def recheck_node(self, node: str, *, is_changed: bool = False, is_given: bool = False) -> None:
         """Forget the placements in the outbox for a node that has become too full or different for them.
 
         Their expectations are written down only when they are taken from the outbox, so the log would not refuse them.
+
+        Args:
+            node: Name of the node.
+            is_changed: Whether the node itself has changed.
+            is_given: Whether a pod was given an allocation there, which may be that of a placement in the outbox.
         """
         row = self._nodes.row(node)
-        if row is None or is_changed or bool((self._nodes.free[:, row] < 0).any()):
+        is_broken = is_given and bool(violations(self.ledgers.holders(node)))
+        if row is None or is_changed or is_broken or bool((self._nodes.free[:, row] < 0).any()):
             self.forget(self.outbox.withdraw(node))
 
     def facts_changed(self, pod: PodRecord, trigger: str) -> None:

@@ -210,8 +210,8 @@ class Commits:
         self._cluster.activated(self._cluster.gangs.unbound(pod.uid).activate)
 
     def info_of(self, item: PodOnNode) -> PodInfo:
-        """Return the pod of a ledger event as it counts on the node, with the requests of the event."""
+        """Return the pod of a ledger event as it counts on the node, with what the event says it took."""
         pod = self._pods.get(item.uid)
         if pod is None or pod.subject is None:
-            return PodInfo(item.uid, demand_of(self._nodes, item.requests))
-        return pod_info_with(self._nodes, pod, item.requests)
+            return PodInfo(item.uid, demand_of(self._nodes, item.requests), allocation=item.allocation)
+        return pod_info_with(self._nodes, pod, item.requests, item.allocation)
