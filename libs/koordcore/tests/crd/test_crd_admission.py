@@ -446,6 +446,9 @@ def test_node_resource_topology(version: str) -> None:
         zone: Json = {name: value for name, value in ZONE.items() if name != missing}
         given = document(group, "NodeResourceTopology", topologyPolicies=[], zones=[zone])
         assert refused_field(admit(given)) == f"zones[0].{missing}"
+    untyped: Json = {"name": "node-0", "resources": []}
+    assert refused_field(admit(document(group, "NodeResourceTopology", zones=[untyped]))) == "zones[0].type"
+    assert stored(admit(document(group, "NodeResourceTopology", zones=[ZONE])))["zones"] == [ZONE]
     for missing in ("name", "capacity", "allocatable", "available"):
         resource: Json = {name: "1" for name in ("name", "capacity", "allocatable", "available") if name != missing}
         zone = {"name": "node-0", "type": "Node", "resources": [resource]}
