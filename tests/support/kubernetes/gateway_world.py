@@ -184,7 +184,7 @@ class World:
                 view=fold.view,
                 log=self.bus.events,
                 observations=self.bus.observations,
-                verdicts=self.bus.explanations,
+                explanations=self.bus.explanations,
                 leadership=leadership or SoleLeader("test"),
                 clock=SystemClock(),
                 tracer=make_tracer(

@@ -125,7 +125,7 @@ def assemble(
         term_state=TermState(),
         conflict_pause=lambda: random.uniform(0.005, 0.05),  # noqa: S311 - jitter, not a secret
         options=options,
-        verdicts=bus.explanations,
+        explanations=bus.explanations,
         standalone=api is None,
         metrics=metrics,
     )

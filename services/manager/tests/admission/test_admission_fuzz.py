@@ -44,20 +44,20 @@ def test_fifty_thousand_hostile_objects_are_answered_and_no_accepted_one_is_refu
         before = codec.encode(request.object)
         around = surroundings(request, facts, options)
 
-        verdict = admit(request, around)
+        decision = admit(request, around)
 
         assert codec.encode(request.object) == before, "the submitted object was changed in place"
-        if not verdict.allowed:
+        if not decision.allowed:
             outcomes["refused"] += 1
-            assert verdict.message
-            assert all(violation.rule for violation in verdict.violations)
+            assert decision.message
+            assert all(violation.rule for violation in decision.violations)
             continue
-        outcomes["changed" if verdict.steps else "allowed"] += 1
-        if verdict.steps:
+        outcomes["changed" if decision.steps else "allowed"] += 1
+        if decision.steps:
             assert request.object is not None
-            assert verdict.object is not None
-            patched = jsonpatch.apply_patch(request.object, json_patch(request.object, verdict.object))
-            assert patched == verdict.object
+            assert decision.object is not None
+            patched = jsonpatch.apply_patch(request.object, json_patch(request.object, decision.object))
+            assert patched == decision.object
         again = Request(
             uid=request.uid,
             operation=request.operation,
@@ -65,7 +65,7 @@ def test_fifty_thousand_hostile_objects_are_answered_and_no_accepted_one_is_refu
             subresource=request.subresource,
             namespace=request.namespace,
             name=request.name,
-            object=verdict.object,
+            object=decision.object,
             old_object=request.old_object,
         )
         assert validate(again, around).allowed
@@ -175,8 +175,8 @@ def test_a_deeply_nested_object_is_answered(depth: int) -> None:
             request = Request(
                 uid="1", operation=Operation.CREATE, resource=resource, namespace="default", object=document
             )
-            verdict = admit(request, surroundings(request, facts, options))
-            assert verdict.allowed or verdict.message
-            if verdict.steps and verdict.object is not None:
+            decision = admit(request, surroundings(request, facts, options))
+            assert decision.allowed or decision.message
+            if decision.steps and decision.object is not None:
                 with contextlib.suppress(InvalidInput):
-                    json_patch(document, verdict.object)
+                    json_patch(document, decision.object)

@@ -173,9 +173,9 @@ def test_pods_of_a_tree_are_kept_on_its_nodes_in_every_term() -> None:
     ]
     for document, found in cases:
         request = Request(uid="1", operation=Operation.CREATE, resource="pods", object=document)
-        verdict = mutate(request, surroundings(request, facts, Options(gates={"MultiQuotaTree": True})))
-        assert verdict.object is not None
-        affinity = verdict.object["spec"]["affinity"]["nodeAffinity"]
+        decision = mutate(request, surroundings(request, facts, Options(gates={"MultiQuotaTree": True})))
+        assert decision.object is not None
+        affinity = decision.object["spec"]["affinity"]["nodeAffinity"]
         after = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
         assert [term["matchExpressions"] for term in after] == [[*own, *expressions] for own in found]
 

@@ -102,8 +102,8 @@ def test_quotas_that_we_write_are_accepted(data: st.DataObject) -> None:
     defaulted, _ = default_quota(Operation.CREATE, document, ManagerView().admission.quotas)
 
     for ours in (written, defaulted):
-        verdict = admit(codec.decode(codec.encode(ours), Json))
-        assert isinstance(verdict, Accepted), verdict
+        decision = admit(codec.decode(codec.encode(ours), Json))
+        assert isinstance(decision, Accepted), decision
 
 
 @pytest.mark.parametrize(

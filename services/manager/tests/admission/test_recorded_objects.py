@@ -1,4 +1,4 @@
-"""What a verdict keeps of an object decides alike, and holds nothing that could be secret."""
+"""What a decision keeps of an object decides alike, and holds nothing that could be secret."""
 
 import json
 import random
@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from koord_manager.domain.admission.chain import admit, surroundings
-from koord_manager.domain.admission.options import Options, options_told, settings_told
+from koord_manager.domain.admission.options import Options, changed_settings, options_from
 from koord_manager.domain.admission.recording.recorded_object import LAST_APPLIED, MAX_BYTES, digest_of, kept_of
 from koord_manager.domain.admission.request import Request
 from koordcore.values import codec
@@ -20,7 +20,7 @@ SECRET = "s3cr3t"
 
 
 def kept_request(request: Request) -> Request | None:
-    """The request about what is kept of its objects; None when a verdict would not keep them."""
+    """The request about what is kept of its objects; None when a decision would not keep them."""
     kept, old = (kept_of(request.resource, document) for document in (request.object, request.old_object))
     if (kept is None) != (request.object is None) or (old is None) != (request.old_object is None):
         return None
@@ -122,8 +122,8 @@ def test_settings_are_told_as_they_differ_from_their_defaults() -> None:
         gates={"MultiQuotaTree": True, "PodMutatingWebhook": False, "PodValidatingWebhook": True},
         check_strategy_names=True,
     )
-    told = settings_told(options)
+    told = changed_settings(options)
     assert told == ["MultiQuotaTree=true", "PodMutatingWebhook=false", "node-strategy-name-need-check=true"]
-    assert settings_told(options_told(told)) == told
-    assert settings_told(Options()) == []
-    assert options_told(["NoSuchGate=true"]) == Options()
+    assert changed_settings(options_from(told)) == told
+    assert changed_settings(Options()) == []
+    assert options_from(["NoSuchGate=true"]) == Options()

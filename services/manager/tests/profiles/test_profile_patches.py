@@ -4,7 +4,7 @@ from typing import Any, cast
 
 from koord_manager.domain.admission.context.profiles import read_profile
 from koord_manager.shell.context import ManagerContext
-from koord_manager.shell.gateway.api import Answer
+from koord_manager.shell.gateway.api import ApiResponse
 from koord_manager.shell.profile_controller import patch_waiting_pod
 from koordcore.protocol.objects import ObjectMeta, Pod
 from koordcore.service.telemetry.logging import logger
@@ -28,15 +28,15 @@ class _Api:
 
     async def request(
         self, method: str, path: str, *, body: object = None, content_type: str = "application/json"
-    ) -> Answer:
+    ) -> ApiResponse:
         del path, content_type
         if method == "GET":
-            return Answer(200, codec.encode({"metadata": {"resourceVersion": str(self.version)}, "spec": {}}))
+            return ApiResponse(200, codec.encode({"metadata": {"resourceVersion": str(self.version)}, "spec": {}}))
         self.patches.append(cast("dict[str, Any]", body))
         if len(self.patches) == 1:
             self.version += 1
-            return Answer(409, b'{"message": "changed"}')
-        return Answer(200, b"{}")
+            return ApiResponse(409, b'{"message": "changed"}')
+        return ApiResponse(200, b"{}")
 
 
 async def test_a_pod_that_changed_meanwhile_is_read_and_patched_again() -> None:

@@ -1,13 +1,13 @@
-"""Verdicts are told in order, each once, whatever becomes of one of them."""
+"""Decisions are told in order, each once, whatever becomes of one of them."""
 
 import asyncio
 
-from koord_manager.shell.webhooks.explanation_queue import MOST_UNTOLD, Tell, Telling
+from koord_manager.shell.webhooks.explanation_queue import MAX_PENDING, ExplanationQueue, Publish
 from koordcore.service.telemetry.logging import logger
 from structlog.testing import capture_logs
 
 
-def telling_of(told: list[int], number: int) -> Tell:
+def telling_of(told: list[int], number: int) -> Publish:
     async def tell() -> None:
         if number == 1:
             raise LookupError("gone")
@@ -18,34 +18,34 @@ def telling_of(told: list[int], number: int) -> Tell:
 
 async def test_a_verdict_that_cannot_be_told_is_named_in_the_log_and_the_others_are_told() -> None:
     told: list[int] = []
-    telling = Telling(logger("test"))
+    queue = ExplanationQueue(logger("test"))
     for number in range(4):
-        telling.later(telling_of(told, number))
+        queue.add(telling_of(told, number))
     with capture_logs() as lines:
-        await telling.told()
+        await queue.flush()
     assert told == [0, 2, 3]
-    assert [(line["event"], line["error"]) for line in lines] == [("verdict_not_told", "LookupError: gone")]
-    await telling.told()
+    assert [(line["event"], line["error"]) for line in lines] == [("explanation_not_published", "LookupError: gone")]
+    await queue.flush()
     assert told == [0, 2, 3]
 
 
 async def test_what_is_left_by_a_round_that_was_cut_off_is_told_at_the_end() -> None:
     told: list[int] = []
-    telling = Telling(logger("test"))
+    queue = ExplanationQueue(logger("test"))
     for number in (0, 2, 3, 4):
-        telling.later(telling_of(told, number))
-    round_ = asyncio.create_task(telling.told())
+        queue.add(telling_of(told, number))
+    round_ = asyncio.create_task(queue.flush())
     await asyncio.sleep(0)
     round_.cancel()
     await asyncio.gather(round_, return_exceptions=True)
     assert len(told) < 4
-    await telling.told()
+    await queue.flush()
     assert told == [0, 2, 3, 4]
 
 
 async def test_what_is_left_is_bounded_though_many_answers_go_between() -> None:
     told = 0
-    telling = Telling(logger("test"))
+    queue = ExplanationQueue(logger("test"))
 
     async def tell() -> None:
         nonlocal told
@@ -53,13 +53,13 @@ async def test_what_is_left_is_bounded_though_many_answers_go_between() -> None:
 
     async def connection() -> None:
         for _ in range(100):
-            telling.later(tell)
+            queue.add(tell)
             await asyncio.sleep(0)
 
     connections = [asyncio.create_task(connection()) for _ in range(64)]
     await asyncio.sleep(0)
-    round_ = asyncio.create_task(telling.told())
+    round_ = asyncio.create_task(queue.flush())
     await asyncio.gather(*connections)
-    assert told >= 64 * 100 - MOST_UNTOLD - 64
+    assert told >= 64 * 100 - MAX_PENDING - 64
     await round_
     assert told == 64 * 100

@@ -7,7 +7,7 @@ from typing import Any
 from koord_manager.domain.admission.options import Options
 from koord_manager.domain.admission.quotas.pending_quotas import PendingQuotas
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.shell.webhooks.explanation_queue import Telling
+from koord_manager.shell.webhooks.explanation_queue import ExplanationQueue
 from koord_manager.shell.webhooks.handlers import Desk, review
 from koord_manager.shell.webhooks.metrics import WebhookMetrics
 from koordcore.service.telemetry.logging import logger
@@ -38,8 +38,8 @@ async def test_a_review_that_cannot_be_decided_is_refused_with_500_and_named_in_
         steady=time.monotonic,
         logger=logger("test"),
         actor="manager/t",
-        verdicts=None,
-        telling=Telling(logger("test")),
+        explanations=None,
+        explanation_queue=ExplanationQueue(logger("test")),
     )
     body: dict[str, Any] = review_body("/mutate-pod", {"metadata": {"name": "p"}, "spec": {}}, namespace="team")
     with capture_logs() as lines:

@@ -119,7 +119,7 @@ async def test_what_was_changed_or_refused_is_told_and_a_dry_run_is_not(tmp_path
         await world.review("/mutate-pod", COLOCATED)
         await world.review("/validate-pod", pod(**{"koordinator.sh/qosClass": "LSR"}))
 
-        told = await verdicts(world, 2)
+        told = await decisions(world, 2)
 
         assert [(event.allowed, event.steps[:1], event.rules) for event in told] == [
             (True, ["ClusterColocationProfile/colocation-profile-example"], []),
@@ -129,7 +129,7 @@ async def test_what_was_changed_or_refused_is_told_and_a_dry_run_is_not(tmp_path
         assert told[0].patch
 
 
-async def verdicts(world: WebhookWorld, count: int) -> list[AdmissionDecided]:
+async def decisions(world: WebhookWorld, count: int) -> list[AdmissionDecided]:
     """The first that are told, once they are."""
     told: list[AdmissionDecided] = []
     async for batch in world.bus.explanations.follow(0):
@@ -147,8 +147,8 @@ async def test_what_is_not_told_yet_when_the_service_ends_is_told_then(tmp_path:
         await prepared(world)
         for _ in range(3):
             await world.review("/mutate-pod", COLOCATED)
-        verdicts = world.bus.explanations
-    assert (await verdicts.head()).last_seq == 3
+        decisions = world.bus.explanations
+    assert (await decisions.head()).last_seq == 3
 
 
 async def test_webhooks_whose_gates_are_off_are_not_served(tmp_path: Path) -> None:

@@ -98,9 +98,9 @@ def profile(labels_of_it: Json | None = None, **spec: Any) -> dict[str, Colocati
 class Recording:
     """What a manager told, to be decided anew."""
 
-    def __init__(self, facts: list[StoredEvent], verdicts: list[StoredEvent]) -> None:
+    def __init__(self, facts: list[StoredEvent], decisions: list[StoredEvent]) -> None:
         self.facts = facts
-        self.verdicts = verdicts
+        self.decisions = decisions
 
     def again(
         self,
@@ -111,7 +111,9 @@ class Recording:
         **gates: bool,
     ) -> AdmissionDecisions:
         tried = AdmissionTried(profiles=profiles, gates=gates)
-        what_if = ManagerWhatIf(ManagerView(), verdicts=self.verdicts, admitting=tried, verdicts_since=since)
+        what_if = ManagerWhatIf(
+            ManagerView(), admission_decisions=self.decisions, admitting=tried, decisions_since=since
+        )
         for stored in self.facts[:begin]:
             what_if.before(stored)
         what_if.begin()
@@ -122,7 +124,7 @@ class Recording:
 
 
 async def recorded(bus: Bus) -> Recording:
-    """Everything, once the manager has ended: verdicts are told a little later."""
+    """Everything, once the manager has ended: decisions are told a little later."""
     return Recording(await facts_of(bus), await everything_kept(bus.explanations))
 
 
@@ -273,7 +275,7 @@ async def test_what_the_webhooks_answered_is_answered_alike_and_otherwise_with_a
     async with webhook_world(tmp_path, bus=bus) as world:
         await told_by_webhooks(world)
     story = await recorded(bus)
-    told = [CATALOGUE.read(one) for one in story.verdicts]
+    told = [CATALOGUE.read(one) for one in story.decisions]
     drawn = [one.name for one in told if isinstance(one, AdmissionDecided) and one.allowed]
     assert 0 < len(drawn) < 8, "half of them, by their requests' uids"
 
@@ -327,7 +329,7 @@ async def test_what_an_older_version_told_stands_and_is_counted(tmp_path: Path) 
     async with webhook_world(tmp_path, bus=bus) as world:
         await told_by_webhooks(world)
     story = await recorded(bus)
-    bare = [old_version(stored) for stored in story.verdicts]
+    bare = [old_version(stored) for stored in story.decisions]
     found = Recording(story.facts, bare).again({})
     assert (found.unexplained, found.fates) == ([], [])
     assert found.tally.not_kept == len(bare) > 1

@@ -211,12 +211,12 @@ async def test_what_devices_give_a_node_is_repeated_and_follows_its_gate_and_plu
             found = again(story.events(), story.reports, chosen, begin)
             assert (found.fates(), found.tally.explained) == ([], True)
 
-    shared = ManagerWhatIf(ManagerView(), story.reports, told=RecordedFlags(sync_shared_gpus=True))
+    shared = ManagerWhatIf(ManagerView(), story.reports, flags=RecordedFlags(sync_shared_gpus=True))
     [fate] = rerun(shared, story.events()).nodes.fates()
     assert fate.recorded is not None
     assert fate.anew is not None
     assert fate.anew.devices == fate.recorded.devices | {"koordinator.sh/gpu.shared": 100}
-    without = ManagerWhatIf(ManagerView(), story.reports, told=RecordedFlags(plugins=frozenset(PLUGINS) - {GPU}))
+    without = ManagerWhatIf(ManagerView(), story.reports, flags=RecordedFlags(plugins=frozenset(PLUGINS) - {GPU}))
     assert not rerun(without, story.events()).nodes.tally.explained
 
 

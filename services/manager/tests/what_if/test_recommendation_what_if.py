@@ -6,7 +6,7 @@ from koord_manager.domain.recommender.controller import RecommenderController
 from koord_manager.domain.recommender.settings import (
     DEFAULT_SETTINGS,
     read_settings,
-    settings_told,
+    settings_from,
 )
 from koord_manager.domain.what_if import run
 from koord_manager.domain.what_if.recommendations import RecommendationDecisions
@@ -183,9 +183,9 @@ def test_a_setting_that_cannot_be_is_refused_with_its_name(text: str, field: str
 def test_the_manager_takes_the_same_settings_as_the_re_run() -> None:
     text = "targetCPUPercentile=0.8,safetyMarginFraction=0.4"
     told = ManagerSettings.load(["--recommender-settings", text], {})
-    assert recommender_settings(told) == read_settings(text) == settings_told(read_settings(text).told)
+    assert recommender_settings(told) == read_settings(text) == settings_from(read_settings(text).changed)
     assert recommender_settings(ManagerSettings.load([], {})) == DEFAULT_SETTINGS
-    assert DEFAULT_SETTINGS.told == {}
+    assert DEFAULT_SETTINGS.changed == {}
     with pytest.raises(InvalidSettings, match="targetCPUPercentile"):
         ManagerSettings.load(["--recommender-settings", "targetCPUPercentile=2"], {})
 

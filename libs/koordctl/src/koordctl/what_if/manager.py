@@ -12,7 +12,7 @@ from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.config_checks.cautions import cautions
 from koord_manager.domain.config_checks.slo_config import check_slo_config
 from koord_manager.domain.recommender.book import CHECKPOINT_FOLD, book_fingerprint
-from koord_manager.domain.recommender.settings import RecommenderSettings, settings_told
+from koord_manager.domain.recommender.settings import RecommenderSettings, settings_from
 from koord_manager.domain.what_if.admission import AdmissionTried
 from koord_manager.domain.what_if.recorded_flags import RecordedFlags
 from koord_manager.domain.what_if.run import ManagerWhatIf
@@ -148,13 +148,13 @@ async def compare(
         ManagerView(config_names=asked.names),
         reports,
         chosen=asked.chosen,
-        told=asked.told,
+        flags=asked.told,
         settings=asked.settings,
         checkpoint=checkpoint,
-        first=settings_told(first.settings) if first is not None else None,
-        verdicts=told,
+        first=settings_from(first.settings) if first is not None else None,
+        admission_decisions=told,
         admitting=asked.admitting,
-        verdicts_since=since,
+        decisions_since=since,
     )
     begun = False
     try:

@@ -40,7 +40,7 @@ class ManagerContext(NamedTuple):
     folded     waits until a position is folded; gives the reason why it will not be, None when it is
     options    gates and flags of admission
     standalone there is no API server: workloads get their pods here, and requests to evict are carried out here
-    verdicts   where admission's decisions are told; None: nowhere
+    explanations   where admission's decisions are told; None: nowhere
     metrics    of the control rounds; None: nobody counts
     """
 
@@ -61,7 +61,7 @@ class ManagerContext(NamedTuple):
     term_state: TermState
     conflict_pause: Callable[[], float]
     options: Options = Options()
-    verdicts: ObservationLog | None = None
+    explanations: ObservationLog | None = None
     metrics: ControllerMetrics | None = None
     standalone: bool = True
 

@@ -31,7 +31,7 @@ from koord_manager.domain.profile_controller import (
 )
 from koord_manager.shell.appender import Decision, NotAppended, append_each
 from koord_manager.shell.context import ManagerContext, reason_not_to_decide
-from koord_manager.shell.gateway.api import Answer, Unreachable
+from koord_manager.shell.gateway.api import ApiResponse, Unreachable
 from koord_manager.shell.webhooks.quota_gate import ObjectsApi
 
 PODS_AT_ONCE: Final = 500
@@ -169,7 +169,9 @@ async def patch_waiting_pod(context: ManagerContext, pod: Pod, profile: Colocati
     return 0
 
 
-async def _patch_once(context: ManagerContext, path: str, profile: ColocationProfile, api: ObjectsApi) -> Answer | None:
+async def _patch_once(
+    context: ManagerContext, path: str, profile: ColocationProfile, api: ObjectsApi
+) -> ApiResponse | None:
     """The answer to the patch; None when there is nothing to patch.
 
     The whole pod is read first: the fold has a part of it, and a merge patch replaces lists.

@@ -27,11 +27,11 @@ from koord_manager.domain.admission.pods.validating import validate_pod
 from koord_manager.domain.admission.quotas.mutating import default_quota
 from koord_manager.domain.admission.quotas.validating import validate_quota
 from koord_manager.domain.admission.request import (
+    AdmissionDecision,
     JsonObject,
     Operation,
     Refused,
     Request,
-    Verdict,
     Violation,
     violation_of,
 )
@@ -73,31 +73,31 @@ def surroundings(
     return Surroundings(facts, tree_with(facts.quotas, pending or {}), options, draw or draws_of(request.uid))
 
 
-def mutate(request: Request, around: Surroundings) -> Verdict:
+def mutate(request: Request, around: Surroundings) -> AdmissionDecision:
     """The object after the mutating webhook of its kind; kinds and sub-resources without one stay as they are."""
     step = _MUTATORS.get((request.resource, request.subresource))
     if step is None or request.object is None:
-        return Verdict(object=request.object)
+        return AdmissionDecision(object=request.object)
     gate, run = step
     if not around.options.enabled(gate):
-        return Verdict(object=request.object)
+        return AdmissionDecision(object=request.object)
     try:
         mutated, steps = run(request, request.object, around)
     except InvalidInput as error:
-        return Verdict(object=request.object, violations=[violation_of(error, FAILED_MUTATION)])
+        return AdmissionDecision(object=request.object, violations=[violation_of(error, FAILED_MUTATION)])
     except RecursionError:
-        return Verdict(object=request.object, violations=[_TOO_DEEP])
-    return Verdict(object=mutated, steps=tuple(steps))
+        return AdmissionDecision(object=request.object, violations=[_TOO_DEEP])
+    return AdmissionDecision(object=mutated, steps=tuple(steps))
 
 
-def validate(request: Request, around: Surroundings) -> Verdict:
+def validate(request: Request, around: Surroundings) -> AdmissionDecision:
     """What the validating webhook of the object's kind says; kinds and sub-resources without one are allowed."""
     step = _VALIDATORS.get((request.resource, request.subresource))
     if step is None:
-        return Verdict(object=request.object)
+        return AdmissionDecision(object=request.object)
     gate, run = step
     if not around.options.enabled(gate):
-        return Verdict(object=request.object)
+        return AdmissionDecision(object=request.object)
     try:
         violations = run(request, around)
     except Refused as refused:
@@ -106,7 +106,7 @@ def validate(request: Request, around: Surroundings) -> Verdict:
         violations = [violation_of(error, UNREADABLE)]
     except RecursionError:
         violations = [_TOO_DEEP]
-    return Verdict(object=request.object, violations=violations, warnings=_warnings(request, around))
+    return AdmissionDecision(object=request.object, violations=violations, warnings=_warnings(request, around))
 
 
 def _warnings(request: Request, around: Surroundings) -> tuple[str, ...]:
@@ -120,14 +120,16 @@ def _warnings(request: Request, around: Surroundings) -> tuple[str, ...]:
         return ()  # said as a violation
 
 
-def admit(request: Request, around: Surroundings) -> Verdict:
+def admit(request: Request, around: Surroundings) -> AdmissionDecision:
     """Both in a row: the object after mutation, judged."""
     mutated = mutate(request, around)
     if not mutated.allowed:
         return mutated
     after = request if mutated.object is request.object else msgspec.structs.replace(request, object=mutated.object)
-    verdict = validate(after, around)
-    return Verdict(object=mutated.object, steps=mutated.steps, violations=verdict.violations, warnings=verdict.warnings)
+    decision = validate(after, around)
+    return AdmissionDecision(
+        object=mutated.object, steps=mutated.steps, violations=decision.violations, warnings=decision.warnings
+    )
 
 
 def read_pod(document: JsonObject, what: str = "a pod") -> Pod:

@@ -49,7 +49,7 @@ def check_data(
     data: Mapping[str, str], old_data: Mapping[str, str], nodes: Sequence[NodeLabels], *, check_names: bool
 ) -> list[Violation]:
     """The first fault of a changed section. source    manager spec, 12.2"""
-    verdict = validate_config_map(data, old_data, nodes, check_names=check_names, require_both_bounds=True)
-    if verdict.allowed or verdict.reason is None:
+    result = validate_config_map(data, old_data, nodes, check_names=check_names, require_both_bounds=True)
+    if result.allowed or result.reason is None:
         return []
-    return [Violation(rule=str(verdict.reason), field=verdict.field, message=verdict.http_message())]
+    return [Violation(rule=str(result.reason), field=result.field, message=result.http_message())]

@@ -90,16 +90,16 @@ _CHECKS_NAMES: Final = "node-strategy-name-need-check"
 _TELLS_USAGE: Final = "recommended-usage"
 
 
-def settings_told(options: Options) -> list[str]:
-    """Gates and flags that are not at their defaults, as a verdict names them; who may bind pods is left out."""
+def changed_settings(options: Options) -> list[str]:
+    """Gates and flags that are not at their defaults, as a decision names them; who may bind pods is left out."""
     gates = {gate: is_on for gate, is_on in options.gates.items() if is_on != GATE_DEFAULTS.get(gate, is_on)}
     flags = {_CHECKS_NAMES: options.check_strategy_names, _TELLS_USAGE: options.recommended_usage}
     told = {**gates, **{flag: is_on for flag, is_on in flags.items() if is_on}}
     return [f"{name}={str(is_on).lower()}" for name, is_on in sorted(told.items())]
 
 
-def options_told(settings: Iterable[str]) -> Options:
-    """Inverse of `settings_told`; what this version does not know is passed over."""
+def options_from(settings: Iterable[str]) -> Options:
+    """Inverse of `changed_settings`; what this version does not know is passed over."""
     told = {name: text == "true" for name, _, text in (setting.partition("=") for setting in settings)}
     return Options(
         gates={name: is_on for name, is_on in told.items() if name in GATE_DEFAULTS},

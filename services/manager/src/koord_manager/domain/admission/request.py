@@ -1,6 +1,6 @@
 """What admission is asked and what it answers.
 
-    Request --chain.admit(facts, options)--> Verdict
+    Request --chain.admit(facts, options)--> AdmissionDecision
 
 source    manager spec, 7.1, 17.3
 """
@@ -80,7 +80,7 @@ def joined(violations: list[Violation]) -> str:
     return sentences[0] if len(sentences) == 1 else f"[{', '.join(sentences)}]"
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class AdmissionDecision(msgspec.Struct, frozen=True, kw_only=True):
     """What admission says.
 
     object       the object after mutation; the submitted one itself when nothing changed

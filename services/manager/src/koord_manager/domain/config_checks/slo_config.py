@@ -34,7 +34,7 @@ def check_slo_config(
     ]
     if unreadable:
         return unreadable
-    verdict = validate_config_map(data, old_data, nodes, check_names=False)
-    if verdict.allowed:
+    result = validate_config_map(data, old_data, nodes, check_names=False)
+    if result.allowed:
         return []
-    return [InvalidInput(verdict.rule or verdict.message, verdict.value, verdict.field or str(verdict.reason))]
+    return [InvalidInput(result.rule or result.message, result.value, result.field or str(result.reason))]

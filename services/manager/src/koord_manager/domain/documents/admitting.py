@@ -30,7 +30,7 @@ from koord_manager.domain.admission.quotas.evaluation import (
     quota_to_evaluate,
 )
 from koord_manager.domain.admission.recording.recorded_object import LAST_APPLIED
-from koord_manager.domain.admission.request import Operation, Request, Verdict, Violation
+from koord_manager.domain.admission.request import AdmissionDecision, Operation, Request, Violation
 from koord_manager.domain.cluster.view import ManagerView
 
 DEFAULT_SCHEDULER = "koord-scheduler"
@@ -48,7 +48,7 @@ class AdmissionRefused(InvalidManifest):
                 for violation in violations
             ]
         )
-        self.verdict = Verdict(object=None, violations=violations)
+        self.decision = AdmissionDecision(object=None, violations=violations)
 
 
 class CreatedPod(NamedTuple):
@@ -91,10 +91,10 @@ def created_pod(
     """
     prepared = with_priority_of_class(view, document)
     request = Request(uid=uid, operation=Operation.CREATE, resource="pods", namespace=namespace, object=prepared)
-    verdict = mutate(request, surroundings(request, view.admission, options))
-    if not verdict.allowed:
-        raise AdmissionRefused(verdict.violations)
-    manifest = shape_manifest(verdict.object)
+    decision = mutate(request, surroundings(request, view.admission, options))
+    if not decision.allowed:
+        raise AdmissionRefused(decision.violations)
+    manifest = shape_manifest(decision.object)
     pod = cast("Pod", manifest.object)
     pod.metadata.namespace = namespace
     check_manifest(manifest)
@@ -106,7 +106,7 @@ def created_pod(
     pod.status.qos_class = kube_qos(pod)
     judge_pod(view, pod, None, options)
     quota = quota_account(view, pod, None, options, accounts)
-    return CreatedPod(pod, verdict.steps, prepared, verdict.object or prepared, quota)
+    return CreatedPod(pod, decision.steps, prepared, decision.object or prepared, quota)
 
 
 def judge_pod(view: ManagerView, pod: Pod, old: Pod | None, options: Options) -> None:

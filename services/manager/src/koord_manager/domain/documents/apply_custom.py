@@ -55,11 +55,11 @@ def apply_custom(view: ManagerView, custom: CustomObject, *, new_uid: str, now: 
         old_object=old,
     )
     around = surroundings(request, view.admission, options)
-    verdict = mutate(request, around)
-    if not verdict.allowed:
-        raise AdmissionRefused(verdict.violations)
-    assert verdict.object is not None
-    document = _stored(resource, verdict.object)  # a mutation, too, has to keep to the schema
+    decision = mutate(request, around)
+    if not decision.allowed:
+        raise AdmissionRefused(decision.violations)
+    assert decision.object is not None
+    document = _stored(resource, decision.object)  # a mutation, too, has to keep to the schema
     judged = validate(msgspec.structs.replace(request, object=document), around)
     if not judged.allowed:
         raise AdmissionRefused(judged.violations)
@@ -73,9 +73,9 @@ def apply_custom(view: ManagerView, custom: CustomObject, *, new_uid: str, now: 
         "created" if old is None else "configured",
         uid,
         [draft],
-        steps=verdict.steps,
+        steps=decision.steps,
         given=request.object,
-        made=verdict.object,
+        made=decision.object,
         warnings=warnings,
     )
 
@@ -97,9 +97,9 @@ def delete_custom(view: ManagerView, kind: str, namespace: str, name: str, optio
         name=name,
         old_object=state.object,
     )
-    verdict = validate(request, surroundings(request, view.admission, options))
-    if not verdict.allowed:
-        raise AdmissionRefused(verdict.violations)
+    decision = validate(request, surroundings(request, view.admission, options))
+    if not decision.allowed:
+        raise AdmissionRefused(decision.violations)
     ref = custom_ref(resource.plural, namespace, name)
     return [Draft(ref, CustomObjectDeleted(kind=kind, namespace=namespace, name=name), state.seq)]
 

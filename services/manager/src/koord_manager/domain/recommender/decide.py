@@ -117,7 +117,7 @@ def said_now(
         cause=REFRESHED,
         observed_to=book.position,
         spec_version=wanted.version,
-        settings=book.settings.told,
+        settings=book.settings.changed,
     )
 
 

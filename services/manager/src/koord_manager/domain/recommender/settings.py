@@ -38,8 +38,8 @@ class RecommenderSettings(msgspec.Struct, frozen=True, kw_only=True, rename=wire
         )
 
     @property
-    def told(self) -> dict[str, float]:
-        """Those that are not at their defaults, by name; `settings_told` is the inverse."""
+    def changed(self) -> dict[str, float]:
+        """Those that are not at their defaults, by name; `settings_from` is the inverse."""
         defaults = msgspec.to_builtins(DEFAULT_SETTINGS)
         return {name: value for name, value in msgspec.to_builtins(self).items() if value != defaults[name]}
 
@@ -47,7 +47,7 @@ class RecommenderSettings(msgspec.Struct, frozen=True, kw_only=True, rename=wire
 DEFAULT_SETTINGS: Final = RecommenderSettings()
 
 
-def settings_told(told: dict[str, float]) -> RecommenderSettings:
+def settings_from(told: dict[str, float]) -> RecommenderSettings:
     """Settings of which these are not at their defaults."""
     return msgspec.convert(told, RecommenderSettings) if told else DEFAULT_SETTINGS
 

@@ -22,7 +22,7 @@ from koordcore.events.objects.mirror import ConfigAccepted, ConfigRejected, PodS
 
 from koord_manager.domain.admission.context.profile_index import ProfileIndex
 from koord_manager.domain.admission.context.profiles import ColocationProfile
-from koord_manager.domain.admission.options import Options, options_told
+from koord_manager.domain.admission.options import Options, options_from
 from koord_manager.domain.admission.request import JsonObject
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.recommender.apply import apply_to_new_pod
@@ -33,11 +33,11 @@ from koord_manager.domain.what_if.admission_cases import (
     AdmissionContext,
     Case,
     NotKept,
+    decision_case,
     fact_case,
-    verdict_case,
 )
 from koord_manager.domain.what_if.admission_outcome import Change, Outcome, changes
-from koord_manager.domain.what_if.admission_record import Record, Told
+from koord_manager.domain.what_if.admission_record import Record, RecordedDecision
 from koord_manager.domain.what_if.tally import Tally
 
 _FACTS: Final = frozenset(
@@ -91,11 +91,11 @@ class AdmissionDecisions:
     """
 
     def __init__(
-        self, view: ManagerView, verdicts: Sequence[StoredEvent], tried: AdmissionTried | None = None, since: str = ""
+        self, view: ManagerView, decisions: Sequence[StoredEvent], tried: AdmissionTried | None = None, since: str = ""
     ) -> None:
         """One run.
 
-        verdicts   on admission that are kept, in order
+        decisions   on admission that are kept, in order
         since      RFC 3339: of earlier none are kept; "": all are
         """
         self.view = view
@@ -105,14 +105,14 @@ class AdmissionDecisions:
         self.unexplained: list[AdmissionFate] = []
         self._tried = tried if tried else None
         self._index = ProfileIndex(tried.profiles) if tried is not None and tried.profiles is not None else None
-        self._record = Record(verdicts)
+        self._record = Record(decisions)
         self._since = since
-        self._due: list[tuple[int, int, Told | StoredEvent]] = []
+        self._due: list[tuple[int, int, RecordedDecision | StoredEvent]] = []
         self._numbered = 0
         self._begin = 0
         told = next((one for one in self._record.told if one.is_whole), None)
         if told is not None:
-            self._options = options_told(told.event.settings)
+            self._options = options_from(told.event.settings)
         else:
             self._options = Options(gates=tried.gates) if tried is not None else Options()
         self._in_force = AdmissionContext(view, self._options)
@@ -143,14 +143,14 @@ class AdmissionDecisions:
         """Decide what was decided on the facts up to here, which are folded."""
         while self._due and self._due[0][0] <= position:
             due = heappop(self._due)[2]
-            if isinstance(due, Told):
-                self._weigh(verdict_case(due, self._record), "")
+            if isinstance(due, RecordedDecision):
+                self._weigh(decision_case(due, self._record), "")
                 continue
             event = CATALOGUE.read(due)
             if event is not None:
                 self._weigh(fact_case(due, event, self.view, self._record, self._since), due.causation_id)
 
-    def _expect(self, based_on: int, due: Told | StoredEvent) -> None:
+    def _expect(self, based_on: int, due: RecordedDecision | StoredEvent) -> None:
         heappush(self._due, (based_on, self._numbered, due))
         self._numbered += 1
 

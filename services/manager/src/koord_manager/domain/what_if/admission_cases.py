@@ -1,6 +1,6 @@
-"""What of a log can be decided anew by admission: each verdict, and each fact that says what came in.
+"""What of a log can be decided anew by admission: each decision, and each fact that says what came in.
 
-    verdict or fact --*_case--> Case; None: there is nothing to decide; NOT_KEPT: what it was decided on is gone
+    decision or fact --*_case--> Case; None: there is nothing to decide; NOT_KEPT: what it was decided on is gone
 
 source    manager spec, 7.1, 8.5, 8 to 13
 """
@@ -22,7 +22,7 @@ from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import unix_seconds
 
 from koord_manager.domain.admission.json_object import seen
-from koord_manager.domain.admission.options import Options, options_told
+from koord_manager.domain.admission.options import Options, options_from
 from koord_manager.domain.admission.recording.pod_templates import with_kept_templates
 from koord_manager.domain.admission.recording.recorded_object import LAST_APPLIED, kept_of
 from koord_manager.domain.admission.request import JsonObject, Operation, Request
@@ -44,7 +44,7 @@ from koord_manager.domain.what_if.admission_outcome import (
     request_of,
     stored_object,
 )
-from koord_manager.domain.what_if.admission_record import WEBHOOK, Record, Told
+from koord_manager.domain.what_if.admission_record import WEBHOOK, Record, RecordedDecision
 
 NOT_KEPT: Final = "not kept"
 NotKept = Literal["not kept"]
@@ -98,8 +98,8 @@ class Case(NamedTuple):
     options: Options | None = None
 
 
-def verdict_case(told: Told, record: Record) -> Case | NotKept:
-    """The case of a verdict."""
+def decision_case(told: RecordedDecision, record: Record) -> Case | NotKept:
+    """The case of a decision."""
     event, recorded = told.event, recorded_outcome(told.event)
     lacks_object = event.object is None and event.operation != Operation.DELETE
     is_webhook = event.door == WEBHOOK
@@ -142,7 +142,7 @@ def verdict_case(told: Told, record: Record) -> Case | NotKept:
         check,
         is_same,
         again,
-        options=options_told(event.settings),
+        options=options_from(event.settings),
     )
 
 
@@ -152,10 +152,10 @@ def fact_case(
     """The case of a fact.
 
     view     stands where it was decided
-    since    RFC 3339: verdicts of earlier are not kept any more; "": all are
+    since    RFC 3339: decisions of earlier are not kept any more; "": all are
     """
     if record.of_request(stored.causation_id) is not None:
-        return None  # its verdict says more
+        return None  # its decision says more
     match event:
         case PodSpecAdded(object=pod):
             return _pod_case(stored, pod, view, record, since)
@@ -200,7 +200,7 @@ def _pod_case(stored: StoredEvent, pod: Pod, view: ManagerView, record: Record, 
     named, event = (meta.namespace, meta.name), PodSpecAdded(object=pod)
     if _is_applied(stored):
         if APPLIED_DIGEST in meta.annotations:
-            return NOT_KEPT  # admission changed it, and what it was before is in the verdict alone
+            return NOT_KEPT  # admission changed it, and what it was before is in the decision alone
         document = pod_document(pod)
         return _let_in(
             stored,

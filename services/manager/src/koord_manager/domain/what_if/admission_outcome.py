@@ -1,6 +1,6 @@
 """One request decided anew at a door, and what is compared of two such decisions.
 
-    verdict or fact --decide(view, options)--> Outcome
+    decision or fact --decide(view, options)--> Outcome
 
 source    manager spec, 8 to 13, 17.3
 """
@@ -25,7 +25,7 @@ from koord_manager.domain.admission.json_object import seen
 from koord_manager.domain.admission.options import Options
 from koord_manager.domain.admission.recording.json_patch import WITHHELD, may_hold_secret
 from koord_manager.domain.admission.recording.recorded_object import LAST_APPLIED, digest_of, violations_told
-from koord_manager.domain.admission.request import JsonObject, Operation, Request, Verdict, violation_of
+from koord_manager.domain.admission.request import AdmissionDecision, JsonObject, Operation, Request, violation_of
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.documents.admitting import AdmissionRefused, quota_account
 from koord_manager.domain.documents.apply import APPLIED_DIGEST, decide_apply
@@ -53,7 +53,7 @@ class Outcome(NamedTuple):
 
 
 def recorded_outcome(event: AdmissionDecided) -> Outcome:
-    """What a verdict says."""
+    """What a decision says."""
     return Outcome(
         event.allowed, tuple(event.steps), tuple(event.rules), tuple(event.fields), event.message, digest=event.result
     )
@@ -92,18 +92,18 @@ def ask_again(view: ManagerView, request: Request, webhook: str, options: Option
 
 def admit_again(view: ManagerView, request: Request, options: Options) -> Outcome:
     """What both webhooks say in a row; the account of a quota is the one in the fold."""
-    verdict = admit(request, surroundings(request, view.admission, options))
+    decision = admit(request, surroundings(request, view.admission, options))
     try:
-        if verdict.allowed and (request.resource, request.subresource) == ("pods", "") and verdict.object is not None:
-            pod = read_pod(verdict.object)
-            pod.metadata.namespace = pod_namespace(verdict.object, request.namespace)
+        if decision.allowed and (request.resource, request.subresource) == ("pods", "") and decision.object is not None:
+            pod = read_pod(decision.object)
+            pod.metadata.namespace = pod_namespace(decision.object, request.namespace)
             is_update = request.operation is Operation.UPDATE and request.old_object is not None
             quota_account(view, pod, read_pod(request.old_object or {}) if is_update else None, options)
     except AdmissionRefused as refused:
-        return _refused(refused.verdict, verdict.steps)
+        return _refused(refused.decision, decision.steps)
     except InvalidInput as error:
-        return _refused(Verdict(object=None, violations=[violation_of(error, UNREADABLE)]), verdict.steps)
-    return _outcome(request, verdict)
+        return _refused(AdmissionDecision(object=None, violations=[violation_of(error, UNREADABLE)]), decision.steps)
+    return _outcome(request, decision)
 
 
 def apply_again(view: ManagerView, document: JsonObject, options: Options, *, uid: str, now: str) -> Outcome:
@@ -129,7 +129,7 @@ def delete_again(view: ManagerView, plural: str, namespace: str, name: str, opti
     try:
         decide_delete(view, Target(kind, namespace, name), options)
     except AdmissionRefused as refused:
-        return _refused(refused.verdict)
+        return _refused(refused.decision)
     return Outcome(True)
 
 
@@ -159,16 +159,16 @@ def stored_object(event: Event) -> JsonObject | None:
     return {**document, "metadata": {**metadata, "annotations": annotations}}
 
 
-def _outcome(request: Request, verdict: Verdict) -> Outcome:
-    if not verdict.allowed:
-        return _refused(verdict, verdict.steps)
-    digest = digest_of(request.resource, verdict.object) if verdict.steps else ""
-    return Outcome(True, verdict.steps, object=verdict.object, digest=digest)
+def _outcome(request: Request, decision: AdmissionDecision) -> Outcome:
+    if not decision.allowed:
+        return _refused(decision, decision.steps)
+    digest = digest_of(request.resource, decision.object) if decision.steps else ""
+    return Outcome(True, decision.steps, object=decision.object, digest=digest)
 
 
-def _refused(verdict: Verdict, steps: tuple[str, ...] = ()) -> Outcome:
-    rules, fields = violations_told(verdict.violations)
-    return Outcome(False, steps, tuple(rules), tuple(fields), verdict.message)
+def _refused(decision: AdmissionDecision, steps: tuple[str, ...] = ()) -> Outcome:
+    rules, fields = violations_told(decision.violations)
+    return Outcome(False, steps, tuple(rules), tuple(fields), decision.message)
 
 
 def invalid_outcome(refused: InvalidManifest | InvalidInput) -> Outcome:
@@ -176,7 +176,7 @@ def invalid_outcome(refused: InvalidManifest | InvalidInput) -> Outcome:
     if isinstance(refused, InvalidInput):
         refused = InvalidManifest([refused])
     if isinstance(refused, AdmissionRefused):
-        return _refused(refused.verdict)
+        return _refused(refused.decision)
     fields = tuple(violation.path for violation in refused.violations)
     message = "; ".join(violation.sentence() for violation in refused.violations)
     return Outcome(False, (), (MANIFEST_RULE,) * len(fields), fields, message)

@@ -1,4 +1,4 @@
-"""What a log says of admission: verdicts, kept for a while, and pods that came in; which verdict is about which pod.
+"""What a log says of admission: decisions, kept for a while, and pods that came in; which decision is about which pod.
 
 source    manager spec, 7.1, 17.3
 """
@@ -19,13 +19,13 @@ from koord_manager.domain.what_if.admission_outcome import plural_of
 
 WEBHOOK = "webhook"
 _SEEN_WITHIN_SECONDS = 600
-"""A pod is in the log so much later than its review at most, or the verdict is about an earlier pod of its name."""
+"""A pod is in the log so much later than its review at most, or the decision is about an earlier pod of its name."""
 _ONE_REQUEST_SECONDS = 30
 """The API server asks both webhooks about one object within so much time."""
 
 
-class Told(NamedTuple):
-    """One verdict.
+class RecordedDecision(NamedTuple):
+    """One decision.
 
     based_on   position of the fold that it was decided on
     at         RFC 3339
@@ -39,17 +39,17 @@ class Told(NamedTuple):
 
 
 class Record:
-    """The verdicts that are still kept.
+    """The decisions that are still kept.
 
     told      in order
-    refused   uid of a review that changed an object -> the verdict that then refused it
+    refused   uid of a review that changed an object -> the decision that then refused it
     """
 
     def __init__(self, stored: Iterable[StoredEvent]) -> None:
         self.told = list(_read(stored))
-        self.refused: dict[str, Told] = {}
+        self.refused: dict[str, RecordedDecision] = {}
         self._of_uid = {one.event.uid: one for one in self.told}
-        self._changed: dict[tuple[str, str, str], list[Told]] = {}
+        self._changed: dict[tuple[str, str, str], list[RecordedDecision]] = {}
         for one in self.told:
             event = one.event
             if event.webhook == "validate" and not event.allowed:
@@ -67,16 +67,16 @@ class Record:
         """Uids of reviews that refused what an earlier one had changed."""
         return frozenset(one.event.uid for one in self.refused.values())
 
-    def of_request(self, uid: str) -> Told | None:
-        """The verdict of a request."""
+    def of_request(self, uid: str) -> RecordedDecision | None:
+        """The decision of a request."""
         return self._of_uid.get(uid)
 
-    def of_pod(self, pod: Pod, at: str) -> Told | None:
-        """The verdict that changed a pod which came in; each is given once. at: when the pod was seen, RFC 3339"""
+    def of_pod(self, pod: Pod, at: str) -> RecordedDecision | None:
+        """The decision that changed a pod which came in; each is given once. at: when the pod was seen, RFC 3339"""
         since = unix_seconds(at) - _SEEN_WITHIN_SECONDS
         return self._taken(pod.metadata.namespace, pod.metadata.name, "pods", at, since)
 
-    def _taken(self, namespace: str, name: str, plural: str, at: str, since: float = 0) -> Told | None:
+    def _taken(self, namespace: str, name: str, plural: str, at: str, since: float = 0) -> RecordedDecision | None:
         for called in filter(None, (name, generated_base(name))):
             waiting = self._changed.get((plural, namespace, called), [])
             for place in reversed(range(len(waiting))):
@@ -86,12 +86,12 @@ class Record:
         return None
 
 
-def _is_unnamed(told: Told) -> bool:
+def _is_unnamed(told: RecordedDecision) -> bool:
     """Whether the API server had yet to make a name of a `generateName`."""
     return not seen(told.event.object, "metadata").get("name")
 
 
-def _read(stored: Iterable[StoredEvent]) -> Iterable[Told]:
+def _read(stored: Iterable[StoredEvent]) -> Iterable[RecordedDecision]:
     for one in stored:
         try:
             event = CATALOGUE.read(one)
@@ -99,4 +99,4 @@ def _read(stored: Iterable[StoredEvent]) -> Iterable[Told]:
             continue
         if isinstance(event, AdmissionDecided):
             is_whole = one.based_on > 0 or event.object is not None or event.old_object is not None
-            yield Told(one.based_on, one.occurred_at, event, is_whole)
+            yield RecordedDecision(one.based_on, one.occurred_at, event, is_whole)

@@ -24,7 +24,7 @@ from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.recommender.apply import REPLACING, replacement_drafts, why_replace
 from koord_manager.domain.recommender.book import RecommenderBook, checkpoint_settings
 from koord_manager.domain.recommender.decide import FETCHING, REFRESHED, cause_of, is_confident, said_now
-from koord_manager.domain.recommender.settings import DEFAULT_SETTINGS, RecommenderSettings, settings_told
+from koord_manager.domain.recommender.settings import DEFAULT_SETTINGS, RecommenderSettings, settings_from
 from koord_manager.domain.recommender.targets import Wanted
 from koord_manager.domain.what_if.reports import Moment, Report, moment_of
 from koord_manager.domain.what_if.tally import Tally
@@ -102,7 +102,7 @@ class RecommendationDecisions:
 
     def _recorded_by(self, recorded: RecommendationComputed) -> None:
         """The settings that a recorded recommendation names are in force."""
-        self.in_force = settings_told(recorded.settings)
+        self.in_force = settings_from(recorded.settings)
         if self.settings != self._book.settings:
             self._book.use(self.settings)
 

@@ -67,32 +67,32 @@ class ManagerWhatIf:
         reports: Sequence[StoredEvent] = (),
         *,
         chosen: Mapping[str, str] | None = None,
-        told: RecordedFlags | None = None,
+        flags: RecordedFlags | None = None,
         settings: RecommenderSettings | None = None,
         checkpoint: bytes | None = None,
         first: RecommenderSettings | None = None,
-        verdicts: Sequence[StoredEvent] = (),
+        admission_decisions: Sequence[StoredEvent] = (),
         admitting: AdmissionTried | None = None,
-        verdicts_since: str = "",
+        decisions_since: str = "",
     ) -> None:
         """One run.
 
         view         knows which ConfigMap the manager took its configuration from
         reports      of the nodes, in order; those that are not kept any more are not known
         chosen       data of the ConfigMap to try; None: that which was in force, whatever it was
-        told         flags of the recorded manager; None: as by default
+        flags        flags of the recorded manager; None: as by default
         settings     of the recommender, to try; None: those that were in force
         checkpoint   of the recommender's book, from before its first decision of the window; None: there is none
         first        settings of the recommender in the beginning; None: as the checkpoint says, else as by default
-        verdicts     on admission that are still kept, in order
+        admission_decisions     on admission that are still kept, in order
         admitting    colocation profiles and gates to try; None: those that were in force
-        verdicts_since   RFC 3339: of earlier none are kept; "": all are
+        decisions_since   RFC 3339: of earlier none are kept; "": all are
         """
         self.view = view
         read = read_reports(reports)
-        self.nodes = NodeDecisions(view, read, chosen, told or RecordedFlags())
+        self.nodes = NodeDecisions(view, read, chosen, flags or RecordedFlags())
         self.recommendations = RecommendationDecisions(view, read, settings, checkpoint, first)
-        self.admission = AdmissionDecisions(view, verdicts, admitting, verdicts_since)
+        self.admission = AdmissionDecisions(view, admission_decisions, admitting, decisions_since)
         self._now = ""
         self._begin = 0
         self._waiting: deque[StoredEvent] = deque()

@@ -1,4 +1,4 @@
-"""Telling what admission changed and refused: one verdict on the stream of verdicts, one log line for a refusal.
+"""Telling what admission changed and refused: one decision on the stream of explanations, one log line for a refusal.
 
 An object that was neither changed nor refused has its own event, and nothing more is to be said about it. Dry runs are
 never told.
@@ -17,10 +17,10 @@ from koordcore.protocol.manifests import CustomObject
 from koordcore.service.telemetry.logging import Logger
 from koordcore.values import codec
 
-from koord_manager.domain.admission.options import Options, settings_told
+from koord_manager.domain.admission.options import Options, changed_settings
 from koord_manager.domain.admission.recording.json_patch import Operation, json_patch, without_secrets
 from koord_manager.domain.admission.recording.recorded_object import digest_of, kept_of, violations_told
-from koord_manager.domain.admission.request import JsonObject, Verdict
+from koord_manager.domain.admission.request import AdmissionDecision, JsonObject
 from koord_manager.domain.documents.applied import Applied
 from koord_manager.domain.documents.delete import Target
 from koord_manager.shell.intake import Work
@@ -47,8 +47,8 @@ class Teller(Protocol):
     """What telling needs of the cycle's context."""
 
     @property
-    def verdicts(self) -> ObservationLog | None:
-        """The stream of verdicts; None: nowhere."""
+    def explanations(self) -> ObservationLog | None:
+        """The stream of explanations; None: nowhere."""
         ...
 
     @property
@@ -111,25 +111,25 @@ class Occasion(NamedTuple):
 async def record_applied(context: Teller, work: Work, applied: Applied, occasion: Occasion) -> None:
     """Tells what admission changed in a document that was applied."""
     operation = "CREATE" if applied.action == "created" else "UPDATE"
-    verdict = Verdict(object=applied.made, steps=applied.steps)
+    decision = AdmissionDecision(object=applied.made, steps=applied.steps)
     patch = json_patch(applied.given, applied.made) if applied.given and applied.made else []
-    await tell(context, _subject(work, operation), verdict, patch, occasion)
+    await tell(context, _subject(work, operation), decision, patch, occasion)
 
 
-async def record_refused(context: Teller, work: Work, verdict: Verdict, occasion: Occasion) -> None:
+async def record_refused(context: Teller, work: Work, decision: AdmissionDecision, occasion: Occasion) -> None:
     """Tells why a document was refused; nothing of a dry run."""
     if not work.dry_run:
         operation = "DELETE" if isinstance(work.subject, Target) else "APPLY"
-        await tell(context, _subject(work, operation), verdict, (), occasion)
+        await tell(context, _subject(work, operation), decision, (), occasion)
 
 
 async def tell(
-    context: Teller, subject: Subject, verdict: Verdict, patch: Sequence[Operation], occasion: Occasion
+    context: Teller, subject: Subject, decision: AdmissionDecision, patch: Sequence[Operation], occasion: Occasion
 ) -> None:
-    """Publishes one verdict; returns at once, also while the bus is away (the newest are kept)."""
-    rules, fields = violations_told(verdict.violations)
+    """Publishes one decision; returns at once, also while the bus is away (the newest are kept)."""
+    rules, fields = violations_told(decision.violations)
     shown, name, uid = subject.shown[:MAX_NAME], subject.name[:MAX_NAME], subject.uid[:MAX_NAME]
-    if not verdict.allowed:
+    if not decision.allowed:
         context.logger.info(
             "admission_refused",
             door=subject.door,
@@ -138,9 +138,9 @@ async def tell(
             name=name,
             operation=subject.operation,
             rules=rules,
-            reason=verdict.message[:500],
+            reason=decision.message[:500],
         )
-    if context.verdicts is None:
+    if context.explanations is None:
         return
     event = AdmissionDecided(
         uid=uid,
@@ -150,22 +150,22 @@ async def tell(
         name=name,
         operation=subject.operation,
         user=subject.user[:MAX_USER],
-        allowed=verdict.allowed,
-        steps=list(verdict.steps),
+        allowed=decision.allowed,
+        steps=list(decision.steps),
         rules=rules,
         fields=fields,
-        message=verdict.message[:2000],
+        message=decision.message[:2000],
         patch=_beginning(without_secrets(patch[:MAX_PATCH_OPERATIONS])),
         webhook=subject.webhook,
         subresource=subject.subresource,
         object=kept_of(subject.resource, subject.object),
         old_object=kept_of(subject.resource, subject.old_object),
-        result=digest_of(subject.resource, verdict.object) if verdict.steps else "",
+        result=digest_of(subject.resource, decision.object) if decision.steps else "",
         draws=occasion.draws,
-        settings=settings_told(context.options),
+        settings=changed_settings(context.options),
         pending=list(occasion.pending),
     )
-    ref = admission_ref(subject.shown, *_told_as(subject, allowed=verdict.allowed))
+    ref = admission_ref(subject.shown, *_told_as(subject, allowed=decision.allowed))
     origin = Origin(
         causation_id=uid,
         correlation_id=uid,
@@ -174,11 +174,11 @@ async def tell(
         based_on=occasion.based_on,
         traceparent=occasion.traceparent,
     )
-    await context.verdicts.publish(ref, event, origin)
+    await context.explanations.publish(ref, event, origin)
 
 
 def _told_as(subject: Subject, *, allowed: bool) -> tuple[str, str]:
-    """Namespace and name in the subject of a verdict, where only a name may stand.
+    """Namespace and name in the subject of a decision, where only a name may stand.
 
     A pod whose name the API server has yet to make goes by its request, so that those of a workload do not push each
     other out of the stream; one that was not let in, by its `generateName`: a controller tries again, with a name that

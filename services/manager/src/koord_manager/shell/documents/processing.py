@@ -131,7 +131,7 @@ async def _process_group(context: ManagerContext, works: Sequence[Work]) -> list
             except InvalidManifest as refused:
                 _answer(work, _result(work, "refused", errors=field_errors(refused)))
                 if isinstance(refused, AdmissionRefused):
-                    await record_refused(context, work, refused.verdict, occasion)
+                    await record_refused(context, work, refused.decision, occasion)
                 continue
             except Exception as error:
                 context.logger.error("document_not_decided", object=_identity(work.subject), exc_info=error)

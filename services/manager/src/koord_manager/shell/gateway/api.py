@@ -30,7 +30,7 @@ class Unreachable(Exception):
     """There is no answer: whether a write took place is unknown."""
 
 
-class Answer(NamedTuple):
+class ApiResponse(NamedTuple):
     """What the API server said. retry_after: seconds, from the header of that name; None: it did not say."""
 
     status: int
@@ -122,7 +122,7 @@ class KubernetesApi:
         content_type: str = "application/json",
         seconds: float = REQUEST_SECONDS,
         limited: bool = True,
-    ) -> Answer:
+    ) -> ApiResponse:
         """One request with its whole answer.
 
         body      JSON value; None: no body
@@ -137,7 +137,7 @@ class KubernetesApi:
             try:
                 async with asyncio.timeout(seconds):
                     response = await self._send(method, path, parameters, body, content_type, seconds)
-                    answer = Answer(response.status, await response.read(), _retry_after(response))
+                    answer = ApiResponse(response.status, await response.read(), _retry_after(response))
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 raise Unreachable(f"{method} {path}: {type(error).__name__}: {error}") from error
             if answer.status != 401 or attempt or not await self._fresh_credentials():
@@ -147,7 +147,7 @@ class KubernetesApi:
     @contextlib.asynccontextmanager
     async def lines(
         self, path: str, parameters: Mapping[str, str], *, idle_seconds: float
-    ) -> AsyncGenerator[Answer | AsyncIterator[list[bytes]]]:
+    ) -> AsyncGenerator[ApiResponse | AsyncIterator[list[bytes]]]:
         """A watch: batches of lines as they arrive, or the answer when it is not a success.
 
         idle_seconds    a stream that is silent for longer is taken for dead
@@ -161,7 +161,7 @@ class KubernetesApi:
             response = await self._send("GET", path, parameters, None, "application/json", timeout)
             try:
                 if response.status != 200:
-                    answer = Answer(response.status, await response.read(), _retry_after(response))
+                    answer = ApiResponse(response.status, await response.read(), _retry_after(response))
                     if answer.status == 401:
                         await self._fresh_credentials()
                     yield answer

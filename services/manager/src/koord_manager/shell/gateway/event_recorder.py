@@ -1,4 +1,4 @@
-"""Kubernetes events and the PodScheduled condition, from facts and from verdicts: for `kubectl describe`.
+"""Kubernetes events and the PodScheduled condition, from facts and from explanations: for `kubectl describe`.
 
 They may be lost: facts are in the log. A word that was said before is counted on its object, as client-go does.
 """
@@ -29,7 +29,7 @@ from koord_manager.domain.gateway.pod_status_writes import (
     unschedulable_condition,
 )
 from koord_manager.domain.gateway.requests import Meaning, Request, meaning_of
-from koord_manager.shell.gateway.api import Answer, KubernetesApi, Unreachable
+from koord_manager.shell.gateway.api import ApiResponse, KubernetesApi, Unreachable
 from koord_manager.shell.gateway.failures import ErrorBoundary
 from koord_manager.shell.gateway.outbox import Counted
 
@@ -39,14 +39,14 @@ ATTEMPTS: Final = 3
 
 
 class EventRecorder:
-    """Says what `PendingWrites.words` holds, and what verdicts mean for the pods that they are about."""
+    """Says what `PendingWrites.words` holds, and what explanations mean for the pods that they are about."""
 
     def __init__(
         self,
         api: KubernetesApi,
         view: ManagerView,
         pending_writes: PendingWrites,
-        verdicts: ObservationLog,
+        explanations: ObservationLog,
         clock: Clock,
         logger: Logger,
         instance: str,
@@ -57,7 +57,7 @@ class EventRecorder:
         self._api = api
         self._view = view
         self._pending_writes = pending_writes
-        self._verdicts = verdicts
+        self._explanations = explanations
         self._clock = clock
         self._logger = logger
         self._instance = instance
@@ -85,9 +85,9 @@ class EventRecorder:
                 with self._errors(uid):
                     await self._nominate(uid, node)
             elif self._pending:
-                uid, verdict = self._pending.popitem(last=False)
+                uid, explanation = self._pending.popitem(last=False)
                 with self._errors(uid):
-                    await self._explain(uid, verdict)
+                    await self._explain(uid, explanation)
             elif self._pending_writes.events:
                 word = self._pending_writes.events.popleft()
                 with self._errors(word.name):
@@ -98,14 +98,14 @@ class EventRecorder:
                     await self._news.wait()
 
     async def listen(self) -> None:
-        """Follows the verdicts, beginning with the newest one of each pod that waits. Until cancelled."""
-        head = await self._verdicts.head()
+        """Follows the explanations, beginning with the newest one of each pod that waits. Until cancelled."""
+        head = await self._explanations.head()
         waiting = [
             AggregateRef("pod", uid) for uid in self._view.state.of_kind(PodSpecState) if not self._is_placed(uid)
         ]
-        for stored in await self._verdicts.latest(waiting[:REMEMBERED]):
+        for stored in await self._explanations.latest(waiting[:REMEMBERED]):
             self._hear(stored)
-        async for batch in self._verdicts.follow(head.last_seq):
+        async for batch in self._explanations.follow(head.last_seq):
             for stored in batch:
                 self._hear(stored)
 
@@ -113,12 +113,12 @@ class EventRecorder:
         if stored.ref.kind != "pod":
             return
         try:
-            verdict = CATALOGUE.read(stored)
+            explanation = CATALOGUE.read(stored)
         except UnreadableEvent as error:
-            self._logger.warning("verdict_unreadable", seq=stored.seq, reason=error.reason)
+            self._logger.warning("explanation_unreadable", seq=stored.seq, reason=error.reason)
             return
-        if isinstance(verdict, PodUnschedulable):
-            self._pending[stored.ref.id] = verdict  # only the newest one of a pod is worth saying
+        if isinstance(explanation, PodUnschedulable):
+            self._pending[stored.ref.id] = explanation  # only the newest one of a pod is worth saying
             if len(self._pending) > REMEMBERED:
                 self._pending.popitem(last=False)
             self._news.set()
@@ -127,12 +127,12 @@ class EventRecorder:
         spec, placed = self._view.state.of_kind(PodSpecState).get(uid), self._view.state.of_kind(PodState).get(uid)
         return spec is None or bool(spec.object.spec.node_name) or (placed is not None and bool(placed.node))
 
-    async def _explain(self, uid: str, verdict: PodUnschedulable) -> None:
+    async def _explain(self, uid: str, explanation: PodUnschedulable) -> None:
         spec = self._view.state.of_kind(PodSpecState).get(uid)
         if spec is None or self._is_placed(uid):
             return
-        message = verdict.message[:1024]
-        self._pending_writes.events.append(failed_scheduling(uid, verdict.namespace, verdict.name, message))
+        message = explanation.message[:1024]
+        self._pending_writes.events.append(failed_scheduling(uid, explanation.namespace, explanation.name, message))
         if self._conditions.get(uid) == message:
             return
         nominated = self._view.state.of_kind(PodState).get(uid)
@@ -168,17 +168,17 @@ class EventRecorder:
         if len(memory) > REMEMBERED:
             memory.popitem(last=False)
 
-    async def _send(self, request: Request) -> Answer:
+    async def _send(self, request: Request) -> ApiResponse:
         """The last answer of a few attempts; status 0 when there was none."""
         backoff = Backoff(0.2, 5.0)
-        answer = Answer(0, b"{}")
+        answer = ApiResponse(0, b"{}")
         for attempt in range(ATTEMPTS):
             try:
                 answer = await self._api.request(
                     request.method, request.path, body=request.body, content_type=request.content_type
                 )
             except Unreachable:
-                answer = Answer(0, b"{}")
+                answer = ApiResponse(0, b"{}")
             if meaning_of(answer.status) is not Meaning.LATER or attempt == ATTEMPTS - 1:
                 break
             await backoff.wait(answer.retry_after)

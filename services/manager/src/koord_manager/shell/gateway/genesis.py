@@ -24,7 +24,7 @@ from koord_manager.domain.gateway.genesis import genesis_drafts
 from koord_manager.domain.gateway.mirror import Seen, cleaned
 from koord_manager.domain.gateway.requests import MERGE_PATCH
 from koord_manager.domain.gateway.resources import Intake, Mirrored
-from koord_manager.shell.gateway.api import LIST_SECONDS, Answer, KubernetesApi
+from koord_manager.shell.gateway.api import LIST_SECONDS, ApiResponse, KubernetesApi
 from koord_manager.shell.gateway.decoding import ResourceDecoder
 from koord_manager.shell.gateway.listwatch import PAGE
 
@@ -162,7 +162,7 @@ async def _bump(api: KubernetesApi, namespace: str, epoch: int) -> None:
         "metadata": {"name": EPOCH_CONFIG_MAP, "namespace": namespace},
         "data": {"epoch": str(epoch)},
     }
-    answer: Answer = await api.request("POST", path, body=body)
+    answer: ApiResponse = await api.request("POST", path, body=body)
     if answer.status == 409:
         answer = await api.request(
             "PATCH", f"{path}/{EPOCH_CONFIG_MAP}", body={"data": {"epoch": str(epoch)}}, content_type=MERGE_PATCH

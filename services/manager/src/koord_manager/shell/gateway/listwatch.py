@@ -21,7 +21,7 @@ from koordcore.values import codec
 
 from koord_manager.domain.gateway.mirror import Seen, cleaned
 from koord_manager.domain.gateway.resources import Mirrored
-from koord_manager.shell.gateway.api import LIST_SECONDS, Answer, KubernetesApi, Unreachable
+from koord_manager.shell.gateway.api import LIST_SECONDS, ApiResponse, KubernetesApi, Unreachable
 from koord_manager.shell.gateway.decoding import ResourceDecoder, WatchEnded
 
 PAGE: Final = 500
@@ -77,7 +77,7 @@ class WatchFigures:
 class _Refused(Exception):
     """The API server answered with an error."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: ApiResponse) -> None:
         super().__init__(f"{answer.status}: {answer.message()}")
         self.answer = answer
 
@@ -208,7 +208,7 @@ class ListWatch:
         if resource.field_selector:
             parameters["fieldSelector"] = resource.field_selector
         async with self._api.lines(resource.path, parameters, idle_seconds=self._idle_seconds) as stream:
-            if isinstance(stream, Answer):
+            if isinstance(stream, ApiResponse):
                 raise _Refused(stream)
             async for lines in stream:
                 await self._take(lines)

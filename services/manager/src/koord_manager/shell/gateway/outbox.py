@@ -48,7 +48,7 @@ from koord_manager.domain.gateway.pod_status_writes import disruption_target
 from koord_manager.domain.gateway.requests import Meaning, Request, meaning_of
 from koord_manager.domain.gateway.status_writes import pending_objects, quota_refused
 from koord_manager.domain.gateway.topology_object import pending_topology
-from koord_manager.shell.gateway.api import Answer, KubernetesApi, Unreachable
+from koord_manager.shell.gateway.api import ApiResponse, KubernetesApi, Unreachable
 from koord_manager.shell.gateway.decoding import read_pod
 from koord_manager.shell.gateway.fact_appender import FactAppender, NotLeading
 from koord_manager.shell.gateway.failures import ErrorBoundary
@@ -291,7 +291,7 @@ class Outbox:
 
     # -- requests ---------------------------------------------------------------------------------------------------
 
-    async def _send(self, request: Request) -> Answer:
+    async def _send(self, request: Request) -> ApiResponse:
         """The answer; status 0 when there is none. Raises NotLeading: who was paused for too long sends nothing."""
         self._facts.require_term()
         try:
@@ -300,18 +300,18 @@ class Outbox:
             )
         except Unreachable as error:
             self._logger.debug("write_unanswered", purpose=request.purpose, problem=str(error))
-            answer = Answer(0, b"{}")
+            answer = ApiResponse(0, b"{}")
         self._counted(request.purpose, meaning_of(answer.status))
         return answer
 
-    async def _get(self, path: str) -> Answer:
+    async def _get(self, path: str) -> ApiResponse:
         try:
             return await self._api.request("GET", path)
         except Unreachable:
-            return Answer(0, b"{}")
+            return ApiResponse(0, b"{}")
 
 
-def _pod_in(answer: Answer) -> Pod | None:
+def _pod_in(answer: ApiResponse) -> Pod | None:
     if not answer.ok:
         return None
     try:

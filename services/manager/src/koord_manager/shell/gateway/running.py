@@ -86,7 +86,7 @@ class GatewayContext:
     view: ManagerView
     log: EventLog
     observations: ObservationLog
-    verdicts: ObservationLog
+    explanations: ObservationLog
     leadership: Leadership
     clock: Clock
     tracer: Tracer
@@ -238,7 +238,7 @@ class _TermOfGateway:
             context.api,
             context.view,
             self._pending_writes,
-            context.verdicts,
+            context.explanations,
             context.clock,
             context.logger,
             context.instance,

@@ -78,7 +78,7 @@ def make_gateway(
             view=view,
             log=bus.events,
             observations=bus.observations,
-            verdicts=bus.explanations,
+            explanations=bus.explanations,
             leadership=leadership,
             clock=shell.clock,
             tracer=shell.tracer,

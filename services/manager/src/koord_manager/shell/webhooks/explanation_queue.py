@@ -1,6 +1,6 @@
-"""Verdicts are told after the answers, in rounds: nobody waits for them, and ten at once take as long as three apart.
+"""Publish the explanations of admission decisions after the answers, so that no request waits for them.
 
-source    manager spec, 17.3
+Ten explanations at once take as long as three one by one, so they are gathered for a tenth of a second.
 """
 
 import asyncio
@@ -10,44 +10,43 @@ from typing import Final
 
 from koordcore.service.telemetry.logging import Logger
 
-ROUND_SECONDS: Final = 0.1
-MOST_UNTOLD: Final = 1000
-"""While more are left, no answer goes between: many connections answer more in one go than one telling makes up for."""
+GATHER_SECONDS: Final = 0.1
+MAX_PENDING: Final = 1000
+"""While more explanations are pending, they are published without answering requests in between."""
 
-Tell = Callable[[], Awaitable[None]]
+Publish = Callable[[], Awaitable[None]]
 
 
-class Telling:
-    """What is still to be told, in order."""
+class ExplanationQueue:
+    """Explanations that wait to be published, in order."""
 
     def __init__(self, logger: Logger) -> None:
         self._logger = logger
-        self._untold: deque[Tell] = deque()
-        self._some = asyncio.Event()
+        self._pending: deque[Publish] = deque()
+        self._news = asyncio.Event()
 
-    def later(self, tell: Tell) -> None:
-        """Have it told within a round."""
-        self._untold.append(tell)
-        self._some.set()
+    def add(self, publish: Publish) -> None:
+        """Publish an explanation within `GATHER_SECONDS`."""
+        self._pending.append(publish)
+        self._news.set()
 
     async def run(self) -> None:
-        """Tells until it is cancelled."""
+        """Publish explanations until cancelled."""
         while True:
-            await self._some.wait()
-            await asyncio.sleep(ROUND_SECONDS)
-            await self.told()
+            await self._news.wait()
+            await asyncio.sleep(GATHER_SECONDS)
+            await self.flush()
 
-    async def told(self) -> None:
-        """Tells now what is left; answers go between, unless too much is.
-
-        What cannot be told is lost, with its cause in the log.
-        """
-        self._some.clear()
-        while self._untold:
-            tell = self._untold.popleft()
+    async def flush(self) -> None:
+        """Publish what is pending now; log and drop an explanation that cannot be published."""
+        self._news.clear()
+        while self._pending:
+            publish = self._pending.popleft()
             try:
-                await tell()
+                await publish()
             except Exception as error:
-                self._logger.error("verdict_not_told", error=f"{type(error).__name__}: {error}", exc_info=error)
-            if len(self._untold) <= MOST_UNTOLD:
+                self._logger.error(
+                    "explanation_not_published", error=f"{type(error).__name__}: {error}", exc_info=error
+                )
+            if len(self._pending) <= MAX_PENDING:
                 await asyncio.sleep(0)

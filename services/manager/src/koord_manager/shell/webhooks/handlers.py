@@ -24,10 +24,10 @@ from koord_manager.domain.admission.pods.binding_validating import BoundPod, val
 from koord_manager.domain.admission.quotas.evaluation import evaluated_request, quota_to_evaluate
 from koord_manager.domain.admission.quotas.pending_quotas import PendingQuotas
 from koord_manager.domain.admission.recording.json_patch import json_patch
-from koord_manager.domain.admission.request import Operation, Request, Verdict, Violation, violation_of
+from koord_manager.domain.admission.request import AdmissionDecision, Operation, Request, Violation, violation_of
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.shell.documents.explanations import Occasion, Subject, tell
-from koord_manager.shell.webhooks.explanation_queue import Telling
+from koord_manager.shell.webhooks.explanation_queue import ExplanationQueue
 from koord_manager.shell.webhooks.metrics import WebhookMetrics
 from koord_manager.shell.webhooks.quota_gate import QuotaGate
 from koord_manager.shell.webhooks.review import INTERNAL, Asked, read_review, write_review
@@ -36,7 +36,7 @@ Kind = Literal["mutate", "validate"]
 _QUOTAS: Final = "elasticquotas"
 _JUDGED_BY_QUOTAS: Final = frozenset((_QUOTAS, "pods"))
 _MOST_PENDING: Final = 20
-"""Are named in one verdict: who creates thousands of quotas at once shall not have all of them named in each."""
+"""Are named in one decision: who creates thousands of quotas at once shall not have all of them named in each."""
 
 
 class Desk(NamedTuple):
@@ -56,14 +56,14 @@ class Desk(NamedTuple):
     steady: Callable[[], float]
     logger: Logger
     actor: str
-    verdicts: ObservationLog | None
-    telling: Telling
+    explanations: ObservationLog | None
+    explanation_queue: ExplanationQueue
 
 
 class Decided(NamedTuple):
-    """A verdict and the patch that carries it."""
+    """A decision and the patch that carries it."""
 
-    verdict: Verdict
+    decision: AdmissionDecision
     patch: list[dict[str, Any]]
 
 
@@ -85,18 +85,18 @@ async def review(desk: Desk, kind: Kind, body: bytes) -> bytes:
             decided = await _decide(desk, kind, request, pending)
         except Exception as error:  # noqa: BLE001 - told with its cause; the request is answered, not broken off
             return _broken(desk, kind, asked, error)
-    verdict = decided.verdict
-    status = "allowed" if verdict.allowed else "rejected"
-    plugin = verdict.steps[0].partition("/")[0] if verdict.steps else (verdict.violations or [_NONE])[0].rule
+    decision = decided.decision
+    status = "allowed" if decision.allowed else "rejected"
+    plugin = decision.steps[0].partition("/")[0] if decision.steps else (decision.violations or [_NONE])[0].rule
     desk.metrics.decided(kind, request.resource, request.operation, plugin, status, seconds=desk.steady() - began)
     answer = write_review(
-        asked, allowed=verdict.allowed, message=verdict.message, patch=decided.patch, warnings=verdict.warnings
+        asked, allowed=decision.allowed, message=decision.message, patch=decided.patch, warnings=decision.warnings
     )
-    if not request.dry_run and (verdict.steps or not verdict.allowed):
+    if not request.dry_run and (decision.steps or not decision.allowed):
         now, traceparent = rfc3339(desk.clock.now()), span.context.traceparent
         judged_with = sorted(islice(pending, _MOST_PENDING)) if request.resource in _JUDGED_BY_QUOTAS else ()
         occasion = Occasion(now, traceparent, position, pending=judged_with)
-        desk.telling.later(lambda: tell(desk, _subject(asked, kind), verdict, decided.patch, occasion))
+        desk.explanation_queue.add(lambda: tell(desk, _subject(asked, kind), decision, decided.patch, occasion))
     return answer
 
 
@@ -116,36 +116,36 @@ _NONE: Final = Violation(rule="", field="", message="")
 async def _decide(desk: Desk, kind: Kind, request: Request, pending: Pending) -> Decided:
     around = surroundings(request, desk.view.admission, desk.options, pending=pending)
     if kind == "mutate":
-        verdict = mutate(request, around)
-        patch = _patch(request, verdict)
+        decision = mutate(request, around)
+        patch = _patch(request, decision)
         if isinstance(patch, InvalidInput):
-            return Decided(Verdict(object=request.object, violations=[violation_of(patch, UNREADABLE)]), [])
-        if verdict.allowed and request.resource == _QUOTAS and not request.dry_run:
-            _count_weight(desk, verdict)
-        return Decided(verdict, patch)
+            return Decided(AdmissionDecision(object=request.object, violations=[violation_of(patch, UNREADABLE)]), [])
+        if decision.allowed and request.resource == _QUOTAS and not request.dry_run:
+            _count_weight(desk, decision)
+        return Decided(decision, patch)
     if (request.resource, request.subresource) == ("pods", "binding"):
         return Decided(_binding(desk, request), [])
-    verdict = validate(request, around)
-    if verdict.allowed and _is_counted(desk.options, request):
-        verdict = await _quota_admission(desk, request, around)
-    if verdict.allowed and request.resource == _QUOTAS and not request.subresource and not request.dry_run:
+    decision = validate(request, around)
+    if decision.allowed and _is_counted(desk.options, request):
+        decision = await _quota_admission(desk, request, around)
+    if decision.allowed and request.resource == _QUOTAS and not request.subresource and not request.dry_run:
         _remember(desk, request)
-    return Decided(verdict, [])
+    return Decided(decision, [])
 
 
-def _patch(request: Request, verdict: Verdict) -> list[dict[str, Any]] | InvalidInput:
-    if not verdict.steps or request.object is None or verdict.object is None:
+def _patch(request: Request, decision: AdmissionDecision) -> list[dict[str, Any]] | InvalidInput:
+    if not decision.steps or request.object is None or decision.object is None:
         return []
     try:
-        return json_patch(request.object, verdict.object)
+        return json_patch(request.object, decision.object)
     except InvalidInput as error:
         return error
 
 
-def _count_weight(desk: Desk, verdict: Verdict) -> None:
-    if not verdict.steps or verdict.object is None:
+def _count_weight(desk: Desk, decision: AdmissionDecision) -> None:
+    if not decision.steps or decision.object is None:
         return
-    quota = read_quota(verdict.object)
+    quota = read_quota(decision.object)
     for name, amount in resources_of(quota.annotations, keys.QUOTA_SHARED_WEIGHT).items():
         desk.metrics.shared_weight.labels(quota.name, name).set(amount.nano / 1e9)
 
@@ -163,20 +163,20 @@ def _is_counted(options: Options, request: Request) -> bool:
     return request.resource == "pods" and not request.subresource and options.enabled("EnableQuotaAdmission")
 
 
-async def _quota_admission(desk: Desk, request: Request, around: Surroundings) -> Verdict:
+async def _quota_admission(desk: Desk, request: Request, around: Surroundings) -> AdmissionDecision:
     """The last word on a pod: its quota counts it. A dry run is only compared, and counts nothing."""
     if request.object is None:
-        return Verdict(object=None)
+        return AdmissionDecision(object=None)
     try:
         pod = read_pod(request.object)
         old = read_pod(request.old_object) if request.operation is Operation.UPDATE and request.old_object else None
         namespace = pod_namespace(request.object, request.namespace)
         name = quota_to_evaluate(pod, old, namespace, around.quotas, desk.options)
         if name is None or request.dry_run:
-            return Verdict(object=request.object)
+            return AdmissionDecision(object=request.object)
         asked_for = evaluated_request(pod, desk.options)
     except InvalidInput as error:
-        return Verdict(object=request.object, violations=[violation_of(error, UNREADABLE)])
+        return AdmissionDecision(object=request.object, violations=[violation_of(error, UNREADABLE)])
     field = f"labels.{keys.QUOTA_NAME}"
     quota = around.quotas.get(name)
     if quota is None:
@@ -188,24 +188,24 @@ async def _quota_admission(desk: Desk, request: Request, around: Surroundings) -
     else:
         answer = await desk.gate.ask(quota, asked_for)
         if answer.allowed:
-            return Verdict(object=request.object)
+            return AdmissionDecision(object=request.object)
         found = Violation(rule="quota-exceeded", field=field, message=answer.message)
-    return Verdict(object=request.object, violations=[found])
+    return AdmissionDecision(object=request.object, violations=[found])
 
 
-def _binding(desk: Desk, request: Request) -> Verdict:
+def _binding(desk: Desk, request: Request) -> AdmissionDecision:
     enabled = desk.options.enabled("PodValidatingWebhook") and desk.options.enabled("BindingAdmissionWebhook")
     if not enabled or request.operation is not Operation.CREATE:
-        return Verdict(object=request.object)
+        return AdmissionDecision(object=request.object)
     found = desk.view.pod(request.namespace, request.name)
     metadata = found[1].object.metadata if found else None
     pod = BoundPod(metadata.labels, metadata.annotations) if metadata else None
     decision = validate_binding(desk.options.binding, request.user, request.namespace, pod)
     desk.metrics.binding_decisions.labels(decision.decision).inc()
     if decision.allowed:
-        return Verdict(object=request.object)
+        return AdmissionDecision(object=request.object)
     violation = Violation(rule="binding-denied", field="userInfo.username", message=decision.message)
-    return Verdict(object=request.object, violations=[violation])
+    return AdmissionDecision(object=request.object, violations=[violation])
 
 
 def _subject(asked: Asked, kind: Kind) -> Subject:

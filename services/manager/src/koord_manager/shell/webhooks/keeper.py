@@ -27,7 +27,7 @@ from koordcore.values.invalid import InvalidInput
 from koord_manager.domain.admission.options import Options
 from koord_manager.domain.admission.request import JsonObject
 from koord_manager.domain.admission.webhooks import reconciled
-from koord_manager.shell.gateway.api import Answer, Unreachable
+from koord_manager.shell.gateway.api import ApiResponse, Unreachable
 from koord_manager.shell.webhooks.certificates import (
     CA_KEY,
     KEY,
@@ -223,14 +223,14 @@ class Keeper:
                 raise NotKept(f"{path}: {written.status} {written.message()}")
         raise NotKept(f"{path}: changed by somebody else {CONFLICTS} times")
 
-    async def _request(self, api: ObjectsApi, method: str, path: str, body: object = None) -> Answer:
+    async def _request(self, api: ObjectsApi, method: str, path: str, body: object = None) -> ApiResponse:
         try:
             return await api.request(method, path, body=body)
         except Unreachable as error:
             raise NotKept(str(error)) from error
 
 
-def _decoded(answer: Answer) -> JsonObject:
+def _decoded(answer: ApiResponse) -> JsonObject:
     try:
         return codec.decode(answer.body, dict[str, Any])
     except codec.DecodeError as error:

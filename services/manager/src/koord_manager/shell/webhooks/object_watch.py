@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from koordcore.retry import Backoff
 from koordcore.service.telemetry.logging import Logger
 
-from koord_manager.shell.gateway.api import Answer, Unreachable
+from koord_manager.shell.gateway.api import ApiResponse, Unreachable
 
 OPEN_SECONDS: Final = 300
 """How long the API server keeps a watch open."""
@@ -26,7 +26,7 @@ class WatchingApi(Protocol):
 
     def lines(
         self, path: str, parameters: Mapping[str, str], *, idle_seconds: float
-    ) -> contextlib.AbstractAsyncContextManager[Answer | AsyncIterator[list[bytes]]]:
+    ) -> contextlib.AbstractAsyncContextManager[ApiResponse | AsyncIterator[list[bytes]]]:
         """A watch: batches of lines as they arrive, or the answer when it is not a success. Raises Unreachable."""
         ...
 
@@ -42,7 +42,7 @@ async def watch_object(
         said = ""
         try:
             async with api.lines(collection, parameters, idle_seconds=DEAD_SECONDS) as stream:
-                if isinstance(stream, Answer):
+                if isinstance(stream, ApiResponse):
                     said = f"{stream.status}: {stream.message()}"
                 else:
                     async for _ in stream:

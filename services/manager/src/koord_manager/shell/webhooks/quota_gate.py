@@ -23,10 +23,9 @@ from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import ResourceList
 
 from koord_manager.domain.admission.context.quota import Quota, read_quota
-from koord_manager.domain.admission.quotas.evaluation import Answer, Evaluation, child_request_text, evaluate_quota
+from koord_manager.domain.admission.quotas.evaluation import Evaluation, QuotaAnswer, child_request_text, evaluate_quota
 from koord_manager.domain.admission.request import JsonObject
-from koord_manager.shell.gateway.api import Answer as ApiAnswer
-from koord_manager.shell.gateway.api import Unreachable
+from koord_manager.shell.gateway.api import ApiResponse, Unreachable
 
 WAIT_SECONDS: Final = 10.0
 WORKERS: Final = 16
@@ -40,7 +39,7 @@ class ObjectsApi(Protocol):
 
     async def request(
         self, method: str, path: str, *, body: object = None, content_type: str = "application/json"
-    ) -> ApiAnswer:
+    ) -> ApiResponse:
         """One request with its whole answer. Raises Unreachable."""
         ...
 
@@ -59,7 +58,7 @@ class UpdatePolicy:
 
 
 class _Asked:
-    def __init__(self, request: ResourceList, done: "asyncio.Future[Answer]") -> None:
+    def __init__(self, request: ResourceList, done: "asyncio.Future[QuotaAnswer]") -> None:
         self.request = request
         self.done = done
 
@@ -79,10 +78,10 @@ class QuotaGate:
         self._room = asyncio.Semaphore(WORKERS)
         self._written: OrderedDict[tuple[str, str], JsonObject] = OrderedDict()
 
-    async def ask(self, quota: Quota, request: ResourceList) -> Answer:
+    async def ask(self, quota: Quota, request: ResourceList) -> QuotaAnswer:
         """Whether a pod fits into its quota; its request is counted when it does. Waits 10 s at most."""
         key = (quota.namespace, quota.name)
-        done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[QuotaAnswer] = asyncio.get_running_loop().create_future()
         self._queues.setdefault(key, []).append(_Asked(request, done))
         if key not in self._workers:
             self._workers[key] = asyncio.create_task(self._work(key), name=f"quota {quota.name}")
@@ -90,7 +89,7 @@ class QuotaGate:
             async with asyncio.timeout(WAIT_SECONDS):
                 return await done
         except TimeoutError:
-            return Answer(("",), TIMED_OUT)
+            return QuotaAnswer(("",), TIMED_OUT)
 
     async def close(self) -> None:
         """Ends the workers; who waits is refused."""
@@ -109,18 +108,18 @@ class QuotaGate:
         finally:
             del self._workers[key]
 
-    async def _decided(self, key: tuple[str, str], requests: Sequence[ResourceList]) -> Sequence[Answer]:
+    async def _decided(self, key: tuple[str, str], requests: Sequence[ResourceList]) -> Sequence[QuotaAnswer]:
         """Evaluate and write until it is written; everybody whom the account could not take in is refused."""
         remembered = self._written.get(key)
         document: JsonObject | str = remembered if remembered is not None else await self._read(key)
         waited, tries = 0.0, 0
         while True:
             if isinstance(document, str):
-                return [Answer(("",), document)] * len(requests)
+                return [QuotaAnswer(("",), document)] * len(requests)
             try:
                 evaluation = evaluate_quota(read_quota(document), requests)
             except InvalidInput as error:
-                return [Answer(("",), f"quota {key[1]} cannot be read: {error.sentence()}")] * len(requests)
+                return [QuotaAnswer(("",), f"quota {key[1]} cannot be read: {error.sentence()}")] * len(requests)
             if document is remembered and not all(answer.allowed for answer in evaluation.answers):
                 # what pods have given back since is only known to who reads again
                 document = await self._read(key)
@@ -132,7 +131,7 @@ class QuotaGate:
                 return evaluation.answers
             if refusal.status != _CONFLICT or tries >= self._budget(evaluation):
                 sentence = f"the account of quota {key[1]} could not be written: {refusal.status} {refusal.message()}"
-                return [answer if not answer.allowed else Answer(("",), sentence) for answer in evaluation.answers]
+                return [answer if not answer.allowed else QuotaAnswer(("",), sentence) for answer in evaluation.answers]
             tries += 1
             pause = min(
                 self._policy.jitter_seconds * (0.5 + self._uniform() / 2), self._policy.total_jitter_seconds - waited
@@ -146,7 +145,7 @@ class QuotaGate:
         changed = max(1, sum(answer.allowed for answer in evaluation.answers))
         return min(3 + int(math.log2(changed)), self._policy.max_retries)
 
-    async def _write(self, key: tuple[str, str], document: JsonObject, evaluation: Evaluation) -> ApiAnswer | None:
+    async def _write(self, key: tuple[str, str], document: JsonObject, evaluation: Evaluation) -> ApiResponse | None:
         """None when it is written; else what the API server said."""
         metadata = cast("JsonObject", document.get("metadata") or {})
         change: dict[str, Any] = {
@@ -160,7 +159,7 @@ class QuotaGate:
                 "PATCH", _path(*key), body=change, content_type="application/merge-patch+json"
             )
         except Unreachable as error:
-            return ApiAnswer(503, str(error).encode())
+            return ApiResponse(503, str(error).encode())
         if not answer.ok:
             return answer
         stored = _decoded(answer.body)

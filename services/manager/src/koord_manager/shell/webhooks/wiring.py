@@ -21,7 +21,7 @@ from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.settings import ManagerSettings
 from koord_manager.shell.webhooks.certificates import Bundle
 from koord_manager.shell.webhooks.environment import WebhookEnvironment, read_environment
-from koord_manager.shell.webhooks.explanation_queue import Telling
+from koord_manager.shell.webhooks.explanation_queue import ExplanationQueue
 from koord_manager.shell.webhooks.handlers import Desk
 from koord_manager.shell.webhooks.keeper import Keeper, KeptApi
 from koord_manager.shell.webhooks.metrics import WebhookMetrics
@@ -80,8 +80,8 @@ def add_webhooks(
         steady=SystemClock().monotonic,
         logger=shell.log,
         actor=f"manager/{settings.instance}",
-        verdicts=bus.explanations,
-        telling=Telling(shell.log),
+        explanations=bus.explanations,
+        explanation_queue=ExplanationQueue(shell.log),
     )
 
     def renewed(bundle: Bundle) -> None:
@@ -112,6 +112,8 @@ def add_webhooks(
     shell.service.add(Component(name="webhook-certificates", start=keeper.start, run=keeper.run))
     if gate is not None:
         shell.service.add(Component(name="quota-gate", close=gate.close))
-    shell.service.add(Component(name="verdicts", run=desk.telling.run, close=desk.telling.told))
+    shell.service.add(
+        Component(name="explanations", run=desk.explanation_queue.run, close=desk.explanation_queue.flush)
+    )
     shell.service.add(Component(name="webhooks", start=server.start, run=server.run, stop=server.stop))
     return Webhooks(server, keeper)

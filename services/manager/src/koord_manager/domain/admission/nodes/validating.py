@@ -26,7 +26,7 @@ def validate_node(
     if operation is not Operation.UPDATE or config is None or labels == texts(old or {}, "metadata", "labels"):
         return []
     name = text(seen(node, "metadata"), "name")
-    verdict = validate_node_labels(config, NodeLabels(name=name, labels=labels))
-    if verdict.allowed or verdict.reason is None:
+    result = validate_node_labels(config, NodeLabels(name=name, labels=labels))
+    if result.allowed or result.reason is None:
         return []
-    return [Violation(rule=str(verdict.reason), field="metadata.labels", message=verdict.http_message())]
+    return [Violation(rule=str(result.reason), field="metadata.labels", message=result.http_message())]

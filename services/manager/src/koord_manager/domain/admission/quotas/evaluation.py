@@ -41,7 +41,7 @@ _TERMINATED: Final = frozenset(("Succeeded", "Failed"))
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class QuotaAnswer:
     """What became of one request: the resources that it exceeded, and the sentence about it."""
 
     exceeded: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ class Answer:
 class Evaluation:
     """One batch: an answer for each request, what is used after it, and whether that is to be written."""
 
-    answers: tuple[Answer, ...]
+    answers: tuple[QuotaAnswer, ...]
     used: ResourceList
     written: bool
 
@@ -125,17 +125,17 @@ def evaluate(
     source    manager spec, 10.4 (1) to (4); vectors manager/quota_evaluate
     """
     if not COUNTED & names.keys():
-        return Evaluation(tuple(Answer() for _ in requests), dict(used), written=False)
-    answers: list[Answer] = []
+        return Evaluation(tuple(QuotaAnswer() for _ in requests), dict(used), written=False)
+    answers: list[QuotaAnswer] = []
     before = used
     for request in requests:
         counted = {name: amount for name, amount in request.items() if name in names and amount != ZERO}
         wanted = add(used, counted)
         exceeded = tuple(sorted(name for name in counted if name in limit and wanted[name] > limit[name]))
         if exceeded:
-            answers.append(Answer(exceeded, _sentence(shown, exceeded, counted, used, limit)))
+            answers.append(QuotaAnswer(exceeded, _sentence(shown, exceeded, counted, used, limit)))
             continue
-        answers.append(Answer())
+        answers.append(QuotaAnswer())
         if counted:
             used = wanted
     return Evaluation(tuple(answers), used, written=used != before)

@@ -1,4 +1,4 @@
-"""Pod templates inside of custom resources, as the log keeps them: by the rule that verdicts keep them by.
+"""Pod templates inside of custom resources, as the log keeps them: by the rule that decisions keep them by.
 
     document --with_kept_templates--> document without environment, command, arguments, probes, options of volumes
 

@@ -1,4 +1,4 @@
-"""What a verdict keeps of the object that it is about, as much as deciding it anew reads, and of why it was refused.
+"""What a decision keeps of the object that it is about, as much as deciding it anew reads, and of why it was refused.
 
 Of pods and nodes what the log mirrors of them, so no environment, command or arguments; kubectl's copy of the whole
 object and managed fields are left out of every kind.
@@ -88,7 +88,7 @@ def digest_of(resource: str, document: JsonObject | None) -> str:
 
 
 def violations_told(violations: Sequence[Violation]) -> tuple[list[str], list[str]]:
-    """Rules and fields of a refusal as a verdict names them, aligned."""
+    """Rules and fields of a refusal as a decision names them, aligned."""
     told = violations[:MAX_VIOLATIONS]
     return [violation.rule for violation in told], [violation.field[:MAX_FIELD] for violation in told]
 
