@@ -110,14 +110,14 @@ def test_the_priority_classes_of_the_system_are_there(koord: Koord) -> None:
 
 def test_explain_tells_the_whole_story(koord: Koord) -> None:
     story = koord.ask("explain", "pod", "web")
-    assert [moment["what"] for moment in story["moments"]] == ["submitted", "placed", "started"]
+    assert [moment["step"] for moment in story["moments"]] == ["submitted", "placed", "started"]
     placed = story["moments"][1]["explanation"]
     assert placed["nodes_considered"] == placed["nodes_feasible"] == 3
     assert story["node"] == placed["top"][0]["node"]
     assert placed["based_on"]["ev"] < story["moments"][1]["position"]
     text = koord.run("explain", "pod", "web")
     assert f"Running on {story['node']}" in text
-    assert "3 nodes considered, 3 feasible" in text
+    assert "(3 of 3 nodes were feasible)" in text
 
 
 def test_objects_can_be_read_as_of_a_past_position(koord: Koord) -> None:
@@ -152,7 +152,7 @@ def test_best_effort_pod_runs_on_what_is_reclaimed(koord: Koord) -> None:
     koord.run("apply", "-f", str(EXAMPLES / "colocation.yaml"))
     until_blocking(lambda: koord.phase("crunch") == "Running", "the start of the best-effort pod")
     story = koord.ask("explain", "pod", "crunch")
-    assert "refused" in {moment["what"] for moment in story["moments"]}
+    assert "unschedulable" in {moment["step"] for moment in story["moments"]}
     node = koord.ask("explain", "node", story["node"])
     terms = node["terms"]["cpu"]
     used = terms["capacity"] - terms["margin"] - max(terms["system_used"], terms["reserved"])

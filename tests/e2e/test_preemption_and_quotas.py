@@ -88,7 +88,7 @@ class Koord:
 
     def steps(self, name: str) -> list[str]:
         """What happened to a pod, in order."""
-        return [moment["what"] for moment in self.ask("explain", "pod", name)["moments"]]
+        return [moment["step"] for moment in self.ask("explain", "pod", name)["moments"]]
 
     def everything(self) -> str:
         """What the log tells of every pod, for a failure."""
@@ -135,9 +135,9 @@ def urgent_pod_displaces_patient_ones_and_both_sides_are_told(koord: Koord) -> N
     koord.apply(pod("urgent", "9", priority="urgent"))
     until_blocking(lambda: "placed" in koord.steps("urgent"), "the placement of the urgent pod")
     story = koord.ask("explain", "pod", "urgent")
-    kinds = [moment["what"] for moment in story["moments"]]
-    assert {"refused", "nominated"} <= set(kinds[: kinds.index("placed")]), koord.everything()
-    [refused] = [moment for moment in story["moments"] if moment["what"] == "refused"][:1]
+    kinds = [moment["step"] for moment in story["moments"]]
+    assert {"unschedulable", "nominated"} <= set(kinds[: kinds.index("placed")]), koord.everything()
+    [refused] = [moment for moment in story["moments"] if moment["step"] == "unschedulable"][:1]
     victims = [victim["name"] for victim in refused["diagnosis"]["preemption"]["victims"]]
     assert victims
     assert set(victims) <= {"low-0", "low-1", "member-0", "member-1"}
@@ -149,7 +149,7 @@ def urgent_pod_displaces_patient_ones_and_both_sides_are_told(koord: Koord) -> N
 
 def what_was_explained_is_explained_as_of_then(koord: Koord) -> None:
     now = koord.ask("explain", "pod", "urgent")
-    kinds = [moment["what"] for moment in now["moments"]]
+    kinds = [moment["step"] for moment in now["moments"]]
     before = kinds.index("placed")
     at = str(now["moments"][before]["position"] - 1)
     then = koord.ask("explain", "pod", "urgent", "--as-of", at)
@@ -173,9 +173,9 @@ def test_pods_that_borrow_wait_for_each_other_and_displace_others_can_all_be_exp
 
 def test_pod_that_fits_nowhere_names_its_nodes(koord: Koord) -> None:
     koord.apply(pod("huge", "64"))
-    until_blocking(lambda: "refused" in koord.steps("huge"), "the verdict")
+    until_blocking(lambda: "unschedulable" in koord.steps("huge"), "the verdict")
     text = koord.run("explain", "pod", "huge")
-    assert "1 x NodeResourcesFit: Insufficient cpu (no pod that leaves helps): node-1" in text
+    assert "1 x NodeResourcesFit: Insufficient cpu (removing pods does not help): node-1" in text
 
 
 def test_objects_that_placement_reads_are_kept_and_shown(koord: Koord) -> None:

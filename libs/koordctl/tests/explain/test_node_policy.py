@@ -40,7 +40,7 @@ def test_by_request_the_system_does_not_count_and_a_cap_is_named() -> None:
 
 def test_a_negative_margin_says_that_more_is_lent_than_there_is() -> None:
     policy = NodePolicyState(seq=1, batch_cpu_milli=9000, terms={"cpu": terms(margin=-2000, result=9000)})
-    assert "2 more than the node has may be lent" in "\n".join(overcommit_lines(policy))
+    assert "the node may lend 2 more than it has" in "\n".join(overcommit_lines(policy))
 
 
 def test_what_is_published_shows_normalization_and_third_parties() -> None:

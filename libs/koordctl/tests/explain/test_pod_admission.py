@@ -10,8 +10,14 @@ from koordcore.events.objects.mirror import PodSpecAdded, PodSpecDeleted
 from koordcore.events.scheduling.pod import PodPlaced
 from koordcore.protocol.objects import Pod
 from koordcore.values import codec
-from koordctl.explain.pod_admission import is_let_in, refusals, stored_because, verdict_on_generated, verdicts_of_pod
-from koordctl.explain.pod_story import PodStory, pod_story, refused_story
+from koordctl.explain.pod_admission import (
+    decision_on_generated,
+    decisions_about_pod,
+    denials,
+    is_admitted,
+    stored_because,
+)
+from koordctl.explain.pod_story import PodStory, denied_pod, explained_pod
 from koordctl.explain.story_text import pod_lines
 from support.explained_events import EXPLANATION, stored
 
@@ -25,8 +31,8 @@ def added(seq: int = 10, *, created: str | None = None) -> StoredEvent:
     return stored(seq, "podspec.u", PodSpecAdded(object=pod))
 
 
-def verdict(seq: int, *, based_on: int = 9, second: int = 10, **fields: Any) -> StoredEvent:
-    """A verdict whose request is number `seq`, as is the one that a fact at this position follows from."""
+def decision(seq: int, *, based_on: int = 9, second: int = 10, **fields: Any) -> StoredEvent:
+    """A decision whose request is number `seq`, as is the one that a fact at this position follows from."""
     given: dict[str, Any] = {
         "uid": str(seq),
         "door": "apply",
@@ -43,15 +49,15 @@ def lines(story: PodStory) -> list[str]:
 
 
 def test_a_pod_that_admission_changed_names_the_steps_before_anything_else() -> None:
-    changed = verdict(10, steps=STEPS)
-    story = pod_story("u", [added()], verdicts_of_pod([added()], [changed]))
-    assert [moment.what for moment in story.moments] == ["admitted", "submitted"]
+    changed = decision(10, steps=STEPS)
+    story = explained_pod("u", [added()], decisions_about_pod([added()], [changed]))
+    assert [moment.step for moment in story.moments] == ["admitted", "submitted"]
     assert story.moments[0].steps == STEPS
-    assert lines(story)[2].endswith("admitted  create, changed by ClusterColocationProfile/be, ResourceTranslation")
+    assert lines(story)[2].endswith("admitted      create, changed by ClusterColocationProfile/be, ResourceTranslation")
 
 
 def test_a_verdict_on_an_earlier_pod_of_the_name_is_not_told() -> None:
-    assert verdicts_of_pod([added()], [verdict(3, steps=STEPS)]) == []
+    assert decisions_about_pod([added()], [decision(3, steps=STEPS)]) == []
 
 
 @pytest.mark.parametrize(
@@ -59,35 +65,35 @@ def test_a_verdict_on_an_earlier_pod_of_the_name_is_not_told() -> None:
 )
 def test_a_webhooks_verdict_belongs_to_the_pod_that_was_stored_right_after_it(second: int, is_its_own: bool) -> None:
     fact = added(created="2026-01-01T00:00:20Z")
-    told = verdict(3, second=second, door="webhook", webhook="mutate", steps=STEPS)
-    assert bool(verdicts_of_pod([fact], [told])) is is_its_own
+    told = decision(3, second=second, door="webhook", webhook="mutate", steps=STEPS)
+    assert bool(decisions_about_pod([fact], [told])) is is_its_own
 
 
 def test_what_was_refused_of_a_pod_that_lives_stands_where_it_happened() -> None:
-    denied = verdict(4, based_on=11, second=12, operation="UPDATE", allowed=False, user="ann", **RULE)
-    before = verdict(3, based_on=9, operation="APPLY", allowed=False, **RULE)
-    after = verdict(5, based_on=21, operation="APPLY", allowed=False, **RULE)
+    denied = decision(4, based_on=11, second=12, operation="UPDATE", allowed=False, user="ann", **RULE)
+    before = decision(3, based_on=9, operation="APPLY", allowed=False, **RULE)
+    after = decision(5, based_on=21, operation="APPLY", allowed=False, **RULE)
     facts = [added(), stored(20, "podspec.u", PodSpecDeleted(namespace="d", name="web"))]
-    own = verdicts_of_pod(facts, [before, denied, after])
+    own = decisions_about_pod(facts, [before, denied, after])
     assert own == [denied]
-    assert verdicts_of_pod(facts, [before, denied, after], is_last=True) == [denied, after]
-    story = pod_story("u", facts, own)
-    assert [moment.what for moment in story.moments] == ["submitted", "denied", "deleted"]
+    assert decisions_about_pod(facts, [before, denied, after], is_last=True) == [denied, after]
+    story = explained_pod("u", facts, own)
+    assert [moment.step for moment in story.moments] == ["submitted", "denied", "deleted"]
     assert story.moments[1].sentence == "update by ann: Pod: Forbidden: BE with koord-prod (be-priority)"
 
 
 def test_a_pod_that_never_came_to_be_says_which_rules_refused_it_and_when() -> None:
-    told = [verdict(1, steps=STEPS), verdict(2, operation="APPLY", allowed=False, **RULE)]
-    story = refused_story("d", "web", refusals(told))
-    assert (story.status, story.uid, [moment.rules for moment in story.moments]) == ("Refused", "", [["be-priority"]])
+    told = [decision(1, steps=STEPS), decision(2, operation="APPLY", allowed=False, **RULE)]
+    story = denied_pod("d", "web", denials(told))
+    assert (story.status, story.uid, [moment.rules for moment in story.moments]) == ("Denied", "", [["be-priority"]])
     assert lines(story) == [
-        "Pod d/web: Refused",
-        "2026-01-01 00:00:10.000  denied    apply: Pod: Forbidden: BE with koord-prod (be-priority)",
+        "Pod d/web: Denied",
+        "2026-01-01 00:00:10.000  denied        apply: Pod: Forbidden: BE with koord-prod (be-priority)",
     ]
 
 
 def test_a_pod_whose_first_fact_is_not_known_has_no_verdicts() -> None:
-    assert verdicts_of_pod([], [verdict(1, steps=STEPS)]) == []
+    assert decisions_about_pod([], [decision(1, steps=STEPS)]) == []
 
 
 def test_the_annotations_that_a_placement_writes_are_shown() -> None:
@@ -102,7 +108,7 @@ def test_the_annotations_that_a_placement_writes_are_shown() -> None:
         explanation=EXPLANATION,
         annotations=written,
     )
-    story = pod_story("u", [added(), stored(11, "pod.u", placed)], [])
+    story = explained_pod("u", [added(), stored(11, "pod.u", placed)], [])
     assert msgspec.to_builtins(story)["moments"][1]["annotations"] == written
     assert 'writes scheduling.koordinator.sh/resource-status: {"cpuset":"0-1"}' in lines(story)
 
@@ -115,7 +121,7 @@ def generated(labels: dict[str, str], seq: int = 10) -> StoredEvent:
 
 
 def unnamed(seq: int, **fields: Any) -> StoredEvent:
-    """A webhook's verdict on a pod with `generateName: web-7d4-`."""
+    """A webhook's decision on a pod with `generateName: web-7d4-`."""
     given: dict[str, Any] = {
         "namespace": "d",
         "name": "web-7d4-",
@@ -123,7 +129,7 @@ def unnamed(seq: int, **fields: Any) -> StoredEvent:
         "webhook": "mutate",
         "steps": STEPS,
     }
-    return verdict(seq, **{"second": seq, **given, **fields})
+    return decision(seq, **{"second": seq, **given, **fields})
 
 
 QOS = [{"op": "add", "path": "/metadata/labels/koordinator.sh~1qosClass", "value": "BE"}]
@@ -145,12 +151,12 @@ def test_a_pod_whose_name_was_made_is_given_the_last_verdict_before_it_that_fits
         unnamed(8, patch=[{"op": "add", "path": "/metadata/labels/koordinator.sh~1qosClass", "value": "LS"}]),
         unnamed(11, patch=patch),
     ]
-    assert verdict_on_generated(fact, [*others, fitting]) == fitting
+    assert decision_on_generated(fact, [*others, fitting]) == fitting
 
 
 def test_a_pod_that_no_verdict_fits_is_given_none() -> None:
-    assert verdict_on_generated(generated({}), [unnamed(7, patch=QOS)]) is None
-    assert verdict_on_generated(generated({}), []) is None
+    assert decision_on_generated(generated({}), [unnamed(7, patch=QOS)]) is None
+    assert decision_on_generated(generated({}), []) is None
 
 
 def test_verdicts_are_looked_for_where_an_api_server_may_have_asked() -> None:
@@ -159,5 +165,5 @@ def test_verdicts_are_looked_for_where_an_api_server_may_have_asked() -> None:
 
 
 def test_who_let_a_pod_in_is_known() -> None:
-    assert is_let_in([verdict(3, steps=STEPS)])
-    assert not is_let_in([verdict(3, allowed=False), verdict(4, operation="UPDATE")])
+    assert is_admitted([decision(3, steps=STEPS)])
+    assert not is_admitted([decision(3, allowed=False), decision(4, operation="UPDATE")])

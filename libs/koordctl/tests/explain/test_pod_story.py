@@ -1,4 +1,4 @@
-"""The life of a pod that `koord explain pod` tells, from events alone."""
+"""The life of a pod in `koord explain pod`, from events alone."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ from koordcore.events.scheduling.pod import PodNominated, PodPlaced, PodReleased
 from koordcore.protocol.objects import Pod
 from koordcore.values import codec
 from koordctl.explain.decision_lines import diagnosis_lines
-from koordctl.explain.pod_story import PodStory, Used, pod_story
+from koordctl.explain.pod_story import PodStory, Used, explained_pod
 from koordctl.explain.story_text import pod_lines
 from support.explained_events import EXPLANATION, TRACE, stored
 
@@ -53,8 +53,8 @@ def placed(seq: int = 9) -> StoredEvent:
     return stored(seq, "pod.u", event)
 
 
-def told(facts: Sequence[StoredEvent], verdicts: Sequence[StoredEvent] = ()) -> list[str]:
-    return [moment.what for moment in pod_story("u", facts, verdicts).moments]
+def told(facts: Sequence[StoredEvent], explanations: Sequence[StoredEvent] = ()) -> list[str]:
+    return [moment.step for moment in explained_pod("u", facts, explanations).moments]
 
 
 def shown(story: PodStory) -> list[str]:
@@ -63,56 +63,56 @@ def shown(story: PodStory) -> list[str]:
 
 def test_story_runs_from_submission_to_usage() -> None:
     started = stored(12, "nodestate.n_1", PodsStarted(pods=["u", "other"]))
-    story = pod_story("u", [started, placed(), submitted()], [refused()], USED)
-    assert [moment.what for moment in story.moments] == ["submitted", "refused", "placed", "started"]
+    story = explained_pod("u", [started, placed(), submitted()], [refused()], USED)
+    assert [moment.step for moment in story.moments] == ["submitted", "unschedulable", "placed", "started"]
     assert (story.status, story.node, story.requests) == ("Running", "n.1", {"cpu": 2000})
     assert story.used == USED
     assert {moment.trace for moment in story.moments} == {TRACE.split("-")[1]}
 
 
 def test_wait_is_told_by_the_times_that_are_shown_whatever_the_hosts_clock_says() -> None:
-    story = pod_story("u", [submitted(), placed(seq=9)], [])
+    story = explained_pod("u", [submitted(), placed(seq=9)], [])
     assert story.wait_seconds == 8.0
     assert "placed 8.0 s after it was submitted" in shown(story)
 
 
 def test_pod_that_waits_has_no_place_and_no_wait() -> None:
-    story = pod_story("u", [submitted()], [refused()], USED)
+    story = explained_pod("u", [submitted()], [refused()], USED)
     assert (story.status, story.node, story.wait_seconds, story.used) == ("Pending", "", None, None)
 
 
 def test_released_pod_is_pending_again_unless_it_was_deleted() -> None:
     gone = PodReleased(namespace="d", name="web", node="n.1", reason="node-gone")
     deleted = PodReleased(namespace="d", name="web", node="n.1", reason="deleted")
-    assert pod_story("u", [submitted(), placed(), stored(10, "pod.u", gone)], []).status == "Pending"
-    assert pod_story("u", [submitted(), placed(), stored(10, "pod.u", deleted)], []).status == "Deleted"
+    assert explained_pod("u", [submitted(), placed(), stored(10, "pod.u", gone)], []).status == "Pending"
+    assert explained_pod("u", [submitted(), placed(), stored(10, "pod.u", deleted)], []).status == "Deleted"
     assert told([submitted(), placed(), stored(10, "pod.u", gone)])[-1] == "released"
 
 
 def test_pod_that_was_placed_anew_does_not_run_before_it_is_started_there() -> None:
     started = stored(10, "nodestate.n_1", PodsStarted(pods=["u"]))
     gone = stored(11, "pod.u", PodReleased(namespace="d", name="web", node="n.1", reason="node-gone"))
-    assert pod_story("u", [submitted(), placed(), started, gone, placed(12)], []).status == "Placed"
+    assert explained_pod("u", [submitted(), placed(), started, gone, placed(12)], []).status == "Placed"
 
 
 def test_the_api_servers_answer_is_part_of_the_story() -> None:
     failed = PodBindFailed(node="n.1", placement=9, reason="AssignedElsewhere")
     bound = PodBound(node="n.1", placement=9)
     facts = [submitted(), placed(), stored(10, "podspec.u", failed), stored(11, "podspec.u", bound)]
-    assert told(facts) == ["submitted", "placed", "not bound", "bound"]
+    assert told(facts) == ["submitted", "placed", "bind-failed", "bound"]
 
 
 @given(
     clocks=st.lists(st.integers(0, 50), min_size=6, max_size=6),
     known=st.lists(st.integers(0, 8), min_size=3, max_size=3),
 )
-def test_no_clock_reorders_facts_nor_verdicts(clocks: list[int], known: list[int]) -> None:
+def test_no_clock_reorders_facts_nor_explanations(clocks: list[int], known: list[int]) -> None:
     facts = [stored(seq, "podspec.u", PodSpecChanged(object=the_pod()), second=clocks[seq - 1]) for seq in range(1, 7)]
-    verdicts = [
+    explanations = [
         stored(number, "pod.u", PodGated(namespace="d", name="web", message=str(number)), based_on=based_on)
         for number, based_on in enumerate(known)
     ]
-    moments = pod_story("u", reversed(facts), verdicts).moments
+    moments = explained_pod("u", reversed(facts), explanations).moments
     assert [moment.position for moment in moments if moment.position] == [1, 2, 3, 4, 5, 6]
     assert [moment.sentence for moment in moments if not moment.position] == ["0", "1", "2"]
 
@@ -130,7 +130,7 @@ def preempting() -> Diagnosis:
 def test_details_of_a_refusal_stand_below_it() -> None:
     failure = NodeFailure(plugin="InterPodAffinity", reason="no", count=1, nodes=["n.1"], details=["zone=a: d/shy"])
     lines = diagnosis_lines(Diagnosis(questioned_key="d/web", failures=[failure]))
-    assert lines == ["1 x InterPodAffinity: no (no pod that leaves helps): n.1", "  zone=a: d/shy"]
+    assert lines == ["1 x InterPodAffinity: no (removing pods does not help): n.1", "  zone=a: d/shy"]
 
 
 def test_preemption_is_told_once() -> None:
@@ -140,29 +140,29 @@ def test_preemption_is_told_once() -> None:
         namespace="d", name="web", node="n.1", victims=diagnosis.preemption.victims, plugin="DefaultPreemption"
     )
     facts = [submitted(), stored(9, "pod.u", nominated)]
-    lines = shown(pod_story("u", facts, [refused(diagnosis=diagnosis)]))
+    lines = shown(explained_pod("u", facts, [refused(diagnosis=diagnosis)]))
     assert sum("d/low" in line for line in lines) == 1
     assert sum("preemption" in line.lower() for line in lines) == 1
     assert not any("lengthy" in line or "waits until" in line for line in lines)
-    alone = shown(pod_story("u", facts, []))  # the verdict is forgotten after a week: the fact tells it then
+    alone = shown(explained_pod("u", facts, []))  # the explanation is forgotten after a week: the fact tells it then
     assert sum("d/low" in line for line in alone) == 1
 
 
-def test_verdicts_that_say_the_same_are_told_together() -> None:
-    verdicts = [refused(seq, attempt=seq) for seq in range(1, 8)]
-    lines = shown(pod_story("u", [submitted()], verdicts))
+def test_explanations_that_say_the_same_are_told_together() -> None:
+    explanations = [refused(seq, attempt=seq) for seq in range(1, 8)]
+    lines = shown(explained_pod("u", [submitted()], explanations))
     assert sum("Insufficient cpu." in line for line in lines) == 1
-    [again] = [line for line in lines if "again" in line]
-    assert again.endswith("refused   again 6 times until then, for the same reasons (attempt 7)")
-    assert len(pod_story("u", [submitted()], verdicts).moments) == 8
+    [again] = [line for line in lines if "more until then" in line]
+    assert again.endswith("unschedulable 6 times more until then, for the same reasons (attempt 7)")
+    assert len(explained_pod("u", [submitted()], explanations).moments) == 8
 
 
 @pytest.mark.parametrize("between", [placed(5)])
-def test_verdicts_on_both_sides_of_a_fact_are_told_apart(between: StoredEvent) -> None:
-    lines = shown(pod_story("u", [submitted(), between], [refused(based_on=2), refused(based_on=6)]))
+def test_explanations_on_both_sides_of_a_fact_are_told_apart(between: StoredEvent) -> None:
+    lines = shown(explained_pod("u", [submitted(), between], [refused(based_on=2), refused(based_on=6)]))
     assert sum("Insufficient cpu." in line for line in lines) == 2
 
 
 def test_past_moment_is_named_in_the_headline() -> None:
-    story = pod_story("u", [submitted()], [])
+    story = explained_pod("u", [submitted()], [])
     assert next(pod_lines(story, " as of position 1")).text == "Pod d/web as of position 1: Pending"

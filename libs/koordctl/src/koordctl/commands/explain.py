@@ -1,11 +1,12 @@
-"""`koord explain pod|node`: the whole story from the log, on one screen, now or as of any position or time."""
+"""`koord explain pod|node`: the explanation of a pod or node from the log, now or as of any position or time."""
 
 from collections.abc import Iterable
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 import typer
 from koordcore.events import CATALOGUE
+from koordcore.events.agents.nodestate import PodsStarted, PodsStopped
 from koordcore.events.agents.observation import NodeUsageReported, Usage
 from koordcore.events.envelope import (
     HEADER_ACTOR,
@@ -27,8 +28,14 @@ from koordctl.access.log import OpenLog, open_log, wait_for
 from koordctl.access.past import ask_as_of, moment_text
 from koordctl.access.run_clock import clock_sentence, run_clock
 from koordctl.explain.node_story import NodeSample, NodeStory, node_story, sample_of
-from koordctl.explain.pod_admission import is_let_in, refusals, stored_because, verdict_on_generated, verdicts_of_pod
-from koordctl.explain.pod_story import PodStory, Used, pod_story, refused_story
+from koordctl.explain.pod_admission import (
+    decision_on_generated,
+    decisions_about_pod,
+    denials,
+    is_admitted,
+    stored_because,
+)
+from koordctl.explain.pod_story import PodStory, Used, denied_pod, explained_pod
 from koordctl.explain.story_text import Line, node_lines, pod_lines
 from koordctl.render.output import Format, console, errors, fail, field, show_document
 from koordctl.render.units import time_text
@@ -37,12 +44,16 @@ app = typer.Typer(help="Explain the state of a pod or a node from the log.", no_
 
 Output = Annotated[Format, typer.Option("--output", "-o", help="table (for people), json or yaml.")]
 AsOf = Annotated[
-    str | None, typer.Option("--as-of", help="Position of the log, or RFC 3339 time: the story as it was told then.")
+    str | None, typer.Option("--as-of", help="Position of the log, or RFC 3339 time: the explanation at that moment.")
 ]
 
 
+_RUNS: Final = (PodsStarted.__name__, PodsStopped.__name__)
+"""Facts of a node that concern its pods."""
+
+
 class Past(NamedTuple):
-    """What the projector knows of a past moment: its position, its time, and its answer about the object."""
+    """The projector's answer about a past moment: position, time, and the object."""
 
     position: int
     at: str
@@ -50,7 +61,7 @@ class Past(NamedTuple):
 
     @property
     def label(self) -> str:
-        """For a headline."""
+        """Text for a headline."""
         return f" as of position {self.position} ({time_text(self.at)})"
 
 
@@ -58,14 +69,11 @@ class Past(NamedTuple):
 def pod(
     name: Annotated[str, typer.Argument(help="The pod's name.")],
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Its namespace.")] = "default",
-    uid: Annotated[
-        str | None, typer.Option("--uid", help="A pod that is gone: its uid instead of looking it up.")
-    ] = None,
+    uid: Annotated[str | None, typer.Option("--uid", help="Uid of a pod that is deleted.")] = None,
     as_of: AsOf = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """A pod's life: admitted, submitted, every verdict, the placement with its reasons, started, what it uses; of one
-    that admission refused, by which rules.
+    """Show a pod's life: admission, attempts with their reasons, placement, start, usage; for a denied pod, the rules.
 
     Examples:
 
@@ -79,13 +87,13 @@ def pod(
     past = None if as_of is None else _past(path, as_of, f"there was no pod {namespace}/{name} up to {as_of}")
     known = uid or (_uid_of(namespace, name) if past is None else str(field(past.answer, "pod.uid")))
     story = wait_for(
-        _pod_story(known, past, by_name=uid is None) if known is not None else _refused_pod_story(namespace, name)
+        _explained_pod(known, past, by_name=uid is None) if known is not None else _denied_pod(namespace, name)
     )
     if not story.moments:
         fail(
-            f"nothing is known of a pod with uid {known}"
+            f"the log has no pod with uid {known}"
             if known is not None
-            else f"there is no pod {namespace}/{name}, and there never was one"
+            else f"there is no pod {namespace}/{name} and there never was one"
         )
     _show(story, pod_lines(story, past.label if past else ""), output)
 
@@ -96,7 +104,7 @@ def node(
     as_of: AsOf = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """A node: what it uses, the overcommit formula with its numbers, the NodeSLO in force, best-effort suppression.
+    """Show a node: usage, the overcommit formula with its numbers, best-effort suppression, the NodeSLO in force.
 
     Examples:
 
@@ -109,7 +117,7 @@ def node(
     past = None if as_of is None else _past(f"/api/nodes/{name}", as_of, f"there was no node {name} at {as_of}")
     story = wait_for(_node_story(name, past))
     if not story.allocatable and not story.host:
-        fail(f"there is no node {name}, and there never was one")
+        fail(f"there is no node {name} and there never was one")
     _show(story, node_lines(story, past.label if past else ""), output)
 
 
@@ -127,7 +135,7 @@ def _show(story: PodStory | NodeStory, lines: Iterable[Line], output: Format) ->
 
 
 def _uid_of(namespace: str, name: str) -> str | None:
-    """The uid of a pod, or of the last one of that name that is gone. None: there never was one."""
+    """Return the uid of a pod, or of the last deleted pod of that name; None if there never was one."""
     live = manager.request("GET", f"/v1/objects/Pod/{name}", params={"namespace": namespace})
     if live.status_code != NOT_FOUND:
         return str(field(manager.decoded(live), "metadata.uid"))
@@ -138,57 +146,58 @@ def _uid_of(namespace: str, name: str) -> str | None:
 
 
 def _past(path: str, at: str, missing: str) -> Past:
-    """The projector's answer about a past moment. Ends the command when the object did not exist then."""
+    """Return the projector's answer about a past moment. End the command if the object did not exist then."""
     answer = ask_as_of(path, moment_text(at))
     if answer is None:
         fail(missing)
     return Past(int(answer["moment"]["position"]), str(answer["moment"]["occurred_at"]), answer)
 
 
-async def _pod_story(uid: str, past: Past | None, *, by_name: bool) -> PodStory:
-    """by_name: it is the last pod of its name."""
+async def _explained_pod(uid: str, past: Past | None, *, by_name: bool) -> PodStory:
+    """Return the life of a pod. `by_name`: it is the last pod of its name."""
     async with open_log() as log:
         facts = [event for kind in ("podspec", "pod", "eviction") for event in await _aggregate(log, kind, uid, past)]
         placed = sorted((event for event in facts if event.type == "PodPlaced"), key=lambda event: event.seq)
         nodes = list(dict.fromkeys(name_token(msgspec.json.decode(event.body)["node"]) for event in placed))
         for token in nodes:
-            facts += await _aggregate(log, "nodestate", token, past, after=placed[0].seq)
+            of_node = await _aggregate(log, "nodestate", token, past, after=placed[0].seq)
+            facts += (event for event in of_node if event.type in _RUNS)
         admitted = await _admission_of(log, facts, is_last=by_name)
         if past is not None:
             before = [stored for stored in admitted if stored.based_on <= past.position]
-            verdicts = [*before, *_past_verdicts(uid, past.answer["timeline"])]
-            return pod_story(uid, facts, verdicts, _past_use(past.answer))
-        verdicts = [
+            explanations = [*before, *_past_explanations(uid, past.answer["timeline"])]
+            return explained_pod(uid, facts, explanations, _past_use(past.answer))
+        explanations = [
             *admitted,
             *await log.explanations.of_subject(log.names.subject("explanations", AggregateRef("pod", uid))),
         ]
         report = await _last_report(log, name_token(msgspec.json.decode(placed[-1].body)["node"])) if placed else None
-        return pod_story(uid, facts, verdicts, _use_of(uid, report))
+        return explained_pod(uid, facts, explanations, _use_of(uid, report))
 
 
 async def _admission_of(log: OpenLog, facts: list[StoredEvent], *, is_last: bool) -> list[StoredEvent]:
-    """The verdicts on a pod's admission; none when its first fact is not known."""
+    """Return the decisions of admission about a pod; empty if its first fact is unknown."""
     added = next((stored for stored in facts if stored.type == PodSpecAdded.__name__), None)
     event = CATALOGUE.read(added) if added is not None else None
     if added is None or not isinstance(event, PodSpecAdded):
         return []
     meta = event.object.metadata
-    verdicts = await _admission(log, meta.namespace, meta.name)
-    own = verdicts_of_pod(facts, verdicts, is_last=is_last)
-    if is_let_in(own) or not generated_base(meta.name):
+    decisions = await _admission(log, meta.namespace, meta.name)
+    own = decisions_about_pod(facts, decisions, is_last=is_last)
+    if is_admitted(own) or not generated_base(meta.name):
         return own
     everybodys = f"{log.names.prefix('explanations')}admission.*"
-    unnamed = verdict_on_generated(added, await log.explanations.between(everybodys, *stored_because(added)))
+    unnamed = decision_on_generated(added, await log.explanations.between(everybodys, *stored_because(added)))
     return [unnamed, *own] if unnamed is not None else own
 
 
-async def _refused_pod_story(namespace: str, name: str) -> PodStory:
+async def _denied_pod(namespace: str, name: str) -> PodStory:
     async with open_log() as log:
-        return refused_story(namespace, name, refusals(await _admission(log, namespace, name)))
+        return denied_pod(namespace, name, denials(await _admission(log, namespace, name)))
 
 
 async def _admission(log: OpenLog, namespace: str, name: str) -> list[StoredEvent]:
-    """The verdicts on what was asked of pods of a name that are still kept."""
+    """Return the retained decisions of admission about pods of a name."""
     return await log.explanations.of_subject(log.names.subject("explanations", admission_ref("pods", namespace, name)))
 
 
@@ -207,7 +216,7 @@ async def _node_story(name: str, past: Past | None) -> NodeStory:
 
 
 async def _aggregate(log: OpenLog, kind: str, id_: str, past: Past | None, *, after: int = 0) -> list[StoredEvent]:
-    """The events of an aggregate, in order; up to the past moment when there is one."""
+    """Return the events of an aggregate in order, up to the past moment if there is one."""
     found = await log.bus.events.read_aggregate(AggregateRef(kind, id_), after=after)
     return found if past is None else [event for event in found if event.seq <= past.position]
 
@@ -232,7 +241,7 @@ def _past_use(answer: dict[str, Any]) -> Used | None:
 
 
 def _past_sample(answer: dict[str, Any]) -> NodeSample | None:
-    """The newest report at the moment; None: none, or it had expired."""
+    """Return the newest report at the moment; None if there was none, or if it had expired."""
     if not answer["usage"] or answer["node"]["cpu_used"] is None:
         return None
     last = answer["usage"][-1]
@@ -244,8 +253,8 @@ def _past_sample(answer: dict[str, Any]) -> NodeSample | None:
     )
 
 
-def _past_verdicts(uid: str, timeline: list[dict[str, Any]]) -> list[StoredEvent]:
-    """The verdicts of a timeline, in its order: the projector keeps them all, the log's stream the newest ones."""
+def _past_explanations(uid: str, timeline: list[dict[str, Any]]) -> list[StoredEvent]:
+    """Return the explanations of a timeline, in its order. Unlike the log's stream, the projector keeps all of them."""
     return [
         StoredEvent(
             seq=0,

@@ -1,6 +1,6 @@
-"""What the manager decided for a node, line by line, every number with the terms it came from.
+"""Decisions of the manager about a node as lines, every number with its terms. Pure.
 
-source    manager spec, 5, 16, 17.3
+Source: manager spec, 5, 16, 17.3
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ Show = Callable[[int], str]
 
 
 def formula_line(resource: str, terms: OvercommitTerms) -> str:
-    """`batch = capacity - margin - max(system, reserved) - used` with its numbers, cores or GiB."""
+    """Return `batch = capacity - margin - max(system, reserved) - used` with its numbers, in cores or GiB."""
     show = shown(resource)
     taken = terms.high_priority_request if terms.policy == "request" else terms.high_priority_used
     what = {"request": "requested", "maxUsageRequest": "used or requested"}.get(terms.policy, "used")
@@ -32,7 +32,7 @@ def formula_line(resource: str, terms: OvercommitTerms) -> str:
 
 
 def mid_line(resource: str, terms: MidTerms) -> str:
-    """`mid = max(min(reclaimable, unused), 0) + share of what is unallocated, at most cap` with its numbers."""
+    """Return `mid = max(min(reclaimable, unused), 0) + share of the unallocated, at most cap` with its numbers."""
     show = shown(resource)
     head = f"mid {resource} {show(terms.result)} = "
     if terms.mode == "static":
@@ -46,12 +46,12 @@ def mid_line(resource: str, terms: MidTerms) -> str:
 
 
 def overcommit_lines(policy: NodePolicyState) -> Iterator[str]:
-    """Batch and mid resources: formulas, what was published of them, zones, and what is odd."""
+    """Yield batch and mid resources: formulas, published amounts, zones, warnings."""
     for resource, terms in sorted(policy.terms.items()):
         yield formula_line(resource, terms)
         if terms.margin < 0:
             show = shown(resource)
-            yield f"  the margin is negative: {show(-terms.margin)} more than the node has may be lent"
+            yield f"  warning: the margin is negative, so the node may lend {show(-terms.margin)} more than it has"
     yield from _published(policy)
     for resource, terms in sorted(policy.mid_terms.items()):
         yield mid_line(resource, terms)
@@ -73,7 +73,7 @@ def _published(policy: NodePolicyState) -> Iterator[str]:
 
 
 def other_lines(policy: NodePolicyState) -> Iterator[str]:
-    """Ratios, devices, how the agent measures, and the node's health; only what was decided."""
+    """Yield ratios, devices, metric collection and health, if they were decided."""
     if policy.ratios_computed:
         normalization = policy.cpu_normalization or "none"
         yield f"cpu normalization {normalization}, amplification {policy.amplification or 'none'}"
@@ -85,13 +85,13 @@ def other_lines(policy: NodePolicyState) -> Iterator[str]:
         window = policy.metric_policy.get("aggregateDurationSeconds")
         yield f"reports every {interval} s, averages of {window} s"
     if policy.slo_fault:
-        yield f"written wrongly on the node: {policy.slo_fault}"
+        yield f"invalid on the node: {policy.slo_fault}"
     if policy.health is not None:
         yield health_line(policy.health)
 
 
 def health_line(health: NodeHealth) -> str:
-    """Level, why, and what it does to the node's weight and water levels."""
+    """Return level, reasons, weight and water levels of a node."""
     because = f": {', '.join(health.reasons)}" if health.reasons else ""
     guarded = f" (own {health.weight}: too many nodes look abnormal)" if health.reported_weight != health.weight else ""
     levels = ", ".join(f"{name} {offset:+d}" for name, offset in sorted(health.offsets.items()) if offset)
@@ -101,5 +101,5 @@ def health_line(health: NodeHealth) -> str:
 
 
 def shown(resource: str) -> Show:
-    """How an amount of this resource is written."""
+    """Return the function that writes an amount of this resource."""
     return cores if resource == "cpu" else gibibytes

@@ -1,6 +1,6 @@
-"""The state of a node with the terms of what was decided about it, told from the events alone. Pure.
+"""The explanation of a node: its state with the terms of the decisions about it, from events alone. Pure.
 
-`commands/explain.py` fetches the events, `story_text.py` prints what is computed here.
+`commands/explain.py` fetches the events. `story_text.py` prints the result.
 """
 
 from collections.abc import Iterable
@@ -35,7 +35,7 @@ LAST_PROTECTION: Final = 8
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One change of the best-effort quota. `old_us` and `new_us` per 100 ms, -1 = unlimited."""
+    """One change of the best-effort quota. `old_us` and `new_us` are µs per 100 ms; -1 is unlimited."""
 
     at: str
     position: int
@@ -46,7 +46,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Protection(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that the agent did besides the quota, or that happened to a pod, in a sentence."""
+    """One action of the agent besides the quota, or an event of a pod, as a sentence."""
 
     at: str
     position: int
@@ -55,10 +55,14 @@ class Protection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a node used by one report of its agent.
+    """Usage of a node in one report of its agent.
 
-    at          RFC 3339, the run's clock
-    pods        measured in it; None: not known
+    Attributes:
+        at: RFC 3339, the run's clock.
+        node: Usage of the node.
+        system: Usage outside of pods; None if unknown.
+        best_effort: Usage of best-effort pods.
+        pods: Number of measured pods; None if unknown.
     """
 
     at: str
@@ -69,15 +73,26 @@ class NodeSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NodeStory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A node with the terms of what was decided about it.
+    """A node with the terms of the decisions about it.
 
-    terms           resource -> terms of the last published overcommit; empty: none, or withdrawn
-    slo             the NodeSLO in force; None: not rendered
-    policy          everything that the manager decided for it; None: nothing yet
-    changes         newest last, at most five
-    protection      evictions, interference, knobs and the agent's stops, newest last, at most eight
-    contended       pods that are disturbed, with the signal
-    sample          its newest report; None: none yet
+    Attributes:
+        name: Name of the node.
+        allocatable: Allocatable amounts: milli-cores, bytes, or counts; empty if the node is deleted.
+        host: Host of its agent; empty if it has none.
+        agent_starts: Number of starts of its agent.
+        batch_cpu_milli: Published batch CPU; None if there is none.
+        batch_memory_bytes: Published batch memory; None if there is none.
+        overcommit_reason: Reason of the last publication.
+        overcommit_at: Time of the last publication.
+        terms: Resource -> terms of the last published overcommit; empty if there is none.
+        slo: The NodeSLO in force; None if none was rendered.
+        policy: Everything that the manager decided about the node; None if nothing.
+        be_quota_us: Best-effort quota in µs per 100 ms; -1 is unlimited.
+        changes: The last five changes of the quota, newest last.
+        protection: The last eight evictions, cases of interference, writes and stops of the agent, newest last.
+        contended: Pods that suffer interference, with the signal.
+        running: Number of running pods.
+        sample: Usage in the newest report; None if there is none.
     """
 
     name: str
@@ -106,11 +121,14 @@ def node_story(
     state: Iterable[StoredEvent],
     sample: NodeSample | None,
 ) -> NodeStory:
-    """The story of a node.
+    """Return the explanation of a node.
 
-    spec      newest event of `nodespec.<n>`
-    policy    events of `nodepolicy.<n>`; state: of `nodestate.<n>`; both in order
-    sample    of its newest report
+    Args:
+        name: Name of the node.
+        spec: Newest event of `nodespec.<n>`.
+        policy: Events of `nodepolicy.<n>`, in order.
+        state: Events of `nodestate.<n>`, in order.
+        sample: Usage in its newest report.
     """
     registered = CATALOGUE.read(spec) if spec is not None else None
     decided: NodePolicyState | None = None
@@ -170,7 +188,7 @@ def node_story(
 
 
 def sample_of(report: NodeUsageReported) -> NodeSample | None:
-    """The sample of a report; None: it has no usage yet."""
+    """Return the sample of a report; None if the report has no usage yet."""
     if report.node_usage is None:
         return None
     best_effort = [pod.usage for pod in report.pods if pod.qos == "BE"]
@@ -186,33 +204,33 @@ def sample_of(report: NodeUsageReported) -> NodeSample | None:
 
 
 def protection_of(stored: StoredEvent) -> Protection | None:
-    """What an agent's fact says about protection besides the quota; None for other facts."""
+    """Return what an agent's fact says about protection besides the quota; None for other facts."""
     event = CATALOGUE.read(stored)
     match event:
         case PodsEvictedByAgent():
             names = ", ".join(f"{pod.namespace}/{pod.name}" for pod in event.pods)
-            what, sentence = "evicted", f"{event.feature} took {names}: {event.reason}"
+            what, sentence = "evicted", f"{names} by {event.feature}: {event.reason}"
         case InterferenceDetected():
-            suspects = ", ".join(f"{s.namespace}/{s.name} {s.score:.0%}" for s in event.suspects[:3]) or "nobody"
-            mitigation = "; ".join(event.mitigation) or "only reported"
-            what = "disturbed"
+            suspects = ", ".join(f"{s.namespace}/{s.name} {s.score:.0%}" for s in event.suspects[:3]) or "none"
+            mitigation = "; ".join(event.mitigation) or "no mitigation"
+            what = "interference"
             sentence = (
                 f"{event.namespace}/{event.name}: {event.signal} {event.value:g} reached {event.threshold:g};"
                 f" suspects {suspects}; {mitigation}"
             )
         case InterferenceEnded():
             what, sentence = (
-                "undisturbed",
+                "ended",
                 f"{event.signal} of {event.pod_uid} ended after {duration_text(event.lasted_seconds)}",
             )
         case KnobsChanged():
             most = ", ".join(f"{change.knob} {change.old} -> {change.new}" for change in event.changes[:2])
             lost = sum(len(change.lost) for change in event.changes)
             what = "knobs"
-            how = f"{event.failed} refused, {lost} plans lost"
+            how = f"{event.failed} refused, {lost} plans overruled"
             sentence = f"{event.writes} writes in {duration_text(event.seconds)} ({how}): {most}"
         case AgentStopped():
-            what, sentence = "stopped", f"the agent stopped; {len(event.left)} knobs of classes stay as they are"
+            what, sentence = "stopped", f"the agent stopped; {len(event.left)} knobs of classes keep their values"
         case _:
             return None
     return Protection(at=stored.occurred_at, position=stored.seq, what=what, sentence=sentence)

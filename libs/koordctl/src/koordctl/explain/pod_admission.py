@@ -1,8 +1,9 @@
-"""Which verdicts on admission are a pod's own, and what they say. Pure.
+"""The decisions of admission that concern one pod. Pure.
 
-Verdicts are kept by namespace and name (`why.admission.pods=<ns>=<name>`), so also those of earlier pods of that name;
-an object that admission let in as it was has none. A pod that was changed before the API server made its name is kept
-by the request, and found by when it was stored; one that was refused by its `generateName`.
+Decisions are kept by namespace and name (`explanations.admission.pods=<ns>=<name>`), so also those of earlier pods
+with that name. An object that was admitted unchanged has none. If the API server made the name of a pod after its
+admission, the decision carries the id of the request, and is found by the time at which the pod was stored. A denial
+carries the `generateName`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,19 +19,20 @@ from koordcore.protocol.objects import Pod
 
 CREATE: Final = "CREATE"
 _STORED_WITHIN: Final = timedelta(seconds=15)
-"""An API server stores a pod so soon after it was let in, or asks again."""
+"""An API server stores an admitted pod within this time, or asks again."""
 _WHOLE_SECOND: Final = timedelta(seconds=1)
-"""A creationTimestamp may lie so much before the verdict: its fraction is cut off."""
+"""A creationTimestamp may lie this much before the decision, because its fraction is cut off."""
 
 
-def verdicts_of_pod(
-    facts: Iterable[StoredEvent], verdicts: Iterable[StoredEvent], *, is_last: bool = False
+def decisions_about_pod(
+    facts: Iterable[StoredEvent], decisions: Iterable[StoredEvent], *, is_last: bool = False
 ) -> list[StoredEvent]:
-    """The verdicts that are this pod's, in their order: on its creation, and on what was asked of it later.
+    """Return the decisions about this pod in their order: on its creation, and on later requests.
 
-    facts      of `podspec.<uid>`, among others, in any order
-    verdicts   of its namespace and name
-    is_last    of that name: then what was refused after it was deleted belongs to its story, too
+    Args:
+        facts: Events of `podspec.<uid>`, among others, in any order.
+        decisions: Decisions about its namespace and name.
+        is_last: Whether it is the last pod of that name. Then denials after its deletion belong to it as well.
     """
     added, deleted = None, None
     for stored in sorted(facts, key=lambda event: event.seq):
@@ -40,12 +42,12 @@ def verdicts_of_pod(
             deleted = stored if isinstance(event, PodSpecDeleted) and not is_last else deleted
     if added is None:
         return []
-    return [stored for stored in verdicts if _is_of(stored, added, deleted)]
+    return [stored for stored in decisions if _is_of(stored, added, deleted)]
 
 
-def is_let_in(verdicts: Iterable[StoredEvent]) -> bool:
-    """Whether one of a pod's own verdicts let it in."""
-    read = map(CATALOGUE.read, verdicts)
+def is_admitted(decisions: Iterable[StoredEvent]) -> bool:
+    """Return whether one of a pod's own decisions admitted it."""
+    read = map(CATALOGUE.read, decisions)
     return any(isinstance(event, AdmissionDecided) and event.allowed and event.operation == CREATE for event in read)
 
 
@@ -59,7 +61,7 @@ def _is_of(stored: StoredEvent, added: StoredEvent, deleted: StoredEvent | None)
 
 
 def _led_to(stored: StoredEvent, added: StoredEvent) -> bool:
-    """Whether an API server may have stored the pod because of this verdict."""
+    """Return whether an API server may have stored the pod because of this decision."""
     passed = datetime.fromisoformat(_created(added)) - datetime.fromisoformat(stored.occurred_at)
     return -_WHOLE_SECOND <= passed <= _STORED_WITHIN
 
@@ -75,20 +77,24 @@ def _pod(added: StoredEvent) -> Pod:
 
 
 def stored_because(added: StoredEvent) -> tuple[datetime, datetime]:
-    """From when to when an API server may have asked about a pod that it stored then."""
+    """Return the time window in which an API server may have asked about a pod that it stored."""
     created = datetime.fromisoformat(_created(added))
     return created - _STORED_WITHIN, created + _WHOLE_SECOND
 
 
-def verdict_on_generated(added: StoredEvent, verdicts: Iterable[StoredEvent]) -> StoredEvent | None:
-    """The verdict that changed a pod whose name the API server had yet to make (`generateName`): the last before it
-    that fits. Pods of one workload are alike, so that it hardly matters which of theirs it was.
+def decision_on_generated(added: StoredEvent, decisions: Iterable[StoredEvent]) -> StoredEvent | None:
+    """Return the decision that changed a pod whose name the API server made afterwards (`generateName`), or None.
 
-    verdicts    on any pods, in their order
+    The last fitting decision before the pod is returned. Pods of one workload are equal, so the choice hardly
+    matters.
+
+    Args:
+        added: The first fact of the pod.
+        decisions: Decisions about any pods, in their order.
     """
     pod = _pod(added)
     base = generated_base(pod.metadata.name)
-    for stored in sorted(verdicts, key=lambda one: one.seq, reverse=True):
+    for stored in sorted(decisions, key=lambda one: one.seq, reverse=True):
         event = CATALOGUE.read(stored)
         if (
             isinstance(event, AdmissionDecided)
@@ -104,7 +110,7 @@ def verdict_on_generated(added: StoredEvent, verdicts: Iterable[StoredEvent]) ->
 
 
 def _shows(pod: Pod, patch: Sequence[dict[str, Any]]) -> bool:
-    """Whether a pod has the labels and annotations that a patch gave it, as far as the patch tells them."""
+    """Return whether a pod has the labels and annotations that a patch sets, as far as the patch contains them."""
     for operation in patch:
         _, *path = str(operation.get("path", "")).split("/")
         if path[:1] != ["metadata"] or len(path) not in (2, 3) or "value" not in operation:
@@ -120,17 +126,7 @@ def _unescaped(token: str) -> str:
     return token.replace("~1", "/").replace("~0", "~")
 
 
-def refusals(verdicts: Iterable[StoredEvent]) -> Sequence[StoredEvent]:
-    """The verdicts that let no object in, the oldest first."""
-    read = [(stored, CATALOGUE.read(stored)) for stored in verdicts]
+def denials(decisions: Iterable[StoredEvent]) -> Sequence[StoredEvent]:
+    """Return the decisions that denied an object, oldest first."""
+    read = [(stored, CATALOGUE.read(stored)) for stored in decisions]
     return [stored for stored, event in read if isinstance(event, AdmissionDecided) and not event.allowed]
-
-
-def admission_sentence(event: AdmissionDecided) -> str:
-    """What was asked, by whom, and what became of it: the message and the rules, or the steps that changed it."""
-    by = f" by {event.user}" if event.user else ""
-    asked = f"{event.operation.lower()}{by}"
-    if event.allowed:
-        return f"{asked}, changed by {', '.join(event.steps)}"
-    rules = f" ({', '.join(dict.fromkeys(event.rules))})" if event.rules else ""
-    return f"{asked}: {event.message}{rules}"

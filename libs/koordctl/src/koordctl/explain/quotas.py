@@ -1,6 +1,6 @@
-"""Quotas in words, from the leading scheduler's explanation of them. Pure.
+"""Quotas as text, from the leading scheduler's explanation of them. Pure.
 
-source    scheduler-core spec, 10.4
+Source: scheduler-core spec, 10.4
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,16 @@ from koordctl.render.units import amounts_text, sentence_in_cores
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
-    """How a quota came by its runtime of one resource; amounts in milli-cores or whole units."""
+    """How the runtime of one resource of a quota came about.
+
+    Attributes:
+        resource: Name of the resource.
+        reason: Sentence with every term.
+        lent: Amount lent, in milli-cores or whole units.
+        borrowed: Amount borrowed.
+        lenders: Quota -> amount it lends to this one.
+        borrowers: Quota -> amount it borrows from this one.
+    """
 
     resource: str
     reason: str
@@ -23,7 +32,20 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QuotaRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One quota; runtime None: it is limited by its max only."""
+    """One quota.
+
+    Attributes:
+        name: Name of the quota.
+        parent: Name of its parent.
+        pods: Number of its pods.
+        min: Guaranteed amounts, in milli-cores or whole units.
+        max: Upper limits.
+        used: Requests of its placed pods.
+        request: Requests of all its pods.
+        runtime: Current limits; None if only `max` limits the quota.
+        shares: How the runtime came about, by resource.
+        warnings: Problems of the quota.
+    """
 
     name: str
     parent: str
@@ -38,16 +60,16 @@ class QuotaRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 UNLIMITED = 1 << 60
-"""A maximum beyond this is none: the default of the built-in quotas."""
+"""A larger maximum means no limit; it is the default of the built-in quotas."""
 
 
 def amounts(values: Mapping[str, int]) -> str:
-    """`cpu 4, memory 8.0Gi`; `-` for nothing that is limited."""
+    """Return `cpu 4, memory 8.0Gi`; `-` if nothing is limited."""
     return amounts_text({name: amount for name, amount in values.items() if abs(amount) < UNLIMITED})
 
 
 def quota_text(row: QuotaRow) -> str:
-    """The quota in one line, as rich markup; red where it uses more than its runtime."""
+    """Return the quota as one line of rich markup; red if it uses more than its runtime."""
     over = row.runtime is not None and any(row.used.get(name, 0) > limit for name, limit in row.runtime.items())
     runtime = "" if row.runtime is None else f"  runtime {amounts(row.runtime)}"
     line = (
@@ -59,7 +81,7 @@ def quota_text(row: QuotaRow) -> str:
 
 
 def sections(row: QuotaRow) -> list[str]:
-    """A sentence for each resource of which something is asked, lent or borrowed, and each warning."""
+    """Return a sentence for each resource that is requested, lent or borrowed, and for each warning."""
     told = [share for share in row.shares if share.lent or share.borrowed or row.request.get(share.resource)]
     return [
         *(f"{share.resource}: {sentence_in_cores(share.reason)}" for share in told),

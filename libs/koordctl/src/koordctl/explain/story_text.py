@@ -1,6 +1,6 @@
-"""The stories of pods and nodes as lines for a terminal: what `koord explain` prints. Pure.
+"""Explanations of pods and nodes as lines for a terminal: the output of `koord explain`. Pure.
 
-All times are those of the events, so of the run's clock; amounts are written as in `units.py`.
+All times are those of the events, so of the run's clock. Amounts are written as in `units.py`.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from koordctl.explain.decision_lines import basis_line, explanation_lines, headline
 from koordctl.explain.node_policy import other_lines, overcommit_lines
 from koordctl.explain.node_story import NodeStory
-from koordctl.explain.pod_story import Moment, PodStory
+from koordctl.explain.pod_story import PodStory, StoryEntry
 from koordctl.render.units import (
     amounts_text,
     cfs_quota_text,
@@ -26,26 +26,26 @@ from koordctl.render.units import (
 STYLES: Final = {
     "placed": "green",
     "started": "green",
-    "refused": "yellow",
+    "unschedulable": "yellow",
     "denied": "red",
     "abandoned": "red",
     "gated": "yellow",
     "evicted": "red",
 }
-REPEATED: Final = ("refused", "denied", "gated", "abandoned")
+REPEATED: Final = ("unschedulable", "denied", "gated", "abandoned")
 _QUOTA_PART: Final = re.compile(r"; quota (-?\d+ -> -?\d+ us|[\w. ]+ -> [\w. ]+(?= \())")
-"""What a change of the best-effort quota says beside its reason: from which quota to which, once in microseconds."""
+"""The part of a reason of a quota change that repeats the old and the new quota."""
 
 
 class Line(NamedTuple):
-    """A line of text with its style, "" for none."""
+    """A line of text with its style; empty for none."""
 
     text: str
     style: str = ""
 
 
 def pod_lines(story: PodStory, as_of: str = "") -> Iterator[Line]:
-    """A pod's life, the oldest first. as_of: which moment it is told for, "" the present."""
+    """Yield a pod's life, oldest first. `as_of` names a past moment in the headline; empty for the present."""
     where = f" on {story.node}" if story.node else ""
     yield Line(f"Pod {story.namespace}/{story.name}{as_of}: {story.status}{where}", "bold")
     if story.uid:
@@ -60,11 +60,11 @@ def pod_lines(story: PodStory, as_of: str = "") -> Iterator[Line]:
         yield Line(f"  uses {cores(usage.cpu_milli)} cores, {gibibytes(usage.memory_bytes)} as reported {at}")
 
 
-def _alike(moments: Sequence[Moment]) -> Iterator[list[Moment]]:
-    """Moments one by one, and verdicts that say the same one after the other together."""
-    run: list[Moment] = []
+def _alike(moments: Sequence[StoryEntry]) -> Iterator[list[StoryEntry]]:
+    """Yield moments one by one, and consecutive equal explanations as one list."""
+    run: list[StoryEntry] = []
     for moment in _without_what_follows(moments):
-        if run and not (moment.what in REPEATED and _says(moment) == _says(run[-1])):
+        if run and not (moment.step in REPEATED and _says(moment) == _says(run[-1])):
             yield run
             run = []
         run.append(moment)
@@ -72,45 +72,50 @@ def _alike(moments: Sequence[Moment]) -> Iterator[list[Moment]]:
         yield run
 
 
-def _without_what_follows(moments: Sequence[Moment]) -> Iterator[Moment]:
-    """Nominations without the victims that the refusal right before them has named."""
+def _without_what_follows(moments: Sequence[StoryEntry]) -> Iterator[StoryEntry]:
+    """Yield the moments; a nomination omits victims that the explanation before it has named."""
     yield from moments[:1]
     for before, moment in pairwise(moments):
         preemption = before.diagnosis.preemption if before.diagnosis is not None else None
-        told = preemption is not None and (preemption.node, preemption.victims) == (moment.node, moment.victims)
-        if moment.what == "nominated" and told:
-            yield Moment(what=moment.what, at=moment.at, position=moment.position, sentence=f"to {moment.node}")
+        is_shown = preemption is not None and (preemption.node, preemption.victims) == (moment.node, moment.victims)
+        if moment.step == "nominated" and is_shown:
+            yield StoryEntry(step=moment.step, at=moment.at, position=moment.position, sentence=f"to {moment.node}")
         else:
             yield moment
 
 
-def _says(moment: Moment) -> tuple[str, str, list[str]]:
-    """What is shown of a moment besides when, which attempt and what it was based on."""
+def _says(moment: StoryEntry) -> tuple[str, str, list[str]]:
+    """Return what is shown of a moment besides its time, attempt and basis."""
     details = explanation_lines(moment.explanation, moment.diagnosis) if moment.explanation is not None else []
-    return moment.what, headline(moment.sentence, moment.diagnosis), details
+    if moment.step == "placed":
+        del details[:1]  # the sentence contains the number of nodes
+    return moment.step, headline(moment.sentence, moment.diagnosis), details
 
 
-def _moment_lines(same: Sequence[Moment]) -> Iterator[Line]:
+def _moment_lines(same: Sequence[StoryEntry]) -> Iterator[Line]:
     moment, last = same[0], same[-1]
     what, sentence, details = _says(moment)
     attempt = f" (attempt {moment.attempt})" if moment.attempt else ""
     position = f"  position {moment.position}" if moment.position else ""
     style = STYLES.get(what, "")
-    yield Line(f"  {time_text(moment.at)}  {what:<9} {sentence}{attempt}{position}".rstrip(), style)
+    yield Line(f"  {time_text(moment.at)}  {what:<13} {sentence}{attempt}{position}".rstrip(), style)
     yield from (Line(f"      {detail}") for detail in details)
     yield from (Line(f"      writes {key}: {value}".rstrip()) for key, value in sorted(moment.annotations.items()))
     if len(same) > 1:
         until = f" (attempt {last.attempt})" if last.attempt else ""
         times = "once" if len(same) == 2 else f"{len(same) - 1} times"
-        yield Line(f"  {time_text(last.at)}  {what:<9} again {times} until then, for the same reasons{until}", style)
+        yield Line(f"  {time_text(last.at)}  {what:<13} {times} more until then, for the same reasons{until}", style)
     if last.explanation is not None:
         yield Line(f"      {basis_line(last.explanation)}")
 
 
 def node_lines(story: NodeStory, as_of: str = "") -> Iterator[Line]:
-    """A node: what it uses, what may be lent and why, how best effort is held, the NodeSLO. as_of: see `pod_lines`."""
+    """Yield a node: usage, overcommit with its terms, best-effort quota, protection, NodeSLO.
+
+    `as_of` names a past moment in the headline; empty for the present.
+    """
     if not story.allocatable:
-        yield Line(f"Node {story.name} is gone; what follows is the last that was known of it", "bold red")
+        yield Line(f"Node {story.name} was deleted; this is its last known state", "bold red")
     yield Line(f"Node {story.name}{as_of}: {story.host or 'no agent yet'}", "bold")
     yield Line(f"  allocatable {amounts_text(story.allocatable)}")
     yield from _usage_lines(story)
@@ -122,10 +127,10 @@ def node_lines(story: NodeStory, as_of: str = "") -> Iterator[Line]:
         yield Line(f"    published {time_text(story.overcommit_at)}: {story.overcommit_reason}")
     others = list(other_lines(story.policy)) if story.policy else []
     if others:
-        yield Line("  also decided", "bold")
+        yield Line("  other decisions", "bold")
     yield from (Line(f"    {line}") for line in others)
     yield Line("  best-effort cpu", "bold")
-    told = f", as told {time_text(story.changes[-1].at)}" if story.changes else ""
+    told = f", reported {time_text(story.changes[-1].at)}" if story.changes else ""
     yield Line(f"    quota {cfs_quota_text(story.be_quota_us)}{told}")
     for change in story.changes:
         step = f"{cfs_quota_text(change.old_us)} -> {cfs_quota_text(change.new_us)}"
@@ -133,8 +138,8 @@ def node_lines(story: NodeStory, as_of: str = "") -> Iterator[Line]:
         yield Line(f"    {time_text(change.at)}  {step}: {why}")
     if story.protection or story.contended:
         yield Line("  protection", "bold")
-    yield from (Line(f"    disturbed: {disturbed}", "yellow") for disturbed in story.contended)
-    yield from (Line(f"    {time_text(told.at)}  {told.what:<11} {told.sentence}") for told in story.protection)
+    yield from (Line(f"    interference: {disturbed}", "yellow") for disturbed in story.contended)
+    yield from (Line(f"    {time_text(told.at)}  {told.what:<12} {told.sentence}") for told in story.protection)
     yield Line("  NodeSLO in force", "bold")
     yield from (Line(f"    {leaf}") for leaf in _leaves(story.slo or {}))
     if not story.slo:
@@ -144,7 +149,7 @@ def node_lines(story: NodeStory, as_of: str = "") -> Iterator[Line]:
 def _usage_lines(story: NodeStory) -> Iterator[Line]:
     sample = story.sample
     if sample is None:
-        yield Line(f"  {story.running} pods run, no report yet")
+        yield Line(f"  {story.running} running pods, no report yet")
         return
     yield Line(
         f"  uses {cores(sample.node.cpu_milli)} cores, {gibibytes(sample.node.memory_bytes)}"
@@ -152,11 +157,11 @@ def _usage_lines(story: NodeStory) -> Iterator[Line]:
         f" {cores(sample.best_effort.cpu_milli)} cores)"
     )
     measured = "" if sample.pods is None else f", {sample.pods} measured"
-    yield Line(f"  {story.running} pods run{measured}, reported {time_text(sample.at)}")
+    yield Line(f"  {story.running} running pods{measured}, reported {time_text(sample.at)}")
 
 
 def _leaves(value: object, path: str = "") -> Iterator[str]:
-    """One line for each leaf, `a.b.c = value`."""
+    """Yield one line for each leaf, `a.b.c = value`."""
     if isinstance(value, dict):
         for name, item in value.items():  # pyright: ignore[reportUnknownVariableType]  # decoded JSON
             yield from _leaves(item, f"{path}.{name}" if path else str(name))  # pyright: ignore[reportUnknownArgumentType]  # decoded JSON
