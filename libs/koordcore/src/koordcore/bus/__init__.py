@@ -7,5 +7,6 @@
     follower    strict order from a checkpoint                  jetstream            `EventLog` made of those three
     fold        the runner that services share                  replay               state as of a position or time
 
-source    event-bus spec
+Source:
+    event-bus spec
 """

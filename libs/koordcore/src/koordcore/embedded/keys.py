@@ -16,8 +16,9 @@ import nkeys
 class UserKey:
     """One user's key.
 
-    public_key  `U...`, for the server's configuration
-    seed_file   file with the seed `SU...`, mode 0600, for `nats.connect(nkeys_seed=...)`
+    Attributes:
+        public_key: `U...`, for the server's configuration.
+        seed_file: File with the seed `SU...`, mode 0600, for `nats.connect(nkeys_seed=...)`.
     """
 
     public_key: str
@@ -27,7 +28,8 @@ class UserKey:
 def ensure_user_key(seed_file: Path) -> UserKey:
     """The key in this file; a new random one is written there when the file does not exist.
 
-    raises  nkeys.NkeysError when the file holds no seed
+    Raises:
+        nkeys.NkeysError: The file holds no seed.
     """
     if not seed_file.exists():
         seed_file.parent.mkdir(parents=True, exist_ok=True)

@@ -73,7 +73,8 @@ class NatsServer:
     def spec(self) -> ProcessSpec:
         """The process of this server for a supervisor; chooses open ports, its `prepare` writes the configuration file.
 
-        raises  BinaryNotFoundError when nats-server is missing or older than 2.12
+        Raises:
+            BinaryNotFoundError: Nats-server is missing or older than 2.12.
         """
         binary = nats_server_binary()
         require_nats_version(nats_server_version(binary), binary=binary)
@@ -105,7 +106,10 @@ class NatsServer:
     async def start(self) -> None:
         """Start and wait until JetStream is enabled. Nothing happens when it runs already.
 
-        raises  PortInUseError naming the port; StartError with the end of the log; BinaryNotFoundError
+        Raises:
+            PortInUseError: Naming the port.
+            StartError: With the end of the log.
+            BinaryNotFoundError: A server binary is missing from this environment, or too old to hold the log safely.
         """
         if self.is_running:
             return
@@ -132,7 +136,7 @@ class NatsServer:
             await self._child.stop()
 
     async def kill(self) -> None:
-        """kill -9; the store keeps what was acknowledged, and `start` recovers it on the same port."""
+        """Kill -9; the store keeps what was acknowledged, and `start` recovers it on the same port."""
         if self._child is not None:
             await self._child.kill()
 

@@ -17,7 +17,8 @@ GIB = 1024**3
 class UserPermissions:
     """Subjects that a user may publish to and subscribe to. An empty allow list allows nothing; deny wins.
 
-    allow_responses     may answer requests that it received, whatever the reply subject
+    Attributes:
+        allow_responses: May answer requests that it received, whatever the reply subject.
     """
 
     publish_allow: tuple[str, ...] = ()
@@ -43,7 +44,8 @@ class NatsUser:
 class NatsTls:
     """Certificate files of the server (PEM).
 
-    verify_clients  demand client certificates that the CA signed
+    Attributes:
+        verify_clients: Demand client certificates that the CA signed.
     """
 
     certificate: Path
@@ -56,8 +58,9 @@ class NatsTls:
 class NatsClusterMembership:
     """This server's place in a cluster on loopback.
 
-    port    where routes arrive
-    routes  route ports of all members, itself included
+    Attributes:
+        port: Where routes arrive.
+        routes: Route ports of all members, itself included.
     """
 
     name: str
@@ -69,12 +72,16 @@ class NatsClusterMembership:
 class NatsServerConfig:
     """One server with JetStream on loopback.
 
-    directory           holds the store (`jetstream/`), the rendered file and the log
-    port, monitor_port  None: a free one is chosen at the first start and kept
-    sync_interval       "always", or a duration such as "10s"; servers that hold facts use "always"
-    users               empty: no authentication at all (tests)
-    account             the one account of this Kubernetes cluster; the system account has no users
-    source              event-bus spec, 9.2, 10
+    Attributes:
+        directory: Holds the store (`jetstream/`), the rendered file and the log.
+        port: None: a free one is chosen at the first start and kept.
+        monitor_port: None: a free one is chosen at the first start and kept.
+        sync_interval: "always", or a duration such as "10s"; servers that hold facts use "always".
+        users: Empty: no authentication at all (tests).
+        account: The one account of this Kubernetes cluster; the system account has no users.
+
+    Source:
+        event-bus spec, 9.2, 10
     """
 
     name: str = "koord"
@@ -96,7 +103,8 @@ class NatsServerConfig:
 def render(config: NatsServerConfig) -> str:
     """The configuration file of one server.
 
-    raises  AssertionError when the ports have not been chosen yet
+    Raises:
+        AssertionError: The ports have not been chosen yet.
     """
     assert config.port is not None, "the port is chosen before the file is rendered"
     assert config.monitor_port is not None, "the monitoring port is chosen before the file is rendered"

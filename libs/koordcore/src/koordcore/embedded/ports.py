@@ -32,7 +32,8 @@ def is_port_free(port: int) -> bool:
 def free_ports(count: int) -> tuple[int, ...]:
     """Distinct free loopback ports; a port is given out once per process, so concurrent callers never share one.
 
-    raises  EmbeddedError when no free port was found in 500 draws
+    Raises:
+        EmbeddedError: No free port was found in 500 draws.
     """
     found: list[int] = []
     for _ in range(ATTEMPTS):
@@ -50,7 +51,8 @@ def free_ports(count: int) -> tuple[int, ...]:
 def require_free_port(port: int, *, owner: str) -> None:
     """Check a port before a server is started on it.
 
-    raises  PortInUseError naming the port and the owner
+    Raises:
+        PortInUseError: Naming the port and the owner.
     """
     if not is_port_free(port):
         raise PortInUseError(owner=owner, port=port)

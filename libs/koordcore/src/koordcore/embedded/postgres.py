@@ -37,12 +37,14 @@ host  all all 127.0.0.1/32 scram-sha-256
 class PostgresConfig:
     """One server.
 
-    data_dir            where the data is wanted; see postgres_location for when it goes elsewhere
-    password_file       random password of `user`, mode 0600; default: beside the data directory
-    port                None: a free one is chosen at the first start and kept
-    socket_directory    listen on a unix socket there instead of a TCP port
-    user, database      the role of our services (not a superuser; may create databases) and its database
-    synchronous_commit  False: a crash may lose the last moments of commits, never consistency
+    Attributes:
+        data_dir: Where the data is wanted; see postgres_location for when it goes elsewhere.
+        password_file: Random password of `user`, mode 0600; default: beside the data directory.
+        port: None: a free one is chosen at the first start and kept.
+        socket_directory: Listen on a unix socket there instead of a TCP port.
+        user: The role of our services (not a superuser; may create databases) and its database.
+        database: The role of our services (not a superuser; may create databases) and its database.
+        synchronous_commit: False: a crash may lose the last moments of commits, never consistency.
     """
 
     data_dir: Path
@@ -146,8 +148,11 @@ class PostgresServer:
     async def start(self) -> None:
         """Start and wait until it accepts connections, crash recovery included. Nothing happens when it runs.
 
-        raises  PortInUseError naming the port; AlreadyRunningError when another process serves this data directory;
-                StartError with the end of the log; EmbeddedError when initdb failed
+        Raises:
+            PortInUseError: Naming the port.
+            AlreadyRunningError: Another process serves this data directory.
+            StartError: With the end of the log.
+            EmbeddedError: Initdb failed.
         """
         if self.is_running:
             return
@@ -173,7 +178,7 @@ class PostgresServer:
             await self._child.stop()
 
     async def kill(self) -> None:
-        """kill -9 of the postmaster; `start` recovers everything that was committed, on the same port."""
+        """Kill -9 of the postmaster; `start` recovers everything that was committed, on the same port."""
         if self._child is not None:
             await self._child.kill()
 

@@ -34,10 +34,11 @@ class Owner:
 class Location:
     """Where everything is.
 
-    data            the data directory, perhaps not yet there
-    installation    folder with bin, lib and share
-    owner           whom to run as; None: as ourselves
-    pointer         file that names `data`; None when the data is where it was asked for
+    Attributes:
+        data: The data directory, perhaps not yet there.
+        installation: Folder with bin, lib and share.
+        owner: Whom to run as; None: as ourselves.
+        pointer: File that names `data`; None when the data is where it was asked for.
     """
 
     data: Path
@@ -50,8 +51,10 @@ def locate(data_dir: Path, installation: Path) -> Location:
     """Decide owner and places, and create what must exist beforehand (a base folder, a copy of the binaries).
 
     Data below /var/tmp counts only while the pointer file exists: who deletes `var/` gets an empty store.
-    raises  EmbeddedError when a folder below /var/tmp belongs to somebody else;
-            AlreadyRunningError when the pointer is gone but a server still runs on the data
+
+    Raises:
+        EmbeddedError: A folder below /var/tmp belongs to somebody else.
+        AlreadyRunningError: The pointer is gone but a server still runs on the data.
     """
     data_dir = data_dir.absolute()
     if os.geteuid() != 0:

@@ -12,7 +12,9 @@ def live_postmaster(data: Path, *, status: str | None = None) -> int | None:
     """The pid of the server that runs on this data directory; None when there is none.
 
     A pid file left by kill -9 names a pid that is gone, or that by now is another program: both count as none.
-    status      demand this state too; the server writes "ready" when it accepts connections, also after recovery
+
+    Args:
+        status: Demand this state too; the server writes "ready" when it accepts connections, also after recovery.
     """
     try:
         lines = (data / "postmaster.pid").read_text().splitlines()

@@ -39,10 +39,11 @@ Ready = str | Callable[[], Awaitable[bool]]
 class RestartPolicy:
     """What the supervisor does with a child that ended by itself.
 
-    first_delay_seconds     before the first restart; doubled for each further one
-    max_delay_seconds       upper bound of the delay
-    steady_after_seconds    a child that ran this long starts again at the first delay
-    max_restarts            in a row without a steady run, then the child is given up; None: for ever
+    Attributes:
+        first_delay_seconds: Before the first restart; doubled for each further one.
+        max_delay_seconds: Upper bound of the delay.
+        steady_after_seconds: A child that ran this long starts again at the first delay.
+        max_restarts: In a row without a steady run, then the child is given up; None: for ever.
     """
 
     enabled: bool = True
@@ -63,17 +64,20 @@ NEVER_RESTART = RestartPolicy(enabled=False)
 class ProcessSpec:
     """A child process as a value.
 
-    argv            program (a path, never searched on PATH when absolute) and arguments
-    env             added to the parent's environment
-    ready           see Ready; None: ready as soon as it runs
-    after           names of the processes that must be ready first
-    retry_on        texts in the log of a failed start that tell of a state that passes: it is tried again
-    prepare         awaited before every start (first start and restarts)
-    log_file        receives stdout and stderr, appended; None: /dev/null
-    user, group     numeric ids to run as; only root may set them
-    stop_signal     the signal of a graceful stop
-    stop_seconds    from the stop signal to the kill
-    ports, urls     what the process serves, for the status
+    Attributes:
+        argv: Program (a path, never searched on PATH when absolute) and arguments.
+        env: Added to the parent's environment.
+        ready: See Ready; None: ready as soon as it runs.
+        after: Names of the processes that must be ready first.
+        retry_on: Texts in the log of a failed start that tell of a state that passes: it is tried again.
+        prepare: Awaited before every start (first start and restarts).
+        log_file: Receives stdout and stderr, appended; None: /dev/null.
+        user: Numeric ids to run as; only root may set them.
+        group: Numeric ids to run as; only root may set them.
+        stop_signal: The signal of a graceful stop.
+        stop_seconds: From the stop signal to the kill.
+        ports: What the process serves, for the status.
+        urls: What the process serves, for the status.
     """
 
     name: str
@@ -123,7 +127,8 @@ class ChildProcess:
     def launch(self) -> None:
         """Start the process without waiting for it to be ready.
 
-        raises  StartError when the program cannot be executed
+        Raises:
+            StartError: The program cannot be executed.
         """
         assert not self.is_running, f"{self.spec.name} is launched twice"
         spec = self.spec
@@ -157,7 +162,8 @@ class ChildProcess:
     async def start(self) -> None:
         """Prepare, launch and wait until ready. A failed or cancelled start leaves no process behind.
 
-        raises  StartError with the end of the log when it ends early or is not ready within `ready_seconds`
+        Raises:
+            StartError: With the end of the log when it ends early or is not ready within `ready_seconds`.
         """
         deadline = time.monotonic() + self.spec.ready_seconds
         while True:
@@ -177,7 +183,8 @@ class ChildProcess:
     async def wait_ready(self) -> None:
         """Wait until the child is ready; polls every 20 ms.
 
-        raises  StartError as `start` does
+        Raises:
+            StartError: As `start` does.
         """
         deadline = time.monotonic() + self.spec.ready_seconds
         while True:
@@ -209,7 +216,7 @@ class ChildProcess:
             await self.kill()
 
     async def kill(self) -> None:
-        """kill -9, and wait until the process is gone."""
+        """Kill -9, and wait until the process is gone."""
         if not self.is_running:
             return
         self.send(signal.SIGKILL)

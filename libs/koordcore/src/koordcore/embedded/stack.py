@@ -52,11 +52,13 @@ class ProcessState(StrEnum):
 class ProcessStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One process of the stack.
 
-    process     None before the first start
-    restarts    starts after the first, since the stack came up
-    last_exit   exit code of the previous run, negative for a signal; None: never ended
-    last_words  the last error in the log of that run, in one line; empty: none was found
-    stop_signal, stop_seconds   how to stop it, for who stops orphans
+    Attributes:
+        process: None before the first start.
+        restarts: Starts after the first, since the stack came up.
+        last_exit: Exit code of the previous run, negative for a signal; None: never ended.
+        last_words: The last error in the log of that run, in one line; empty: none was found.
+        stop_signal: How to stop it, for who stops orphans.
+        stop_seconds: How to stop it, for who stops orphans.
     """
 
     name: str
@@ -110,7 +112,8 @@ def write_stack(state_file: Path, stack: Stack) -> None:
 def read_stack(state_file: Path) -> Stack | None:
     """The recorded stack, live or not; None when there is no file.
 
-    raises  EmbeddedError when the file is not of this version
+    Raises:
+        EmbeddedError: The file is not of this version.
     """
     try:
         content = state_file.read_bytes()
@@ -145,7 +148,8 @@ class StackLock:
     def acquire(self) -> None:
         """Take the lock.
 
-        raises  AlreadyRunningError naming the live supervisor
+        Raises:
+            AlreadyRunningError: Naming the live supervisor.
         """
         assert self._file is None, "a stack is started once at a time"
         self._state_file.parent.mkdir(parents=True, exist_ok=True)

@@ -33,9 +33,10 @@ class Supervisor:
     """The owner of a stack's processes. One task starts and stops it; `status`, `kill` and `restart` may be called
     from any task of the same loop.
 
-    specs       names are unique; `after` names others of them, without a cycle
-    state_file  e.g. var/run/stack.json; one live supervisor per file
-    log         called with one sentence per thing that happened, for the operator
+    Args:
+        specs: Names are unique; `after` names others of them, without a cycle.
+        state_file: e.g. var/run/stack.json; one live supervisor per file.
+        log: Called with one sentence per thing that happened, for the operator.
     """
 
     def __init__(
@@ -68,7 +69,9 @@ class Supervisor:
         """Start everything and wait until all are ready, then keep watch. After an error nothing is left running.
 
         Orphans of an earlier supervisor that was killed are stopped first.
-        raises  AlreadyRunningError when the state file belongs to a live supervisor; what the start of a process raises
+
+        Raises:
+            AlreadyRunningError: The state file belongs to a live supervisor; what the start of a process raises.
         """
         self._lock.acquire()
         before = read_stack(self._state_file)
@@ -132,13 +135,14 @@ class Supervisor:
                 loop.remove_signal_handler(number)
 
     async def kill(self, name: str) -> None:
-        """kill -9 one process, for demonstrations and tests; its restart policy brings it back."""
+        """Kill -9 one process, for demonstrations and tests; its restart policy brings it back."""
         await self._managed[name].child.kill()
 
     async def wait_ready(self, name: str, *, seconds: float, after_restarts: int = 0) -> None:
         """Wait until one process is ready and has been restarted at least so often.
 
-        raises  EmbeddedError after `seconds`
+        Raises:
+            EmbeddedError: After `seconds`.
         """
         managed = self._managed[name]
         try:
@@ -267,7 +271,8 @@ def _say_nothing(_sentence: str) -> None:
 def require_startable(specs: tuple[ProcessSpec, ...]) -> tuple[ProcessSpec, ...]:
     """The specs themselves, when they can all be started in some order.
 
-    raises  EmbeddedError naming a doubled name, an unknown name in `after`, or a cycle
+    Raises:
+        EmbeddedError: Naming a doubled name, an unknown name in `after`, or a cycle.
     """
     names = [spec.name for spec in specs]
     doubled = sorted({name for name in names if names.count(name) > 1})

@@ -1,6 +1,7 @@
 """Operator's records about folds. Aggregate: `fold.<name>`. Writer: `koord bus skip`.
 
-source    event-bus spec, 8
+Source:
+    event-bus spec, 8
 """
 
 from koordcore.events.envelope import Event
@@ -11,7 +12,8 @@ from koordcore.events.registry import CATALOGUE
 class EventSkipped(Event, frozen=True, kw_only=True, omit_defaults=True):
     """An operator decided that a fold passes over one event that it cannot read or apply.
 
-    seq     sequence of the event in the facts stream
+    Attributes:
+        seq: Sequence of the event in the facts stream.
     """
 
     seq: int

@@ -5,7 +5,8 @@ An event is decided as a `Draft` (pure code), sealed into a `NewEvent` by the sh
 
     Draft --seal(Origin)--> NewEvent --append--> log --follow--> StoredEvent --CATALOGUE.read--> Event
 
-source    event-bus spec, 2 (subjects), 3.1 (envelope)
+Source:
+    event-bus spec, 2 (subjects), 3.1 (envelope)
 """
 
 import uuid
@@ -58,7 +59,8 @@ class AggregateRef(NamedTuple):
 def name_token(name: str) -> str:
     """The subject token of an object name: `.` becomes `_`, which no Kubernetes name contains.
 
-    source    event-bus spec, 2
+    Source:
+        event-bus spec, 2
     """
     return name.replace(".", "_")
 
@@ -89,7 +91,8 @@ class BasedOn(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class Draft(NamedTuple):
     """A decided fact that is not in the log yet.
 
-    expected_last   sequence of the last event of this aggregate that the decider folded; 0 for a new aggregate
+    Attributes:
+        expected_last: Sequence of the last event of this aggregate that the decider folded; 0 for a new aggregate.
     """
 
     ref: AggregateRef
@@ -100,11 +103,12 @@ class Draft(NamedTuple):
 class Origin(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Who decides, because of what: the headers shared by all drafts of one decision.
 
-    causation_id    id of the event or request that led here
-    correlation_id  id of the user-visible thing (the pod's uid)
-    occurred_at     RFC 3339 text, UTC, microseconds, the decider's clock
-    epoch           fencing number of the leadership term, 0 without leadership
-    based_on        highest fact sequence that the decider had folded
+    Attributes:
+        causation_id: Id of the event or request that led here.
+        correlation_id: Id of the user-visible thing (the pod's uid).
+        occurred_at: RFC 3339 text, UTC, microseconds, the decider's clock.
+        epoch: Fencing number of the leadership term, 0 without leadership.
+        based_on: Highest fact sequence that the decider had folded.
     """
 
     causation_id: str
@@ -142,8 +146,9 @@ class DeferredHeaders(Mapping[str, str]):
 class StoredEvent(msgspec.Struct, frozen=True, gc=False):
     """An event as it stands in the log.
 
-    seq             position in the stream
-    stored_at_ns    stream time, nanoseconds since 1970; authoritative for retention only
+    Attributes:
+        seq: Position in the stream.
+        stored_at_ns: Stream time, nanoseconds since 1970; authoritative for retention only.
     """
 
     seq: int
@@ -221,7 +226,8 @@ def trace_id_of(traceparent: str) -> str:
 def event_id(causation_id: str, ref: AggregateRef, index: int) -> str:
     """Deterministic id: UUIDv5 of (causation id, aggregate, index in the decision); a retried decision yields the same.
 
-    source    event-bus spec, 3.1
+    Source:
+        event-bus spec, 3.1
     """
     # `uuid.uuid5` without the object: a scheduler names ten thousand events a second.
     name = f"{causation_id}|{ref.kind}.{ref.id}|{index}"
@@ -235,8 +241,9 @@ def event_id(causation_id: str, ref: AggregateRef, index: int) -> str:
 def seal(draft: Draft, origin: Origin, index: int, schema: int) -> NewEvent:
     """The appendable event of a draft.
 
-    index     position of the draft in its decision
-    schema    version of the body's schema (from the catalogue; use `Catalogue.seal`)
+    Args:
+        index: Position of the draft in its decision.
+        schema: Version of the body's schema (from the catalogue; use `Catalogue.seal`).
     """
     headers = {
         HEADER_ID: event_id(origin.causation_id, draft.ref, index),

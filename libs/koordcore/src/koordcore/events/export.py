@@ -4,7 +4,9 @@
     DIR/asyncapi.yaml                   AsyncAPI 3: channels (subjects) of events, requests and work; messages, headers
 
 A test fails when the files differ from what the models say.
-source    event-bus spec, 2, 3.1, 6
+
+Source:
+    event-bus spec, 2, 3.1, 6
 """
 
 import json

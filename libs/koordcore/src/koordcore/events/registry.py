@@ -33,10 +33,11 @@ class UnreadableEvent(Exception):
 class EventType(msgspec.Struct, frozen=True, kw_only=True):
     """One registered type.
 
-    stream      "ev" (facts), "obs" (observations), "explanations"
-    kind        the aggregate kind whose subject carries it
-    schema      current version, from 1
-    upcasters   upcasters[v] turns version v into v + 1; complete for 1..schema-1
+    Attributes:
+        stream: "ev" (facts), "obs" (observations), "explanations".
+        kind: The aggregate kind whose subject carries it.
+        schema: Current version, from 1.
+        upcasters: Upcasters[v] turns version v into v + 1; complete for 1..schema-1.
     """
 
     name: str
@@ -69,7 +70,8 @@ class Catalogue:
     ) -> Callable[[type[E]], type[E]]:
         """Class decorator that registers an event model under its class name.
 
-        raises    AssertionError for a reused name or an incomplete chain of upcasters: a bug, found at import
+        Raises:
+            AssertionError: A reused name or an incomplete chain of upcasters: a bug, found at import.
         """
 
         def decorate(model: type[E]) -> type[E]:
@@ -115,8 +117,11 @@ class Catalogue:
     def read(self, stored: StoredEvent) -> Event | None:
         """The typed event of a stored one, upcast to the current version.
 
-        returns   None for an ignorable type in a version newer than this code knows
-        raises    UnreadableEvent for an unknown type, an aggregate of the wrong kind, a newer version, or a bad body
+        Returns:
+            None for an ignorable type in a version newer than this code knows.
+
+        Raises:
+            UnreadableEvent: An unknown type, an aggregate of the wrong kind, a newer version, or a bad body.
         """
         name = stored.type
         entry = self._by_name.get(name)

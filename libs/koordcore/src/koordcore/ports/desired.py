@@ -1,6 +1,7 @@
 """Desired state of nodes for their agents, and the pushes that keep it fresh. Adapters in `koordcore.bus`.
 
-source    event-bus spec, 2 (KV koord_desired), 3.3
+Source:
+    event-bus spec, 2 (KV koord_desired), 3.3
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -15,14 +16,17 @@ from koordcore.events.scheduling.node_ledger import PodDetails, PodOnNode
 class DesiredNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the manager wants on one node.
 
-    pods        pods of its ledger, as of position `as_of["node"]`: the fold of the ledger's events
-    details     uid -> labels and annotations, of pods whose object says otherwise now than the ledger did
-    others      pods that somebody else bound to it, which are in no ledger
-    slo         effective NodeSLO spec (wire spelling), None: not rendered yet
-    capacity, allocatable   cpu in milli-cores, others in whole units
     annotations node annotations that the agent reads (reservation, system QoS)
-    metric_policy   `metricCollectPolicy` of its NodeMetric (wire spelling); absent fields have the agent's defaults
-    as_of       last folded sequence per aggregate, e.g. {"node": 812, "nodepolicy": 640, "nodespec": 12}
+
+    Attributes:
+        pods: Pods of its ledger, as of position `as_of["node"]`: the fold of the ledger's events.
+        details: Uid -> labels and annotations, of pods whose object says otherwise now than the ledger did.
+        others: Pods that somebody else bound to it, which are in no ledger.
+        slo: Effective NodeSLO spec (wire spelling), None: not rendered yet.
+        capacity: Cpu in milli-cores, others in whole units.
+        allocatable: Cpu in milli-cores, others in whole units.
+        metric_policy: `metricCollectPolicy` of its NodeMetric (wire spelling); absent fields have the agent's defaults.
+        as_of: Last folded sequence per aggregate, e.g. {"node": 812, "nodepolicy": 640, "nodespec": 12}.
     """
 
     node: str
@@ -41,7 +45,8 @@ class DesiredNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 class Push(msgspec.Struct, frozen=True):
     """A fact pushed to an agent.
 
-    last_seq    sequence of the event before it on the same subject (0: the first); must equal what the agent has
+    Attributes:
+        last_seq: Sequence of the event before it on the same subject (0: the first); must equal what the agent has.
     """
 
     event: StoredEvent

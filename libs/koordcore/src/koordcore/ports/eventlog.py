@@ -2,7 +2,8 @@
 
 One contract suite (`tests/contract/bus/test_event_log.py`) pins the meaning of every method for every adapter.
 
-source    event-bus spec, 3.2, 4.1, 4.3
+Source:
+    event-bus spec, 3.2, 4.1, 4.3
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -19,9 +20,10 @@ MOST_AT_ONCE: Final = 1000
 class Appended(msgspec.Struct, frozen=True):
     """Everything is stored, by this call or by an earlier attempt with the same ids.
 
-    last_seq    sequence of the last event of the batch
-    seqs        sequence of each event, in order
-    duplicate   an earlier attempt had stored it (lost acknowledgement)
+    Attributes:
+        last_seq: Sequence of the last event of the batch.
+        seqs: Sequence of each event, in order.
+        duplicate: An earlier attempt had stored it (lost acknowledgement).
     """
 
     last_seq: int
@@ -32,8 +34,9 @@ class Appended(msgspec.Struct, frozen=True):
 class Conflict(msgspec.Struct, frozen=True):
     """Nothing is stored: an aggregate of the batch has moved. Refold, then decide again.
 
-    moved   aggregates whose last sequence differs from the expectation, with the actual last sequence;
-            empty when another append was in flight and the new position is not known yet
+    Attributes:
+        moved: Aggregates whose last sequence differs from the expectation, with the actual last sequence; empty when
+            another append was in flight and the new position is not known yet.
     """
 
     moved: tuple[tuple[AggregateRef, int], ...] = ()
@@ -99,7 +102,9 @@ class EventLog(Protocol):
         atomic batch. Retries of transient answers repeat the same bytes, ids and expectations until `deadline`
         (real seconds); a conflict is checked against a lost acknowledgement by reading the subjects at the leader.
 
-        raises    Misconfigured
+        Raises:
+            Misconfigured: Wrong stream, batches disabled, batch too large, permission denied: a bug or
+                misconfiguration.
         """
         ...
 
@@ -120,11 +125,14 @@ class EventLog(Protocol):
     ) -> AsyncIterator[list[StoredEvent]]:
         """Batches of events with sequence > after, strictly in order, without gaps or repetitions, for ever.
 
-        kinds     aggregate kinds to deliver; None: all
         Each batch holds 1..`batch` events. Survives reconnects and restarts of the server: on a gap or a missed
         heartbeat it resumes after the last event that it delivered.
 
-        raises    HistoryGone when `after + 1` lies before the first kept event and events of it are missing
+        Args:
+            kinds: Aggregate kinds to deliver; None: all.
+
+        Raises:
+            HistoryGone: `after + 1` lies before the first kept event and events of it are missing.
         """
         ...
 

@@ -4,7 +4,8 @@ Leadership avoids waste; it is not what keeps the log right: every append states
 travels in the envelope (`Koord-Epoch`). Adapters: `KvLeadership` in `koordcore.service.leader.lease_kv`,
 `LeaseLeadership` in `koordcore.service.leader.lease_kubernetes`.
 
-source    event-bus spec, 4.2; architecture, 7 ("two leaders")
+Source:
+    event-bus spec, 4.2; architecture, 7 ("two leaders")
 """
 
 from collections.abc import Callable
@@ -16,8 +17,9 @@ from typing import Protocol
 class Term:
     """One time of leading.
 
-    epoch               fencing number, from 1; a later term of anybody has a greater one
-    acquired_at_unix    when it began, by the leader's clock
+    Attributes:
+        epoch: Fencing number, from 1; a later term of anybody has a greater one.
+        acquired_at_unix: When it began, by the leader's clock.
     """
 
     holder: str

@@ -1,6 +1,7 @@
 """Observations and explanations: streams whose messages may be lost. Adapters in `koordcore.bus`.
 
-source    event-bus spec, 2 (KOORD_OBS, KOORD_EXPLANATIONS), 3.3
+Source:
+    event-bus spec, 2 (KOORD_OBS, KOORD_EXPLANATIONS), 3.3
 """
 
 from collections.abc import AsyncIterator, Sequence

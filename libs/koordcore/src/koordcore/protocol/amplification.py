@@ -32,7 +32,8 @@ _AMPLIFIED_BY_ADMISSION: Final = (CPU, MEMORY)
 def amplify(origin: int, ratio: float) -> int:
     """`origin` (milli-cores, bytes, ...) if ratio <= 1, else ceil(float64(origin) * ratio): amplify(100, 1.1) is 111.
 
-    source    protocol spec, 8 (4)
+    Source:
+        protocol spec, 8 (4)
     """
     return origin if ratio <= 1 else math.ceil(float(origin) * ratio)
 
@@ -42,8 +43,11 @@ def amplify_resources(
 ) -> ResourceList:
     """The list with every resource that has a ratio amplified, cpu in milli-cores, others in whole units.
 
-    names    only these resources; None for all
-    source    protocol spec, 8 (4), (5)
+    Args:
+        names: Only these resources; None for all.
+
+    Source:
+        protocol spec, 8 (4), (5)
     """
     chosen = requests.keys() if names is None else set(names)
     amplified = dict(requests)
@@ -57,7 +61,8 @@ def amplify_resources(
 def format_ratios(ratios: Mapping[str, float]) -> str:
     """The annotation's text: names sorted, two decimals, half to even on the binary value.
 
-    source    protocol spec, 8 (2)
+    Source:
+        protocol spec, 8 (2)
     """
     entries = (f"{codec.encode(name).decode()}:{ratios[name]:.2f}" for name in sorted(ratios))
     return "{" + ",".join(entries) + "}"
@@ -66,8 +71,11 @@ def format_ratios(ratios: Mapping[str, float]) -> str:
 def parse_ratios(annotations: Mapping[str, str]) -> dict[str, float]:
     """Amplification ratios of a node by resource; an absent or empty annotation has none.
 
-    raises    InvalidInput for malformed JSON or an entry that is no number
-    source    protocol spec, 4.4, 8 (3)
+    Raises:
+        InvalidInput: Malformed JSON or an entry that is no number.
+
+    Source:
+        protocol spec, 4.4, 8 (3)
     """
     text = annotations.get(keys.RESOURCE_AMPLIFICATION_RATIO)
     if not text:
@@ -83,8 +91,11 @@ def parse_ratios(annotations: Mapping[str, str]) -> dict[str, float]:
 def parse_raw_allocatable(annotations: Mapping[str, str]) -> ResourceList | None:
     """Allocatable as the kubelet wrote it, None when it was never kept.
 
-    raises    InvalidInput for malformed JSON or quantities
-    source    protocol spec, 4.4
+    Raises:
+        InvalidInput: Malformed JSON or quantities.
+
+    Source:
+        protocol spec, 4.4
     """
     text = annotations.get(keys.RAW_ALLOCATABLE)
     if text is None:
@@ -98,8 +109,9 @@ def parse_raw_allocatable(annotations: Mapping[str, str]) -> ResourceList | None
 class NodeUpdate(NamedTuple):
     """A node status update after admission.
 
-    allocatable       to be stored
-    raw_allocatable   text of the annotation, None: the annotation is removed or stays absent
+    Attributes:
+        allocatable: To be stored.
+        raw_allocatable: Text of the annotation, None: the annotation is removed or stays absent.
     """
 
     allocatable: ResourceList
@@ -114,8 +126,12 @@ def amplify_node_update(
     Only the kubelet changes native allocatable: when cpu or memory differ between old and new, the new values are the
     raw ones from now on; else the kept ones are. allocatable = trunc(milli(raw) * ratio) milli for cpu and memory
     with ratio > 1.
-    raises    InvalidInput for a malformed ratio, a malformed raw-allocatable that is needed, a malformed quantity
-    source    protocol spec, 8 (3); vectors protocol/amplification (op node_update)
+
+    Raises:
+        InvalidInput: A malformed ratio, a malformed raw-allocatable that is needed, a malformed quantity.
+
+    Source:
+        protocol spec, 8 (3); vectors protocol/amplification (op node_update)
     """
     new = parse_resources(allocatable)
     if not annotations.get(keys.RESOURCE_AMPLIFICATION_RATIO):
@@ -179,11 +195,18 @@ def cpu_normalization_ratio(
 ) -> float:
     """The ratio to write for a node.
 
-    info      None: the agent has not reported its CPU yet
-    enabled   the node's label, None when it has none; it wins over the strategy
-    returns   1.0 when not enabled; else the model's ratio for hyper-threading and turbo, else the default ratio
-    raises    InvalidInput when there is no such ratio or it is outside 1.0..5.0: the annotation stays as it is
-    source    protocol spec, 8 (1)
+    Args:
+        info: None: the agent has not reported its CPU yet.
+        enabled: The node's label, None when it has none; it wins over the strategy.
+
+    Returns:
+        1.0 when not enabled; else the model's ratio for hyper-threading and turbo, else the default ratio.
+
+    Raises:
+        InvalidInput: There is no such ratio or it is outside 1.0..5.0: the annotation stays as it is.
+
+    Source:
+        protocol spec, 8 (1)
     """
     if not (strategy.enable if enabled is None else enabled):
         return 1.0
@@ -218,8 +241,11 @@ def amplification_ratios(strategy: AmplificationStrategy, annotations: Mapping[s
 
         cpu = (configured cpu if > 0 else 1) * (normalization ratio if present) when that exceeds 1
 
-    raises    InvalidInput for a malformed normalization ratio or a ratio below 1: the annotation stays as it is
-    source    protocol spec, 8 (2); vectors protocol/amplification (op controller)
+    Raises:
+        InvalidInput: A malformed normalization ratio or a ratio below 1: the annotation stays as it is.
+
+    Source:
+        protocol spec, 8 (2); vectors protocol/amplification (op controller)
     """
     ratios = dict(strategy.resource_amplification_ratio) if strategy.enable else {}
     configured = ratios.get(CPU, 0.0)

@@ -1,6 +1,7 @@
 """Names that an API server makes of a `generateName`: as much of it as leaves room, and five letters.
 
-source    Kubernetes, metadata.generateName (names of at most 63 letters; vowels and what looks like them left out)
+Source:
+    Kubernetes, metadata.generateName (names of at most 63 letters; vowels and what looks like them left out)
 """
 
 from typing import Final

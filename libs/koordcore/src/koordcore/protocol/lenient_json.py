@@ -4,7 +4,9 @@ Keys match the declared field names without regard to case, an exact spelling wi
 dropped; of a repeated key the last counts; null means "not set". A wrong type makes the whole value invalid: no text
 for a boolean, no `15.0` for an integer. Types are msgspec structs; a pydantic model uses `fold_keys` in a "before"
 validator.
-source    protocol spec, 1.2
+
+Source:
+    protocol spec, 1.2
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ T = TypeVar("T")
 def parse_json(text: str) -> object:
     """The decoded value of strict JSON: no NaN, no trailing comma, no comment; the last of a repeated key counts.
 
-    raises    InvalidInput, with the reader's reason, for anything else (the empty text included)
+    Raises:
+        InvalidInput: With the reader's reason, for anything else (the empty text included).
     """
     try:
         decoded: object = json.loads(text, parse_constant=_refuse_constant)
@@ -63,8 +66,11 @@ def _folded(names: tuple[str, ...]) -> Mapping[str, str]:
 def decode(text: str, kind: type[T]) -> T:
     """A value of the msgspec type `kind` from the text of an annotation or ConfigMap key.
 
-    raises    InvalidInput naming the path and the rule
-    source    protocol spec, 1.2
+    Raises:
+        InvalidInput: Naming the path and the rule.
+
+    Source:
+        protocol spec, 1.2
     """
     return convert(parse_json(text), kind)
 

@@ -354,7 +354,8 @@ def without_nulls(value: object) -> object:
 def object_from_json(raw: object, kind: type[O]) -> O:
     """The subset of a decoded JSON object; unknown fields are dropped, nulls count as absent.
 
-    raises    codec.DecodeError naming the path, for a field of a wrong type
+    Raises:
+        codec.DecodeError: Naming the path, for a field of a wrong type.
     """
     return codec.convert(without_nulls(raw), kind)
 

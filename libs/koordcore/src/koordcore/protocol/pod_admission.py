@@ -51,10 +51,15 @@ _QOS_FIELD: Final = f"metadata.labels[{keys.QOS_CLASS}]"
 def validate_pod(pod: Pod, old_pod: Pod | None = None, *, skip_validating_priority: bool = False) -> list[Violation]:
     """Every rule that the pod breaks, sorted by rule name; an empty list admits it.
 
-    old_pod                    the stored pod on update, None on create
-    skip_validating_priority   gate ColocationProfileSkipValidatingPriority: the sub-priority label may change
-    raises    InvalidInput for a malformed quantity among the requests
-    source    protocol spec, 2.3; vectors protocol/qos_priority_admission
+    Args:
+        old_pod: The stored pod on update, None on create.
+        skip_validating_priority: Gate ColocationProfileSkipValidatingPriority: the sub-priority label may change.
+
+    Raises:
+        InvalidInput: A malformed quantity among the requests.
+
+    Source:
+        protocol spec, 2.3; vectors protocol/qos_priority_admission
     """
     found: list[Violation] = []
     if old_pod is not None:

@@ -33,8 +33,12 @@ def pod_requests(pod: Pod) -> Amounts:
 
     A sidecar is an init container with restartPolicy Always; while it starts, the peak is the sidecars so far and
     itself. Pod-level requests replace cpu, memory and hugepages. A resource that nobody names is absent.
-    raises    InvalidInput naming the resource of a malformed quantity
-    source    scheduler-core spec, 5.1
+
+    Raises:
+        InvalidInput: Naming the resource of a malformed quantity.
+
+    Source:
+        scheduler-core spec, 5.1
     """
     return _rounded(_total(pod, limits=False, defaults=_NO_DEFAULTS))
 
@@ -42,7 +46,8 @@ def pod_requests(pod: Pod) -> Amounts:
 def pod_requests_non_zero(pod: Pod) -> Amounts:
     """As `pod_requests`, a container without cpu counting 100 milli-cores, without memory 200 MiB; an explicit 0 stays.
 
-    source    scheduler-core spec, 5.1
+    Source:
+        scheduler-core spec, 5.1
     """
     return _rounded(_total(pod, limits=False, defaults=_NON_ZERO))
 
@@ -50,7 +55,8 @@ def pod_requests_non_zero(pod: Pod) -> Amounts:
 def pod_limits(pod: Pod) -> Amounts:
     """Total limit by resource, same shape; overhead is added only to a resource that has a limit.
 
-    source    scheduler-core spec, 5.1
+    Source:
+        scheduler-core spec, 5.1
     """
     return _rounded(_total(pod, limits=True, defaults=_NO_DEFAULTS))
 

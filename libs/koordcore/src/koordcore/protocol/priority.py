@@ -56,7 +56,8 @@ PREEMPTION_LOWER_PRIORITY: Final = "PreemptLowerPriority"
 def installed_priority_classes() -> tuple[PriorityClass, ...]:
     """The PriorityClass objects that are installed with the system, valued at the lower end of their band.
 
-    source    protocol spec, 2.1
+    Source:
+        protocol spec, 2.1
     """
     return tuple(
         PriorityClass(
@@ -74,7 +75,8 @@ def band_of_name(name: str) -> PriorityBand | None:
 def band_of_value(value: int) -> PriorityBand | None:
     """The class whose band holds `value`; None in the gaps and outside.
 
-    source    protocol spec, 2.1
+    Source:
+        protocol spec, 2.1
     """
     for band, numbers in BANDS.items():
         if numbers.lowest <= value <= numbers.highest:
@@ -85,7 +87,8 @@ def band_of_value(value: int) -> PriorityBand | None:
 def priority_class_raw(pod: Pod) -> PriorityBand | None:
     """The class that the user wrote: a present label decides alone (unknown text is none), else the number's band.
 
-    source    protocol spec, 2.2 (4)
+    Source:
+        protocol spec, 2.2 (4)
     """
     label = pod.metadata.labels.get(keys.PRIORITY_CLASS)
     if label is not None:
@@ -96,7 +99,8 @@ def priority_class_raw(pod: Pod) -> PriorityBand | None:
 def priority_class(pod: Pod) -> PriorityBand:
     """The class that the pod counts as: the written one, else by QoS (BE is koord-batch, all others koord-prod).
 
-    source    protocol spec, 2.2 (5)
+    Source:
+        protocol spec, 2.2 (5)
     """
     return priority_class_raw(pod) or _OF_QOS[qos(pod)]
 
@@ -104,7 +108,8 @@ def priority_class(pod: Pod) -> PriorityBand:
 def priority_value(pod: Pod | None) -> int:
     """`spec.priority` if it is set and not zero, whatever the class; else the default of the pod's class; no pod: 0.
 
-    source    protocol spec, 2.2 (6)
+    Source:
+        protocol spec, 2.2 (6)
     """
     if pod is None:
         return 0
@@ -114,8 +119,11 @@ def priority_value(pod: Pod | None) -> int:
 def sub_priority(pod: Pod) -> int:
     """The rank inside a class, higher first: an int32 literal (`0x10`, `010` octal, `1_000`); absent or empty is 0.
 
-    raises    InvalidInput for any other text; see `sub_priority_or_zero`
-    source    protocol spec, 2.2 (7)
+    Raises:
+        InvalidInput: Any other text; see `sub_priority_or_zero`.
+
+    Source:
+        protocol spec, 2.2 (7)
     """
     text = pod.metadata.labels.get(keys.SUB_PRIORITY)
     if not text:

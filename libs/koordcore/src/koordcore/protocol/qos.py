@@ -44,7 +44,8 @@ _NATIVE: Final = ("cpu", "memory")
 def qos_raw(pod: Pod) -> QosClass | None:
     """The class that the user wrote, None for none; annotations are never consulted.
 
-    source    protocol spec, 2.2 (1)
+    Source:
+        protocol spec, 2.2 (1)
     """
     return _BY_NAME.get(pod.metadata.labels.get(keys.QOS_CLASS, ""))
 
@@ -54,8 +55,12 @@ def kube_qos(pod: Pod) -> str:
 
     Pod-level resources, when set, are looked at instead of containers and init containers. Extended resources do not
     count, so a pod of batch resources only is BestEffort.
-    raises    InvalidInput for a malformed cpu or memory quantity
-    source    protocol spec, 2.2 (2)
+
+    Raises:
+        InvalidInput: A malformed cpu or memory quantity.
+
+    Source:
+        protocol spec, 2.2 (2)
     """
     if pod.status.qos_class:
         return pod.status.qos_class
@@ -94,7 +99,8 @@ def _positive_nano(value: str | int | float | None) -> int:
 def qos(pod: Pod) -> QosClass:
     """The class that the pod counts as: the written one, else Guaranteed -> LSR, Burstable -> LS, BestEffort -> BE.
 
-    source    protocol spec, 2.2 (3)
+    Source:
+        protocol spec, 2.2 (3)
     """
     written = _BY_NAME.get(pod.metadata.labels.get(keys.QOS_CLASS, ""))
     return written if written is not None else _OF_KUBE_QOS.get(kube_qos(pod), QosClass.BE)

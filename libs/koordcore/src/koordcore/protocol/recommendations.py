@@ -1,6 +1,7 @@
 """Recommendation objects: which pods one looks at, and what it lets happen to them.
 
-source    manager spec, 15.1; protocol spec, 9
+Source:
+    manager spec, 15.1; protocol spec, 9
 """
 
 from __future__ import annotations
@@ -88,8 +89,9 @@ class ContainerPolicy(KubeStruct):
 class Target(NamedTuple):
     """What a Recommendation looks at.
 
-    key        equal targets of a namespace have equal ones: `Deployment/web`, `pods app=web`
-    selector   None: the workload of that kind and name
+    Attributes:
+        key: Equal targets of a namespace have equal ones: `Deployment/web`, `pods app=web`.
+        selector: None: the workload of that kind and name.
     """
 
     namespace: str
@@ -101,7 +103,8 @@ class Target(NamedTuple):
     def matches(self, pod: Pod, owners: Iterable[OwnerReference]) -> bool:
         """Whether the target means the pod.
 
-        owners    the pod's controllers, nearest first: those that are known of the chain up to its workload
+        Args:
+            owners: The pod's controllers, nearest first: those that are known of the chain up to its workload.
         """
         if pod.metadata.namespace != self.namespace:
             return False
@@ -123,7 +126,8 @@ class Target(NamedTuple):
 def target_of(recommendation: Recommendation) -> Target:
     """The target of a Recommendation.
 
-    raises    InvalidInput naming the field, when it says nothing that could be looked at
+    Raises:
+        InvalidInput: Naming the field, when it says nothing that could be looked at.
     """
     namespace, written = recommendation.metadata.namespace, recommendation.spec.target
     match written.type:
@@ -152,7 +156,8 @@ def target_of(recommendation: Recommendation) -> Target:
 def update_mode(annotations: Mapping[str, str]) -> UpdateMode:
     """How far the recommendation is carried out; Off without the annotation.
 
-    raises    InvalidInput for a text that is none of the modes
+    Raises:
+        InvalidInput: A text that is none of the modes.
     """
     text = annotations.get(UPDATE_MODE, "")
     if not text:
@@ -166,7 +171,8 @@ def update_mode(annotations: Mapping[str, str]) -> UpdateMode:
 def resource_policies(annotations: Mapping[str, str]) -> dict[str, ContainerPolicy]:
     """Container name or `*` -> its policy.
 
-    raises    InvalidInput for malformed JSON, quantities or values
+    Raises:
+        InvalidInput: Malformed JSON, quantities or values.
     """
     text = annotations.get(RESOURCE_POLICY)
     if not text:

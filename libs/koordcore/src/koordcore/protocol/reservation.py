@@ -1,7 +1,9 @@
 """Node reservation: what a node keeps back from pods, as annotation, as resources and as CPU ids.
 
 The scheduler trims allocatable with it, the manager and the agent deduct it, the agent resolves a quantity into CPUs.
-source    protocol spec, 7
+
+Source:
+    protocol spec, 7
 """
 
 from __future__ import annotations
@@ -30,9 +32,10 @@ _NEVER_TRIMMED: Final = frozenset({BATCH_CPU, BATCH_MEMORY})
 class NodeReservation:
     """A node's reservation as written.
 
-    resources       exact; negative entries are read as zero
-    reserved_cpus   the text, "" when only quantities are given
-    apply_policy    "" or Default: trim the scheduler's view; any other text: do not
+    Attributes:
+        resources: Exact; negative entries are read as zero.
+        reserved_cpus: The text, "" when only quantities are given.
+        apply_policy: "" or Default: trim the scheduler's view; any other text: do not.
     """
 
     resources: ResourceList = field(default_factory=dict[str, Quantity])
@@ -52,9 +55,12 @@ class _Annotation(msgspec.Struct, rename={"reserved_cpus": "reservedCPUs", "appl
 def parse_node_reservation(annotations: Mapping[str, str]) -> NodeReservation:
     """The reservation that the node's annotation states; an absent or empty annotation reserves nothing.
 
-    raises    InvalidInput for malformed JSON or any bad quantity: callers then ignore the whole annotation
-              (`node_reservation` does)
-    source    protocol spec, 7
+    Raises:
+        InvalidInput: Malformed JSON or any bad quantity: callers then ignore the whole annotation (`node_reservation`
+            does).
+
+    Source:
+        protocol spec, 7
     """
     text = annotations.get(keys.NODE_RESERVATION)
     if not text:
@@ -82,7 +88,8 @@ def node_reservation(annotations: Mapping[str, str]) -> NodeReservation:
 def num_reserved_cpus(reservation: NodeReservation) -> int:
     """How many CPUs the quantity asks for, rounded up to whole ones; 0 when ids are given explicitly.
 
-    source    protocol spec, 7.2 (1)
+    Source:
+        protocol spec, 7.2 (1)
     """
     if reservation.reserved_cpus:
         return 0
@@ -93,7 +100,8 @@ def num_reserved_cpus(reservation: NodeReservation) -> int:
 def reserved_resources(reservation: NodeReservation) -> ResourceList:
     """What is kept back, as resources: explicit CPU ids win over the cpu quantity; an unreadable list reserves nothing.
 
-    source    protocol spec, 7.2 (2)
+    Source:
+        protocol spec, 7.2 (2)
     """
     if not reservation.reserved_cpus:
         return dict(reservation.resources)
@@ -107,7 +115,8 @@ def reserved_resources(reservation: NodeReservation) -> ResourceList:
 def kubelet_reserved(capacity: Mapping[str, Quantity], allocatable: Mapping[str, Quantity]) -> ResourceList:
     """max(0, capacity - allocatable) of cpu and memory.
 
-    source    protocol spec, 7.2 (3)
+    Source:
+        protocol spec, 7.2 (3)
     """
     return {name: max(ZERO, capacity.get(name, ZERO) - allocatable.get(name, ZERO)) for name in (CPU, MEMORY)}
 
@@ -117,7 +126,8 @@ def agent_reserved(
 ) -> ResourceList:
     """What overcommit and suppression deduct: the larger of kubelet's and the annotation's, whatever the apply policy.
 
-    source    protocol spec, 7.2 (4)
+    Source:
+        protocol spec, 7.2 (4)
     """
     return maximum(kubelet_reserved(capacity, allocatable), reserved_resources(reservation))
 
@@ -127,7 +137,8 @@ def numa_zone_reserved(
 ) -> ResourceList:
     """What each of `zones` NUMA zones keeps back of cpu and memory: ceil(milli(capacity - allocatable) / zones), >= 0.
 
-    source    protocol spec, 7.5 (only with node label `enable-numa-reservation` = true)
+    Source:
+        protocol spec, 7.5 (only with node label `enable-numa-reservation` = true)
     """
     reserved = kubelet_reserved(capacity, allocatable)
     return {name: of_milli(-(-quantity.milli() // zones)) for name, quantity in reserved.items()}
@@ -137,7 +148,9 @@ def trim_allocatable(allocatable: Mapping[str, Quantity], reservation: NodeReser
     """The scheduler's view: max(0, allocatable - reserved) for every reserved resource except batch cpu and memory.
 
     Another apply policy than "" or Default leaves allocatable as it is.
-    source    protocol spec, 7.4 (first row)
+
+    Source:
+        protocol spec, 7.4 (first row)
     """
     reserved = reserved_resources(reservation)
     if reservation.apply_policy not in ("", POLICY_DEFAULT) or is_zero(reserved):
@@ -151,8 +164,11 @@ def trim_allocatable(allocatable: Mapping[str, Quantity], reservation: NodeReser
 def reported_reserved_cpus(reservation: NodeReservation, topology: CpuTopology) -> str:
     """The CPU list that the agent reports: the explicit one in canonical form, else a packed choice from all CPUs.
 
-    returns   "" when nothing is reserved, the list is unreadable, or the node has too few CPUs
-    source    protocol spec, 7.3
+    Returns:
+        "" when nothing is reserved, the list is unreadable, or the node has too few CPUs.
+
+    Source:
+        protocol spec, 7.3
     """
     if reservation.reserved_cpus:
         try:

@@ -74,7 +74,8 @@ class ReplaceResources:
 def parse_replace_resources(text: str) -> ReplaceResources:
     """`a:b,c:d,e:` as erasures (empty right side) and moves; entries without exactly one `:` are skipped.
 
-    source    protocol spec, 3.1
+    Source:
+        protocol spec, 3.1
     """
     erase: list[str] = []
     replace: dict[str, str] = {}
@@ -95,8 +96,12 @@ def rename_resources(resources: Quantities, mapping: Mapping[str, str]) -> Quant
 
     A `to` that is already present leaves both as they are; a moved `cpu` becomes milli(q) as an integer. The same
     object comes back when nothing changes.
-    raises    InvalidInput when a moved cpu is no quantity
-    source    protocol spec, 3.1; vectors protocol/resource_rename
+
+    Raises:
+        InvalidInput: A moved cpu is no quantity.
+
+    Source:
+        protocol spec, 3.1; vectors protocol/resource_rename
     """
     renamed: Quantities | None = None
     for old, new in mapping.items():
@@ -112,7 +117,8 @@ def rename_resources(resources: Quantities, mapping: Mapping[str, str]) -> Quant
 def replace_resources(resources: Quantities, wish: ReplaceResources) -> Quantities:
     """The list after the erasures, then the moves, of the user's annotation.
 
-    source    protocol spec, 3.1
+    Source:
+        protocol spec, 3.1
     """
     kept = {name: value for name, value in resources.items() if name not in wish.erase} if wish.erase else resources
     return rename_resources(kept, wish.replace)
@@ -121,7 +127,8 @@ def replace_resources(resources: Quantities, wish: ReplaceResources) -> Quantiti
 def rename_pod(pod: Pod, mapping: Mapping[str, str] = DEPRECATED) -> Pod:
     """The pod with the resources of its containers, init containers and overhead renamed; itself if nothing changes.
 
-    source    protocol spec, 3.1 (the resources inside `device-allocated` are the device plug-in's affair)
+    Source:
+        protocol spec, 3.1 (the resources inside `device-allocated` are the device plug-in's affair)
     """
     spec = pod.spec
     containers = [_rename_container(container, mapping) for container in spec.containers]
@@ -141,8 +148,11 @@ def rename_pod(pod: Pod, mapping: Mapping[str, str] = DEPRECATED) -> Pod:
 def replace_pod_resources(pod: Pod, wish: ReplaceResources) -> Pod:
     """The pod with the user's mapping applied to requests, limits and overhead of containers and init containers.
 
-    raises    InvalidInput when a moved cpu is no quantity
-    source    protocol spec, 3.1; manager spec, 10.4
+    Raises:
+        InvalidInput: A moved cpu is no quantity.
+
+    Source:
+        protocol spec, 3.1; manager spec, 10.4
     """
 
     def replaced(container: Container) -> Container:
@@ -183,7 +193,9 @@ def translate_pod(pod: Pod) -> Translated:
     Requests, limits and overhead are renamed, an existing extended value is overwritten, cpu counted in milli-cores.
     Then a container's extended limit without a request becomes its request. Pods of class prod and free are left alone.
     The caller knows whether a profile asked for it. raises InvalidInput for a malformed cpu quantity.
-    source    protocol spec, 3.2; vectors protocol/resource_translate
+
+    Source:
+        protocol spec, 3.2; vectors protocol/resource_translate
     """
     mapping = NATIVE_TO_EXTENDED.get(priority_class(pod))
     if mapping is None:
@@ -202,8 +214,11 @@ def translate_pod(pod: Pod) -> Translated:
 def translate_resources(resources: Quantities, mapping: Mapping[str, str]) -> Quantities:
     """One list with its native names replaced, cpu counted in milli-cores; an extended value that is there is replaced.
 
-    raises    InvalidInput for a malformed quantity
-    source    protocol spec, 3.2; manager spec, 8.3
+    Raises:
+        InvalidInput: A malformed quantity.
+
+    Source:
+        protocol spec, 3.2; manager spec, 8.3
     """
     translated = dict(resources)
     for native, extended in mapping.items():
@@ -238,8 +253,11 @@ class ExtendedResourceSpec(msgspec.Struct, omit_defaults=True, frozen=True):
 def extended_resource_spec(pod: Pod) -> ExtendedResourceSpec:
     """Batch cpu and memory of the ordinary containers; init containers, overhead and mid resources are left out.
 
-    raises    InvalidInput for a malformed batch quantity
-    source    protocol spec, 3.3
+    Raises:
+        InvalidInput: A malformed batch quantity.
+
+    Source:
+        protocol spec, 3.3
     """
     containers: dict[str, ExtendedResourceContainer] = {}
     for container in pod.spec.containers:
@@ -264,8 +282,11 @@ def _batch_only(resources: Quantities) -> dict[str, str | int | float | None]:
 def parse_extended_resource_spec(annotations: Mapping[str, str]) -> ExtendedResourceSpec | None:
     """The annotation's value, None when it is absent.
 
-    raises    InvalidInput for malformed JSON and for entries that are no quantities
-    source    protocol spec, 3.3
+    Raises:
+        InvalidInput: Malformed JSON and for entries that are no quantities.
+
+    Source:
+        protocol spec, 3.3
     """
     text = annotations.get(keys.EXTENDED_RESOURCE_SPEC)
     if text is None:
@@ -285,8 +306,12 @@ def refresh_extended_resource_spec(pod: Pod) -> str | None:
 
     Nothing is written when the value is the same, or when there is neither a batch resource nor an annotation; a stale
     annotation of a pod without batch resources becomes `{}`.
-    raises    InvalidInput when the present annotation is malformed: the admission fails
-    source    protocol spec, 3.3
+
+    Raises:
+        InvalidInput: The present annotation is malformed: the admission fails.
+
+    Source:
+        protocol spec, 3.3
     """
     present = parse_extended_resource_spec(pod.metadata.annotations)
     fresh = extended_resource_spec(pod)

@@ -1,6 +1,7 @@
 """API objects that placement reads beside pods and nodes, cut down to the fields that some part of the system reads.
 
-source    scheduler-core spec, 5.6, 5.9, 6, 10.1
+Source:
+    scheduler-core spec, 5.6, 5.9, 6, 10.1
 """
 
 import msgspec

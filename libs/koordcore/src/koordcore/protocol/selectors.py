@@ -3,7 +3,9 @@
 `compile_selector` judges the syntax once; the compiled selector only matches. A missing selector has no meaning of
 its own: config sections and NodeSLO rendering read it as "nothing", colocation profiles as "no restriction", so
 callers say which.
-source    protocol spec, 1.3
+
+Source:
+    protocol spec, 1.3
 """
 
 from __future__ import annotations
@@ -66,9 +68,12 @@ class Selector:
 def compile_selector(selector: LabelSelector) -> Selector:
     """The selector, ready to match.
 
-    raises    InvalidInput for an unknown operator, In/NotIn without values, Exists/DoesNotExist with values, and for
-              keys or values that no label can have
-    source    protocol spec, 1.3
+    Raises:
+        InvalidInput: An unknown operator, In/NotIn without values, Exists/DoesNotExist with values, and for keys or
+            values that no label can have.
+
+    Source:
+        protocol spec, 1.3
     """
     requirements: list[Requirement] = []
     for key, value in selector.match_labels.items():
@@ -88,7 +93,8 @@ def compile_selector(selector: LabelSelector) -> Selector:
 def is_matching(selector: LabelSelector | None, labels: Mapping[str, str], *, missing: bool) -> bool:
     """Does `selector` match `labels`? A missing selector answers `missing`; one that cannot be read matches nothing.
 
-    source    protocol spec, 1.3 (an unparseable selector makes its entry be skipped)
+    Source:
+        protocol spec, 1.3 (an unparseable selector makes its entry be skipped)
     """
     if selector is None:
         return missing
@@ -111,7 +117,7 @@ def _requirement(key: str, operator: Operator, values: list[str], path: str) -> 
 
 
 def check_label_key(key: str, path: str = "") -> None:
-    """raises InvalidInput unless `key` is `[dns-prefix/]name`: name at most 63, prefix at most 253 characters."""
+    """Raises InvalidInput unless `key` is `[dns-prefix/]name`: name at most 63, prefix at most 253 characters."""
     prefix, slash, name = key.rpartition("/")
     good_prefix = not slash or (0 < len(prefix) <= 253 and _DNS.fullmatch(prefix) is not None)
     if not good_prefix or _NAME.fullmatch(name) is None:
@@ -119,6 +125,6 @@ def check_label_key(key: str, path: str = "") -> None:
 
 
 def check_label_value(value: str, path: str = "") -> None:
-    """raises InvalidInput unless `value` is empty or at most 63 letters, digits, - _ ., alphanumeric at both ends."""
+    """Raises InvalidInput unless `value` is empty or at most 63 letters, digits, - _ ., alphanumeric at both ends."""
     if _VALUE.fullmatch(value) is None:
         raise InvalidInput("a label value (at most 63 letters, digits, - _ ., alphanumeric at both ends)", value, path)

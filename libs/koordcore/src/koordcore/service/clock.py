@@ -58,7 +58,8 @@ class SystemClock:
 class ScaledClock:
     """Time that runs `speed` times as fast as the host's, and was `origin_unix` when the host's was `origin_real_unix`.
 
-    speed   a positive finite number; 1 with another origin replays a past day at its own pace
+    Attributes:
+        speed: A positive finite number; 1 with another origin replays a past day at its own pace.
     """
 
     origin_real_unix: float
@@ -91,7 +92,7 @@ class ScaledClock:
         return time.monotonic() * self.speed
 
     def real_seconds(self, seconds: float) -> float:
-        """seconds / speed."""
+        """Seconds / speed."""
         return seconds / self.speed
 
     async def sleep(self, seconds: float) -> None:
@@ -121,9 +122,12 @@ def host_unix_nanos() -> int:
 def parse_clock(text: str) -> SystemClock | ScaledClock:
     """The clock that a settings text names; `str(clock)` renders it back exactly.
 
-    text    `system`, or `<speed>@<origin_real_unix>@<origin_unix>`, or `<speed>` (leaves the present now: one process
-            only)
-    raises  InvalidInput
+    Args:
+        text: `system`, or `<speed>@<origin_real_unix>@<origin_unix>`, or `<speed>` (leaves the present now: one process
+            only).
+
+    Raises:
+        InvalidInput: A value that a user wrote and that no rule of the protocol accepts.
     """
     if text in ("", "system"):
         return SystemClock()

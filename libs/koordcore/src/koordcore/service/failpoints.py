@@ -3,7 +3,8 @@
 A kill is SIGKILL to oneself: nothing is flushed, no handler runs, as when the machine's out-of-memory killer strikes.
 Without the variable a failpoint costs one look at a module attribute.
 
-source    event-bus spec, 12 (named failpoints compiled into the steps)
+Source:
+    event-bus spec, 12 (named failpoints compiled into the steps)
 """
 
 import os

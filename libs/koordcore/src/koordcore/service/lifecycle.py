@@ -41,12 +41,13 @@ Step = Callable[[], Awaitable[None]]
 class Component:
     """One part of a service. Every step is optional.
 
-    start    returns when what comes later may use it; a failure ends the process
-    run      its long work; may only return after `stop` was called, unless `finite`
-    stop     stops taking work and returns when what is in hand is finished (`run` is awaited after it);
-             a component with `run` but without `stop` is cancelled instead
-    close    flushes, closes; called also when `start` of a later component failed
-    finite   whether `run` may end by itself
+    Attributes:
+        start: Returns when what comes later may use it; a failure ends the process.
+        run: Its long work; may only return after `stop` was called, unless `finite`.
+        stop: Stops taking work and returns when what is in hand is finished (`run` is awaited after it); a component
+            with `run` but without `stop` is cancelled instead.
+        close: Flushes, closes; called also when `start` of a later component failed.
+        finite: Whether `run` may end by itself.
     """
 
     name: str
@@ -64,7 +65,8 @@ class ComponentEnded(RuntimeError):
 class Service:
     """Runs components until it is told to stop.
 
-    grace_real_seconds   for the whole end, in the host's time
+    Args:
+        grace_real_seconds: For the whole end, in the host's time.
     """
 
     def __init__(self, name: str, *, health: Health, grace_real_seconds: float = 20.0) -> None:

@@ -62,7 +62,8 @@ Compose = Callable[[Shell[S]], Awaitable[None]]
 def run_service(settings_type: type[S], compose: Compose[S], words: Sequence[str] | None = None) -> int:
     """Runs one service until it is told to stop; returns the exit status: 0, 1 (failed), 2 (wrong settings).
 
-    words    the command line without the program's name; None: that of the process
+    Args:
+        words: The command line without the program's name; None: that of the process.
     """
     name = settings_type.service
     try:

@@ -3,7 +3,8 @@
 An aggregate's state depends on the events of its own subject alone, so any object can be rebuilt as of any position
 from a handful of events. Every state keeps `seq`, the sequence of its last event: the expectation of the next append.
 
-source    event-bus spec, 2.1 and 4.1
+Source:
+    event-bus spec, 2.1 and 4.1
 """
 
 from typing import Any
@@ -33,7 +34,8 @@ class AggregateState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 class BindingOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the API server answered to the binding of one placement (`placement`: sequence of its `PodPlaced`).
 
-    failure     "" bound; else the reason why it never will be
+    Attributes:
+        failure: "" bound; else the reason why it never will be.
     """
 
     placement: int
@@ -44,7 +46,8 @@ class BindingOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 class PodSpecState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
     """A pod as its user wants it. `added_at` is the time of submission; `added_seq` orders pods by arrival.
 
-    binding     outcome of the last binding that was tried; None: none yet, or no Kubernetes
+    Attributes:
+        binding: Outcome of the last binding that was tried; None: none yet, or no Kubernetes.
     """
 
     object: Pod
@@ -62,8 +65,11 @@ class NodeSpecState(AggregateState, frozen=True, kw_only=True, omit_defaults=Tru
 class PodState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
     """Where a pod is placed. `node` is "" after a release that leaves the pod to be placed again.
 
-    nominated    node that it is nominated to, "" none
-    allocation, gang, annotations   of the placement; see `PodPlaced`
+    Attributes:
+        nominated: Node that it is nominated to, "" none.
+        allocation: Of the placement; see `PodPlaced`.
+        gang: Of the placement; see `PodPlaced`.
+        annotations: Of the placement; see `PodPlaced`.
     """
 
     namespace: str
@@ -88,7 +94,8 @@ class NodeLedger(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
 class NodeHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A node's health as last assessed; see `NodeHealthAssessed`.
 
-    annotation    text of `slo-health` as it stands on the node: only what is worth a write
+    Attributes:
+        annotation: Text of `slo-health` as it stands on the node: only what is worth a write.
     """
 
     level: str
@@ -106,13 +113,17 @@ class NodePolicyState(AggregateState, frozen=True, kw_only=True, omit_defaults=T
     """What the manager decided for a node: resources lent, ratios, devices, NodeSLO, how to measure.
 
     batch_*, mid_*       None: not published
-    origin, third_party  of the batch resources: before third parties, and what those hold
-    cpu_normalization    text of the annotation; None: the manager never wrote one
-    amplification        text of the annotation; None: there is none
-    ratios_computed      whether the two ratios were ever decided
-    devices, device_labels   what the node's devices give it; devices_computed: whether that was ever decided
-    slo                  None: not rendered; metric_policy: likewise
-    health               None: never adjusted
+
+    Attributes:
+        origin: Of the batch resources: before third parties, and what those hold.
+        third_party: Of the batch resources: before third parties, and what those hold.
+        cpu_normalization: Text of the annotation; None: the manager never wrote one.
+        amplification: Text of the annotation; None: there is none.
+        ratios_computed: Whether the two ratios were ever decided.
+        devices: What the node's devices give it; devices_computed: whether that was ever decided.
+        device_labels: What the node's devices give it; devices_computed: whether that was ever decided.
+        slo: None: not rendered; metric_policy: likewise.
+        health: None: never adjusted.
     """
 
     batch_cpu_milli: int | None = None
@@ -144,10 +155,11 @@ class NodePolicyState(AggregateState, frozen=True, kw_only=True, omit_defaults=T
 class NodeAgentState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
     """What the node's agent has done: who it is, pods running there, quota of the best-effort class in force.
 
-    evicting    uid -> reason of the pods that the agent evicted and that are not known to have stopped
-    evicted     pods that it has evicted so far
-    contended   contention -> pod and signal, of the contentions that go on
-    topology    CPUs and NUMA nodes as last reported; None: not reported
+    Attributes:
+        evicting: Uid -> reason of the pods that the agent evicted and that are not known to have stopped.
+        evicted: Pods that it has evicted so far.
+        contended: Contention -> pod and signal, of the contentions that go on.
+        topology: CPUs and NUMA nodes as last reported; None: not reported.
     """
 
     host: str = ""

@@ -68,7 +68,8 @@ class ClusterState:
 
         Events at or before `position` are skipped and give None, as do ignorable ones that this code does not know.
 
-        raises    UnreadableEvent: the state is unchanged, the fold has to halt before this event
+        Raises:
+            UnreadableEvent: The state is unchanged, the fold has to halt before this event.
         """
         if stored.seq <= self.position:
             return None

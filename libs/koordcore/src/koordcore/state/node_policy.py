@@ -1,6 +1,7 @@
 """What a node's policy puts on the node: extended resources, annotations and labels, as a reader of the node sees them.
 
-source    manager spec, 5.5 to 5.12, 16.4
+Source:
+    manager spec, 5.5 to 5.12, 16.4
 """
 
 from koordcore.protocol import keys

@@ -26,9 +26,12 @@ def parse_cpuset(text: str) -> CpuSet:
     """The CPUs of a list: items `a` or `a-b`, comma separated, decimal, in any order, repeated or not.
 
     Empty text is the empty set; `b < a` contributes nothing.
-    raises    InvalidInput for blanks, an empty item, a lone sign, a second `-`, a range end above 4096 or an id
-              beyond int32
-    source    protocol spec, 7.1
+
+    Raises:
+        InvalidInput: Blanks, an empty item, a lone sign, a second `-`, a range end above 4096 or an id beyond int32.
+
+    Source:
+        protocol spec, 7.1
     """
     if not text:
         return EMPTY
@@ -48,7 +51,8 @@ def parse_cpuset(text: str) -> CpuSet:
 def format_cpuset(cpus: Iterable[int]) -> str:
     """The canonical list: ascending, runs of two or more as `a-b`, joined with commas; "" for no CPU.
 
-    source    protocol spec, 7.1
+    Source:
+        protocol spec, 7.1
     """
     items: list[str] = []
     first = last = -2
@@ -67,7 +71,8 @@ def format_cpuset(cpus: Iterable[int]) -> str:
 def is_same_cpuset(a: str, b: str) -> bool:
     """Do both texts parse and denote the same CPUs? Never raises.
 
-    source    protocol spec, 7.1
+    Source:
+        protocol spec, 7.1
     """
     try:
         return parse_cpuset(a) == parse_cpuset(b)

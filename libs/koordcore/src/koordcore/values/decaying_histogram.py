@@ -10,7 +10,8 @@ and every stored weight is scaled at once.
     recommender      0.01 core, 1000, 24 h                    1e7 bytes, 1e12, 24 h
     node prediction  0.025 core, 1024, 12 h                   5 MiB, 2 TiB, 24 h
 
-source    manager spec, 15.3; agent spec, 8.1 and 8.3 (the same rules with other sizes)
+Source:
+    manager spec, 15.3; agent spec, 8.1 and 8.3 (the same rules with other sizes)
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class LinearBuckets:
         return int(min(value / self.bucket_size, self.count - 1)) if value > 0 else 0
 
     def start(self, bucket: int) -> float:
-        """bucket * size."""
+        """Bucket * size."""
         return bucket * self.bucket_size
 
 
@@ -82,7 +83,7 @@ class ExponentialBuckets:
         return int(min(self._logarithm(value), self.count - 1))
 
     def start(self, bucket: int) -> float:
-        """first * (ratio^bucket - 1) / (ratio - 1)."""
+        """First * (ratio^bucket - 1) / (ratio - 1)."""
         return self.first_bucket_size * (self.ratio**bucket - 1) / (self.ratio - 1)
 
     def _logarithm(self, value: float) -> float:
@@ -97,8 +98,9 @@ Buckets = LinearBuckets | ExponentialBuckets
 class HistogramOptions:
     """What two histograms must share to be merged.
 
-    epsilon             weights below it count as none at the ends of the histogram
-    half_life_seconds   time in which a sample loses half of its weight; None: samples do not age
+    Attributes:
+        epsilon: Weights below it count as none at the ends of the histogram.
+        half_life_seconds: Time in which a sample loses half of its weight; None: samples do not age.
     """
 
     buckets: Buckets
@@ -114,7 +116,9 @@ class HistogramOptions:
 class HistogramCheckpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A histogram in few bytes: weights relative to the largest (10000), those that round to 0 left out.
 
-    reference_timestamp   unix seconds at which a weight of 1 is a sample's own; None: unknown, or samples do not age
+    Attributes:
+        reference_timestamp: Unix seconds at which a weight of 1 is a sample's own; None: unknown, or samples do not
+            age.
     """
 
     reference_timestamp: float | None = None
@@ -126,9 +130,10 @@ class HistogramCheckpoint(msgspec.Struct, frozen=True, kw_only=True, rename="cam
 class DecayingHistogram:
     """Weights of samples by bucket. One task owns an instance; equal instances answer equally.
 
-    weights     bucket -> weight, without zeros
-    total       sum of all weights added, minus those subtracted
-    reference   unix seconds at which a sample weighs just its own weight
+    Attributes:
+        weights: Bucket -> weight, without zeros.
+        total: Sum of all weights added, minus those subtracted.
+        reference: Unix seconds at which a sample weighs just its own weight.
     """
 
     options: HistogramOptions
@@ -162,8 +167,11 @@ class DecayingHistogram:
     def percentile(self, fraction: float) -> float:
         """The end of the bucket up to which `fraction` of the weight lies; 0 when empty.
 
-        fraction    0 to 1; 0 gives the end of the first bucket in use
-        returns     for the last bucket of the range its start, which is all that is known of it
+        Args:
+            fraction: 0 to 1; 0 gives the end of the first bucket in use.
+
+        Returns:
+            For the last bucket of the range its start, which is all that is known of it.
         """
         used = self._used()
         if not used:
@@ -182,7 +190,8 @@ class DecayingHistogram:
     def merge(self, other: DecayingHistogram) -> None:
         """Add another histogram's weights, both seen from the newer reference. `other` stays as it is.
 
-        raises    ValueError for other options: such weights mean something else
+        Raises:
+            ValueError: Other options: such weights mean something else.
         """
         if other.options != self.options:
             raise ValueError("histograms of different options cannot be merged")
@@ -211,7 +220,8 @@ class DecayingHistogram:
     def load(self, checkpoint: HistogramCheckpoint) -> None:
         """Add what a checkpoint holds, each weight times totalWeight / sum(weights); an empty one changes nothing.
 
-        raises    InvalidInput for a bucket that this histogram does not have, or for a weight that is none
+        Raises:
+            InvalidInput: A bucket that this histogram does not have, or for a weight that is none.
         """
         count = self.options.buckets.count
         for bucket, weight in checkpoint.bucket_weights.items():

@@ -32,8 +32,11 @@ MAX_LENGTH: Final = 256
 def parse_duration(text: str) -> int:
     """Nanoseconds of a Go duration text; fractions of a nanosecond are cut off.
 
-    raises    InvalidInput for the empty text, a number without unit (except `0`), blanks, and lengths beyond 292 years
-    source    protocol spec, 1.2
+    Raises:
+        InvalidInput: The empty text, a number without unit (except `0`), blanks, and lengths beyond 292 years.
+
+    Source:
+        protocol spec, 1.2
     """
     if len(text) > MAX_LENGTH:
         raise InvalidInput(_RULE, text)
@@ -64,7 +67,8 @@ def parse_seconds(text: str) -> float:
 def format_duration(nanos: int) -> str:
     """The text that Go prints: `5m0s`, `24h0m0s`, `1.5s`, `250ms`, `0s`.
 
-    source    protocol spec, 1.2
+    Source:
+        protocol spec, 1.2
     """
     if nanos == 0:
         return "0s"

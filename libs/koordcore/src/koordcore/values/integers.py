@@ -20,7 +20,8 @@ _BASES: Final = (16, 2, 8, 8, 10)
 def parse_decimal(text: str, bits: int = 32) -> int:
     """A signed decimal of at most `bits` bits: `5`, `+5`, `-5`, `007`.
 
-    raises    InvalidInput for the empty text, blanks, `_`, other digits than ASCII, or a number out of range
+    Raises:
+        InvalidInput: The empty text, blanks, `_`, other digits than ASCII, or a number out of range.
     """
     if len(text) > MAX_LENGTH or _DECIMAL.fullmatch(text) is None:
         raise InvalidInput(f"a decimal int{bits}", text)
@@ -30,8 +31,11 @@ def parse_decimal(text: str, bits: int = 32) -> int:
 def parse_literal(text: str, bits: int = 32) -> int:
     """A signed integer literal: decimal, `0x10`, `0b11`, `0o7`, `010` (octal), `_` between digits.
 
-    raises    InvalidInput for every other text and for numbers out of range
-    source    protocol spec, 2.2 (7)
+    Raises:
+        InvalidInput: Every other text and for numbers out of range.
+
+    Source:
+        protocol spec, 2.2 (7)
     """
     match = _PREFIXED.fullmatch(text) if len(text) <= MAX_LENGTH else None
     if match is None:

@@ -13,9 +13,10 @@ _SHOWN = 120
 class InvalidInput(ValueError):
     """A value that a user wrote and that no rule of the protocol accepts.
 
-    path    where it stands: a key, a field path (`spec.containers[0].name`) or "" when the caller knows it better
-    rule    what would be accepted, as a sentence fragment ("a Kubernetes quantity")
-    value   the offending value, unchanged
+    Args:
+        path: Where it stands: a key, a field path (`spec.containers[0].name`) or "" when the caller knows it better.
+        rule: What would be accepted, as a sentence fragment ("a Kubernetes quantity").
+        value: The offending value, unchanged.
     """
 
     def __init__(self, rule: str, value: object, path: str = "") -> None:

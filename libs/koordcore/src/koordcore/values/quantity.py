@@ -55,11 +55,15 @@ def _divide_away_from_zero(number: int, divisor: int) -> int:
 class Quantity:
     """An exact amount in nano-units and the notation to write it in.
 
-    nano      the amount times 10**9, any integer; exact
-    notation  decided by the text it came from; arithmetic keeps the left operand's, or the other's when the left is
-              zero
     Comparison and hash look at the amount only: `1Ki` equals `1024`.
-    source    protocol spec, 1.1
+
+    Attributes:
+        nano: The amount times 10**9, any integer; exact.
+        notation: Decided by the text it came from; arithmetic keeps the left operand's, or the other's when the left is
+            zero.
+
+    Source:
+        protocol spec, 1.1
     """
 
     nano: int
@@ -83,7 +87,9 @@ class Quantity:
         Decimal: the largest suffix that leaves an integer (1500m stays, 2000m is 2, 1000 is 1k). Binary: the largest
         binary suffix that leaves an integer, in decimal form when |amount| < 1024 or fractional. Exponent: exponents
         that are multiples of 3. Zero is `0`.
-        source    protocol spec, 1.1
+
+        Source:
+            protocol spec, 1.1
         """
         nano = self.nano
         if nano == 0:
@@ -150,8 +156,12 @@ def parse_quantity(text: str) -> Quantity:
 
     No blanks, no hexadecimal, case matters; `1.` and `.5` are numbers; `1E` is exa, `1E3` an exponent. Anything finer
     than a nano is rounded away from zero. The result is cached: equal texts give the same immutable value.
-    raises    InvalidInput for every other text, the empty one included
-    source    protocol spec, 1.1
+
+    Raises:
+        InvalidInput: Every other text, the empty one included.
+
+    Source:
+        protocol spec, 1.1
     """
     return _parse(text)
 
@@ -187,8 +197,11 @@ def _parse(text: str) -> Quantity:
 def quantity_from_json(value: object) -> Quantity:
     """The quantity of a decoded JSON value: text, a bare number, or null (zero).
 
-    raises    InvalidInput for booleans, lists and objects, and for texts that are no quantity
-    source    protocol spec, 1.1
+    Raises:
+        InvalidInput: Booleans, lists and objects, and for texts that are no quantity.
+
+    Source:
+        protocol spec, 1.1
     """
     if isinstance(value, str):
         return _parse(value)
@@ -205,7 +218,8 @@ def quantity_from_json(value: object) -> Quantity:
 def canonical_from_json(value: object) -> str:
     """The canonical text of a decoded JSON value; of a text it is remembered.
 
-    raises    InvalidInput as quantity_from_json
+    Raises:
+        InvalidInput: As quantity_from_json.
     """
     return _canonical_text(value) if isinstance(value, str) else quantity_from_json(value).canonical()
 
@@ -218,7 +232,8 @@ def _canonical_text(text: str) -> str:
 def canonical_milli(value: str | int | float) -> str:
     """The canonical text of an amount counted in thousandths, rounded away from zero: "1.5" is "1500".
 
-    raises    InvalidInput as quantity_from_json
+    Raises:
+        InvalidInput: As quantity_from_json.
     """
     return _canonical_milli_text(value) if isinstance(value, str) else of_value(parse_milli(value)).canonical()
 
@@ -232,7 +247,9 @@ def quantity_from_json_text(text: str) -> Quantity:
     """The quantity of an undecoded JSON literal: `"2Gi"`, `1.5`, `1e3`, `null`.
 
     A bare number is read from its own digits, never through a float, so `1e3` keeps its exponent form.
-    raises    InvalidInput as quantity_from_json, and for a text that is no JSON
+
+    Raises:
+        InvalidInput: As quantity_from_json, and for a text that is no JSON.
     """
     stripped = text.strip(" \t\r\n")
     if stripped[:1] in _JSON_NUMBER_START:
@@ -247,7 +264,8 @@ def quantity_from_json_text(text: str) -> Quantity:
 def parse_milli(value: str | int | float) -> int:
     """Thousandths of a unit, rounded away from zero: the fast door for cpu ("2", "1500m", 0.5).
 
-    raises    InvalidInput as parse_quantity
+    Raises:
+        InvalidInput: As parse_quantity.
     """
     if isinstance(value, str):
         if value.isascii() and len(value) <= MAX_LENGTH:
@@ -262,7 +280,8 @@ def parse_milli(value: str | int | float) -> int:
 def parse_value(value: str | int | float) -> int:
     """Whole units, rounded away from zero: the fast door for bytes and counts ("4Gi", "128974848", "1k").
 
-    raises    InvalidInput as parse_quantity
+    Raises:
+        InvalidInput: As parse_quantity.
     """
     if isinstance(value, str):
         if value.isascii() and len(value) <= MAX_LENGTH:

@@ -22,8 +22,11 @@ Amounts: TypeAlias = dict[str, int]
 def parse_resources(raw: object) -> ResourceList:
     """A resource list from decoded JSON; null is the empty list, a null entry the zero quantity.
 
-    raises    InvalidInput naming the resource, when `raw` is no object or one entry is no quantity
-    source    protocol spec, 1.1
+    Raises:
+        InvalidInput: Naming the resource, when `raw` is no object or one entry is no quantity.
+
+    Source:
+        protocol spec, 1.1
     """
     if raw is None:
         return {}
@@ -46,8 +49,11 @@ def format_resources(resources: Mapping[str, Quantity]) -> dict[str, str]:
 def parse_amounts(raw: Mapping[str, str | int | float]) -> Amounts:
     """Integers of a resource list: milli-cores for `cpu`, whole units (rounded up) for every other name.
 
-    raises    InvalidInput naming the resource
-    source    scheduler-core spec, conventions
+    Raises:
+        InvalidInput: Naming the resource.
+
+    Source:
+        scheduler-core spec, conventions
     """
     amounts: Amounts = {}
     for name, value in raw.items():
@@ -93,7 +99,8 @@ def maximum(a: Mapping[str, Quantity], b: Mapping[str, Quantity]) -> ResourceLis
 def is_equal(a: Mapping[str, Quantity], b: Mapping[str, Quantity]) -> bool:
     """Equal by value, absent = zero.
 
-    source    protocol spec, 1.1
+    Source:
+        protocol spec, 1.1
     """
     return all(a.get(name, ZERO) == b.get(name, ZERO) for name in _names(a, b))
 

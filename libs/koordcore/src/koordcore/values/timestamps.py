@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 def rfc3339(moment: datetime) -> str:
     """`2026-11-21T08:00:00.000000Z` of an aware time.
 
-    source    event-bus spec, 3.1
+    Source:
+        event-bus spec, 3.1
     """
     return f"{moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
 

@@ -30,7 +30,10 @@ _Members: TypeAlias = dict[int, frozenset[int]]
 class CpuTopology:
     """All CPUs of a node; the groupings are derived once.
 
-    sockets, nodes, cores   id -> CPU ids
+    Attributes:
+        sockets: Id -> CPU ids.
+        nodes: Id -> CPU ids.
+        cores: Id -> CPU ids.
     """
 
     places: tuple[CpuPlace, ...]
@@ -67,9 +70,12 @@ def take_packed(topology: CpuTopology, count: int, available: CpuSet | None = No
     Whole free sockets first, then whole free NUMA nodes, then whole free cores, then single CPUs. A unit is free when
     all its CPUs are still untaken; in each group the unit with fewest untaken CPUs comes first, then the smaller id.
     NUMA nodes are looked at socket by socket, cores NUMA node by NUMA node, in that order.
-    returns   the empty set for count < 1; None when fewer than `count` CPUs are available
-    source    protocol spec, 7.3 (steps 1-5); agent spec, 4.7.1; vectors protocol/node_reservation,
-              agent/cpu_shared_pool
+
+    Returns:
+        The empty set for count < 1; None when fewer than `count` CPUs are available.
+
+    Source:
+        protocol spec, 7.3 (steps 1-5); agent spec, 4.7.1; vectors protocol/node_reservation, agent/cpu_shared_pool
     """
     if count < 1:
         return EMPTY

@@ -12,8 +12,9 @@ from koord_projector.domain.archive import LONGEST_TIME
 class ExplanationRow(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the table `explanations`.
 
-    attempt     0 of a pod that may not be attempted yet
-    based_on    highest fact that the scheduler had folded when it decided
+    Attributes:
+        attempt: 0 of a pod that may not be attempted yet.
+        based_on: Highest fact that the scheduler had folded when it decided.
     """
 
     uid: str

@@ -17,12 +17,14 @@ NODE_KINDS = frozenset(("nodespec", "node", "nodepolicy", "nodestate"))
 class NodeFigures(msgspec.Struct, frozen=True, kw_only=True):
     """A node at one position: cpu in milli-cores, memory in bytes.
 
-    exists              the API has the node; a ledger may outlive it
     requested_*         held by pods, best-effort ones excluded (they hold batch resources)
     batch_*             what the manager lets best-effort pods request in all; 0 when it publishes nothing
     batch_*_requested   what best-effort pods hold of it
-    be_pods             pods that hold batch resources
-    be_quota_us         cfs quota of the best-effort class in force, per 100 ms; -1: unlimited
+
+    Attributes:
+        exists: The API has the node; a ledger may outlive it.
+        be_pods: Pods that hold batch resources.
+        be_quota_us: Cfs quota of the best-effort class in force, per 100 ms; -1: unlimited.
     """
 
     exists: bool = False
@@ -58,8 +60,9 @@ class NodeChange(msgspec.Struct, frozen=True):
 def figures_after(before: NodeFigures, state: AggregateState | None, be_pods: int) -> NodeFigures:
     """The node's figures after one of its aggregates changed.
 
-    state       new state of that aggregate; its type says which one it is
-    be_pods     pods that hold batch resources, after the change
+    Args:
+        state: New state of that aggregate; its type says which one it is.
+        be_pods: Pods that hold batch resources, after the change.
     """
     match state:
         case NodeLedger():
@@ -136,7 +139,8 @@ class NodeBook:
     ) -> tuple[NodeFigures, NodeFigures]:
         """Figures before and after an event on one of the node's aggregates.
 
-        be_pods   None: as before
+        Args:
+            be_pods: None: as before.
         """
         before = self.figures.get(token, NO_FIGURES)
         after = figures_after(before, state, before.be_pods if be_pods is None else be_pods)

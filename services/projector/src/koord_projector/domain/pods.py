@@ -47,7 +47,8 @@ class PodFacts(msgspec.Struct, frozen=True):
 class Episode(msgspec.Struct, kw_only=True):
     """One row of the table `pods`. Positions are of the facts stream; None: has not happened in this episode.
 
-    stored      the table has this row already (its key is uid, from_seq)
+    Attributes:
+        stored: The table has this row already (its key is uid, from_seq).
     """
 
     uid: str
@@ -132,7 +133,8 @@ class PodBook:
     def placed(self, uid: str, event: PodPlaced, at: StoredEvent, *, runs_there: bool) -> None:
         """A node was chosen.
 
-        runs_there  the node's agent has reported the pod as running already
+        Args:
+            runs_there: The node's agent has reported the pod as running already.
         """
         current = self.living.get(uid)
         placement: dict[str, Any] = {

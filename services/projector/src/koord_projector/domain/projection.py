@@ -103,7 +103,8 @@ class Projection:
     def apply(self, stored: StoredEvent) -> Event | None:
         """Fold one event; returns it typed, None when it was folded before or is an ignorable one of a newer version.
 
-        raises    UnreadableEvent: nothing is changed; the fold has to halt before this event
+        Raises:
+            UnreadableEvent: Nothing is changed; the fold has to halt before this event.
         """
         if stored.seq <= self.position:
             return None

@@ -50,9 +50,10 @@ class Totals(msgspec.Struct, kw_only=True):
 class SeriesRow(msgspec.Struct, frozen=True):
     """One row of the table `cluster_series`.
 
-    second    since 1970-01-01 UTC
-    seq       position of the last event of the second
-    pods      pods by phase
+    Attributes:
+        second: Since 1970-01-01 UTC.
+        seq: Position of the last event of the second.
+        pods: Pods by phase.
     """
 
     second: int
@@ -64,7 +65,9 @@ class SeriesRow(msgspec.Struct, frozen=True):
 class Series:
     """Makes the rows of a batch. One task owns it.
 
-    second, seq     of the newest row of the table, so that a restart goes on within its second
+    Args:
+        second: Of the newest row of the table, so that a restart goes on within its second.
+        seq: Of the newest row of the table, so that a restart goes on within its second.
     """
 
     def __init__(self, second: int = 0, seq: int = 0) -> None:

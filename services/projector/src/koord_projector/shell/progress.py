@@ -11,11 +11,12 @@ from koordcore.service.health import Condition
 class Progress:
     """One per process.
 
-    position      newest fact whose rows are committed
-    occurred_at   its own time, "" before the first
-    head          newest fact of the log when it was last asked
-    trouble       why the fold does not go on, "" when it does
-    ready         readiness of the fold, in `/readyz`
+    Attributes:
+        position: Newest fact whose rows are committed.
+        occurred_at: Its own time, "" before the first.
+        head: Newest fact of the log when it was last asked.
+        trouble: Why the fold does not go on, "" when it does.
+        ready: Readiness of the fold, in `/readyz`.
     """
 
     ready: Condition

@@ -2,7 +2,8 @@
 
 Neither needs a consumer on the server: reads are direct gets, pushes are the copies that the facts stream republishes.
 
-source    event-bus spec, 2, 3.3
+Source:
+    event-bus spec, 2, 3.3
 """
 
 import asyncio
@@ -29,7 +30,10 @@ class BucketRefused(Exception):
 class JetStreamDesiredStore:
     """See `koordcore.ports.desired.DesiredStore`. Repeats while the bus is away, until `deadline` (real seconds).
 
-    raises    NoAnswer after the deadline; BucketRefused; Denied
+    Raises:
+        NoAnswer: After the deadline.
+        BucketRefused: The bucket refused a write: it is full or does not exist.
+        Denied: The user may not publish to, or subscribe to, this subject.
     """
 
     def __init__(self, connection: BusConnection, names: BusNames, *, deadline: float = 30.0) -> None:

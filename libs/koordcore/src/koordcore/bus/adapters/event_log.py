@@ -1,6 +1,7 @@
 """`EventLog` on JetStream: `append`, `reads` and `follower` over one connection.
 
-source    event-bus spec, 3.2, 4
+Source:
+    event-bus spec, 3.2, 4
 """
 
 from collections.abc import AsyncIterator, Sequence

@@ -31,8 +31,9 @@ _NAMES = BusNames("memory")
 class MemoryLog:
     """One stream in memory.
 
-    max_events      refuse (`ev`) beyond so many; None: unlimited
-    max_payload     bytes of one event with its headers, as a server has it by default
+    Args:
+        max_events: Refuse (`ev`) beyond so many; None: unlimited.
+        max_payload: Bytes of one event with its headers, as a server has it by default.
     """
 
     def __init__(self, *, max_events: int | None = None, max_payload: int = 1024**2) -> None:
@@ -199,7 +200,8 @@ class MemoryEventLog:
 class MemoryObservationLog:
     """A lossy stream in memory; see `koordcore.ports.observations.ObservationLog`.
 
-    keep    newest messages kept
+    Args:
+        keep: Newest messages kept.
     """
 
     def __init__(self, *, keep: int = 1_000_000) -> None:

@@ -2,7 +2,8 @@
 
 While the bus is away the newest messages wait in a bounded ring and are sent after the reconnect.
 
-source    event-bus spec, 2 (KOORD_OBS, KOORD_EXPLANATIONS), 3.3, 8 (what is shed first)
+Source:
+    event-bus spec, 2 (KOORD_OBS, KOORD_EXPLANATIONS), 3.3, 8 (what is shed first)
 """
 
 import asyncio
@@ -32,8 +33,9 @@ _READS_AT_ONCE = 32
 class JetStreamObservationLog:
     """One lossy stream; see `koordcore.ports.observations.ObservationLog`.
 
-    class_    "obs" or "explanations"
-    ring      messages kept while there is no connection; the oldest is dropped for the newest
+    Args:
+        class_: "obs" or "explanations".
+        ring: Messages kept while there is no connection; the oldest is dropped for the newest.
     """
 
     def __init__(

@@ -2,7 +2,8 @@
 # nats-py's object store is only partly annotated.
 """Snapshots of folds in the object store: `<fold>/<sequence>`, the last five of each fold.
 
-source    event-bus spec, 2 (koord_snap), 6
+Source:
+    event-bus spec, 2 (koord_snap), 6
 """
 
 import contextlib

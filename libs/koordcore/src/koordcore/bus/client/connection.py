@@ -4,7 +4,8 @@
 
 Builds on `wire`; `append`, `reads`, `follower` and the stores share a `BusConnection`.
 
-source    event-bus spec, 10, 11
+Source:
+    event-bus spec, 10, 11
 """
 
 import asyncio
@@ -68,11 +69,12 @@ class TlsClientFiles:
 class ConnectionSettings:
     """How to reach the log.
 
-    urls                    one or more servers, `nats://host:port` or `tls://host:port`
-    name                    shown by the server's monitoring
-    user                    principal; its inbox prefix is `_INBOX_<user>`
-    nkey_seed_file          file with the seed `SU...`; None: no authentication
-    connect_seconds         how long the first connection may take before `connect` gives up
+    Attributes:
+        urls: One or more servers, `nats://host:port` or `tls://host:port`.
+        name: Shown by the server's monitoring.
+        user: Principal; its inbox prefix is `_INBOX_<user>`.
+        nkey_seed_file: File with the seed `SU...`; None: no authentication.
+        connect_seconds: How long the first connection may take before `connect` gives up.
     """
 
     urls: tuple[str, ...]
@@ -157,7 +159,12 @@ class BusConnection:
     async def request(self, subject: str, payload: bytes = b"", *, header: bytes = b"", timeout: float = 2.0) -> Reply:
         """Publish with a reply address and wait for one answer.
 
-        raises    NotConnected, NoAnswer, NoResponders, Denied
+        Raises:
+            NotConnected: There is no connection at this moment; nothing was sent.
+            NoAnswer: The server did not answer in time, or the connection broke while waiting: whether it acted is
+                unknown.
+            NoResponders: Nobody serves the subject: JetStream is starting, has no leader, or the stream does not exist.
+            Denied: The user may not publish to, or subscribe to, this subject.
         """
         token, future = self.expect((subject,))
         reply_to = self.address(token)
@@ -210,7 +217,8 @@ class BusConnection:
     def expect(self, subjects: tuple[str, ...]) -> tuple[bytes, asyncio.Future[Reply]]:
         """A one-time address (its token) and the future of the answer; `forget` it afterwards.
 
-        subjects    what is published meanwhile: a refusal by permission fails the future with `Denied`
+        Args:
+            subjects: What is published meanwhile: a refusal by permission fails the future with `Denied`.
         """
         token = b"%x" % next(self._tokens)
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
@@ -224,7 +232,11 @@ class BusConnection:
     async def answer(self, future: asyncio.Future[Reply], timeout: float) -> Reply:
         """Wait for the answer of `expect`.
 
-        raises    NoAnswer, NoResponders, Denied
+        Raises:
+            NoAnswer: The server did not answer in time, or the connection broke while waiting: whether it acted is
+                unknown.
+            NoResponders: Nobody serves the subject: JetStream is starting, has no leader, or the stream does not exist.
+            Denied: The user may not publish to, or subscribe to, this subject.
         """
         try:
             async with asyncio.timeout(timeout):
@@ -242,7 +254,8 @@ class BusConnection:
     def write(self, commands: bytes) -> None:
         """Send encoded commands.
 
-        raises    NotConnected: nothing was sent
+        Raises:
+            NotConnected: Nothing was sent.
         """
         if not self.is_connected:
             raise NotConnected
@@ -304,8 +317,9 @@ def void(_: object) -> None:
 async def connect(settings: ConnectionSettings) -> BusConnection:
     """Connect with the settings of event-bus spec, 11, within `connect_seconds`.
 
-    raises    ConnectRefused for a wrong user, wrong TLS or an unusable seed (at once: waiting would not help);
-              NotConnected when no server was reached in time
+    Raises:
+        ConnectRefused: A wrong user, wrong TLS or an unusable seed (at once: waiting would not help).
+        NotConnected: No server was reached in time.
     """
     client = BusClient()
     connection = BusConnection(client, settings)

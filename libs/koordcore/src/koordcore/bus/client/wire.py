@@ -29,7 +29,8 @@ _DENIED = re.compile(r'permissions violation for (publish|subscription) to "([^"
 def encode_headers(headers: dict[str, str]) -> bytes:
     """Header lines of a message, without the version line before and the empty line after them.
 
-    raises    ValueError when a name or value holds a line break: it would end the header
+    Raises:
+        ValueError: A name or value holds a line break: it would end the header.
     """
     text = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
     if text.count("\n") != len(headers) or text.count("\r") != len(headers):
@@ -123,7 +124,8 @@ class FastParser(Parser):
     async def parse(self, data: bytes = b"") -> None:
         """Dispatch all complete messages of the bytes received so far.
 
-        raises    ProtocolError
+        Raises:
+            ProtocolError
         """
         if self._held:
             self._chunks.append(data)

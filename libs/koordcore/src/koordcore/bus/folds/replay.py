@@ -1,6 +1,7 @@
 """State as of any position or time: fold the history up to it.
 
-source    event-bus spec, 6 (as-of query)
+Source:
+    event-bus spec, 6 (as-of query)
 """
 
 from typing import TypeVar
@@ -23,11 +24,12 @@ async def state_at(
 ) -> F:
     """The fold's state after every event with sequence <= upto.
 
-    upto        at most the head's; 0 gives the empty state
-    fold        whose snapshots may shorten the way; "" or no store: from the first event
-    skipped     sequences that operators told the fold to pass over
+    Raises HistoryGone; what `apply` raises for a poison event.
 
-    raises    HistoryGone; what `apply` raises for a poison event
+    Args:
+        upto: At most the head's; 0 gives the empty state.
+        fold: Whose snapshots may shorten the way; "" or no store: from the first event.
+        skipped: Sequences that operators told the fold to pass over.
     """
     state = source.fresh()
     position = 0
@@ -48,10 +50,14 @@ async def state_at(
 async def position_at_time(events: EventLog, moment: str) -> int:
     """The last position before the first event that occurred after `moment`: what was known then.
 
-    moment    RFC 3339, UTC, microseconds, as `Koord-Occurred-At` is written (equal formats compare as text)
-    returns   0 when the first event is later; the head when none is
+    Args:
+        moment: RFC 3339, UTC, microseconds, as `Koord-Occurred-At` is written (equal formats compare as text).
 
-    raises    HistoryGone when the beginning of the log has been trimmed
+    Returns:
+        0 when the first event is later; the head when none is.
+
+    Raises:
+        HistoryGone: The beginning of the log has been trimmed.
     """
     head = await events.head()
     position = head.first_seq - 1

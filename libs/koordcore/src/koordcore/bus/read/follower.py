@@ -164,8 +164,9 @@ class Follower:
     async def _require_history(self, position: int) -> LogHead:
         """Bounds of the stream once they cover `position`.
 
-        raises    HistoryGone when events after `position` are trimmed, or when the stream ends before it for longer
-                  than `went_back_seconds` (it was replaced by another one)
+        Raises:
+            HistoryGone: Events after `position` are trimmed, or when the stream ends before it for longer than
+                `went_back_seconds` (it was replaced by another one).
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + self._settings.went_back_seconds

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 class FollowerSettings:
     """Timing of followers, real seconds.
 
-    heartbeat_seconds   the server speaks at least so often while a request is open
-    silence_seconds     after so much silence the consumer is made anew
-    request_seconds     life of one pull request
-    window              messages asked for and not yet taken by the fold, at most
-    went_back_seconds   how long a stream may end before the checkpoint before that is an error (a leader catches up)
+    Attributes:
+        heartbeat_seconds: The server speaks at least so often while a request is open.
+        silence_seconds: After so much silence the consumer is made anew.
+        request_seconds: Life of one pull request.
+        window: Messages asked for and not yet taken by the fold, at most.
+        went_back_seconds: How long a stream may end before the checkpoint before that is an error (a leader catches
+            up).
     """
 
     heartbeat_seconds: float = 1.0

@@ -90,7 +90,12 @@ _decode_info = msgspec.json.Decoder(_InfoAnswer).decode
 async def api(connection: BusConnection, subject: str, payload: bytes, *, timeout: float = 5.0) -> bytes:
     """One request to the JetStream API.
 
-    raises    ApiError, NotConnected, NoAnswer, NoResponders, Denied
+    Raises:
+        ApiError: An error answer of the JetStream API.
+        NotConnected: There is no connection at this moment; nothing was sent.
+        NoAnswer: The server did not answer in time, or the connection broke while waiting: whether it acted is unknown.
+        NoResponders: Nobody serves the subject: JetStream is starting, has no leader, or the stream does not exist.
+        Denied: The user may not publish to, or subscribe to, this subject.
     """
     reply = await connection.request(subject, payload, timeout=timeout)
     error = _decode_error(reply.data).error
@@ -104,7 +109,10 @@ async def patient_api(connection: BusConnection, subject: str, payload: bytes, *
 
     For requests that may be repeated. Real seconds.
 
-    raises    ApiError for a definite refusal; NoAnswer after `deadline`; Denied
+    Raises:
+        ApiError: A definite refusal.
+        NoAnswer: After `deadline`.
+        Denied: The user may not publish to, or subscribe to, this subject.
     """
     return await connection.patiently(
         lambda: api(connection, subject, payload, timeout=min(_ANSWER_SECONDS, max(0.05, deadline))),
@@ -142,7 +150,9 @@ class StreamReader:
     async def head(self) -> LogHead:
         """Bounds of the stream, from its leader.
 
-        raises    Misconfigured when the stream does not exist; NoAnswer after the deadline
+        Raises:
+            Misconfigured: The stream does not exist.
+            NoAnswer: After the deadline.
         """
         try:
             state = _decode_info(await patient_api(self._connection, self._info, b"", deadline=self._deadline)).state

@@ -3,7 +3,8 @@
 Idempotent: run it at every start of the stack. A stream that exists with another configuration is changed only in
 fields that lose nothing; any other difference stops with its name, and a person decides.
 
-source    event-bus spec, 2 (rules), 9.2 (versions)
+Source:
+    event-bus spec, 2 (rules), 9.2 (versions)
 """
 
 import json
@@ -48,7 +49,11 @@ class Change(StrEnum):
 async def bootstrap(connection: BusConnection, specs: Iterable[StreamSpec]) -> dict[str, Change]:
     """Bring the server to the declared state; stream name -> what was done.
 
-    raises    ServerTooOld, StreamDiffers, ApiError (no space, no rights), NoAnswer
+    Raises:
+        ServerTooOld: The server lacks atomic batches.
+        StreamDiffers: A stream exists with another configuration in fields that are not changed silently.
+        ApiError: No space, no rights.
+        NoAnswer: The server did not answer in time, or the connection broke while waiting: whether it acted is unknown.
     """
     require_version(connection.server_version)
     return {spec.name: await _ensure(connection, spec) for spec in specs}
@@ -57,7 +62,8 @@ async def bootstrap(connection: BusConnection, specs: Iterable[StreamSpec]) -> d
 def require_version(version: str) -> None:
     """Check a server's version text.
 
-    raises    ServerTooOld below 2.12
+    Raises:
+        ServerTooOld: Below 2.12.
     """
     numbers = tuple(int(part) for part in version.split(".")[:3])
     if numbers < MINIMUM_VERSION:

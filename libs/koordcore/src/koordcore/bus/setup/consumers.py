@@ -1,6 +1,7 @@
 """Durable consumers of workers, as values. `bootstrap_consumers` creates them; services only bind.
 
-source    event-bus spec, 2 (rules), 3.2
+Source:
+    event-bus spec, 2 (rules), 3.2
 """
 
 import json
@@ -19,8 +20,9 @@ _SECOND = 1_000_000_000
 class ConsumerSpec:
     """One durable pull consumer.
 
-    backoff_seconds     delays of our naks. Not the consumer's own `backoff`: that replaces `ack_wait`, so work that
-                        takes longer than its first value would be delivered a second time meanwhile
+    Attributes:
+        backoff_seconds: Delays of our naks. Not the consumer's own `backoff`: that replaces `ack_wait`, so work that
+            takes longer than its first value would be delivered a second time meanwhile.
     """
 
     stream: str
@@ -52,7 +54,10 @@ class ConsumerSpec:
 async def bootstrap_consumers(connection: BusConnection, specs: Iterable[ConsumerSpec]) -> dict[str, Change]:
     """Create missing consumers; durable name -> what was done.
 
-    raises    StreamDiffers when one exists with another configuration; ApiError, NoAnswer
+    Raises:
+        StreamDiffers: One exists with another configuration.
+        ApiError: An error answer of the JetStream API.
+        NoAnswer: The server did not answer in time, or the connection broke while waiting: whether it acted is unknown.
     """
     return {spec.durable: await _ensure(connection, spec) for spec in specs}
 

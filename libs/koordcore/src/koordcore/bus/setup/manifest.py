@@ -2,7 +2,8 @@
 
 `principals` turns them into allow lists of the server.
 
-source    event-bus spec, 2.1 (writers), 10 (table)
+Source:
+    event-bus spec, 2.1 (writers), 10 (table)
 """
 
 from dataclasses import dataclass
@@ -12,21 +13,22 @@ from dataclasses import dataclass
 class ServiceManifest:
     """One principal.
 
-    appends         aggregate kinds whose facts it decides (read back at the leader)
-    reports         (class, kind) of lossy streams that it publishes: ("obs", "node"), ("explanations", "pod")
-    follows         streams that it folds or lists: "ev", "obs", "explanations", "adv", "dlq", "cmd"
-    commands        services that it may ask to act; "*": all
-    answers         answers requests (`koordcore.requests`)
-    asks            services whose endpoints it may ask; "*": all
-    works_on        streams of which it runs durable workers ("cmd", "ev")
-    desired         "", "read" or "write": the KV bucket of desired node states
-    snapshots       keeps snapshots of its folds
-    checkpoints     reads the snapshots that others keep
-    leads           takes part in leadership by the KV bucket
-    sees_leaders    reads there who leads
-    parks           may park, retry and drop work items
-    agent_nodes     subject token of the agent's node; "*": a process with many simulated nodes; "": no agent
-    streams         "", "purge" (the retention job) or "create" (the bootstrap job)
+    Attributes:
+        appends: Aggregate kinds whose facts it decides (read back at the leader).
+        reports: (class, kind) of lossy streams that it publishes: ("obs", "node"), ("explanations", "pod").
+        follows: Streams that it folds or lists: "ev", "obs", "explanations", "adv", "dlq", "cmd".
+        commands: Services that it may ask to act; "*": all.
+        answers: Answers requests (`koordcore.requests`).
+        asks: Services whose endpoints it may ask; "*": all.
+        works_on: Streams of which it runs durable workers ("cmd", "ev").
+        desired: "", "read" or "write": the KV bucket of desired node states.
+        snapshots: Keeps snapshots of its folds.
+        checkpoints: Reads the snapshots that others keep.
+        leads: Takes part in leadership by the KV bucket.
+        sees_leaders: Reads there who leads.
+        parks: May park, retry and drop work items.
+        agent_nodes: Subject token of the agent's node; "*": a process with many simulated nodes; "": no agent.
+        streams: "", "purge" (the retention job) or "create" (the bootstrap job).
     """
 
     name: str

@@ -3,7 +3,8 @@
 Everything that is not listed is denied. A principal may subscribe only to its own inbox, an agent also to the pushes of
 its node, and a service that answers requests also to these.
 
-source    event-bus spec, 10
+Source:
+    event-bus spec, 10
 """
 
 from collections.abc import Iterable
@@ -78,7 +79,8 @@ def nats_users(
 ) -> tuple[NatsUser, ...]:
     """The users of the server's configuration; missing keys are made, one file per principal, mode 0600.
 
-    raises    nkeys.NkeysError when a file holds no seed
+    Raises:
+        nkeys.NkeysError: A file holds no seed.
     """
     return tuple(
         NatsUser(

@@ -2,7 +2,8 @@
 
 `bootstrap` creates them; nothing else does. KV buckets and object stores are streams, too.
 
-source    event-bus spec, 2 (table), 9.2
+Source:
+    event-bus spec, 2 (table), 9.2
 """
 
 from dataclasses import dataclass
@@ -95,8 +96,9 @@ class StreamSpec:
 def streams(names: BusNames, *, replicas: int, sizes: StreamSizes | None = None) -> tuple[StreamSpec, ...]:
     """Everything that one cluster needs on the server.
 
-    replicas    of the streams that hold facts, requests and desired state (3 in production, 1 on a single server);
-                the lossy ones have one
+    Args:
+        replicas: Of the streams that hold facts, requests and desired state (3 in production, 1 on a single server);
+            the lossy ones have one.
     """
     limits = sizes or StreamSizes()
     c = names.cluster

@@ -2,7 +2,8 @@
 
 The original stays in its stream (except for work queues, where the parked item carries it), so `show` reads it again.
 
-source    event-bus spec, 2 (KOORD_DLQ), 8
+Source:
+    event-bus spec, 2 (KOORD_DLQ), 8
 """
 
 import asyncio
@@ -75,7 +76,8 @@ class DeadLetters:
     async def show(self, number: int) -> ParkedItem:
         """One item.
 
-        raises    NoSuchItem
+        Raises:
+            NoSuchItem: No parked item has this number (any more).
         """
         stored = await self._reader.at(number)
         if stored is None:
@@ -88,7 +90,9 @@ class DeadLetters:
         Only requests (`cmd`) can be published again; facts are never appended twice, their workers are asked by a
         request.
 
-        raises    NoSuchItem; ValueError for an item that is no request
+        Raises:
+            NoSuchItem: No parked item has this number (any more).
+            ValueError: An item that is no request.
         """
         item = await self.show(number)
         parked = item.parked
@@ -106,7 +110,8 @@ class DeadLetters:
     async def drop(self, number: int) -> None:
         """Forget an item.
 
-        raises    NoSuchItem
+        Raises:
+            NoSuchItem: No parked item has this number (any more).
         """
         request = codec.encode({"seq": number, "no_erase": True})
         try:

@@ -9,7 +9,8 @@ FastStream's defaults terminate a message whose handler raised and declare strea
 The effect itself carries an idempotency key (`WorkItem.id`) or is naturally idempotent. Not for folds (`fold`), and
 not for agents: importing FastStream costs 43 MiB.
 
-source    event-bus spec, 3.2, 3.4, 8
+Source:
+    event-bus spec, 3.2, 3.4, 8
 """
 
 import asyncio
@@ -47,8 +48,9 @@ class PermanentFailure(Exception):
 class WorkItem(msgspec.Struct, frozen=True):
     """One message of work.
 
-    id          the message's id: idempotency key of the effect
-    deliveries  from 1
+    Attributes:
+        id: The message's id: idempotency key of the effect.
+        deliveries: From 1.
     """
 
     id: str
@@ -65,7 +67,8 @@ Handler = Callable[[WorkItem], Awaitable[None]]
 class Worker:
     """Carries out the messages of one durable consumer with `workers` of them under way at once.
 
-    graceful_seconds    how long leaving the context waits for what is under way
+    Args:
+        graceful_seconds: How long leaving the context waits for what is under way.
     """
 
     def __init__(

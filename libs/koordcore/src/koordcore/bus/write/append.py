@@ -5,7 +5,8 @@
        conflict, or id known     -> read back at the leader: ours -> Appended, not ours -> Conflict
        unknown, overload         -> the same bytes again, jittered, until the deadline -> Unavailable
 
-source    event-bus spec, 4
+Source:
+    event-bus spec, 4
 """
 
 import asyncio
@@ -56,7 +57,8 @@ class Encoded(msgspec.Struct, frozen=True):
 def encode_event(names: BusNames, event: NewEvent) -> Encoded:
     """The bytes of an event, which never change between attempts.
 
-    raises    Unsendable when subject or headers cannot be sent
+    Raises:
+        Unsendable: Subject or headers cannot be sent.
     """
     try:
         subject = names.subject("ev", event.ref)
@@ -70,7 +72,8 @@ def encode_event(names: BusNames, event: NewEvent) -> Encoded:
 def require_distinct(events: Sequence[NewEvent]) -> None:
     """An append is 1 to 1000 events of different aggregates with different ids.
 
-    raises    Unsendable
+    Raises:
+        Unsendable: One append cannot be stored as it is, by a name, an id or its size; the log takes others.
     """
     if not events or len(events) > MOST_AT_ONCE:
         raise Unsendable(f"an append holds 1 to {MOST_AT_ONCE} events, got {len(events)}")
@@ -83,7 +86,8 @@ def require_distinct(events: Sequence[NewEvent]) -> None:
 def require_small(events: Sequence[NewEvent], messages: Sequence[Encoded], max_payload: int) -> None:
     """The server takes each message: it would end the connection of whoever sends it more.
 
-    raises    TooLarge
+    Raises:
+        TooLarge: Events are larger than the log takes.
     """
     most = max_payload - _BATCH_HEADERS_BYTES
     sizes = (len(message.header) + len(message.payload) for message in messages)
@@ -222,7 +226,10 @@ class Appender:
     async def _read_back(self, events: Sequence[NewEvent]) -> AppendOutcome | None:
         """What became of our events: stored, refused because an aggregate moved, or None (no aggregate moved yet).
 
-        raises    Unsendable when an id was used for another event that the caller had already folded; NoAnswer
+        Raises:
+            Unsendable: An id was used for another event that the caller had already folded.
+            NoAnswer: The server did not answer in time, or the connection broke while waiting: whether it acted is
+                unknown.
         """
         gate = asyncio.Semaphore(_READS_AT_ONCE)
 

@@ -33,8 +33,10 @@ class Action(StrEnum):
 class Answer(msgspec.Struct, frozen=True):
     """What came back for an append; `code` 0 stands for an acknowledgement.
 
-    code, err_code  of the error, e.g. 400 and 10071; code 503 with err_code 0: no responders; 408 with 0: no answer
-    count           events of an acknowledged batch, 0 for a single append
+    Attributes:
+        code: Of the error, e.g. 400 and 10071; code 503 with err_code 0: no responders; 408 with 0: no answer.
+        err_code: Of the error, e.g. 400 and 10071; code 503 with err_code 0: no responders; 408 with 0: no answer.
+        count: Events of an acknowledged batch, 0 for a single append.
     """
 
     code: int = 0
@@ -75,7 +77,8 @@ _ACTIONS: dict[int, Action] = {
 def classify(answer: Answer) -> Verdict:
     """What to do about an answer. Unlisted server errors (5xx) and overload (429) are repeated, other errors stop.
 
-    source    event-bus spec, 4.3
+    Source:
+        event-bus spec, 4.3
     """
     if answer.code == 0:
         return Verdict(Action.STORED_BEFORE if answer.duplicate else Action.STORED, "acknowledged")

@@ -1,6 +1,7 @@
 """What the agent of a node did. Aggregate: `nodestate.<name>`. Writer: that node's agent.
 
-source    event-bus spec, 2.1; agent spec, 11 and 19
+Source:
+    event-bus spec, 2.1; agent spec, 11 and 19
 """
 
 import msgspec
@@ -13,8 +14,9 @@ from koordcore.events.registry import CATALOGUE
 class AgentStarted(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The agent of the node started and took over enforcement.
 
-    host      "linux" or "simulated"
-    version   version of the agent
+    Attributes:
+        host: "linux" or "simulated".
+        version: Version of the agent.
     """
 
     host: str
@@ -25,7 +27,8 @@ class AgentStarted(Event, frozen=True, kw_only=True, omit_defaults=True):
 class PodsStarted(Event, frozen=True, kw_only=True, omit_defaults=True):
     """Pods placed on the node are running there (or their cgroups have been adopted).
 
-    pods    uids
+    Attributes:
+        pods: Uids.
     """
 
     pods: list[str]
@@ -35,7 +38,8 @@ class PodsStarted(Event, frozen=True, kw_only=True, omit_defaults=True):
 class PodsStopped(Event, frozen=True, kw_only=True, omit_defaults=True):
     """Pods are no longer running on the node.
 
-    pods    uids
+    Attributes:
+        pods: Uids.
     """
 
     pods: list[str]
@@ -45,14 +49,16 @@ class PodsStopped(Event, frozen=True, kw_only=True, omit_defaults=True):
 class BeCpuSuppressed(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The cfs quota of the best-effort class was changed (agent spec, 11.5).
 
-    old_quota_us, new_quota_us  per 100 ms period; -1 = unlimited
-    terms                       the budget's formula in milli-cores: capacity, threshold_percent, pod_non_be_used,
-                                host_non_be_used, system_used, budget
-    reason                      one sentence for the operator
-    writes                      changes of the quota since the last such fact, this one included; small changes are
-                                said together
-    lowest_us, highest_us       bounds of the quota since the last such fact; 0 = equal to new_quota_us
-    causes                      contentions that lowered the budget
+    Attributes:
+        old_quota_us: Per 100 ms period; -1 = unlimited.
+        new_quota_us: Per 100 ms period; -1 = unlimited.
+        terms: The budget's formula in milli-cores: capacity, threshold_percent, pod_non_be_used, host_non_be_used,
+            system_used, budget.
+        reason: One sentence for the operator.
+        writes: Changes of the quota since the last such fact, this one included; small changes are said together.
+        lowest_us: Bounds of the quota since the last such fact; 0 = equal to new_quota_us.
+        highest_us: Bounds of the quota since the last such fact; 0 = equal to new_quota_us.
+        causes: Contentions that lowered the budget.
     """
 
     old_quota_us: int
@@ -69,7 +75,8 @@ class BeCpuSuppressed(Event, frozen=True, kw_only=True, omit_defaults=True):
 class BeCpuReleased(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The suppression was lifted: strategy disabled or switched.
 
-    old_quota_us    the quota that was in force
+    Attributes:
+        old_quota_us: The quota that was in force.
     """
 
     old_quota_us: int
@@ -80,7 +87,8 @@ class BeCpuReleased(Event, frozen=True, kw_only=True, omit_defaults=True):
 class AgentStopped(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The agent of the node was told to stop; its pods go on unharmed, and so does what it had set.
 
-    left    knob -> value that stays in force until an agent or somebody else changes it
+    Attributes:
+        left: Knob -> value that stays in force until an agent or somebody else changes it.
     """
 
     left: dict[str, str] = {}
@@ -89,8 +97,9 @@ class AgentStopped(Event, frozen=True, kw_only=True, omit_defaults=True):
 class EvictedPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A victim.
 
-    releases    what its end gives back: milli-cores for cpu kinds, bytes for memory kinds
-    ended       its processes were ended on the node; else only the request stands
+    Attributes:
+        releases: What its end gives back: milli-cores for cpu kinds, bytes for memory kinds.
+        ended: Its processes were ended on the node; else only the request stands.
     """
 
     uid: str
@@ -104,9 +113,10 @@ class EvictedPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 class PodsEvictedByAgent(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The agent took pods off the node, or asks for it: whoever runs pods is to remove them (agent spec, 12).
 
-    feature     BECPUEvict, CPUAllocatableEvict, CPUEvict, BEMemoryEvict, MemoryAllocatableEvict or MemoryEvict
-    reason      one sentence with the numbers that led to it
-    to_release  what had to be released; unmet: what is still missing afterwards
+    Attributes:
+        feature: BECPUEvict, CPUAllocatableEvict, CPUEvict, BEMemoryEvict, MemoryAllocatableEvict or MemoryEvict.
+        reason: One sentence with the numbers that led to it.
+        to_release: What had to be released; unmet: what is still missing afterwards.
     """
 
     feature: str
@@ -131,11 +141,12 @@ class Suspect(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
 class InterferenceDetected(Event, frozen=True, kw_only=True, omit_defaults=True):
     """A pod is disturbed in one respect (agent spec, 18).
 
-    contention  names this contention until it ends; mitigations name it as their cause
-    signal      psi-cpu, psi-mem, psi-io, sched-delay, mem-alloc, disk-io, network, cpi
-    value       that crossed threshold, in the signal's unit
-    suspects    most suspicious first
-    mitigation  what the agent does about it, one sentence each; empty = it only reports
+    Attributes:
+        contention: Names this contention until it ends; mitigations name it as their cause.
+        signal: Psi-cpu, psi-mem, psi-io, sched-delay, mem-alloc, disk-io, network, cpi.
+        value: That crossed threshold, in the signal's unit.
+        suspects: Most suspicious first.
+        mitigation: What the agent does about it, one sentence each; empty = it only reports.
     """
 
     contention: str
@@ -155,7 +166,8 @@ class InterferenceDetected(Event, frozen=True, kw_only=True, omit_defaults=True)
 class InterferenceEnded(Event, frozen=True, kw_only=True, omit_defaults=True):
     """A contention is over, or its pod is gone.
 
-    lasted_seconds  on the service's clock
+    Attributes:
+        lasted_seconds: On the service's clock.
     """
 
     contention: str
@@ -176,11 +188,13 @@ class LostPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
 class KnobChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What happened to one knob in a while.
 
-    knob        directory/file, with |MAJ:MIN for a device
-    old, new    text before the first and after the last write
-    writes      how many
-    strategies  who wanted the last value; reason: the audit reason; causes: contentions that led to it
-    lost        plans for the same knob that lost, each said once while it keeps losing
+    Attributes:
+        knob: Directory/file, with |MAJ:MIN for a device.
+        old: Text before the first and after the last write.
+        new: Text before the first and after the last write.
+        writes: How many.
+        strategies: Who wanted the last value; reason: the audit reason; causes: contentions that led to it.
+        lost: Plans for the same knob that lost, each said once while it keeps losing.
     """
 
     knob: str
@@ -197,10 +211,11 @@ class KnobChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 class KnobsChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
     """Kernel files that the agent wrote since the last such fact, most written first; the audit log has every write.
 
-    seconds     how long that was, on the service's clock
-    writes      all writes of that time
-    failed      writes that the kernel refused
-    omitted     knobs that found no room in `changes`
+    Attributes:
+        seconds: How long that was, on the service's clock.
+        writes: All writes of that time.
+        failed: Writes that the kernel refused.
+        omitted: Knobs that found no room in `changes`.
     """
 
     seconds: float
@@ -221,7 +236,8 @@ class TopologyZone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 class CpuCache(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A last-level cache that CPUs share; id: as resctrl names it in its schemata.
 
-    cpus    CPU list; size_bytes: 0 = not told
+    Attributes:
+        cpus: CPU list; size_bytes: 0 = not told.
     """
 
     id: int
@@ -234,9 +250,11 @@ class NodeTopologyReported(Event, frozen=True, kw_only=True, omit_defaults=True)
     """CPUs and NUMA nodes of the node as its agent sees them: the managed content of its NodeResourceTopology.
 
     Said when it changed; the newest one says everything (agent spec, 4.7).
-    policies      `topologyPolicies`
-    annotations   CPU topology and basic info, shared pools, pods' CPUs, CPU manager policy, reservation, system QoS
-    l3_caches     by id; empty = the machine does not tell
+
+    Attributes:
+        policies: `topologyPolicies`.
+        annotations: CPU topology and basic info, shared pools, pods' CPUs, CPU manager policy, reservation, system QoS.
+        l3_caches: By id; empty = the machine does not tell.
     """
 
     policies: list[str]

@@ -1,6 +1,7 @@
 """Observations: samples that may be lost. Stream `obs`; subject `obs.node.<name>`. Writer: agents.
 
-source    event-bus spec, 2; agent spec, 7; protocol spec, 9.1
+Source:
+    event-bus spec, 2; agent spec, 7; protocol spec, 9.1
 """
 
 from typing import Any
@@ -21,7 +22,8 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class ContainerUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Usage of one container, averaged over the report interval.
 
-    oom_killed_at   when the kernel last killed it for memory (RFC 3339), "" for never
+    Attributes:
+        oom_killed_at: When the kernel last killed it for memory (RFC 3339), "" for never.
     """
 
     name: str
@@ -32,8 +34,9 @@ class ContainerUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 class PodUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Usage of one pod, averaged over the report's window.
 
-    containers   for pods that a recommendation looks at (manager spec, 15.4); else empty
-    extensions   what extensions of the node's agent say of it, by their names: JSON values
+    Attributes:
+        containers: For pods that a recommendation looks at (manager spec, 15.4); else empty.
+        extensions: What extensions of the node's agent say of it, by their names: JSON values.
     """
 
     uid: str
@@ -58,7 +61,8 @@ class HostApplicationUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defau
 class AggregatedUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Percentiles of the node's usage over one window; an empty map when the window is cold.
 
-    usage   "avg", "p50", "p90", "p95", "p99" -> sample
+    Attributes:
+        usage: "avg", "p50", "p90", "p95", "p99" -> sample.
     """
 
     duration_seconds: int
@@ -77,13 +81,15 @@ class NumaUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
 class NodeUsageReported(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The periodic report of a node's agent (NodeMetric status of the protocol).
 
-    node_usage      average over the aggregate window; None: no sample yet
-    system_usage    node - pods - host applications, floor 0; None: no sample yet
-    numa            usage by NUMA node, ascending; empty: the machine does not tell
-    be_quota_us     cfs quota of the best-effort class in force, -1 = unlimited
-    prod_reclaimable, prod_peak   prediction for prod pods (agent spec, 8.4); None: none yet
-    signals         health of the node: "cpuPressure", "memoryPressure", "cpuThrottled" in percent
-                    (manager spec, 16.1); those not measured are left out
+    Attributes:
+        node_usage: Average over the aggregate window; None: no sample yet.
+        system_usage: Node - pods - host applications, floor 0; None: no sample yet.
+        numa: Usage by NUMA node, ascending; empty: the machine does not tell.
+        be_quota_us: Cfs quota of the best-effort class in force, -1 = unlimited.
+        prod_reclaimable: Prediction for prod pods (agent spec, 8.4); None: none yet.
+        prod_peak: Prediction for prod pods (agent spec, 8.4); None: none yet.
+        signals: Health of the node: "cpuPressure", "memoryPressure", "cpuThrottled" in percent (manager spec, 16.1);
+            those not measured are left out.
     """
 
     updated_at: str

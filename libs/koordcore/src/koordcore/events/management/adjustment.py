@@ -3,7 +3,8 @@
 Aggregates: `nodepolicy.<node>` (its health), `controller.slo-adjust` (the cluster's guard), `config.<ns=name>`.
 Writer: manager.
 
-source    manager spec, 16, 17.2, 18
+Source:
+    manager spec, 16, 17.2, 18
 """
 
 from koordcore.events.envelope import AggregateRef, Event
@@ -17,16 +18,18 @@ SLO_ADJUST = AggregateRef("controller", "slo-adjust")
 class NodeHealthAssessed(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The node's health, its weight or its water levels changed.
 
-    level, previous_level   "Healthy", "Warning", "Critical"
-    abnormality     smoothed, 0 to 1
-    weight          the node's own; reported_weight: after the cluster's guard, what the scheduler multiplies with
-    offsets         "cpu", "memory" -> percent points by which the water levels stand lower, at most 0
-    healthy_rounds  evaluations in a row that found it healthy
-    signals         what was measured; reasons: those that count, worst first ("stale" before all)
-    stale           its metric cannot be relied on
-    effective       the four water levels in force, by their name in the configuration
-    annotation      text of the node's `slo-health` annotation from now on; "": what stands there is good enough
-    cause           "level", "weight", "offsets", "smoothing", "guard" or "off" (no longer adjusted)
+    Attributes:
+        level: "Healthy", "Warning", "Critical".
+        previous_level: "Healthy", "Warning", "Critical".
+        abnormality: Smoothed, 0 to 1.
+        weight: The node's own; reported_weight: after the cluster's guard, what the scheduler multiplies with.
+        offsets: "cpu", "memory" -> percent points by which the water levels stand lower, at most 0.
+        healthy_rounds: Evaluations in a row that found it healthy.
+        signals: What was measured; reasons: those that count, worst first ("stale" before all).
+        stale: Its metric cannot be relied on.
+        effective: The four water levels in force, by their name in the configuration.
+        annotation: Text of the node's `slo-health` annotation from now on; "": what stands there is good enough.
+        cause: "level", "weight", "offsets", "smoothing", "guard" or "off" (no longer adjusted).
     """
 
     level: str
@@ -49,8 +52,9 @@ class NodeHealthAssessed(Event, frozen=True, kw_only=True, omit_defaults=True):
 class MassAbnormalityChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
     """More nodes look abnormal than may stand with a lowered weight, or no longer so (`MassAbnormalNodes`).
 
-    abnormal    how many; cap: how many may be lowered; nodes: how many there are
-    examples    names of the worst, at most ten
+    Attributes:
+        abnormal: How many; cap: how many may be lowered; nodes: how many there are.
+        examples: Names of the worst, at most ten.
     """
 
     active: bool
@@ -64,8 +68,9 @@ class MassAbnormalityChanged(Event, frozen=True, kw_only=True, omit_defaults=Tru
 class ConfigWarned(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The configuration in force is valid, and yet somebody should look at it; empty: no longer.
 
-    warnings        field -> one sentence
-    config_version  sequence of the configuration that they are about
+    Attributes:
+        warnings: Field -> one sentence.
+        config_version: Sequence of the configuration that they are about.
     """
 
     namespace: str

@@ -2,7 +2,8 @@
 
 Aggregate: `nodepolicy.<name>`. Writer: manager.
 
-source    event-bus spec, 2.1; manager spec, 5 and 6
+Source:
+    event-bus spec, 2.1; manager spec, 5 and 6
 """
 
 from typing import Any
@@ -18,8 +19,9 @@ class OvercommitTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
     Milli-cores for cpu, bytes for memory. `result` is after the floor at 0 and the cap.
 
-    high_priority_used      with policy "maxUsageRequest": per pod the larger of usage and request
-    cap                     most that may be lent (`batch...ThresholdPercent`); None: no cap
+    Attributes:
+        high_priority_used: With policy "maxUsageRequest": per pod the larger of usage and request.
+        cap: Most that may be lent (`batch...ThresholdPercent`); None: no cap.
     """
 
     capacity: int
@@ -66,16 +68,21 @@ class NodeOvercommitComputed(Event, frozen=True, kw_only=True, omit_defaults=Tru
         batch = (capacity - margin - ... )  see terms
         published = batch * normalization - third parties
 
-    batch_cpu_milli, batch_memory_bytes   what batch pods may request in all; None: withdrawn
-    mid_cpu_milli, mid_memory_bytes       what mid pods may request in all; None: withdrawn
-    reason      why it was published: "first", "changed", "refreshed", "disabled",
-                "degraded: no metric", "degraded: metric expired"
-    changed     resources that made it so, with reason "changed"
-    terms, mid_terms   resource name -> terms; empty when withdrawn
-    normalization      ratio that batch cpu was multiplied with, "" for none
-    origin, third_party   resource -> amount before third parties, and what those hold of it
-    zones       NUMA zone -> what batch pods may request there; zero when withdrawn, empty without a topology
-    strategy    fingerprint of the effective colocation strategy
+    Attributes:
+        batch_cpu_milli: What batch pods may request in all; None: withdrawn.
+        batch_memory_bytes: What batch pods may request in all; None: withdrawn.
+        mid_cpu_milli: What mid pods may request in all; None: withdrawn.
+        mid_memory_bytes: What mid pods may request in all; None: withdrawn.
+        reason: Why it was published: "first", "changed", "refreshed", "disabled", "degraded: no metric", "degraded:
+            metric expired".
+        changed: Resources that made it so, with reason "changed".
+        terms: Resource name -> terms; empty when withdrawn.
+        mid_terms: Resource name -> terms; empty when withdrawn.
+        normalization: Ratio that batch cpu was multiplied with, "" for none.
+        origin: Resource -> amount before third parties, and what those hold of it.
+        third_party: Resource -> amount before third parties, and what those hold of it.
+        zones: NUMA zone -> what batch pods may request there; zero when withdrawn, empty without a topology.
+        strategy: Fingerprint of the effective colocation strategy.
     """
 
     batch_cpu_milli: int | None = None
@@ -100,10 +107,13 @@ class NodeOvercommitComputed(Event, frozen=True, kw_only=True, omit_defaults=Tru
 class NodeRatiosComputed(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The ratios that stand on the node as annotations changed, or cannot be computed any more.
 
-    cpu_normalization   text of the annotation; None: never written, or left as the node has it
-    amplification       text of the annotation; None: removed
-    faults              "normalization" or "amplification" -> why it cannot be computed
-    cpu_model, hyper_thread_enabled, turbo_enabled   of the processor, as the agent reported it; "" when it has not
+    Attributes:
+        cpu_normalization: Text of the annotation; None: never written, or left as the node has it.
+        amplification: Text of the annotation; None: removed.
+        faults: "normalization" or "amplification" -> why it cannot be computed.
+        cpu_model: Of the processor, as the agent reported it; "" when it has not.
+        hyper_thread_enabled: Of the processor, as the agent reported it; "" when it has not.
+        turbo_enabled: Of the processor, as the agent reported it; "" when it has not.
     """
 
     cpu_normalization: str | None = None
@@ -119,9 +129,10 @@ class NodeRatiosComputed(Event, frozen=True, kw_only=True, omit_defaults=True):
 class NodeDevicesComputed(Event, frozen=True, kw_only=True, omit_defaults=True):
     """Resources and labels that the node's devices give it changed.
 
-    resources       name -> whole units; a device resource that is missing is removed from the node
-    labels          copied to the node, never removed from it
-    device_version  position of the Device object they were summed from
+    Attributes:
+        resources: Name -> whole units; a device resource that is missing is removed from the node.
+        labels: Copied to the node, never removed from it.
+        device_version: Position of the Device object they were summed from.
     """
 
     resources: dict[str, int] = {}
@@ -133,7 +144,8 @@ class NodeDevicesComputed(Event, frozen=True, kw_only=True, omit_defaults=True):
 class NodeMetricPolicyRendered(Event, frozen=True, kw_only=True, omit_defaults=True):
     """How the node's agent has to measure changed.
 
-    spec    `metricCollectPolicy` of the NodeMetric, wire spelling (manager spec, 4.2)
+    Attributes:
+        spec: `metricCollectPolicy` of the NodeMetric, wire spelling (manager spec, 4.2).
     """
 
     spec: dict[str, Any]
@@ -144,10 +156,11 @@ class NodeMetricPolicyRendered(Event, frozen=True, kw_only=True, omit_defaults=T
 class NodeSloRendered(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The effective NodeSLO of the node changed.
 
-    spec            NodeSLO spec as the agent receives it (protocol spec, 9.2), wire spelling
-    config_version  sequence of the config event it was rendered from, 0 for defaults
-    matched         section -> name (or number) of the node entry that answered; sections without one: cluster part
-    fault           what the node itself wrote wrongly; its systemStrategy is then null
+    Attributes:
+        spec: NodeSLO spec as the agent receives it (protocol spec, 9.2), wire spelling.
+        config_version: Sequence of the config event it was rendered from, 0 for defaults.
+        matched: Section -> name (or number) of the node entry that answered; sections without one: cluster part.
+        fault: What the node itself wrote wrongly; its systemStrategy is then null.
     """
 
     spec: dict[str, Any]

@@ -2,7 +2,8 @@
 
 Writer: manager. Whoever keeps the quota objects (the gateway, or the manager itself without one) makes it so.
 
-source    manager spec, 14
+Source:
+    manager spec, 14
 """
 
 from koordcore.events.envelope import Event
@@ -13,12 +14,16 @@ from koordcore.events.registry import CATALOGUE
 class QuotaProfileRendered(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The quota of the profile became another one.
 
-    quota_namespace, quota_name   the ElasticQuota
-    labels, annotations           ours; others on the object are kept
-    min, max                      resource lists as text
-    nodes                         how many the profile selects; total, unschedulable: what they hold, after the ratio
-    fault                         why it could not be rendered; the rest is then as it was
-    profile_version               position of the profile object
+    Attributes:
+        quota_namespace: The ElasticQuota.
+        quota_name: The ElasticQuota.
+        labels: Ours; others on the object are kept.
+        annotations: Ours; others on the object are kept.
+        min: Resource lists as text.
+        max: Resource lists as text.
+        nodes: How many the profile selects; total, unschedulable: what they hold, after the ratio.
+        fault: Why it could not be rendered; the rest is then as it was.
+        profile_version: Position of the profile object.
     """
 
     quota_namespace: str

@@ -1,6 +1,7 @@
 """What containers of a target should request. Aggregate: `recommendation.<ns=name>` of the object. Writer: manager.
 
-source    manager spec, 15, 17.3
+Source:
+    manager spec, 15, 17.3
 """
 
 import msgspec
@@ -26,10 +27,13 @@ class UsagePercentiles(msgspec.Struct, frozen=True, omit_defaults=True, gc=False
 class ContainerRecommendation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What one container should request, and the samples it came from.
 
-    target, lower_bound, upper_bound   after the policy's caps; uncapped_target: before them
-    percentiles       "target", "lower", "upper" -> what the histograms say
-    samples           cpu samples, from first_sample_at to last_sample_at; memory_peaks: weight of the peaks counted
-    confidence_days   how much history that is
+    Attributes:
+        target: After the policy's caps; uncapped_target: before them.
+        lower_bound: After the policy's caps; uncapped_target: before them.
+        upper_bound: After the policy's caps; uncapped_target: before them.
+        percentiles: "target", "lower", "upper" -> what the histograms say.
+        samples: Cpu samples, from first_sample_at to last_sample_at; memory_peaks: weight of the peaks counted.
+        confidence_days: How much history that is.
     """
 
     name: str
@@ -58,12 +62,14 @@ class RecommendationCondition(msgspec.Struct, frozen=True, kw_only=True, omit_de
 class RecommendationComputed(Event, frozen=True, kw_only=True, omit_defaults=True):
     """Amounts or conditions of a Recommendation changed, or its status grew old.
 
-    target      what it looks at, e.g. "Deployment/web" or "pods app=web"
-    mode        "Off", "Initial", "Recreate" or "Auto"
-    pods        live pods that it matches
-    cause       "first", "amounts", "bounds", "conditions", "spec" or "refreshed"
     observed_to position of the observations that were taken in
-    settings    of the recommender that are not at their defaults, by name
+
+    Attributes:
+        target: What it looks at, e.g. "Deployment/web" or "pods app=web".
+        mode: "Off", "Initial", "Recreate" or "Auto".
+        pods: Live pods that it matches.
+        cause: "first", "amounts", "bounds", "conditions", "spec" or "refreshed".
+        settings: Of the recommender that are not at their defaults, by name.
     """
 
     namespace: str

@@ -3,7 +3,8 @@
 One aggregate per object: `customspec.<plural>=<name>`, namespaced `customspec.<plural>=<ns>=<name>`. Writer: the
 ingester (manager, leader). The readers that compute with a kind decode the part that they need when they fold it.
 
-source    event-bus spec, 2.1 (the `...spec` twins of what schedulers and controllers write); protocol spec, 9
+Source:
+    event-bus spec, 2.1 (the `...spec` twins of what schedulers and controllers write); protocol spec, 9
 """
 
 from typing import Any

@@ -3,7 +3,8 @@
 Aggregates: `podspec.<uid>` (bound, bind failed: the API server's word on the pod, written by the same ingester),
 `eviction.<uid>`, `drift.<kind>=<id>`, `genesis.cluster`.
 
-source    event-bus spec, 2.1, 9.3, 12
+Source:
+    event-bus spec, 2.1, 9.3, 12
 """
 
 from koordcore.events.envelope import AggregateRef, Event
@@ -17,8 +18,9 @@ GENESIS = AggregateRef("genesis", "cluster")
 class PodBound(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The API server has the pod on the node that was chosen for it.
 
-    placement   sequence of the `PodPlaced` that was carried out
-    observed    it was found bound: an earlier attempt's answer was lost, or somebody else bound it there
+    Attributes:
+        placement: Sequence of the `PodPlaced` that was carried out.
+        observed: It was found bound: an earlier attempt's answer was lost, or somebody else bound it there.
     """
 
     node: str
@@ -30,9 +32,10 @@ class PodBound(Event, frozen=True, kw_only=True, omit_defaults=True):
 class PodBindFailed(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The API server will not bind the pod to the node that was chosen for it; the place is to be given back.
 
-    placement   sequence of the `PodPlaced` that cannot be carried out
-    reason      "AssignedElsewhere", "Terminating", "Forbidden", "Invalid"
-    message     what the API server said
+    Attributes:
+        placement: Sequence of the `PodPlaced` that cannot be carried out.
+        reason: "AssignedElsewhere", "Terminating", "Forbidden", "Invalid".
+        message: What the API server said.
     """
 
     node: str
@@ -45,10 +48,11 @@ class PodBindFailed(Event, frozen=True, kw_only=True, omit_defaults=True):
 class PodEvictionRequested(Event, frozen=True, kw_only=True, omit_defaults=True):
     """Somebody wants the pod off its node. Written by who wants it, expecting that nobody else asked before.
 
-    initiator       "scheduler", "descheduler", "agent"
-    method          "evict" (policy/v1 Eviction: disruption budgets are honoured) or "delete" (preemption)
-    reason          of the Kubernetes event and condition, e.g. "Preempted", "Evicted"
-    give_up_after_seconds   how long a disruption budget may hold it up; 0: for ever
+    Attributes:
+        initiator: "scheduler", "descheduler", "agent".
+        method: "evict" (policy/v1 Eviction: disruption budgets are honoured) or "delete" (preemption).
+        reason: Of the Kubernetes event and condition, e.g. "Preempted", "Evicted".
+        give_up_after_seconds: How long a disruption budget may hold it up; 0: for ever.
     """
 
     namespace: str
@@ -66,7 +70,8 @@ class PodEvictionRequested(Event, frozen=True, kw_only=True, omit_defaults=True)
 class PodEvicted(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The API server accepted the eviction, or the pod was gone already.
 
-    gone    the pod, or this one of that name, did not exist any more
+    Attributes:
+        gone: The pod, or this one of that name, did not exist any more.
     """
 
     gone: bool = False
@@ -84,9 +89,10 @@ class PodEvictionFailed(Event, frozen=True, kw_only=True, omit_defaults=True):
 class DriftObserved(Event, frozen=True, kw_only=True, omit_defaults=True):
     """A sweep found the fold and the API server apart.
 
-    aggregate    e.g. "podspec.<uid>"
-    difference   "missing-in-log", "missing-in-api" or "differs"
-    fingerprint  digest of what was found on both sides: equal drifts have equal ones
+    Attributes:
+        aggregate: e.g. "podspec.<uid>".
+        difference: "missing-in-log", "missing-in-api" or "differs".
+        fingerprint: Digest of what was found on both sides: equal drifts have equal ones.
     """
 
     aggregate: str
@@ -98,7 +104,8 @@ class DriftObserved(Event, frozen=True, kw_only=True, omit_defaults=True):
 class DriftHealed(Event, frozen=True, kw_only=True, omit_defaults=True):
     """A drift is over.
 
-    how    "reobserved" (three equal drifts: the object was observed anew) or "vanished"
+    Attributes:
+        how: "reobserved" (three equal drifts: the object was observed anew) or "vanished".
     """
 
     aggregate: str
@@ -109,8 +116,9 @@ class DriftHealed(Event, frozen=True, kw_only=True, omit_defaults=True):
 class GenesisRecorded(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The log was built from the API server's objects.
 
-    cluster_epoch   bumped with each genesis; also in the ConfigMap, so that a log of an older epoch is recognised
-    observed        aggregate kind -> number of aggregates
+    Attributes:
+        cluster_epoch: Bumped with each genesis; also in the ConfigMap, so that a log of an older epoch is recognised.
+        observed: Aggregate kind -> number of aggregates.
     """
 
     cluster_epoch: int

@@ -3,7 +3,8 @@
 Aggregates: `podspec.<uid>`, `nodespec.<name>`, `namespace.<name>`, `priorityclass.<name>`, `workloadspec.<uid>`,
 `config.<ns=name>`. The object is cut down to the fields that we use (`koordcore.protocol.objects`).
 
-source    event-bus spec, 2.1
+Source:
+    event-bus spec, 2.1
 """
 
 from koordcore.events.envelope import Event
@@ -93,7 +94,8 @@ class WorkloadObserved(Event, frozen=True, kw_only=True, omit_defaults=True):
 class WorkloadPodsCreated(Event, frozen=True, kw_only=True, omit_defaults=True):
     """Pods were created for a workload, in the same batch. Of two that look at once, the second is refused here.
 
-    pods    their uids, which follow from the workload's last sequence before this event
+    Attributes:
+        pods: Their uids, which follow from the workload's last sequence before this event.
     """
 
     pods: list[str]
@@ -118,8 +120,9 @@ class ConfigAccepted(Event, frozen=True, kw_only=True, omit_defaults=True):
 class ConfigRejected(Event, frozen=True, kw_only=True, omit_defaults=True):
     """A ConfigMap was stored by the user, but a section of it is invalid: the last good version stays in force.
 
-    data        the offending text per key
-    reasons     key -> field, rule and value in one sentence
+    Attributes:
+        data: The offending text per key.
+        reasons: Key -> field, rule and value in one sentence.
     """
 
     namespace: str

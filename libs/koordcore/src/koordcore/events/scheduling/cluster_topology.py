@@ -1,6 +1,7 @@
 """The network's domains as the nodes span them. Writer: schedulers. Aggregate: `clustertopology.default`.
 
-source    scheduler-core spec, 9; protocol spec, 9.8
+Source:
+    scheduler-core spec, 9; protocol spec, 9.8
 """
 
 import msgspec
@@ -12,8 +13,9 @@ from koordcore.events.registry import CATALOGUE
 class TopologyDomain(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A domain that is no node. The cluster has name "" and no parent.
 
-    children     names of the domains below it, sorted; empty when these are nodes
-    nodes        number of nodes in it
+    Attributes:
+        children: Names of the domains below it, sorted; empty when these are nodes.
+        nodes: Number of nodes in it.
     """
 
     layer: str
@@ -29,8 +31,9 @@ class TopologyDomain(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 class ClusterTopologyComputed(Event, frozen=True, kw_only=True, omit_defaults=True):
     """`status.detailStatus` of the ClusterNetworkTopology, whenever it differs from what was said last.
 
-    name       of the object
-    domains    parents before children, children by name
+    Attributes:
+        name: Of the object.
+        domains: Parents before children, children by name.
     """
 
     name: str

@@ -1,6 +1,7 @@
 """The diagnosis of an attempt that found no node, as a value carried by explanations: the source of "why pending".
 
-source    scheduler-core spec, 13.1 and 13.2
+Source:
+    scheduler-core spec, 13.1 and 13.2
 """
 
 import msgspec
@@ -14,9 +15,10 @@ MOST_NODES_NAMED = 100
 class NodeFailure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Nodes that one plugin refused for one reason.
 
-    preempt_might_help    pods that leave may change it (the status is not Unresolvable)
-    nodes                 some of them by name, all when they are few
-    details               one sentence for each of some domains: what was counted there, or who is in the way
+    Attributes:
+        preempt_might_help: Pods that leave may change it (the status is not Unresolvable).
+        nodes: Some of them by name, all when they are few.
+        details: One sentence for each of some domains: what was counted there, or who is in the way.
     """
 
     plugin: str
@@ -30,9 +32,10 @@ class NodeFailure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 class PreemptionDiagnosis(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What was tried at the cost of others.
 
-    node              nominated, "" none
-    examined          nodes on which it was tried
-    failed_message    why it did not help, "" when it did
+    Attributes:
+        node: Nominated, "" none.
+        examined: Nodes on which it was tried.
+        failed_message: Why it did not help, "" when it did.
     """
 
     plugin: str = ""
@@ -52,12 +55,13 @@ class Suggestion(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Why, node by node.
 
-    questioned_key         "namespace/name" of the pod, or the id of its gang group
-    pre_filter_message     why the pod was refused before any node, "" when nodes were looked at
-    is_root_cause          False: it failed because its gang group had failed already
-    already_waiting        members of its group that wait with a node
-    waiting_on             node -> how many of them
-    failures               sorted by plugin, then reason, those that preemption may help first
+    Attributes:
+        questioned_key: "namespace/name" of the pod, or the id of its gang group.
+        pre_filter_message: Why the pod was refused before any node, "" when nodes were looked at.
+        is_root_cause: False: it failed because its gang group had failed already.
+        already_waiting: Members of its group that wait with a node.
+        waiting_on: Node -> how many of them.
+        failures: Sorted by plugin, then reason, those that preemption may help first.
     """
 
     questioned_key: str

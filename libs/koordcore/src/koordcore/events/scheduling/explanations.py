@@ -3,7 +3,8 @@
 The subject is `explanations.pod.<uid>`. An explanation is not a fact that others build on; the stream keeps the newest
 ones of each pod.
 
-source    event-bus spec, 2 (KOORD_EXPLANATIONS); scheduler-core spec, 1.4 and 13
+Source:
+    event-bus spec, 2 (KOORD_EXPLANATIONS); scheduler-core spec, 1.4 and 13
 """
 
 from koordcore.events.envelope import Event
@@ -17,10 +18,11 @@ from koordcore.events.scheduling.pod import DecisionBasis, merge_turn
 class PodUnschedulable(Event, frozen=True, kw_only=True, omit_defaults=True):
     """No node was feasible in this attempt.
 
-    message     one sentence: "0/5 nodes are available: 3 Insufficient cpu, 2 node(s) were unschedulable."
-    retry_at    RFC 3339 time of the next attempt at the latest, "" when it waits for an event
-    diagnosis   the same node by node, with what preemption could do; None: no attempt was made at nodes
-    basis       what the attempt was based on; None: the pod is told of another's attempt
+    Attributes:
+        message: One sentence: "0/5 nodes are available: 3 Insufficient cpu, 2 node(s) were unschedulable.".
+        retry_at: RFC 3339 time of the next attempt at the latest, "" when it waits for an event.
+        diagnosis: The same node by node, with what preemption could do; None: no attempt was made at nodes.
+        basis: What the attempt was based on; None: the pod is told of another's attempt.
     """
 
     namespace: str
@@ -38,7 +40,8 @@ class PodUnschedulable(Event, frozen=True, kw_only=True, omit_defaults=True):
 class DecisionAbandoned(Event, frozen=True, kw_only=True, omit_defaults=True):
     """A decision was given up after repeated refusals of the log or an error of ours; the pod is requeued.
 
-    reason      what happened, with the id of the bug when it is one
+    Attributes:
+        reason: What happened, with the id of the bug when it is one.
     """
 
     namespace: str

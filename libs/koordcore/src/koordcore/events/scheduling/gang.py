@@ -1,6 +1,7 @@
 """What became of a gang. Writer: schedulers. Aggregate: `gang.<ns=name>`.
 
-source    event-bus spec, 2.1 and 4.2; scheduler-core spec, 8.7 and 8.9
+Source:
+    event-bus spec, 2.1 and 4.2; scheduler-core spec, 8.7 and 8.9
 """
 
 import msgspec
@@ -22,7 +23,8 @@ class PlacedMember(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 class GangPlaced(Event, frozen=True, kw_only=True, omit_defaults=True):
     """So many members were complete; each of them was placed in the same atomic batch.
 
-    group    ids of all gangs that had to be complete, joined by ","
+    Attributes:
+        group: Ids of all gangs that had to be complete, joined by ",".
     """
 
     namespace: str
@@ -35,7 +37,8 @@ class GangPlaced(Event, frozen=True, kw_only=True, omit_defaults=True):
 class GangPhaseChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The status of the gang's PodGroup, whenever it differs from what was said last.
 
-    phase    Pending, PreScheduling, Scheduling, Scheduled, Running, Failed, Finished
+    Attributes:
+        phase: Pending, PreScheduling, Scheduling, Scheduled, Running, Failed, Finished.
     """
 
     namespace: str

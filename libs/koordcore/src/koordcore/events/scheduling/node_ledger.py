@@ -1,6 +1,7 @@
 """The allocation ledger of a node. Writer: schedulers. Aggregate: `node.<name>`.
 
-source    event-bus spec, 2.1 and 4.2
+Source:
+    event-bus spec, 2.1 and 4.2
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,14 +37,17 @@ AGENT_ANNOTATIONS = (
 class PodOnNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A pod as its node's agent needs to know it.
 
-    requests, limits  cpu in milli-cores, everything else in whole units; an absent limit means unlimited
-    qos               koordinator QoS class with defaults (LSE, LSR, LS, BE, SYSTEM)
-    kube_qos          Kubernetes QoS class (decides the cgroup directory)
-    priority_class    koordinator priority class with defaults
-    usage_profile     annotation `simulation.koordstream.io/usage`, "" when absent; read by simulated hosts only
-    priority          spec.priority, None = not set
-    labels, annotations   those of AGENT_LABELS and AGENT_ANNOTATIONS that the pod has
-    allocation        what it was given beyond its requests; its cpuset is the agent's to apply
+    Attributes:
+        requests: Cpu in milli-cores, everything else in whole units; an absent limit means unlimited.
+        limits: Cpu in milli-cores, everything else in whole units; an absent limit means unlimited.
+        qos: Koordinator QoS class with defaults (LSE, LSR, LS, BE, SYSTEM).
+        kube_qos: Kubernetes QoS class (decides the cgroup directory).
+        priority_class: Koordinator priority class with defaults.
+        usage_profile: Annotation `simulation.koordstream.io/usage`, "" when absent; read by simulated hosts only.
+        priority: spec.priority, None = not set.
+        labels: Those of AGENT_LABELS and AGENT_ANNOTATIONS that the pod has.
+        annotations: Those of AGENT_LABELS and AGENT_ANNOTATIONS that the pod has.
+        allocation: What it was given beyond its requests; its cpuset is the agent's to apply.
     """
 
     uid: str
@@ -123,7 +127,8 @@ class NodeResourcesTaken(Event, frozen=True, kw_only=True, omit_defaults=True):
 class NodeResourcesReturned(Event, frozen=True, kw_only=True, omit_defaults=True):
     """Pods gave back what they had taken.
 
-    pods    uids
+    Attributes:
+        pods: Uids.
     """
 
     pods: list[str]

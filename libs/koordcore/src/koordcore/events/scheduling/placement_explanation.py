@@ -2,7 +2,8 @@
 
 Counts add up: feasible + sum of excluded = considered. The code that decided fills them; nothing is reconstructed.
 
-source    scheduler-core spec, 1.4 and 13
+Source:
+    scheduler-core spec, 1.4 and 13
 """
 
 import msgspec
@@ -13,7 +14,8 @@ from koordcore.events.envelope import BasedOn
 class PluginExclusion(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """How many nodes one plugin excluded (each node counts for the first plugin that refused it), and why.
 
-    reasons   reason text -> number of nodes, e.g. {"Insufficient cpu": 12}
+    Attributes:
+        reasons: Reason text -> number of nodes, e.g. {"Insufficient cpu": 12}.
     """
 
     plugin: str
@@ -32,13 +34,14 @@ class NodeScore(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class PlacementExplanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Why this node, or why none.
 
-    nodes_considered  nodes that were examined: all, but where a profile samples
-    nodes_unexamined  the others
-    nodes_feasible    those that passed every filter
-    exclusions        in the order of the filters
-    top               best feasible nodes, best first
-    policy_version    digest of the scheduler's effective configuration
-    based_on          positions folded when the decision was made
+    Attributes:
+        nodes_considered: Nodes that were examined: all, but where a profile samples.
+        nodes_unexamined: The others.
+        nodes_feasible: Those that passed every filter.
+        exclusions: In the order of the filters.
+        top: Best feasible nodes, best first.
+        policy_version: Digest of the scheduler's effective configuration.
+        based_on: Positions folded when the decision was made.
     """
 
     nodes_considered: int

@@ -3,7 +3,8 @@
     PodPlaced -> PodReleased
     PodNominated (with a PodEvictionRequested for each victim, one atomic batch) -> victims are deleted -> PodPlaced
 
-source    event-bus spec, 2.1 and 4.2; scheduler-core spec, 6
+Source:
+    event-bus spec, 2.1 and 4.2; scheduler-core spec, 6
 """
 
 from typing import Any
@@ -70,14 +71,16 @@ def _type_allocation(body: dict[str, Any]) -> dict[str, Any]:
 class PodPlaced(Event, frozen=True, kw_only=True, omit_defaults=True):
     """A node was chosen for the pod; the node's ledger changed in the same atomic batch.
 
-    node        name of the chosen node
-    requests    what the pod takes: cpu in milli-cores, everything else in whole units
-    attempt     number of this scheduling attempt, from 1
-    queued_at   RFC 3339 time at which the pod was submitted
-    allocation  what it was given beyond `requests`
-    gang        with whom it is bound; None: alone
     annotations what PreBind of installed plugins writes on the object
-    basis       what the decision was based on; None: not recorded
+
+    Attributes:
+        node: Name of the chosen node.
+        requests: What the pod takes: cpu in milli-cores, everything else in whole units.
+        attempt: Number of this scheduling attempt, from 1.
+        queued_at: RFC 3339 time at which the pod was submitted.
+        allocation: What it was given beyond `requests`.
+        gang: With whom it is bound; None: alone.
+        basis: What the decision was based on; None: not recorded.
     """
 
     namespace: str
@@ -97,8 +100,9 @@ class PodPlaced(Event, frozen=True, kw_only=True, omit_defaults=True):
 class PodReleased(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The pod no longer holds its place; what it took was returned to the node in the same atomic batch.
 
-    reason    "deleted" (gone from the API), "finished" (phase Succeeded or Failed), "node-gone",
-              "bind-failed" (the API server refused the binding: the pod is placed anew)
+    Attributes:
+        reason: "deleted" (gone from the API), "finished" (phase Succeeded or Failed), "node-gone", "bind-failed" (the
+            API server refused the binding: the pod is placed anew).
     """
 
     namespace: str
@@ -121,10 +125,11 @@ class Victim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
 class PodNominated(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The pod will fit on the node once the victims are gone; the node is tried first then.
 
-    plugin       who found it: "DefaultPreemption", "ElasticQuota", "Coscheduling"
-    candidates   how many nodes were examined
-    message      one sentence for a person
-    basis        of the attempt that led to it; None: not recorded, or it was another pod's of the same job
+    Attributes:
+        plugin: Who found it: "DefaultPreemption", "ElasticQuota", "Coscheduling".
+        candidates: How many nodes were examined.
+        message: One sentence for a person.
+        basis: Of the attempt that led to it; None: not recorded, or it was another pod's of the same job.
     """
 
     namespace: str

@@ -1,6 +1,7 @@
 """How a quota stands. Writer: schedulers. Aggregate: `quota.<name>`.
 
-source    event-bus spec, 2.1; scheduler-core spec, 10.9
+Source:
+    event-bus spec, 2.1; scheduler-core spec, 10.9
 """
 
 from koordcore.events.envelope import Event
@@ -12,9 +13,11 @@ class QuotaStatusComputed(Event, frozen=True, kw_only=True, omit_defaults=True):
     """What an ElasticQuota's status and annotations say, whenever it differs from what was said last.
 
     All amounts: cpu in milli-cores, everything else in whole units; entries of 0 are left out.
-    runtime          what it may use now
-    request          what its pods and its children ask, limited by max on the way up
-    child_request    the children's part of it
+
+    Attributes:
+        runtime: What it may use now.
+        request: What its pods and its children ask, limited by max on the way up.
+        child_request: The children's part of it.
     """
 
     name: str

@@ -2,7 +2,8 @@
 
 Writer: schedulers. Aggregate: `scheduleexplanation.<ns=name>`.
 
-source    scheduler-core spec, 13.3; protocol spec, 9.8
+Source:
+    scheduler-core spec, 13.3; protocol spec, 9.8
 """
 
 import msgspec
@@ -24,8 +25,9 @@ class FeasiblePlacement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 class SchedulingOutlook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Whether a node was found in a domain, by scheduling or by preemption.
 
-    failed_message    why not, "" when one was
-    failures          nodes by who refused them why, sorted as in a diagnosis
+    Attributes:
+        failed_message: Why not, "" when one was.
+        failures: Nodes by who refused them why, sorted as in a diagnosis.
     """
 
     schedulable: bool = False
@@ -46,7 +48,8 @@ class PossibleVictim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 class DomainOutlook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The answer for the nodes of one value of the topology key; "" without a key, and for nodes without the label.
 
-    victims    node -> who would have to leave it
+    Attributes:
+        victims: Node -> who would have to leave it.
     """
 
     topology_domain: str = ""
@@ -59,9 +62,10 @@ class DomainOutlook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 class ScheduleExplanationComputed(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The object's status: on change, and at least once a minute.
 
-    uid               of the object: another one of its name has another status
-    last_update_time  RFC 3339
-    expired           its time is over: the object is to be deleted, and says nothing more
+    Attributes:
+        uid: Of the object: another one of its name has another status.
+        last_update_time: RFC 3339.
+        expired: Its time is over: the object is to be deleted, and says nothing more.
     """
 
     namespace: str

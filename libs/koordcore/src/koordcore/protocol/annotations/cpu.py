@@ -34,8 +34,11 @@ class KubeletCpuManagerPolicy(msgspec.Struct, omit_defaults=True, frozen=True):
 def parse_kubelet_cpu_manager_policy(annotations: Mapping[str, str]) -> KubeletCpuManagerPolicy:
     """What the kubelet does with CPUs; empty when it was not reported.
 
-    raises    InvalidInput for malformed JSON
-    source    protocol spec, 4.5
+    Raises:
+        InvalidInput: Malformed JSON.
+
+    Source:
+        protocol spec, 4.5
     """
     decode = partial(lenient_json.decode, kind=KubeletCpuManagerPolicy)
     return parse_present(annotations, keys.KUBELET_CPU_MANAGER_POLICY, decode) or KubeletCpuManagerPolicy()
@@ -47,7 +50,8 @@ def node_cpu_bind_policy(
     """FullPCPUsOnly if the label or a static kubelet with `full-pcpus-only=true` says so; else SpreadByPCPUs if
     labelled.
 
-    source    protocol spec, 4.3
+    Source:
+        protocol spec, 4.3
     """
     label = labels.get(keys.CPU_BIND_POLICY)
     by_kubelet = kubelet is not None and kubelet.policy == "static" and kubelet.options.get("full-pcpus-only") == TRUE
@@ -74,8 +78,11 @@ HIGHEST_GROUP_IDENTITY: Final = 2
 def parse_pod_cpu_qos(annotations: Mapping[str, str]) -> CpuQos | None:
     """The pod's own CPU QoS, None when it has none.
 
-    raises    InvalidInput for malformed JSON or a groupIdentity outside -1..2: the annotation is ignored
-    source    protocol spec, 4.2
+    Raises:
+        InvalidInput: Malformed JSON or a groupIdentity outside -1..2: the annotation is ignored.
+
+    Source:
+        protocol spec, 4.2
     """
     return parse_present(annotations, keys.CPU_QOS, _parse_cpu_qos)
 
@@ -107,7 +114,8 @@ class CoreSched:
 def core_sched(labels: Mapping[str, str]) -> CoreSched:
     """Group ("" when absent) and policy (any unknown text is the default).
 
-    source    protocol spec, 4.1
+    Source:
+        protocol spec, 4.1
     """
     text = labels.get(keys.CORE_SCHED_POLICY, "")
     known = {str(policy): policy for policy in CoreSchedPolicy}
@@ -124,8 +132,11 @@ class SystemQosResource(msgspec.Struct, omit_defaults=True, frozen=True):
 def parse_system_qos_resource(annotations: Mapping[str, str]) -> SystemQosResource | None:
     """The CPUs set aside for system QoS, None when the node has no such annotation.
 
-    raises    InvalidInput for malformed JSON: topology reporting stops
-    source    protocol spec, 4.4
+    Raises:
+        InvalidInput: Malformed JSON: topology reporting stops.
+
+    Source:
+        protocol spec, 4.4
     """
     decode = partial(lenient_json.decode, kind=SystemQosResource)
     return parse_present(annotations, keys.SYSTEM_QOS_RESOURCE, decode)

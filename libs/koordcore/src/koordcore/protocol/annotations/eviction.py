@@ -20,8 +20,11 @@ _COST: Final = re.compile(r"-?(?:0|[1-9][0-9]*)")
 def parse_eviction_cost(annotations: Mapping[str, str]) -> int:
     """Eviction cost, 0 when absent; an int32 decimal without `+` and without leading zeros.
 
-    raises    InvalidInput for any other text, the empty one included; callers then count 0
-    source    protocol spec, 4.2
+    Raises:
+        InvalidInput: Any other text, the empty one included; callers then count 0.
+
+    Source:
+        protocol spec, 4.2
     """
     return parse_present(annotations, keys.EVICTION_COST, _parse_cost) or 0
 
@@ -35,8 +38,11 @@ def _parse_cost(text: str) -> int:
 def parse_eviction_priority(annotations: Mapping[str, str]) -> int:
     """Order of eviction on the node, lower first, 0 when absent; an int32 decimal (`+5` and `007` are accepted).
 
-    raises    InvalidInput for any other text, the empty one included; callers then count 0
-    source    protocol spec, 4.2
+    Raises:
+        InvalidInput: Any other text, the empty one included; callers then count 0.
+
+    Source:
+        protocol spec, 4.2
     """
     return parse_present(annotations, keys.EVICTION_PRIORITY, parse_decimal) or 0
 
@@ -44,6 +50,7 @@ def parse_eviction_priority(annotations: Mapping[str, str]) -> int:
 def is_eviction_enabled(labels: Mapping[str, str]) -> bool:
     """May the agent's evictors for non-BE pods take this pod? Only with the exact text `true`.
 
-    source    protocol spec, 4.1
+    Source:
+        protocol spec, 4.1
     """
     return labels.get(keys.EVICTION_ENABLED) == TRUE

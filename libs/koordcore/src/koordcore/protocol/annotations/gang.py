@@ -25,7 +25,8 @@ NO_INDEX: Final = -1
 def gang_name(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
     """The pod's gang, "" for none; an empty value counts as absent.
 
-    source    protocol spec, 4.1 (precedence)
+    Source:
+        protocol spec, 4.1 (precedence)
     """
     return labels.get(keys.POD_GROUP) or labels.get(keys.POD_GROUP_NAME) or annotations.get(keys.GANG_NAME) or ""
 
@@ -33,7 +34,8 @@ def gang_name(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
 def gang_match_policy(annotations: Mapping[str, str], default: str = ONCE_SATISFIED) -> str:
     """Which members count towards the minimum: own key, else the pod-group's; absent or unknown text is `default`.
 
-    source    protocol spec, 4.2; vectors scheduler/gang_spec (unknown text)
+    Source:
+        protocol spec, 4.2; vectors scheduler/gang_spec (unknown text)
     """
     written = annotations.get(keys.GANG_MATCH_POLICY) or annotations.get(keys.GANG_MATCH_POLICY_ALIAS)
     return written if written in MATCH_POLICIES else default
@@ -42,8 +44,11 @@ def gang_match_policy(annotations: Mapping[str, str], default: str = ONCE_SATISF
 def parse_gang_wait_time(annotations: Mapping[str, str]) -> int:
     """Nanoseconds that members wait for each other; 0 when absent or empty: the plug-in's default applies.
 
-    raises    InvalidInput for what is no duration (a bare number)
-    source    protocol spec, 4.2
+    Raises:
+        InvalidInput: What is no duration (a bare number).
+
+    Source:
+        protocol spec, 4.2
     """
     if not annotations.get(keys.GANG_WAITING_TIME):
         return 0
@@ -53,8 +58,11 @@ def parse_gang_wait_time(annotations: Mapping[str, str]) -> int:
 def parse_gang_min_num(labels: Mapping[str, str], annotations: Mapping[str, str]) -> int:
     """Fewest members that may run, from the pod-group label if there is one, else from the annotation.
 
-    raises    InvalidInput when it is missing or no int32 decimal: a gang cannot do without
-    source    protocol spec, 4.2; scheduler-core spec, 8
+    Raises:
+        InvalidInput: It is missing or no int32 decimal: a gang cannot do without.
+
+    Source:
+        protocol spec, 4.2; scheduler-core spec, 8
     """
     if labels.get(keys.POD_GROUP_MIN_AVAILABLE):
         return parse_present(labels, keys.POD_GROUP_MIN_AVAILABLE, parse_decimal) or 0
@@ -67,8 +75,11 @@ def parse_gang_min_num(labels: Mapping[str, str], annotations: Mapping[str, str]
 def parse_gang_total_num(annotations: Mapping[str, str]) -> int:
     """Members in all; 0 when absent or empty: the minimum is used.
 
-    raises    InvalidInput for what is no int32 decimal; see `gang_total_num`
-    source    protocol spec, 4.2
+    Raises:
+        InvalidInput: What is no int32 decimal; see `gang_total_num`.
+
+    Source:
+        protocol spec, 4.2
     """
     if not annotations.get(keys.GANG_TOTAL_NUMBER):
         return 0
@@ -78,7 +89,8 @@ def parse_gang_total_num(annotations: Mapping[str, str]) -> int:
 def gang_total_num(annotations: Mapping[str, str], min_num: int) -> int:
     """Members in all, where a value that is absent, unreadable or below `min_num` is `min_num`.
 
-    source    protocol spec, 4.2
+    Source:
+        protocol spec, 4.2
     """
     try:
         return max(parse_gang_total_num(annotations), min_num)
@@ -89,8 +101,11 @@ def gang_total_num(annotations: Mapping[str, str], min_num: int) -> int:
 def parse_network_topology_index(annotations: Mapping[str, str]) -> int:
     """The pod's place among its gang, -1 when absent: indexless pods come last.
 
-    raises    InvalidInput for what is no decimal int32
-    source    protocol spec, 4.2
+    Raises:
+        InvalidInput: What is no decimal int32.
+
+    Source:
+        protocol spec, 4.2
     """
     index = parse_present(annotations, keys.GANG_NETWORK_TOPOLOGY_INDEX, parse_decimal)
     return NO_INDEX if index is None else index

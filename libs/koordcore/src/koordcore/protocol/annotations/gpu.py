@@ -35,8 +35,11 @@ class _Written(msgspec.Struct, rename="camel"):
 def parse_gpu_partition_spec(annotations: Mapping[str, str]) -> GpuPartitionSpec | None:
     """The pod's wish, None when it has none; the allocate policy defaults to BestEffort.
 
-    raises    InvalidInput for malformed JSON or a bandwidth that is no quantity
-    source    protocol spec, 4.2
+    Raises:
+        InvalidInput: Malformed JSON or a bandwidth that is no quantity.
+
+    Source:
+        protocol spec, 4.2
     """
     return parse_present(annotations, keys.GPU_PARTITION_SPEC, _parse_spec)
 
@@ -54,6 +57,7 @@ def _parse_spec(text: str) -> GpuPartitionSpec:
 def gpu_partition_policy(labels: Mapping[str, str]) -> str:
     """`Honor` for exactly that text, else `Prefer`.
 
-    source    protocol spec, 4.3
+    Source:
+        protocol spec, 4.3
     """
     return PARTITION_HONOR if labels.get(keys.GPU_PARTITION_POLICY) == PARTITION_HONOR else PARTITION_PREFER

@@ -15,8 +15,11 @@ from koordcore.values.resources import ResourceList, add, parse_resources
 def parse_network_bandwidth(annotations: Mapping[str, str]) -> Quantity | None:
     """Total bandwidth in bits per second, None when the node does not say.
 
-    raises    InvalidInput for what is no quantity: the system section of the node is then left unset
-    source    protocol spec, 4.4
+    Raises:
+        InvalidInput: What is no quantity: the system section of the node is then left unset.
+
+    Source:
+        protocol spec, 4.4
     """
     return parse_present(annotations, keys.NETWORK_BANDWIDTH, parse_quantity)
 
@@ -34,8 +37,11 @@ class _Allocations(msgspec.Struct):
 def parse_third_party_allocated(annotations: Mapping[str, str], priority: str) -> ResourceList:
     """Sum of what other systems hold of one priority class; empty when there is nothing.
 
-    raises    InvalidInput for malformed JSON or quantities, in any entry
-    source    protocol spec, 4.4
+    Raises:
+        InvalidInput: Malformed JSON or quantities, in any entry.
+
+    Source:
+        protocol spec, 4.4
     """
 
     def total(text: str) -> ResourceList:

@@ -20,8 +20,11 @@ _BOOLEANS: Final[Mapping[str, bool]] = {
 def parse_cpu_normalization_ratio(annotations: Mapping[str, str]) -> float | None:
     """The node's normalization ratio, None when it has none (the protocol's -1).
 
-    raises    InvalidInput for what is no positive, finite number
-    source    protocol spec, 4.4
+    Raises:
+        InvalidInput: What is no positive, finite number.
+
+    Source:
+        protocol spec, 4.4
     """
     return parse_present(annotations, keys.CPU_NORMALIZATION_RATIO, _parse_ratio)
 
@@ -36,7 +39,8 @@ def _parse_ratio(text: str) -> float:
 def parse_normalization_text(text: str) -> float | None:
     """The ratio that a text states; None for what is no positive, finite number.
 
-    source    manager spec, 5.5 (2)
+    Source:
+        manager spec, 5.5 (2)
     """
     try:
         return _parse_ratio(text)
@@ -47,8 +51,11 @@ def parse_normalization_text(text: str) -> float | None:
 def parse_cpu_normalization_enabled(labels: Mapping[str, str]) -> bool | None:
     """The node's switch, None when it is not set; the one switch that takes `1 t T TRUE true True` and their opposites.
 
-    raises    InvalidInput for any other text
-    source    protocol spec, 1.4, 4.3
+    Raises:
+        InvalidInput: Any other text.
+
+    Source:
+        protocol spec, 1.4, 4.3
     """
     return parse_present(labels, keys.CPU_NORMALIZATION_ENABLED, _parse_bool)
 

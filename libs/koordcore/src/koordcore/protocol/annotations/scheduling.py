@@ -15,7 +15,8 @@ _POLICIES: Final = frozenset({PREEMPTION_NEVER, PREEMPTION_LOWER_PRIORITY})
 def scheduler_name(labels: Mapping[str, str], spec_scheduler_name: str) -> str:
     """The scheduler's name as scheduler and descheduler see it: a present label replaces the field, even when empty.
 
-    source    protocol spec, 2.2 (9)
+    Source:
+        protocol spec, 2.2 (9)
     """
     return labels.get(keys.SCHEDULER_NAME, spec_scheduler_name)
 
@@ -23,7 +24,8 @@ def scheduler_name(labels: Mapping[str, str], spec_scheduler_name: str) -> str:
 def preemption_policy(labels: Mapping[str, str]) -> str | None:
     """`Never` or `PreemptLowerPriority` when the label says exactly that, None ("not set") for everything else.
 
-    source    protocol spec, 2.2 (8)
+    Source:
+        protocol spec, 2.2 (8)
     """
     text = labels.get(keys.PREEMPTION_POLICY)
     return text if text in _POLICIES else None
@@ -32,7 +34,8 @@ def preemption_policy(labels: Mapping[str, str]) -> str | None:
 def preemption_policy_or_never(labels: Mapping[str, str]) -> str:
     """The same with the default of the policy transformer.
 
-    source    protocol spec, 2.2 (8)
+    Source:
+        protocol spec, 2.2 (8)
     """
     return preemption_policy(labels) or PREEMPTION_NEVER
 
@@ -40,7 +43,8 @@ def preemption_policy_or_never(labels: Mapping[str, str]) -> str:
 def is_preemptible(labels: Mapping[str, str]) -> bool:
     """May reservation preemption take this pod? Unless `disable-preemptible` is exactly `true`.
 
-    source    protocol spec, 4.1
+    Source:
+        protocol spec, 4.1
     """
     return labels.get(keys.DISABLE_PREEMPTIBLE) != TRUE
 
@@ -48,6 +52,7 @@ def is_preemptible(labels: Mapping[str, str]) -> bool:
 def is_quota_non_preemptible(labels: Mapping[str, str]) -> bool:
     """Does the pod use its quota as non-preemptible? Only with the exact text `false`.
 
-    source    protocol spec, 4.1
+    Source:
+        protocol spec, 4.1
     """
     return labels.get(keys.QUOTA_PREEMPTIBLE) == FALSE

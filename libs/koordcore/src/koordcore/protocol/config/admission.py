@@ -3,7 +3,8 @@
 Stricter than the controllers (parse.py, strategy.py): they keep running on what is usable, admission refuses what is
 doubtful and names field, rule and value. Rules that need several entries are in overlap.py.
 
-source    protocol spec, 6.11; manager spec, 12
+Source:
+    protocol spec, 6.11; manager spec, 12
 """
 
 from __future__ import annotations
@@ -50,8 +51,9 @@ class Reason(StrEnum):
 class ConfigVerdict:
     """May the ConfigMap be stored? When not: reason, and which field broke which rule with which value.
 
-    field     `resource-qos-config.clusterStrategy.beClass.cpuQOS.groupIdentity`; "" when allowed
-    message   a sentence; for the two selector conflicts the JSON object that consoles parse
+    Attributes:
+        field: `resource-qos-config.clusterStrategy.beClass.cpuQOS.groupIdentity`; "" when allowed.
+        message: A sentence; for the two selector conflicts the JSON object that consoles parse.
     """
 
     allowed: bool
@@ -89,11 +91,13 @@ def validate_config_map(
 ) -> ConfigVerdict:
     """The verdict on a create or update; the caller has made sure that it is our ConfigMap and no delete.
 
-    data, old_data       key -> text; old_data is empty on create. Only non-empty, changed keys are checked
-    nodes                every existing node
-    check_names          --node-strategy-name-need-check: entry names non-empty and unique
-    require_both_bounds  the reference's rule for pairs of bounds: either both or none. Without it an upper may stand
-                         alone where the lower has a default (protocol spec, 15 item 8; manager spec, 12.2 differs)
+    Args:
+        data: Key -> text; old_data is empty on create. Only non-empty, changed keys are checked.
+        old_data: Key -> text; old_data is empty on create. Only non-empty, changed keys are checked.
+        nodes: Every existing node.
+        check_names: --node-strategy-name-need-check: entry names non-empty and unique.
+        require_both_bounds: The reference's rule for pairs of bounds: either both or none. Without it an upper may
+            stand alone where the lower has a default (protocol spec, 15 item 8; manager spec, 12.2 differs).
     """
     checked: list[tuple[SectionName, WrittenSection]] = []
     for name in CHECKED_SECTIONS:
@@ -123,8 +127,9 @@ def config_faults(data: Mapping[str, str]) -> list[InvalidInput]:
     """Everything that is wrong with a ConfigMap's fields, not only what decides (`validate_config_map`): for a user who
     mends a file.
 
-    returns   violations whose path begins with the key of the section. What a field lacks beside one that cannot be
-              read is not told; of selectors that overlap, the first pair of a section
+    Returns:
+        Violations whose path begins with the key of the section. What a field lacks beside one that cannot be read is
+            not told; of selectors that overlap, the first pair of a section.
     """
     found: list[InvalidInput] = []
     for name, table in SECTIONS.items():
@@ -281,7 +286,8 @@ def _bandwidth_faults(value: JsonValue, path: str) -> Iterator[InvalidInput]:
 def _network_faults(strategy: JsonObject, path: str, total: Quantity | None) -> Iterator[InvalidInput]:
     """Step 4: the requests of the three pod classes have one form and fit together into the whole bandwidth.
 
-    total     bits/s; None = not configured, sums of quantities are not judged
+    Args:
+        total: Bits/s; None = not configured, sums of quantities are not judged.
     """
     requests: list[tuple[str, str, JsonValue]] = []
     for owner in _NETWORK_CLASSES:

@@ -3,7 +3,8 @@
 The manager sends threshold, burst and system strategies with their defaults, and of the QoS strategy only what a user
 wrote; an agent completes each of them, because a NodeSLO may also come from an older manager or be missing.
 
-source    protocol spec, 6.2 step 5 and 6.5; manager spec, 6.4
+Source:
+    protocol spec, 6.2 step 5 and 6.5; manager spec, 6.4
 """
 
 from __future__ import annotations
@@ -83,8 +84,11 @@ AGENT_QOS_DEFAULTS: Final[JsonObject] = {
 def complete_strategy(name: SectionName, received: Strategy | None) -> Strategy:
     """The strategy that the agent acts on.
 
-    received  as rendered by the manager, wire spelling; None = the section is missing from the NodeSLO
-    raises    InvalidInput when a field has the wrong type
+    Args:
+        received: As rendered by the manager, wire spelling; None = the section is missing from the NodeSLO.
+
+    Raises:
+        InvalidInput: A field has the wrong type.
     """
     table = SECTIONS[name]
     given = parse_object(table.fields, {} if received is None else received, "")

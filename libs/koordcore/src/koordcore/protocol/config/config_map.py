@@ -4,7 +4,8 @@
 event per accepted version and one rejection per section. The configuration answers for a node by its labels and
 annotations. Used by the manager's overcommit and NodeSLO controllers and by the agent.
 
-source    protocol spec, 6.2; manager spec, 3
+Source:
+    protocol spec, 6.2; manager spec, 3
 """
 
 from __future__ import annotations
@@ -36,8 +37,11 @@ from koordcore.values.invalid import InvalidInput
 class SectionRejected:
     """A section whose text was refused; its previous value stays.
 
-    event_reason   reason of the Warning event on the ConfigMap
-    field, rule, value   as in InvalidInput; field is "" for the document itself
+    Attributes:
+        event_reason: Reason of the Warning event on the ConfigMap.
+        field: As in InvalidInput; field is "" for the document itself.
+        rule: As in InvalidInput; field is "" for the document itself.
+        value: As in InvalidInput; field is "" for the document itself.
     """
 
     section: SectionName
@@ -57,7 +61,9 @@ class SloControllerConfig:
 
     A section without any accepted value so far is absent from `sections` when its readers must stay idle (colocation,
     cpu-normalization, resource-amplification); the others then stand at their defaults.
-    colocation_error   the ConfigMap is missing, or its colocation section was refused: collectors keep the old spec
+
+    Attributes:
+        colocation_error: The ConfigMap is missing, or its colocation section was refused: collectors keep the old spec.
     """
 
     sections: Mapping[SectionName, Section]
@@ -72,7 +78,8 @@ class SloControllerConfig:
     ) -> Strategy | None:
         """The effective strategy of a node in wire spelling, node-level overrides included; None = stay idle.
 
-        raises    InvalidInput for the system section when the node's bandwidth annotation is malformed
+        Raises:
+            InvalidInput: The system section when the node's bandwidth annotation is malformed.
         """
         section = self.sections.get(name)
         if section is None:
@@ -112,9 +119,11 @@ def default_config(*, colocation_error: bool = False) -> SloControllerConfig:
 def read_config_map(previous: SloControllerConfig | None, data: Mapping[str, str] | None) -> ConfigReading:
     """The configuration after the ConfigMap's data became `data`.
 
-    previous  the configuration so far; None = at start
-    data      key -> JSON text; None = the ConfigMap does not exist: defaults, with colocation in error status
     A section that cannot be parsed or whose cluster strategy is invalid keeps its previous value; others go on.
+
+    Args:
+        previous: The configuration so far; None = at start.
+        data: Key -> JSON text; None = the ConfigMap does not exist: defaults, with colocation in error status.
     """
     if data is None:
         config = default_config(colocation_error=True)

@@ -64,7 +64,8 @@ class Float:
 @dataclass(frozen=True, slots=True)
 class Text:
     """JSON text; the empty text means "not set" (protocol spec, 6.2). `known` are the values with a meaning; other
-    text is accepted and acts as the field's fallback."""
+    text is accepted and acts as the field's fallback.
+    """
 
     known: tuple[str, ...] = ()
 
@@ -82,7 +83,8 @@ class QuantityValue:
 @dataclass(frozen=True, slots=True)
 class PercentOrQuantity:
     """Integer = percent of the total, text = quantity in bits/s. Parsing checks only the JSON type, as the reference's
-    decoder does; admission judges the value (protocol spec, 6.11 rule 4)."""
+    decoder does; admission judges the value (protocol spec, 6.11 rule 4).
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +110,9 @@ class ListOf:
 class Bounds:
     """Two fields of one object where `lower` must be less than `upper`.
 
-    lower_has_default  the upper may be written alone, because the reader has a value for the lower
-                       (protocol spec, 15 item 8 b); a lower alone is always refused
+    Attributes:
+        lower_has_default: The upper may be written alone, because the reader has a value for the lower (protocol spec,
+            15 item 8 b); a lower alone is always refused.
     """
 
     upper: str
@@ -146,9 +149,10 @@ Kind: TypeAlias = (
 class Field:
     """One row of a table of the protocol spec, section 6.
 
-    default   the value when nobody set the field; None = unset (the reader then leaves the feature alone)
-    runtime   a merged value outside makes the section (or the entry) invalid
-    webhook   a written value outside is refused by admission; None = not checked
+    Attributes:
+        default: The value when nobody set the field; None = unset (the reader then leaves the feature alone).
+        runtime: A merged value outside makes the section (or the entry) invalid.
+        webhook: A written value outside is refused by admission; None = not checked.
     """
 
     name: str
@@ -172,12 +176,13 @@ def defaults_of(obj: Obj) -> JsonObject:
 
 
 def merge(kind: Obj, base: Mapping[str, JsonValue], over: Mapping[str, JsonValue]) -> JsonObject:
-    """base with the fields that `over` sets; both are parsed values of the same table.
+    """Base with the fields that `over` sets; both are parsed values of the same table.
 
     Objects merge field by field, plain maps by key (a key's value is replaced as a whole), lists and scalars replace.
     Parsed values hold no nulls and no empty texts, so what is present is set; explicit false and 0 override.
 
-    source    protocol spec, 6.2; manager spec, 3.2
+    Source:
+        protocol spec, 6.2; manager spec, 3.2
     """
     result = dict(base)
     for name, value in over.items():

@@ -1,6 +1,7 @@
 """The NodeSLO spec of one node: rendered by the manager, completed by the agent.
 
-source    manager spec, 6; protocol spec, 6.2 steps 4 and 5
+Source:
+    manager spec, 6; protocol spec, 6.2 steps 4 and 5
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def render_node_slo(
 ) -> RenderedNodeSlo:
     """The spec that the manager sends to a node.
 
-    extensions  what plug-ins gave for this node, one key each
+    Args:
+        extensions: What plug-ins gave for this node, one key each.
     """
     spec: JsonObject = {}
     fault: InvalidInput | None = None
@@ -62,7 +64,8 @@ def render_node_slo(
 def complete_node_slo(spec: Mapping[str, JsonValue]) -> JsonObject:
     """The spec that an agent acts on; a missing or null section becomes its defaults.
 
-    raises    InvalidInput naming the section, and the field, of a wrong type
+    Raises:
+        InvalidInput: Naming the section, and the field, of a wrong type.
     """
     result = dict(spec)
     for name, field in _FIELD_OF_SECTION.items():
@@ -79,9 +82,12 @@ def complete_node_slo(spec: Mapping[str, JsonValue]) -> JsonObject:
 def update_extensions(old: Mapping[str, JsonValue], answers: Mapping[str, JsonValue]) -> JsonObject:
     """The NodeSLO's extensions after every registered plug-in has answered for the node.
 
-    old       extensions of the NodeSLO that exists; keys without a plug-in stay as they are
-    answers   extension key -> value of its plug-in; None deletes the key
-    source    protocol spec, 6.10
+    Args:
+        old: Extensions of the NodeSLO that exists; keys without a plug-in stay as they are.
+        answers: Extension key -> value of its plug-in; None deletes the key.
+
+    Source:
+        protocol spec, 6.10
     """
     merged = {**old, **answers}
     return {key: value for key, value in merged.items() if key not in answers or value is not None}

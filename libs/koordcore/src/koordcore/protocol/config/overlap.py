@@ -1,6 +1,7 @@
 """Can two entries of one section claim the same node? First in theory, then among the nodes that exist.
 
-source    protocol spec, 6.11 rules 6 and 7; manager spec, 12.2
+Source:
+    protocol spec, 6.11 rules 6 and 7; manager spec, 12.2
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ _MAX_VIRTUAL_NODES: Final = 10_000
 class Overlap:
     """Two or more entries match one node.
 
-    names           of the entries, in order
-    path            of the second entry that matches
-    example_nodes   existing nodes that show it; empty when the node was thought up
+    Attributes:
+        names: Of the entries, in order.
+        path: Of the second entry that matches.
+        example_nodes: Existing nodes that show it; empty when the node was thought up.
     """
 
     names: tuple[str, ...]

@@ -46,12 +46,13 @@ _MAX_FLOAT: Final = 1.7976931348623157e308
 class WrittenEntry:
     """One node entry as the user wrote it.
 
-    path          where it stands in the document, `nodeConfigs[0]`
-    name          "" when the user gave none
-    labels        the selector as written; None: there is none, and the entry matches no node
-    selector      the same ready to match; None: there is none, or it is invalid
-    selector_fault   why it is invalid, with its path inside the document
-    strategy      only the fields that were written
+    Attributes:
+        path: Where it stands in the document, `nodeConfigs[0]`.
+        name: "" when the user gave none.
+        labels: The selector as written; None: there is none, and the entry matches no node.
+        selector: The same ready to match; None: there is none, or it is invalid.
+        selector_fault: Why it is invalid, with its path inside the document.
+        strategy: Only the fields that were written.
     """
 
     path: str
@@ -74,7 +75,8 @@ class WrittenSection:
 def decode_document(text: str) -> JsonValue:
     """The JSON value of a text.
 
-    raises    InvalidInput with line and column
+    Raises:
+        InvalidInput: With line and column.
     """
     return cast("JsonValue", parse_json(text))
 
@@ -99,8 +101,11 @@ Faults: TypeAlias = list[InvalidInput] | None
 def parse_value(kind: Kind, value: JsonValue, path: str, faults: Faults = None) -> JsonValue:
     """A decoded JSON value as the kind asks for it, in canonical spelling.
 
-    faults    collects what is wrong inside of objects
-    raises    InvalidInput when the JSON type is wrong or a duration or quantity cannot be read
+    Args:
+        faults: Collects what is wrong inside of objects.
+
+    Raises:
+        InvalidInput: The JSON type is wrong or a duration or quantity cannot be read.
     """
     match kind:
         case Bool():
@@ -181,8 +186,11 @@ def _parse_list(kind: Kind, value: JsonValue, path: str) -> list[JsonValue]:
 def parse_object(obj: Obj, document: Mapping[str, JsonValue], path: str, faults: Faults = None) -> JsonObject:
     """The fields of the table that a document sets, in the table's order and spelling; nulls and empty texts are unset.
 
-    faults    collects what is wrong, field by field
-    raises    InvalidInput as parse_value, without `faults`
+    Args:
+        faults: Collects what is wrong, field by field.
+
+    Raises:
+        InvalidInput: As parse_value, without `faults`.
     """
     written = _respelled(document, *(field.name for field in obj.fields))
     result: JsonObject = {}
@@ -214,10 +222,15 @@ def _respelled(document: Mapping[str, JsonValue], *names: str) -> dict[str, Json
 def parse_section(table: SectionTable, text: str, faults: Faults = None) -> WrittenSection:
     """One ConfigMap key as written.
 
-    faults    collects what fields and entries are wrong; these are then left out
-    raises    InvalidInput when the text is not JSON, not an object, or (without `faults`) a field has the wrong type;
-              an invalid selector is no such error, its entry carries the fault
-    source    protocol spec, 6.1; manager spec, 3.1
+    Args:
+        faults: Collects what fields and entries are wrong; these are then left out.
+
+    Raises:
+        InvalidInput: The text is not JSON, not an object, or (without `faults`) a field has the wrong type; an invalid
+            selector is no such error, its entry carries the fault.
+
+    Source:
+        protocol spec, 6.1; manager spec, 3.1
     """
     decoded = decode_document(text)
     document: JsonObject = {} if decoded is None else _object(decoded, "")

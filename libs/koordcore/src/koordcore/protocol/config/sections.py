@@ -1,6 +1,7 @@
 """The sections of slo-controller-config: which there are, how each is laid out, and what happens around it.
 
-source    protocol spec, 6.1 and 6.2
+Source:
+    protocol spec, 6.1 and 6.2
 """
 
 from __future__ import annotations
@@ -58,10 +59,11 @@ class SectionName(StrEnum):
 class SectionTable:
     """One section: its layout, its fields and what happens around it.
 
-    parse_error_event   reason of the Warning event on the ConfigMap when the text cannot be parsed
-    empty_is_default    empty text counts as an absent key; otherwise it is a parse error (protocol spec, 6.2)
-    idle_without_value  with no accepted value ever, readers stay idle; otherwise they start from the defaults
-    entry_inherits      a node entry is overlaid on the cluster part; otherwise it replaces it (host applications)
+    Attributes:
+        parse_error_event: Reason of the Warning event on the ConfigMap when the text cannot be parsed.
+        empty_is_default: Empty text counts as an absent key; otherwise it is a parse error (protocol spec, 6.2).
+        idle_without_value: With no accepted value ever, readers stay idle; otherwise they start from the defaults.
+        entry_inherits: A node entry is overlaid on the cluster part; otherwise it replaces it (host applications).
     """
 
     name: SectionName

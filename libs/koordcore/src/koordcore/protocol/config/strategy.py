@@ -3,7 +3,8 @@
 A `Section` is resolved once per configuration; asking it for a node walks selectors only and returns a shared value, so
 thousands of nodes cost thousands of selector checks and no merges. Next: config_map.py.
 
-source    protocol spec, 6.2 and 6.3; manager spec, 3.2 and 4.1
+Source:
+    protocol spec, 6.2 and 6.3; manager spec, 3.2 and 4.1
 """
 
 from __future__ import annotations
@@ -83,9 +84,12 @@ def default_section(name: SectionName) -> Section:
 def read_section(name: SectionName, text: str | None) -> Section:
     """The section that one key of the ConfigMap asks for.
 
-    text      None = the key is absent
-    raises    InvalidInput when the text cannot be parsed or the merged cluster strategy is invalid; the caller keeps
-              the previous section
+    Args:
+        text: None = the key is absent.
+
+    Raises:
+        InvalidInput: The text cannot be parsed or the merged cluster strategy is invalid; the caller keeps the previous
+            section.
     """
     table = SECTIONS[name]
     if text is None or (text == "" and table.empty_is_default):
@@ -96,7 +100,8 @@ def read_section(name: SectionName, text: str | None) -> Section:
 def resolve_section(table: SectionTable, written: WrittenSection) -> Section:
     """Merge defaults, cluster part and entries, each checked for runtime validity.
 
-    raises    InvalidInput when the cluster strategy is invalid; an invalid entry falls back to the cluster strategy
+    Raises:
+        InvalidInput: The cluster strategy is invalid; an invalid entry falls back to the cluster strategy.
     """
     cluster = merge(table.fields, table.defaults, written.cluster)
     fault = runtime_fault(table.fields, cluster, written.cluster_path)
@@ -148,7 +153,8 @@ def override_colocation(strategy: Strategy, labels: Mapping[str, str], annotatio
     Malformed annotations and labels are ignored; the result is not validated. percent = trunc(float64(ratio) * 100), so
     0.29 gives 28. Returns `strategy` itself when the node says nothing.
 
-    source    protocol spec, 6.3; manager spec, 4.1
+    Source:
+        protocol spec, 6.3; manager spec, 4.1
     """
     text = annotations.get(COLOCATION_STRATEGY)
     if text is not None:
@@ -180,8 +186,9 @@ def ratio_percent(text: str) -> int | None:
 def override_system(strategy: Strategy, annotations: Mapping[str, str]) -> Strategy:
     """A system strategy with the node's own network bandwidth.
 
-    raises    InvalidInput when the annotation is no quantity: the section is then unset for this node and its agent
-              falls back to the defaults (protocol spec, 15 item 18)
+    Raises:
+        InvalidInput: The annotation is no quantity: the section is then unset for this node and its agent falls back to
+            the defaults (protocol spec, 15 item 18).
     """
     text = annotations.get(NETWORK_BANDWIDTH)
     if text is None:

@@ -61,11 +61,15 @@ class ColocationStrategy(msgspec.Struct, frozen=True, kw_only=True, rename=wire_
     """How far a node's unused resources are given to batch and mid pods, and how it is measured.
 
     Percent fields are whole percents of the node's capacity; a reclaim threshold may exceed 100.
-    metric_windows_seconds    windows of aggregated usage
-    mid_reclaim_static        mid resources by fixed ratio instead of by prediction
     batch_*_threshold_percent cap by capacity; None = no cap
-    extensions                for plug-ins: any JSON, uninterpreted
-    source                    protocol spec, 6.3; manager spec, 4.1
+
+    Attributes:
+        metric_windows_seconds: Windows of aggregated usage.
+        mid_reclaim_static: Mid resources by fixed ratio instead of by prediction.
+        extensions: For plug-ins: any JSON, uninterpreted.
+
+    Source:
+        protocol spec, 6.3; manager spec, 4.1
     """
 
     enable: bool
@@ -94,7 +98,8 @@ class ColocationStrategy(msgspec.Struct, frozen=True, kw_only=True, rename=wire_
 class ResourceThresholdStrategy(msgspec.Struct, frozen=True, kw_only=True, rename=wire_name):
     """When the agent suppresses and evicts; None = unset, the feature's own fallback or rest applies.
 
-    source    protocol spec, 6.4
+    Source:
+        protocol spec, 6.4
     """
 
     enable: bool

@@ -3,7 +3,8 @@
 `admit` is the door; `prune_and_default` and `first_violation` are its two halves, for callers that need one of them (a
 status update, a test). Everything works on decoded JSON and changes none of it.
 
-source    protocol spec, 9; vectors/protocol/crd_object.json
+Source:
+    protocol spec, 9; vectors/protocol/crd_object.json
 """
 
 from __future__ import annotations
@@ -43,9 +44,10 @@ class Accepted:
 class Refused:
     """Why the object is not stored.
 
-    field   path of the first violation, `spec.owners[0].controller.uid`; "" = the object itself
-    rule    what would be accepted, as a sentence fragment
-    value   what was found there; None when the field is missing
+    Attributes:
+        field: Path of the first violation, `spec.owners[0].controller.uid`; "" = the object itself.
+        rule: What would be accepted, as a sentence fragment.
+        value: What was found there; None when the field is missing.
     """
 
     field: str
@@ -66,7 +68,9 @@ def admit(document: Json) -> Accepted | Refused:
     are dropped, defaults are filled in (inside objects and list items that are present), and the result is validated.
     The status is kept; the caller decides whether this door may write it.
 
-    document  decoded JSON; not changed, but the result shares its metadata and open subtrees (pod templates, patches)
+    Args:
+        document: Decoded JSON; not changed, but the result shares its metadata and open subtrees (pod templates,
+            patches).
     """
     if not isinstance(document, dict):
         return Refused(field="", rule="an object", value=document)

@@ -30,7 +30,8 @@ class PrinterColumn:
 class ResourceVersion:
     """One version of a custom resource.
 
-    has_status   the status is a subresource: only the status door may change it
+    Attributes:
+        has_status: The status is a subresource: only the status door may change it.
     """
 
     group: str

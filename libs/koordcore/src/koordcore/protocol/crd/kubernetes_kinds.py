@@ -3,7 +3,8 @@
 What an API server would judge of them and nobody here reads is not judged: open schemas with the fields that are read.
 Controllers (ReplicaSet, StatefulSet, DaemonSet) are known for their selectors; nobody here makes pods of them.
 
-source    scheduler-core spec, 5.6 (default spreading), 5.9 (volumes), 6 (disruption budgets)
+Source:
+    scheduler-core spec, 5.6 (default spreading), 5.9 (volumes), 6 (disruption budgets)
 """
 
 from functools import lru_cache

@@ -41,9 +41,11 @@ class UnsupportedSchema(ValueError):
 class Schema:
     """One node of a structural schema; absent keywords are None, empty or False.
 
-    type             object, array, string, integer, number, boolean; None = any type
     preserve_unknown keep fields that `properties` does not name
-    default          meaningful only when has_default (null is no default)
+
+    Attributes:
+        type: Object, array, string, integer, number, boolean; None = any type.
+        default: Meaningful only when has_default (null is no default).
     """
 
     type: str | None = None
@@ -71,8 +73,11 @@ class Schema:
 def build_schema(node: Mapping[str, Json], path: str = "") -> Schema:
     """The schema that an `openAPIV3Schema` document describes.
 
-    path      where the node stands, for messages
-    raises    UnsupportedSchema for a keyword outside the known ones, and for an anyOf that is not int-or-string
+    Args:
+        path: Where the node stands, for messages.
+
+    Raises:
+        UnsupportedSchema: A keyword outside the known ones, and for an anyOf that is not int-or-string.
     """
     unknown = sorted(node.keys() - _KNOWN_KEYWORDS)
     if unknown:

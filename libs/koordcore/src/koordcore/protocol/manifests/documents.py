@@ -34,9 +34,12 @@ _ManifestLoader.yaml_implicit_resolvers = {
 def read_documents(text: bytes) -> list[object]:
     """Decoded documents of a text, in order; empty documents are left out and Lists are opened.
 
-    returns   JSON values: dict with text keys, list, str, int, float, bool, None (in a patch a null means something)
-    raises    InvalidInput naming the document (`documents[2]`), or the place in a text that is no YAML (`line 3, column
-              7`), the rule and the offending part
+    Returns:
+        JSON values: dict with text keys, list, str, int, float, bool, None (in a patch a null means something).
+
+    Raises:
+        InvalidInput: Naming the document (`documents[2]`), or the place in a text that is no YAML (`line 3, column 7`),
+            the rule and the offending part.
     """
     if len(text) > MAX_BYTES:
         raise InvalidInput(f"at most {MAX_BYTES} bytes in one request", f"{len(text)} bytes")

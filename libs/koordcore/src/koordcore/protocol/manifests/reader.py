@@ -32,8 +32,9 @@ from koordcore.values.invalid import InvalidInput
 class CustomObject:
     """A custom resource: its definition, its metadata, and the whole of it as an API server would store it.
 
-    metadata    what the rules look at; `document` keeps every field of it that the user wrote
-    document    pruned and defaulted by the schema (`koordcore.protocol.crd.admit`)
+    Attributes:
+        metadata: What the rules look at; `document` keeps every field of it that the user wrote.
+        document: Pruned and defaulted by the schema (`koordcore.protocol.crd.admit`).
     """
 
     resource: ResourceVersion
@@ -69,9 +70,10 @@ class InvalidManifest(Exception):
 class Manifest(NamedTuple):
     """An accepted document.
 
-    kind       as written
-    object     the typed object, namespace filled in
-    document   the document itself, for who needs fields that the typed object has not; not to be changed
+    Attributes:
+        kind: As written.
+        object: The typed object, namespace filled in.
+        document: The document itself, for who needs fields that the typed object has not; not to be changed.
     """
 
     kind: str
@@ -82,8 +84,11 @@ class Manifest(NamedTuple):
 def read_manifest(document: object) -> Manifest:
     """The typed object of a document, judged by the rules of its kind.
 
-    document  JSON value, as `read_documents` gives it
-    raises    InvalidManifest with field, rule and value of every violation
+    Args:
+        document: JSON value, as `read_documents` gives it.
+
+    Raises:
+        InvalidManifest: With field, rule and value of every violation.
     """
     manifest = shape_manifest(document)
     check_manifest(manifest)
@@ -95,7 +100,9 @@ def shape_manifest(document: object) -> Manifest:
 
     An API server changes an object (mutating webhooks) before it judges it; who does the same needs the two steps
     apart. Null entries count as absent.
-    raises    InvalidManifest naming the first field of another shape; for custom resources the first rule of the schema
+
+    Raises:
+        InvalidManifest: Naming the first field of another shape; for custom resources the first rule of the schema.
     """
     if not isinstance(document, dict):
         raise InvalidManifest([InvalidInput("an object with apiVersion, kind and metadata", document, "document")])

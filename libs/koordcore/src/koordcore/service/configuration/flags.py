@@ -3,7 +3,8 @@
 It only turns words into texts by flag; `koordcore.service.configuration.settings` says which flags
 there are and what the texts mean.
 
-source    protocol spec, 11
+Source:
+    protocol spec, 11
 """
 
 import textwrap
@@ -23,11 +24,12 @@ class HelpRequested(Exception):
 class FlagSpec:
     """One flag.
 
-    names      without dashes, the first is the one shown
-    field      the settings field that it sets
-    is_bool    takes no following word: `--x` is `true`, `--x=false` is `false`
-    help       one sentence
-    default    as shown in the help; empty: nothing is shown
+    Attributes:
+        names: Without dashes, the first is the one shown.
+        field: The settings field that it sets.
+        is_bool: Takes no following word: `--x` is `true`, `--x=false` is `false`.
+        help: One sentence.
+        default: As shown in the help; empty: nothing is shown.
     """
 
     names: tuple[str, ...]
@@ -40,8 +42,12 @@ class FlagSpec:
 def parse_flags(specs: Sequence[FlagSpec], words: Sequence[str]) -> dict[str, list[str]]:
     """The texts given for each field, in order; fields whose flag does not occur are absent.
 
-    words     the command line without the program's name
-    raises    InvalidFlag for an unknown flag, a flag without its value, a word that is no flag; HelpRequested
+    Args:
+        words: The command line without the program's name.
+
+    Raises:
+        InvalidFlag: An unknown flag, a flag without its value, a word that is no flag.
+        HelpRequested: `-h` or `--help` stands on the command line; carries nothing.
     """
     by_name = {name: spec for spec in specs for name in spec.names}
     given: dict[str, list[str]] = {}

@@ -3,7 +3,8 @@
 Each service declares the gates that it knows; the settings parse the text against them. An unknown gate is fatal: a
 user who misspells a safety switch must not believe that it is on.
 
-source    protocol spec, 11.5
+Source:
+    protocol spec, 11.5
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,10 +55,15 @@ _FALSE: Final = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 def parse_feature_gates(texts: Sequence[str] | Mapping[str, bool], known: Sequence[Gate]) -> FeatureGates:
     """The value of every known gate: named explicitly, else by its group, else its default.
 
-    texts     the values of the flag in order (a later one overrides), or a mapping from a settings file
-    known     the gates of the service; the groups need not be listed
-    raises    InvalidInput for an unknown gate, a missing or wrong boolean, a locked gate
-    source    protocol spec, 11.5: an explicit value wins over its group wherever it stands in the text
+    Args:
+        texts: The values of the flag in order (a later one overrides), or a mapping from a settings file.
+        known: The gates of the service; the groups need not be listed.
+
+    Raises:
+        InvalidInput: An unknown gate, a missing or wrong boolean, a locked gate.
+
+    Source:
+        protocol spec, 11.5: an explicit value wins over its group wherever it stands in the text
     """
     by_name = {gate.name: gate for gate in known}
     given = dict(texts) if isinstance(texts, Mapping) else _read(texts)

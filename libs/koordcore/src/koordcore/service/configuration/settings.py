@@ -163,9 +163,13 @@ class ServiceSettings(BaseModel):
     def load(cls, words: Sequence[str], environ: Mapping[str, str]) -> Self:
         """Merges and checks the four sources.
 
-        words     the command line without the program's name
-        environ   the process environment
-        raises    InvalidSettings; HelpRequested when the command line asks for help
+        Args:
+            words: The command line without the program's name.
+            environ: The process environment.
+
+        Raises:
+            InvalidSettings: One or more settings are wrong.
+            HelpRequested: The command line asks for help.
         """
         try:
             flags = parse_flags(cls.flag_specs(), words)

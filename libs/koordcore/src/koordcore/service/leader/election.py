@@ -11,7 +11,8 @@ Where the lease is kept: `koordcore.service.leader.lease_kv` (JetStream), `koord
 (coordination.k8s.io). Give it the host's clock unless the test is about leadership: at speed 60 a lease of 15 s is a
 quarter of a real second.
 
-source    Kubernetes' client-go leaderelection, whose rules and default durations these are; protocol spec, 11.4
+Source:
+    Kubernetes' client-go leaderelection, whose rules and default durations these are; protocol spec, 11.4
 """
 
 import asyncio
@@ -38,8 +39,9 @@ _log: Final = logger("service.leadership")
 class LeaseElection:
     """One candidate for a lease; implements `koordcore.ports.leadership.Leadership`.
 
-    holder    unique among all candidates, also across restarts (`unique_holder`)
-    jitter    spreads the looks of candidates that started together
+    Args:
+        holder: Unique among all candidates, also across restarts (`unique_holder`).
+        jitter: Spreads the looks of candidates that started together.
     """
 
     def __init__(

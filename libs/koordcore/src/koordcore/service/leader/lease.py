@@ -11,9 +11,10 @@ from koordcore.values.invalid import InvalidInput
 class LeaseRecord:
     """What the lease says.
 
-    holder              empty: released
-    epoch               of the holder's term, from 1
-    duration_seconds    how long others wait after they last saw it change
+    Attributes:
+        holder: Empty: released.
+        epoch: Of the holder's term, from 1.
+        duration_seconds: How long others wait after they last saw it change.
     """
 
     holder: str
@@ -57,8 +58,12 @@ class LeaseStore(Protocol):
     async def write(self, record: LeaseRecord, version: str, *, acquiring: bool) -> WrittenLease:
         """Replaces the lease when it still has the version.
 
-        acquiring   begins a term; the store may give it a greater epoch than the record's
-        raises      LeaseConflict, LeaseUnavailable
+        Args:
+            acquiring: Begins a term; the store may give it a greater epoch than the record's.
+
+        Raises:
+            LeaseConflict: The lease has another version than the one named: look again.
+            LeaseUnavailable: The store did not answer, or not in a way that tells whether the write took place.
         """
         ...
 
@@ -67,7 +72,8 @@ class LeaseStore(Protocol):
 class LeaseTimes:
     """Durations in seconds of the given clock; retry < renew_deadline < duration.
 
-    source    protocol spec, 11.4: 15 s, 10 s, 2 s
+    Source:
+        protocol spec, 11.4: 15 s, 10 s, 2 s
     """
 
     duration: float = 15.0

@@ -3,7 +3,8 @@
 Reads and writes go through `KubernetesHttp`, so that a Kubernetes client can take the place of the few lines of httpx
 here.
 
-source    https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/lease-v1/; client-go's LeaseLock
+Source:
+    https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/lease-v1/; client-go's LeaseLock
 """
 
 import math
@@ -202,7 +203,8 @@ def _unix(text: str | None) -> float:
 class LeaseLeadership(LeaseElection):
     """Leadership kept in a `coordination.k8s.io/v1` Lease, as users of Kubernetes expect (`kubectl get lease`).
 
-    http    how to reach the API server; None: from inside the cluster, with the service account's files
+    Args:
+        http: How to reach the API server; None: from inside the cluster, with the service account's files.
     """
 
     def __init__(

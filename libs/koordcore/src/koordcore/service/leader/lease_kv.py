@@ -1,6 +1,7 @@
 """A lease in one key of a JetStream KV bucket: compare-and-append on the key's subject, read at the stream's leader.
 
-source    event-bus spec, 4.1 and 4.3 (10071, 10164), 13.7 (never read an expectation through a direct get)
+Source:
+    event-bus spec, 4.1 and 4.3 (10071, 10164), 13.7 (never read an expectation through a direct get)
 """
 
 import math
@@ -48,7 +49,8 @@ def lease_key(service: str) -> str:
 class KvLeaseStore:
     """One key.
 
-    ttl_real_seconds    after which the server removes a key that is not renewed; None: never
+    Args:
+        ttl_real_seconds: After which the server removes a key that is not renewed; None: never.
     """
 
     def __init__(self, js: "JetStreamContext", *, bucket: str, key: str, ttl_real_seconds: int | None) -> None:
@@ -114,10 +116,12 @@ class KvLeaseStore:
 class KvLeadership(LeaseElection):
     """Leadership kept in a key of a JetStream KV bucket; the bucket has been made by the bootstrap job.
 
-    key       one per thing that is led: `leader.manager`
     The key is given a time to live when the bucket allows it (`allow_msg_ttl`), so that a candidate that starts later
     need not wait for the lease of leaders who are long gone. The epoch is the revision that began the term: it grows
     also when the key was removed.
+
+    Args:
+        key: One per thing that is led: `leader.manager`.
     """
 
     def __init__(

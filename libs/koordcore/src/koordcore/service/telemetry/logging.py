@@ -72,8 +72,9 @@ def configure_logging(
 ) -> None:
     """Sends every log line of the process, ours and the libraries', to `stream` (None: standard error).
 
-    level     debug, info, warning or error; libraries are kept one step quieter: their info is only shown at debug
-    form      json, console, or auto (console when the stream is a terminal); colours only on a terminal
+    Args:
+        level: Debug, info, warning or error; libraries are kept one step quieter: their info is only shown at debug.
+        form: Json, console, or auto (console when the stream is a terminal); colours only on a terminal.
     """
     out = sys.stderr if stream is None else stream
     on_terminal = out.isatty()

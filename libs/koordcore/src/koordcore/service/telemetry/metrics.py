@@ -3,7 +3,8 @@
 Base units, `_total` for counters, few labels, never a pod's name. The bus adapters are given a `BusMetrics`; services
 make their own instruments on `Metrics.registry`.
 
-source    event-bus spec, 12 (names of the bus metrics, exact)
+Source:
+    event-bus spec, 12 (names of the bus metrics, exact)
 """
 
 from typing import Final

@@ -55,8 +55,9 @@ def read_span_file(path: str) -> list[FinishedSpan]:
 class OtlpSink:
     """OTLP over HTTP: batches of spans, sent by a thread of the SDK; a full queue drops spans.
 
-    endpoint    base URL of a collector (`http://host:4318`); `/v1/traces` is added unless it is there
-    exporter    instead of the HTTP one, for tests
+    Args:
+        endpoint: Base URL of a collector (`http://host:4318`); `/v1/traces` is added unless it is there.
+        exporter: Instead of the HTTP one, for tests.
     """
 
     def __init__(

@@ -10,8 +10,8 @@ line (`koordcore.service.telemetry.span_sinks`).
 
 Spans are timed by the host's clock also in a scaled run: they say how long our code took.
 
-source    W3C Trace Context level 1 (traceparent, tracestate); event-bus spec, 3.1; STYLE 3.9 (links, not parents, for
-          fan-in)
+Source:
+    W3C Trace Context level 1 (traceparent, tracestate); event-bus spec, 3.1; STYLE 3.9 (links, not parents, for fan-in)
 """
 
 import re
@@ -40,10 +40,11 @@ _RATIO_BITS: Final = 56  # the random tail of a trace id that W3C lets samplers 
 class TraceContext(msgspec.Struct, frozen=True):
     """One place in one trace.
 
-    trace_id  32 lower-case hex digits
-    span_id   16 lower-case hex digits
-    sampled   whether spans of this trace are recorded, decided by whoever began it
-    state     `tracestate`, carried along unread
+    Attributes:
+        trace_id: 32 lower-case hex digits.
+        span_id: 16 lower-case hex digits.
+        sampled: Whether spans of this trace are recorded, decided by whoever began it.
+        state: `tracestate`, carried along unread.
     """
 
     trace_id: str
@@ -160,8 +161,9 @@ class Span:
 class Tracer:
     """Makes contexts and spans for one service.
 
-    sample_ratio    share of the traces begun here that are recorded; traces that others began follow their flag
-    sinks           none: contexts are still made and passed on, nothing is recorded
+    Args:
+        sample_ratio: Share of the traces begun here that are recorded; traces that others began follow their flag.
+        sinks: None: contexts are still made and passed on, nothing is recorded.
     """
 
     def __init__(self, service: str, *, sample_ratio: float = 1.0, sinks: Sequence[SpanSink] = ()) -> None:
@@ -230,8 +232,11 @@ class Tracer:
     ) -> TraceContext:
         """A span that is over already, for loops that handle many traces in one go (a scheduling cycle: one per pod).
 
-        start_nanos   from `host_unix_nanos()`; None: it took no time
-        returns       its context, to be injected into what it published
+        Args:
+            start_nanos: From `host_unix_nanos()`; None: it took no time.
+
+        Returns:
+            Its context, to be injected into what it published.
         """
         context = self.child(parent)
         if context.sampled and self._sinks:

@@ -48,8 +48,10 @@ class HttpServer:
 
     routes             add to it before `start`
     posts              path -> what a JSON document that is posted there is answered with; add to it before `start`
-    max_body_bytes     a longer request body is refused with 413
-    answer_seconds     real seconds until the answer must have begun, else 503; a stream may then go on for ever
+
+    Args:
+        max_body_bytes: A longer request body is refused with 413.
+        answer_seconds: Real seconds until the answer must have begun, else 503; a stream may then go on for ever.
     """
 
     def __init__(
@@ -123,7 +125,8 @@ class HttpServer:
     async def start(self) -> None:
         """Binds and serves; returns when requests are accepted.
 
-        raises    OSError when the address is taken or the certificate cannot be read
+        Raises:
+            OSError: The address is taken or the certificate cannot be read.
         """
         settings = self._settings
         if settings.http_cert_file is not None:

@@ -31,7 +31,8 @@ JsonPost = Callable[[bytes], Awaitable[bytes]]
 class _Limits:
     """Cancels the tasks whose answers have not begun in time; one timer for all, since hardly any is ever late.
 
-    seconds    from the beginning of a request to that of its answer
+    Args:
+        seconds: From the beginning of a request to that of its answer.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -89,7 +90,8 @@ class _Limit:
 class Guard:
     """What every request passes before the application sees it.
 
-    posts    by path; the guard answers them itself
+    Args:
+        posts: By path; the guard answers them itself.
     """
 
     def __init__(

@@ -28,7 +28,8 @@ WRITE_ERRORS: Final = (psycopg.OperationalError, psycopg.InterfaceError, OSError
 class Database:
     """The read side's engine.
 
-    dsn     `postgresql://user:password@host:port/database`
+    Args:
+        dsn: `postgresql://user:password@host:port/database`.
     """
 
     def __init__(self, dsn: str, *, pool_size: int = 5, statement_seconds: float = 20.0) -> None:
@@ -47,7 +48,8 @@ class Database:
     async def reading(self) -> AsyncGenerator[AsyncConnection]:
         """A read-only transaction that sees one moment.
 
-        raises    one of `READ_ERRORS` when Postgres is away
+        Raises:
+            READ_ERRORS: Postgres is away.
         """
         async with self.engine.connect() as connection:
             await connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
@@ -56,7 +58,8 @@ class Database:
     async def migrate(self) -> None:
         """Brings the tables to this code's version. Projectors that start together take turns.
 
-        raises    one of `READ_ERRORS` when Postgres is away
+        Raises:
+            READ_ERRORS: Postgres is away.
         """
         async with self.engine.begin() as connection:
             await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": MIGRATION_LOCK})

@@ -37,8 +37,9 @@ _STATES: Final = """
 class Loaded(msgspec.Struct, frozen=True):
     """What the tables say.
 
-    event_id    id of the event at the position, "" at 0: tells whether the log is still the one that was folded
-    is_current  the tables were written by this version of the projection
+    Attributes:
+        event_id: Id of the event at the position, "" at 0: tells whether the log is still the one that was folded.
+        is_current: The tables were written by this version of the projection.
     """
 
     projection: Projection

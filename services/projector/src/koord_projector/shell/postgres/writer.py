@@ -4,7 +4,8 @@ Each transaction first locks its stream's row of `projection` and looks where it
 lost acknowledgement is noticed, and a database that was restored to an older state, or a second projector on the same
 database, is never written over: the caller loads again from what the database says.
 
-source    event-bus spec, 3.2 (checkpoint with the state) and 5
+Source:
+    event-bus spec, 3.2 (checkpoint with the state) and 5
 """
 
 import asyncio
@@ -127,7 +128,8 @@ class Writer:
     async def open(cls, dsn: str) -> "Writer":
         """A new session.
 
-        raises    one of `WRITE_ERRORS` when Postgres is away
+        Raises:
+            WRITE_ERRORS: Postgres is away.
         """
         connection = await psycopg.AsyncConnection[TupleRow].connect(
             dsn, autocommit=True, connect_timeout=5, prepare_threshold=1
@@ -152,8 +154,9 @@ class Writer:
     async def write(self, changes: Changes) -> None:
         """One transaction with everything of a batch.
 
-        raises    Moved when the database is not where the batch begins; one of `WRITE_ERRORS` when Postgres is away:
-                  load again, then the database says whether it was written
+        Raises:
+            Moved: The database is not where the batch begins; one of `WRITE_ERRORS` when Postgres is away: load again,
+                then the database says whether it was written.
         """
         async with self._connection.transaction(), self._connection.cursor() as cursor:
             await _require_position(cursor, FACTS, changes.after)
@@ -195,7 +198,8 @@ class Writer:
     async def clear(self) -> None:
         """Empties what is folded from the facts and sets their position to 0; archives stay.
 
-        raises    one of `WRITE_ERRORS`
+        Raises:
+            WRITE_ERRORS
         """
         async with self._connection.transaction(), self._connection.cursor() as cursor:
             await _position(cursor, FACTS)

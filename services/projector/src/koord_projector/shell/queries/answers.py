@@ -105,8 +105,9 @@ class PodItem(msgspec.Struct, frozen=True, kw_only=True):
 class PodsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """A page of pods, newest submission first.
 
-    total     pods that match the filter; counts: the same by phase
-    cursor    for the next page, null on the last one
+    Attributes:
+        total: Pods that match the filter; counts: the same by phase.
+        cursor: For the next page, null on the last one.
     """
 
     moment: Moment
@@ -141,11 +142,12 @@ class NodeEvent(msgspec.Struct, frozen=True, kw_only=True):
 class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """One node with everything that explains it.
 
-    pods          on it, newest placement first, at most 500
-    overcommit    how its batch resources were computed, newest first
-    suppression   changes of the best-effort class's quota, newest first
-    protection    evictions, interference, knobs and stops of the agent, newest first
-    usage         newest last
+    Attributes:
+        pods: On it, newest placement first, at most 500.
+        overcommit: How its batch resources were computed, newest first.
+        suppression: Changes of the best-effort class's quota, newest first.
+        protection: Evictions, interference, knobs and stops of the agent, newest first.
+        usage: Newest last.
     """
 
     moment: Moment

@@ -28,9 +28,10 @@ _AT_TIME = text(
 class Moment(msgspec.Struct, frozen=True, kw_only=True):
     """One moment of the cluster.
 
-    position      newest fact that is part of it; 0: before the first
-    occurred_at   its own time, "" at 0
-    live          the present, not a moment that was asked for
+    Attributes:
+        position: Newest fact that is part of it; 0: before the first.
+        occurred_at: Its own time, "" at 0.
+        live: The present, not a moment that was asked for.
     """
 
     position: int
@@ -46,7 +47,8 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
 async def resolve(connection: AsyncConnection, at: str | None) -> Moment:
     """The moment that the query names; None or "": the present, as far as it is folded.
 
-    raises    InvalidInput for what is neither a position of the log so far nor an RFC 3339 time with its zone
+    Raises:
+        InvalidInput: What is neither a position of the log so far nor an RFC 3339 time with its zone.
     """
     position = (await connection.execute(_POSITION)).scalar() or 0
     if not at:

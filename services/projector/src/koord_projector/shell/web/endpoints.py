@@ -18,8 +18,10 @@ LONGEST_TEXT = 512
 class Parameter:
     """One parameter of a query or a path.
 
-    choices            the only values accepted; empty: any text
-    minimum, maximum   both given: an integer
+    Attributes:
+        choices: The only values accepted; empty: any text.
+        minimum: Both given: an integer.
+        maximum: Both given: an integer.
     """
 
     name: str
@@ -48,8 +50,9 @@ Handler = Callable[[Request], Awaitable[Response]]
 class Endpoint:
     """One operation.
 
-    answer    the body of status 200 (202 for POST); None: a stream of `text/event-stream`
-    missing   what a 404 means; "": it never answers so
+    Attributes:
+        answer: The body of status 200 (202 for POST); None: a stream of `text/event-stream`.
+        missing: What a 404 means; "": it never answers so.
     """
 
     path: str
@@ -64,7 +67,8 @@ class Endpoint:
 def text_of(source: Mapping[str, str], name: str, choices: tuple[str, ...] = ()) -> str:
     """A text parameter, "" when it is absent.
 
-    raises    InvalidInput for a text that no row can hold, or one that is not among the choices
+    Raises:
+        InvalidInput: A text that no row can hold, or one that is not among the choices.
     """
     value = source.get(name, "")
     if len(value) > LONGEST_TEXT or "\0" in value or not _is_utf8(value):
@@ -77,7 +81,8 @@ def text_of(source: Mapping[str, str], name: str, choices: tuple[str, ...] = ())
 def number_of(source: Mapping[str, str], parameter: Parameter) -> int | None:
     """An integer parameter; its default when it is absent.
 
-    raises    InvalidInput for anything but digits within the parameter's bounds
+    Raises:
+        InvalidInput: Anything but digits within the parameter's bounds.
     """
     assert parameter.minimum is not None
     assert parameter.maximum is not None

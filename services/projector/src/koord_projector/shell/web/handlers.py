@@ -70,8 +70,9 @@ class FoldState(Protocol):
 class Handlers:
     """One for each endpoint of `api`.
 
-    want_rebuild    asks the fold to begin again from zero
-    stream          handler of the live tail (`live`)
+    Args:
+        want_rebuild: Asks the fold to begin again from zero.
+        stream: Handler of the live tail (`live`).
     """
 
     def __init__(

@@ -28,9 +28,10 @@ _NEWEST: Final = text("SELECT * FROM events WHERE seq > :after ORDER BY seq DESC
 class LiveTail:
     """Serves `/api/events/stream`.
 
-    news        waits for the next commit
-    position    newest committed fact
-    stopped     waits until the service begins to stop
+    Args:
+        news: Waits for the next commit.
+        position: Newest committed fact.
+        stopped: Waits until the service begins to stop.
     """
 
     def __init__(
