@@ -22,6 +22,7 @@ from koord_scheduler.domain.replay.snapshot import schema_fingerprint
 from koord_scheduler.domain.runtime.profiles import frameworks_of
 from koord_scheduler.domain.state.state import SchedulerState, Settings
 from koord_scheduler.settings import SchedulerSettings
+from koord_scheduler.shell.burst import Decider
 from koord_scheduler.shell.collectors import StateFigures
 from koord_scheduler.shell.debugging import DebugFlags, DecisionLog
 from koord_scheduler.shell.folding import StateFold
@@ -128,11 +129,17 @@ def assemble(shell: Shell[SchedulerSettings], bus: Bus, leadership: Leadership) 
         state=state,
         fold=runner,
         log=bus.events,
+        decider=Decider(
+            state=state,
+            publisher=publisher,
+            clock=shell.clock,
+            metrics=metrics,
+            decision_log=decision_log,
+            logger=shell.log,
+        ),
         publisher=publisher,
         leadership=leadership,
         clock=shell.clock,
-        metrics=metrics,
-        decision_log=decision_log,
         logger=shell.log,
         wakeup=wakeup,
     )

@@ -3,7 +3,8 @@
 import pytest
 from koord_scheduler.domain.columns.node_columns import NodeColumns, Rows, node_shape
 from koord_scheduler.domain.pods.equivalence_classes import PodClasses, Subject
-from koord_scheduler.domain.queue.scheduling_queue import QueueState, SchedulingQueue
+from koord_scheduler.domain.queue.queued_pod import QueueState
+from koord_scheduler.domain.queue.scheduling_queue import SchedulingQueue
 from koordcore.protocol.objects import Pod
 from support.scheduler.scheduling import node, pod
 

@@ -12,7 +12,7 @@ from koord_scheduler.domain.cycle.deciding import decide_next
 from koord_scheduler.domain.cycle.pod_explanations import abandoned
 from koord_scheduler.domain.folding.log import fold
 from koord_scheduler.domain.pods.record import Phase
-from koord_scheduler.domain.queue.scheduling_queue import QueueState
+from koord_scheduler.domain.queue.queued_pod import QueueState
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koord_scheduler.domain.state.commits import MOST_REFOLDS, Abandoned
 from koord_scheduler.domain.state.state import SchedulerState

@@ -7,7 +7,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from koord_scheduler.domain.gang.summary import waiting_groups
-from koord_scheduler.domain.queue.scheduling_queue import QueueState
+from koord_scheduler.domain.queue.queued_pod import QueueState
 from koord_scheduler.domain.quota.status.gauges import SPEC, STATUS, quota_gauges
 from koord_scheduler.domain.state.state import SchedulerState
 

@@ -20,7 +20,7 @@ from koordcore.events.registry import UnreadableEvent
 from koordcore.ports.clock import Clock
 from koordcore.ports.eventlog import MOST_AT_ONCE, Appended, Conflict, EventLog, Full, TooLarge, Unavailable
 from koordcore.ports.observations import ObservationLog
-from koordcore.service.clock import host_unix_nanos
+from koordcore.service.clock import SystemClock, host_unix_nanos
 from koordcore.service.failpoints import failpoint
 from koordcore.service.telemetry.logging import Logger
 from koordcore.service.telemetry.tracing import Tracer
@@ -29,6 +29,7 @@ from koordcore.values.timestamps import rfc3339
 from koord_scheduler.domain.commit.outbox import MOST_PER_BATCH
 from koord_scheduler.domain.commit.status_writes import TakenStatusWrite
 from koord_scheduler.domain.commit.work import Placement, node_ref, pod_ref
+from koord_scheduler.domain.controllers.statuses import status_facts
 from koord_scheduler.domain.cycle.pod_explanations import PodExplanation, abandoned
 from koord_scheduler.domain.folding.log import fold_ahead
 from koord_scheduler.domain.state.state import SchedulerState
@@ -43,6 +44,7 @@ WORTH_A_BATCH: Final = 50
 FULL_PAUSE_SECONDS: Final = 1.0
 """How long nothing is decided after the log was full, in the host's time."""
 _SPAN: Final = "schedule pod"
+_HOST: Final = SystemClock()
 
 
 class Publisher:
@@ -96,6 +98,19 @@ class Publisher:
         """Raises what ended an append that must not fail: a bug or a misconfiguration."""
         if self._failure is not None:
             raise self._failure
+
+    def put_status_writes(self, now: float) -> None:
+        """Queue the status writes that are due.
+
+        Args:
+            now: Unix seconds of the run's clock.
+        """
+        began = _HOST.monotonic()
+        due = status_facts(self._state, now)
+        for write in due:
+            self._state.status.writes.put(write)
+        if due:
+            self._metrics.status_seconds.observe(_HOST.monotonic() - began)
 
     def pump(self) -> None:
         """Append what may be appended now; returns at once."""

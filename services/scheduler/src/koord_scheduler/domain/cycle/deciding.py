@@ -27,7 +27,7 @@ from koord_scheduler.domain.gang.job_plan import JobFailed
 from koord_scheduler.domain.nodes.ledger import Source
 from koord_scheduler.domain.pods.on_node import on_node, pod_info_with
 from koord_scheduler.domain.pods.record import Phase, PodRecord
-from koord_scheduler.domain.queue.scheduling_queue import MAY_BE_TAKEN, Block, QueuedPod
+from koord_scheduler.domain.queue.queued_pod import MAY_BE_TAKEN, Block, QueuedPod
 from koord_scheduler.domain.state.state import SchedulerState
 
 NODE_LEDGER = "NodeLedger"
@@ -106,7 +106,7 @@ def _next_pod(state: SchedulerState, turn: str) -> QueuedPod | None:
     if not turn:
         return state.queue.pop()
     queued = state.queue.get(turn)
-    return state.queue.take(turn) if queued is not None and queued.place in MAY_BE_TAKEN else None
+    return state.queue.take(turn) if queued is not None and queued.state in MAY_BE_TAKEN else None
 
 
 def _assume(

@@ -8,7 +8,7 @@ from koordcore.events.scheduling.pod import DecisionBasis
 from koord_scheduler.domain.commit.work import Placement
 from koord_scheduler.domain.cycle.attempt import Found, NotFound
 from koord_scheduler.domain.pods.record import PodRecord
-from koord_scheduler.domain.queue.scheduling_queue import QueuedPod
+from koord_scheduler.domain.queue.queued_pod import QueuedPod
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

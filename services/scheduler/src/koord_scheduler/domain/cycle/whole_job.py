@@ -14,7 +14,7 @@ from koord_scheduler.domain.framework.outcomes import Allow, Rejection
 from koord_scheduler.domain.gang.job_plan import JobFailed, PlannedPod, assume_all, permit_all
 from koord_scheduler.domain.gang.round import JobAttempt
 from koord_scheduler.domain.pods.record import PodRecord
-from koord_scheduler.domain.queue.scheduling_queue import QueuedPod
+from koord_scheduler.domain.queue.queued_pod import QueuedPod
 from koord_scheduler.domain.state.state import SchedulerState
 
 Assume = Callable[[PodRecord, QueuedPod, Found], Placement | Rejection]

@@ -18,92 +18,19 @@ source    scheduler-core spec, 2
 
 import heapq
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from enum import IntEnum, StrEnum, auto
-from typing import Final, NamedTuple
+from typing import Final
 
 from koord_scheduler.domain.columns.node_columns import NodeColumns, Rows
 from koord_scheduler.domain.pods.equivalence_classes import Subject
+from koord_scheduler.domain.queue.queued_pod import Block, Came, QueuedPod, QueueState
 from koord_scheduler.domain.queue.unschedulable import Fits, Group, Rank, SeesOtherwise, WaitingRoom
 
 LONGEST_WAIT_SECONDS: Final = 300.0
 FLUSH_PERIOD_SECONDS: Final = 30.0
 _MOST_FLUSHED: Final = 500
 
-
-class Block(NamedTuple):
-    """Why a group of pods was refused before any node: the plugin, and what they have in common for it."""
-
-    plugin: str
-    key: str
-
-
 Gate = Callable[[str], str | None]
 """Asks the PreEnqueue plugins about a pod: why it may not be attempted now, None: it may."""
-
-
-class Came(StrEnum):
-    """Why a pod came to its present place; values of the metric `queue_incoming_pods_total`."""
-
-    ADDED = "PodAdd"
-    UPDATED = "PodUpdate"
-    FAILED = "ScheduleAttemptFailure"
-    BACKED_OFF = "BackoffComplete"
-    HELPED = "ClusterEvent"
-    TIMED_OUT = "UnschedulableTimeout"
-    ACTIVATED = "ForceActivate"
-
-
-class QueueState(IntEnum):
-    """Where a pod is."""
-
-    ACTIVE = auto()
-    BACKOFF = auto()
-    UNSCHEDULABLE = auto()
-    GATED = auto()
-    IN_FLIGHT = auto()
-
-
-MAY_BE_TAKEN: Final = (QueueState.ACTIVE, QueueState.BACKOFF, QueueState.UNSCHEDULABLE)
-"""Where a pod waits that may be attempted when it is said to be its turn."""
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class QueuedPod:
-    """A pod that is not placed yet.
-
-    attempts    scheduling attempts begun
-    ticket      order of the last enqueueing
-    ready_at    end of its backoff
-    since       when it began to wait in its present place
-    trigger     id of the event that made it worth an attempt: its submission, or what helped since
-    block       refused before any node; None: nodes refused it, or nobody has yet
-    gated_by    what PreEnqueue said, "" when it may be attempted
-    refused_by  plugins that refused it in its last attempt
-    """
-
-    uid: str
-    subject: Subject
-    priority: int
-    trigger: str
-    place: QueueState = QueueState.ACTIVE
-    attempts: int = 0
-    ticket: int = 0
-    ready_at: float = 0.0
-    since: float = 0.0
-    woken: bool = False
-    block: Block | None = None
-    gated_by: str = ""
-    refused_by: tuple[str, ...] = ()
-
-    @property
-    def rank(self) -> Rank:
-        """Its order among others."""
-        return (-self.priority, self.ticket, self.uid)
-
-    def is_same(self, subject: Subject, priority: int) -> bool:
-        """Whether a changed pod is for the queue what it was: then it keeps its place."""
-        return (self.subject, self.priority) == (subject, priority)
 
 
 class SchedulingQueue:
@@ -167,7 +94,7 @@ class SchedulingQueue:
         if old is not None:
             pod.attempts = old.attempts
         self._pods[uid] = pod
-        pod.place = QueueState.GATED
+        pod.state = QueueState.GATED
         self._counts[QueueState.GATED] += 1
         self._came = Came.ADDED
         self._activate(pod)
@@ -187,7 +114,7 @@ class SchedulingQueue:
         while self._active:
             _, ticket, uid = heapq.heappop(self._active)
             pod = self._pods.get(uid)
-            if pod is not None and pod.place is QueueState.ACTIVE and pod.ticket == ticket:
+            if pod is not None and pod.state is QueueState.ACTIVE and pod.ticket == ticket:
                 pod.attempts += 1
                 self._move(pod, QueueState.IN_FLIGHT)
                 return pod
@@ -208,7 +135,7 @@ class SchedulingQueue:
     def recheck(self, uid: str) -> None:
         """The pod itself has changed: if it was gated, PreEnqueue is asked again."""
         self._came = Came.UPDATED
-        if self._pods[uid].place is QueueState.GATED:
+        if self._pods[uid].state is QueueState.GATED:
             self._activate(self._pods[uid])
 
     def activate(self, uids: Iterable[str], trigger: str = "") -> None:
@@ -216,7 +143,7 @@ class SchedulingQueue:
         self._came = Came.ACTIVATED
         for uid in uids:
             pod = self._pods.get(uid)
-            if pod is not None and pod.place in (QueueState.GATED, QueueState.UNSCHEDULABLE, QueueState.BACKOFF):
+            if pod is not None and pod.state in (QueueState.GATED, QueueState.UNSCHEDULABLE, QueueState.BACKOFF):
                 pod.trigger = trigger or pod.trigger
                 self._activate(pod)
 
@@ -303,7 +230,7 @@ class SchedulingQueue:
         while self._backoff and self._backoff[0][0] <= now:
             ready_at, _, uid = heapq.heappop(self._backoff)
             pod = self._pods.get(uid)
-            if pod is not None and pod.place is QueueState.BACKOFF and pod.ready_at == ready_at:
+            if pod is not None and pod.state is QueueState.BACKOFF and pod.ready_at == ready_at:
                 self._came = Came.BACKED_OFF
                 self._activate(pod)
         if now >= self._next_flush:
@@ -315,7 +242,7 @@ class SchedulingQueue:
         while self._backoff:
             ready_at, _, uid = self._backoff[0]
             pod = self._pods.get(uid)
-            if pod is not None and pod.place is QueueState.BACKOFF and pod.ready_at == ready_at:
+            if pod is not None and pod.state is QueueState.BACKOFF and pod.ready_at == ready_at:
                 break
             heapq.heappop(self._backoff)
         flush = self._next_flush if self._waiting_since else None
@@ -325,12 +252,12 @@ class SchedulingQueue:
     def is_in_flight(self, uid: str) -> bool:
         """Whether the pod was popped and has no outcome yet."""
         pod = self._pods.get(uid)
-        return pod is not None and pod.place is QueueState.IN_FLIGHT
+        return pod is not None and pod.state is QueueState.IN_FLIGHT
 
     def is_gated(self, uid: str) -> bool:
         """Whether PreEnqueue keeps the pod from being attempted."""
         pod = self._pods.get(uid)
-        return pod is not None and pod.place is QueueState.GATED
+        return pod is not None and pod.state is QueueState.GATED
 
     def has_active(self) -> bool:
         """Whether `pop` would give a pod."""
@@ -352,7 +279,7 @@ class SchedulingQueue:
     def wake_pod(self, uid: str, trigger: str) -> None:
         """Something may have helped this waiting pod."""
         pod = self._pods[uid]
-        if pod.place is QueueState.UNSCHEDULABLE:
+        if pod.state is QueueState.UNSCHEDULABLE:
             pod.woken = True
             self._came = Came.HELPED
             pod.trigger = trigger
@@ -414,15 +341,15 @@ class SchedulingQueue:
 
     def _move(self, pod: QueuedPod, place: QueueState) -> None:
         self._leave(pod)
-        pod.place = place
+        pod.state = place
         self._counts[place] += 1
         if place is not QueueState.IN_FLIGHT:
             key = place, self._came
             self.incoming[key] = self.incoming.get(key, 0) + 1
 
     def _leave(self, pod: QueuedPod) -> None:
-        self._counts[pod.place] -= 1
-        if pod.place is QueueState.UNSCHEDULABLE:
+        self._counts[pod.state] -= 1
+        if pod.state is QueueState.UNSCHEDULABLE:
             del self._waiting_since[pod.uid]
             if pod.block is None:
                 self._room.discard(pod.subject, pod.uid)

@@ -22,9 +22,9 @@ from typing import Final
 
 import msgspec
 from koordcore.events import CATALOGUE
-from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent
+from koordcore.events.envelope import AggregateRef, StoredEvent
 from koordcore.events.objects.gateway import PodBindFailed, PodEvictionRequested
-from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged, PodSpecDeleted
+from koordcore.events.objects.mirror import PodSpecDeleted
 from koordcore.events.scheduling.pod import PodNominated
 from koordcore.values.timestamps import unix_seconds
 
@@ -33,7 +33,8 @@ from koord_scheduler.domain.commit.work import NodeWork, Placement, Work
 from koord_scheduler.domain.cycle.deciding import decide_next, give_up_overdue
 from koord_scheduler.domain.folding.log import fold, fold_ahead, fold_report, skip
 from koord_scheduler.domain.pods.record import Phase
-from koord_scheduler.domain.queue.scheduling_queue import Came, QueueState
+from koord_scheduler.domain.queue.queued_pod import Came, QueueState
+from koord_scheduler.domain.replay.altered_events import stored_as, without_node
 from koord_scheduler.domain.replay.recording import (
     PREEMPTED,
     Appended,
@@ -171,7 +172,7 @@ class WhatIf:
             self._take_eviction(stored)
             return
         if stored.ref.kind == "podspec" and uid in self._recording.names:
-            stored = _without_node(stored)
+            stored = without_node(stored)
         if stored.type == PodBindFailed.__name__:
             stored = self._bind_failed(stored)
         fold(self.state, stored)
@@ -190,7 +191,7 @@ class WhatIf:
         skip(self.state, stored.seq)
         is_own = isinstance(event, PodEvictionRequested) and event.reason == PREEMPTED
         if not is_own and (isinstance(event, PodEvictionRequested) or stored.ref.id in self.state.nominator.evictions):
-            fold_ahead(self.state, msgspec.structs.replace(stored, seq=self._stored()))
+            fold_ahead(self.state, msgspec.structs.replace(stored, seq=self._next_seq()))
 
     def _bind_failed(self, stored: StoredEvent) -> StoredEvent:
         """The binding fails here, too, if it is to the same node."""
@@ -198,7 +199,7 @@ class WhatIf:
         if not isinstance(event, PodBindFailed) or pod is None or pod.node != event.node:
             return stored
         changed = msgspec.structs.replace(event, placement=pod.seq)
-        return msgspec.structs.replace(stored, body=_stored(stored.seq, stored.ref, changed).body)
+        return msgspec.structs.replace(stored, body=stored_as(stored.seq, stored.ref, changed).body)
 
     def _pass_time(self, until: float) -> None:
         """Time goes by; in a pause everything is decided that the time makes due, and the recording does not decide."""
@@ -277,7 +278,7 @@ class WhatIf:
 
     def _in_turn(self, uids: Sequence[str]) -> list[str]:
         known = (self.state.queue.get(uid) for uid in uids)
-        active = [queued for queued in known if queued is not None and queued.place is QueueState.ACTIVE]
+        active = [queued for queued in known if queued is not None and queued.state is QueueState.ACTIVE]
         return [queued.uid for queued in sorted(active, key=lambda queued: queued.rank)]
 
     # --- decisions ---------------------------------------------------------------------------------------------------
@@ -330,7 +331,7 @@ class WhatIf:
         """What was decided is in the log: at once, or when the recorded decision about the same pod was."""
         state = self.state
         while (taken := state.status.next()) is not None:
-            state.status.stored(taken, [self._stored() for _ in taken.drafts])
+            state.status.stored(taken, [self._next_seq() for _ in taken.drafts])
             self._note(taken)
         while True:
             while (batch := state.assumed.outbox.take()).works:
@@ -352,8 +353,8 @@ class WhatIf:
         return isinstance(item, Placement) and self._is_to_come(self._answers.get(item.uid))
 
     def _confirm(self, work: NodeWork) -> None:
-        seqs = [self._stored() for _ in work.items]
-        self.state.commits.confirmed(work, self._stored(), seqs, f"what-if-{self._seq}")
+        seqs = [self._next_seq() for _ in work.items]
+        self.state.commits.confirmed(work, self._next_seq(), seqs, f"what-if-{self._seq}")
         for item in work.items:
             self._names[item.uid] = (item.namespace, item.name)
             if isinstance(item, Placement):
@@ -377,25 +378,9 @@ class WhatIf:
                 if uid not in {victim for _, victim in pairs & self._recording.pairs}:
                     self._gone.add(uid)
                     gone = PodSpecDeleted(namespace=event.namespace, name=event.name)
-                    fold_ahead(self.state, _stored(self._stored(), AggregateRef("podspec", uid), gone))
+                    fold_ahead(self.state, stored_as(self._next_seq(), AggregateRef("podspec", uid), gone))
         self._release()
 
-    def _stored(self) -> int:
+    def _next_seq(self) -> int:
         self._seq += 1
         return self._seq
-
-
-def _without_node(stored: StoredEvent) -> StoredEvent:
-    """A pod as the API has it, but for the node that the recorded decision gave it."""
-    event = CATALOGUE.read(stored)
-    if not isinstance(event, PodSpecAdded | PodSpecChanged) or not event.object.spec.node_name:
-        return stored
-    spec = msgspec.structs.replace(event.object.spec, node_name="")
-    changed = msgspec.structs.replace(event, object=msgspec.structs.replace(event.object, spec=spec))
-    return msgspec.structs.replace(stored, body=_stored(stored.seq, stored.ref, changed).body)
-
-
-def _stored(seq: int, ref: AggregateRef, event: Event) -> StoredEvent:
-    origin = Origin(causation_id=f"what-if-{seq}", correlation_id=ref.id, actor="what-if", occurred_at="")
-    [new] = CATALOGUE.seal([Draft(ref, event, 0)], origin)
-    return StoredEvent(seq, ref, new.headers, new.body)

@@ -22,7 +22,8 @@ from koord_scheduler.domain.pods.deleted import DeletedPods
 from koord_scheduler.domain.pods.record import Phase, PodRecord, is_alive, is_finished
 from koord_scheduler.domain.queue.nominator import Nominator
 from koord_scheduler.domain.queue.permit import WaitingPods
-from koord_scheduler.domain.queue.scheduling_queue import Block, SchedulingQueue
+from koord_scheduler.domain.queue.queued_pod import Block
+from koord_scheduler.domain.queue.scheduling_queue import SchedulingQueue
 from koord_scheduler.domain.runtime.frameworks import Frameworks
 from koord_scheduler.domain.state.log_position import LogPosition
 from koord_scheduler.domain.state.mirror import Mirror

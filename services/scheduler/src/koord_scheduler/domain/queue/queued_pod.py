@@ -1,0 +1,79 @@
+"""A pod in the scheduling queue: where it waits, and for what."""
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum, auto
+from typing import Final, NamedTuple
+
+from koord_scheduler.domain.pods.equivalence_classes import Subject
+from koord_scheduler.domain.queue.unschedulable import Rank
+
+
+class Block(NamedTuple):
+    """Why a group of pods was refused before any node: the plugin, and what they have in common for it."""
+
+    plugin: str
+    key: str
+
+
+class Came(StrEnum):
+    """Why a pod came to its present place; values of the metric `queue_incoming_pods_total`."""
+
+    ADDED = "PodAdd"
+    UPDATED = "PodUpdate"
+    FAILED = "ScheduleAttemptFailure"
+    BACKED_OFF = "BackoffComplete"
+    HELPED = "ClusterEvent"
+    TIMED_OUT = "UnschedulableTimeout"
+    ACTIVATED = "ForceActivate"
+
+
+class QueueState(IntEnum):
+    """Where a pod is."""
+
+    ACTIVE = auto()
+    BACKOFF = auto()
+    UNSCHEDULABLE = auto()
+    GATED = auto()
+    IN_FLIGHT = auto()
+
+
+MAY_BE_TAKEN: Final = (QueueState.ACTIVE, QueueState.BACKOFF, QueueState.UNSCHEDULABLE)
+"""Where a pod waits that may be attempted when it is said to be its turn."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class QueuedPod:
+    """A pod that is not placed yet.
+
+    attempts    scheduling attempts begun
+    ticket      order of the last enqueueing
+    ready_at    end of its backoff
+    since       when it began to wait in its present place
+    trigger     id of the event that made it worth an attempt: its submission, or what helped since
+    block       refused before any node; None: nodes refused it, or nobody has yet
+    gated_by    what PreEnqueue said, "" when it may be attempted
+    refused_by  plugins that refused it in its last attempt
+    """
+
+    uid: str
+    subject: Subject
+    priority: int
+    trigger: str
+    state: QueueState = QueueState.ACTIVE
+    attempts: int = 0
+    ticket: int = 0
+    ready_at: float = 0.0
+    since: float = 0.0
+    woken: bool = False
+    block: Block | None = None
+    gated_by: str = ""
+    refused_by: tuple[str, ...] = ()
+
+    @property
+    def rank(self) -> Rank:
+        """Its order among others."""
+        return (-self.priority, self.ticket, self.uid)
+
+    def is_same(self, subject: Subject, priority: int) -> bool:
+        """Whether a changed pod is for the queue what it was: then it keeps its place."""
+        return (self.subject, self.priority) == (subject, priority)

@@ -1,0 +1,29 @@
+"""Recorded events as a re-run has them: altered where the recorded decision shows, or written by the re-run itself."""
+
+import msgspec
+from koordcore.events import CATALOGUE
+from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent
+from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged
+
+
+def without_node(stored: StoredEvent) -> StoredEvent:
+    """Return a pod's event without the node that the recorded decision gave the pod."""
+    event = CATALOGUE.read(stored)
+    if not isinstance(event, PodSpecAdded | PodSpecChanged) or not event.object.spec.node_name:
+        return stored
+    spec = msgspec.structs.replace(event.object.spec, node_name="")
+    changed = msgspec.structs.replace(event, object=msgspec.structs.replace(event.object, spec=spec))
+    return msgspec.structs.replace(stored, body=stored_as(stored.seq, stored.ref, changed).body)
+
+
+def stored_as(seq: int, ref: AggregateRef, event: Event) -> StoredEvent:
+    """Return an event of the re-run as if the log had stored it.
+
+    Args:
+        seq: Its position.
+        ref: Its aggregate.
+        event: The event.
+    """
+    origin = Origin(causation_id=f"what-if-{seq}", correlation_id=ref.id, actor="what-if", occurred_at="")
+    [new] = CATALOGUE.seal([Draft(ref, event, 0)], origin)
+    return StoredEvent(seq, ref, new.headers, new.body)

@@ -1,0 +1,96 @@
+"""A burst of decisions: as many as fit into a short time, each measured and logged."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Final, NamedTuple
+
+from koordcore.ports.clock import Clock
+from koordcore.service.clock import SystemClock
+from koordcore.service.telemetry.logging import Logger
+
+from koord_scheduler.domain.commit.work import Placement
+from koord_scheduler.domain.cycle.deciding import decide_next
+from koord_scheduler.domain.cycle.pod_explanations import PodExplanation
+from koord_scheduler.domain.framework.stopwatch import Stopwatch
+from koord_scheduler.domain.runtime.timed import measured
+from koord_scheduler.domain.state.state import SchedulerState
+from koord_scheduler.shell.debugging import DecisionLog
+from koord_scheduler.shell.observing import SchedulerMetrics
+from koord_scheduler.shell.publishing import Publisher
+
+BURST_REAL_SECONDS: Final = 0.02
+"""Decisions of one burst end after this time: acknowledgements and new events wait no longer."""
+MEASURED_EVERY: Final = 100
+"""The plugin calls of one in so many decisions are measured."""
+_HOST: Final = SystemClock()
+
+
+class Burst(NamedTuple):
+    """The outcome of a burst.
+
+    Attributes:
+        explanations: Explanations of the pods that were not placed.
+        is_cut_off: Whether time ended the burst, so that more pods may be decided at once.
+    """
+
+    explanations: list[PodExplanation]
+    is_cut_off: bool
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Decider:
+    """Decides pods one after the other. Every placement is assumed at once."""
+
+    state: SchedulerState
+    publisher: Publisher
+    clock: Clock
+    metrics: SchedulerMetrics
+    decision_log: DecisionLog
+    logger: Logger
+    _attempts: Iterator[int] = field(default_factory=count)
+
+    def burst(self) -> Burst:
+        """Decide until no pod is ready, the publisher is busy, or `BURST_REAL_SECONDS` are over."""
+        explanations: list[PodExplanation] = []
+        now, began = self.clock.unix(), _HOST.monotonic()
+        before = began
+        is_cut_off = True
+        while not self.publisher.is_busy() and before - began < BURST_REAL_SECONDS:
+            decision = self._decide(now)
+            if decision is None:
+                is_cut_off = False
+                break
+            after = _HOST.monotonic()
+            self._report(decision, after - before)
+            if isinstance(decision, list):
+                explanations += decision
+            before = after
+        self.metrics.rounds_ended(self.state.cluster.gangs.ended, now)
+        return Burst(explanations, is_cut_off and not self.publisher.is_busy())
+
+    def _decide(self, now: float) -> Placement | list[PodExplanation] | None:
+        """Take one decision, and measure the plugin calls of one in `MEASURED_EVERY`."""
+        if next(self._attempts) % MEASURED_EVERY:
+            return decide_next(self.state, now)
+        watch = Stopwatch(_HOST.monotonic)
+        with measured(self.state.frameworks, watch):
+            decision = decide_next(self.state, now)
+        self.metrics.measured(watch)
+        return decision
+
+    def _report(self, decision: Placement | list[PodExplanation], seconds: float) -> None:
+        """Log and count one decision."""
+        reports = self.state.reports
+        while reports.plugin_faults:
+            fault = reports.plugin_faults.popleft()
+            self.logger.error("plugin_failed", plugin=fault.plugin, pod=fault.pod, error=fault.error, trace=fault.trace)
+        if reports.job_attempts:
+            self.metrics.jobs_attempted(reports.job_attempts, seconds)
+        if isinstance(decision, list):
+            profile = self.state.profile_of(decision[0].uid) if decision else ""
+            self.metrics.failed(decision, profile, seconds)
+        else:
+            self.metrics.placed(decision, self.state.profile_of(decision.uid), seconds)
+        if self.decision_log.flags.any:
+            self.decision_log.tell(decision)

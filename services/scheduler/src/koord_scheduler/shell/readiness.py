@@ -1,0 +1,58 @@
+"""Whether the scheduler may decide now, and what it waits for otherwise."""
+
+import asyncio
+from typing import Final, Protocol
+
+from koordcore.ports.clock import Clock
+
+from koord_scheduler.shell.publishing import Publisher
+
+MOST_LAG_SECONDS: Final = 5.0
+"""Longest lag of the fold at which decisions are taken; later ones would be refused (event-bus spec, 8)."""
+
+
+class Fold(Protocol):
+    """The fold as the cycle sees it: `koordcore.bus.folds.runner.FoldRunner`."""
+
+    @property
+    def halted(self) -> object | None:
+        """The reason why the fold stands still. None: it runs."""
+        ...
+
+    @property
+    def lag_seconds(self) -> float:
+        """Age of the oldest event that is not folded."""
+        ...
+
+    async def caught_up(self) -> None:
+        """Wait until everything that was in the log at the start is folded."""
+        ...
+
+    async def reached(self, seq: int) -> None:
+        """Wait until the event at a position is folded."""
+        ...
+
+
+def may_decide(fold: Fold, publisher: Publisher) -> bool:
+    """Return False if the fold halts or lags, if the log is full, or if enough appends are in flight."""
+    is_behind = fold.halted is not None or fold.lag_seconds > MOST_LAG_SECONDS
+    return not (is_behind or publisher.is_full or publisher.is_busy())
+
+
+async def woken_or_due(wakeup: asyncio.Event, clock: Clock, due: float | None) -> None:
+    """Wait for `wakeup`, or for a moment of the run's clock.
+
+    Args:
+        wakeup: Set by whoever changes something.
+        clock: The run's clock.
+        due: Unix seconds. None: wait for `wakeup` only.
+    """
+    if due is None:
+        await wakeup.wait()
+        return
+    waiting = {asyncio.ensure_future(wakeup.wait()), asyncio.ensure_future(clock.wait_until(due))}
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in waiting:
+            task.cancel()
