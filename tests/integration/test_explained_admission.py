@@ -36,7 +36,7 @@ def origin(cause: str) -> Origin:
 async def decide(place: Place, request: str, steps: list[str], *, name: str = "web-7d4-") -> None:
     verdict = AdmissionDecided(
         uid=request,
-        door="webhook",
+        source="webhook",
         webhook="mutate",
         resource="pods",
         namespace="shop",

@@ -73,10 +73,12 @@ def test_starts_of_other_pods_on_the_node_are_left_out() -> None:
 
 
 def test_what_admission_changed_stands_before_the_first_fact() -> None:
-    admitted = AdmissionDecided(uid="r", door="webhook", resource="pods", operation="CREATE", allowed=True, steps=["A"])
+    admitted = AdmissionDecided(
+        uid="r", source="webhook", resource="pods", operation="CREATE", allowed=True, steps=["A"]
+    )
     denied = AdmissionDecided(
         uid="r2",
-        door="webhook",
+        source="webhook",
         resource="pods",
         operation="UPDATE",
         user="bob",

@@ -35,7 +35,7 @@ def decision(seq: int, *, based_on: int = 9, second: int = 10, **fields: Any) ->
     """A decision whose request is number `seq`, as is the one that a fact at this position follows from."""
     given: dict[str, Any] = {
         "uid": str(seq),
-        "door": "apply",
+        "source": "apply",
         "resource": "pods",
         "operation": "CREATE",
         "allowed": True,
@@ -65,7 +65,7 @@ def test_a_verdict_on_an_earlier_pod_of_the_name_is_not_told() -> None:
 )
 def test_a_webhooks_verdict_belongs_to_the_pod_that_was_stored_right_after_it(second: int, is_its_own: bool) -> None:
     fact = added(created="2026-01-01T00:00:20Z")
-    told = decision(3, second=second, door="webhook", webhook="mutate", steps=STEPS)
+    told = decision(3, second=second, source="webhook", webhook="mutate", steps=STEPS)
     assert bool(decisions_about_pod([fact], [told])) is is_its_own
 
 
@@ -125,7 +125,7 @@ def unnamed(seq: int, **fields: Any) -> StoredEvent:
     given: dict[str, Any] = {
         "namespace": "d",
         "name": "web-7d4-",
-        "door": "webhook",
+        "source": "webhook",
         "webhook": "mutate",
         "steps": STEPS,
     }

@@ -81,7 +81,7 @@ def test_a_gate_that_says_what_the_manager_was_tries_nothing() -> None:
 async def test_verdicts_on_admission_are_picked_and_it_is_known_since_when() -> None:
     async def publish(stream: MemoryObservationLog, at: str) -> None:
         origin = Origin(causation_id=at, correlation_id="c", actor="a", occurred_at=at)
-        verdict = AdmissionDecided(uid=at, door="apply", resource="pods", operation="CREATE", allowed=True)
+        verdict = AdmissionDecided(uid=at, source="apply", resource="pods", operation="CREATE", allowed=True)
         await stream.publish(admission_ref("pods", "n", "p"), verdict, origin)
         await stream.publish(AggregateRef("pod", "u"), PodGated(namespace="n", name="p", message="m"), origin)
 

@@ -193,7 +193,7 @@ async def test_another_profile_changes_refuses_and_lets_in_what_it_says(tmp_path
     story = await recorded(bus)
 
     without = story.again({})
-    assert [fate.name for fate in without.fates if fate.door == "apply"] == ["r", "changed"]
+    assert [fate.name for fate in without.fates if fate.source == "apply"] == ["r", "changed"]
     [changed] = [fate for fate in without.fates if fate.name == "changed"]
     assert (changed.recorded.allowed, changed.anew.allowed) == (True, True)
     batch = {"kubernetes.io/batch-cpu": "1k"}
@@ -212,11 +212,11 @@ async def test_another_profile_changes_refuses_and_lets_in_what_it_says(tmp_path
         "spec.preemptionPolicy": ("PreemptLowerPriority", None),
         "status.qosClass": ("BestEffort", "Burstable"),
     }
-    assert len([fate for fate in without.fates if fate.door == "workload"]) == 2
+    assert len([fate for fate in without.fates if fate.source == "workload"]) == 2
 
     # BE pods need a batch priority: one is refused by a profile that gives the label alone, and let in by one more
     label_only = story.again(profile(priorityClassName=""))
-    assert {fate.name: fate.anew.allowed for fate in label_only.fates if fate.door == "apply"} == {
+    assert {fate.name: fate.anew.allowed for fate in label_only.fates if fate.source == "apply"} == {
         "changed": False,
         "r": True,
     }
@@ -362,7 +362,7 @@ async def test_a_profile_on_waiting_pods_is_put_on_them_again(tmp_path: Path) ->
     story = await recorded(bus)
     assert story.again().unexplained == []
     for managed, label in (({keys.CONTROLLER_MANAGED: "true"}, "c"), ({}, None)):
-        [fate] = [one for one in story.again(profile(managed, labels={"a": "c"})).fates if one.door == "controller"]
+        [fate] = [one for one in story.again(profile(managed, labels={"a": "c"})).fates if one.source == "controller"]
         assert {change.field: (change.recorded, change.anew) for change in fate.changes}["metadata.labels.a"] == (
             "b",
             label,

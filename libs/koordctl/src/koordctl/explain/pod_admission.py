@@ -56,7 +56,7 @@ def _is_of(stored: StoredEvent, added: StoredEvent, deleted: StoredEvent | None)
     if not isinstance(event, AdmissionDecided):
         return False
     if event.allowed and event.operation == CREATE:
-        return stored.causation_id == added.causation_id or (event.door == "webhook" and _led_to(stored, added))
+        return stored.causation_id == added.causation_id or (event.source == "webhook" and _led_to(stored, added))
     return added.seq <= stored.based_on and (deleted is None or stored.based_on < deleted.seq)
 
 
@@ -98,7 +98,7 @@ def decision_on_generated(added: StoredEvent, decisions: Iterable[StoredEvent]) 
         event = CATALOGUE.read(stored)
         if (
             isinstance(event, AdmissionDecided)
-            and (event.door, event.operation, event.allowed) == ("webhook", CREATE, True)
+            and (event.source, event.operation, event.allowed) == ("webhook", CREATE, True)
             and (event.resource, event.namespace) == ("pods", pod.metadata.namespace)
             and base_of_names(event.name) == base
             and stored.occurred_at <= added.occurred_at

@@ -182,7 +182,7 @@ def _fate(fate: AdmissionFate) -> dict[str, Any]:
         "namespace": fate.namespace,
         "name": fate.name,
         "operation": fate.operation,
-        "door": fate.door,
+        "source": fate.source,
         "at": fate.at,
         "basedOn": fate.position,
         "recorded": _outcome(fate.recorded),

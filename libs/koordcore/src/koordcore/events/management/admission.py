@@ -1,7 +1,7 @@
-"""What admission did to an object: one explanation per request that it changed or refused.
+"""What admission did to an object: one explanation per request that it changed or denied.
 
 Subject `explanations.admission.<resource>=<ns>=<name>`. Not a fact: the event of the accepted object carries the
-result. Dry runs are never recorded. The envelope's `based_on` says which facts it was decided on. With them, the object
+result. Dry runs are never recorded. The envelope's `based_on` names the facts that it used. With them, the object
 and the settings, the decision can be repeated.
 
 Source:
@@ -14,34 +14,42 @@ from koordcore.events.envelope import AggregateRef, Event, name_token
 from koordcore.events.registry import CATALOGUE
 
 
-@CATALOGUE.register(kind="admission", stream="explanations")
-class AdmissionDecided(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """An object was changed or refused at a door.
+def _source_of(body: dict[str, Any]) -> dict[str, Any]:
+    """Schema 1 called the source `door`."""
+    return {"source" if name == "door" else name: value for name, value in body.items()}
 
-    subresource of the request; `resource` then ends with it
+
+@CATALOGUE.register(kind="admission", stream="explanations", schema=2, upcasters={1: _source_of})
+class AdmissionDecided(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """Admission changed or denied an object.
 
     Attributes:
-        uid: Of the admission request (webhook) or of the request and document (`koord apply`).
-        door: "webhook" or "apply".
-        operation: CREATE, UPDATE or DELETE; APPLY for a document that was refused before either was decided.
-        user: Who asked, as the API server says; "" at the other door.
-        steps: What changed the object, in order: `ClusterColocationProfile/<profile>`, `ExtendedResourceSpec` ...
-        rules: Ids of the rules that refused it.
-        fields: Where, aligned with `rules`.
-        patch: RFC 6902, against the object as submitted; values that could hold a secret are withheld.
-        webhook: "mutate" or "validate", whichever was asked; "" at the other door, which goes through both.
-        object: As submitted, as far as the log keeps such objects; None: it is not kept (too large, not of the shape of
-            its kind, a deletion, or told by an older version).
-        old_object: As stored before an update or a deletion, likewise; None also at the other door, whose facts have
-            it.
-        result: Digest of the kept part after the steps, "" when nothing changed it.
-        draws: What draws of profiles with a probability follow from, "" for `uid`.
+        uid: Uid of the admission request, or of the request and document of `koord apply`.
+        source: "webhook" or "apply".
+        resource: Plural name of the resource; with a subresource, it ends with `/<subresource>`.
+        namespace: Namespace of the object; empty for cluster-scoped kinds.
+        name: Name of the object, or its `generateName`.
+        operation: CREATE, UPDATE or DELETE; APPLY for a document that was denied before either was decided.
+        user: User of the API server; empty for "apply".
+        allowed: Whether the object was admitted.
+        steps: Steps that changed the object, in order: `ClusterColocationProfile/<profile>`, `ExtendedResourceSpec` ...
+        rules: Ids of the rules that denied it.
+        fields: Field of each rule, aligned with `rules`.
+        message: The denial as a sentence.
+        patch: RFC 6902, against the object as submitted; values that may be secret are withheld.
+        webhook: "mutate" or "validate"; empty for "apply", which runs both.
+        subresource: Subresource of the request.
+        object: The object as submitted, as far as the log keeps such objects. None if it is too large, does not have
+            the shape of its kind, was deleted, or was recorded by an older version.
+        old_object: The stored object before an update or a deletion, likewise; None for "apply".
+        result: Digest of the kept part after the steps; empty if nothing changed it.
+        draws: Seed of the draws of profiles with a probability; empty: `uid`.
         settings: Gates and flags that were not at their defaults: `MultiQuotaTree=true`.
-        pending: Quotas that were accepted and had not been observed yet: it was judged with them.
+        pending: Quotas that were accepted and not observed yet; they counted in the decision.
     """
 
     uid: str
-    door: str
+    source: str
     resource: str
     namespace: str = ""
     name: str = ""
@@ -64,6 +72,6 @@ class AdmissionDecided(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def admission_ref(resource: str, namespace: str, name: str) -> AggregateRef:
-    """The subject of the explanations of an object; namespace "" for cluster-scoped kinds."""
+    """Return the subject of the explanations of an object; `namespace` is empty for cluster-scoped kinds."""
     parts = (resource, namespace, name) if namespace else (resource, name)
     return AggregateRef("admission", "=".join(name_token(part) for part in parts))

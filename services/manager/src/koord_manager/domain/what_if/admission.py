@@ -64,7 +64,7 @@ class AdmissionTried:
 class AdmissionFate(NamedTuple):
     """An object that would have been admitted otherwise.
 
-    door       see `Case.door`
+    source     see `Case.source`
     position   of the facts that it was decided on
     """
 
@@ -72,7 +72,7 @@ class AdmissionFate(NamedTuple):
     namespace: str
     name: str
     operation: str
-    door: str
+    source: str
     at: str
     position: int
     recorded: Outcome

@@ -74,7 +74,7 @@ Again = Callable[[AdmissionContext], Outcome]
 class Case(NamedTuple):
     """One decision.
 
-    door         "webhook", "apply", "workload", "mirror" (let in by a webhook, or by nobody) or "controller"
+    source       "webhook", "apply", "workload", "mirror" (let in by a webhook, or by nobody) or "controller"
     at           RFC 3339
     recorded     what was decided
     check        decides it as it was decided
@@ -88,7 +88,7 @@ class Case(NamedTuple):
     namespace: str
     name: str
     operation: str
-    door: str
+    source: str
     at: str
     recorded: Outcome
     check: Again
@@ -102,7 +102,7 @@ def decision_case(told: RecordedDecision, record: Record) -> Case | NotKept:
     """The case of a decision."""
     event, recorded = told.event, recorded_outcome(told.event)
     lacks_object = event.object is None and event.operation != Operation.DELETE
-    is_webhook = event.door == WEBHOOK
+    is_webhook = event.source == WEBHOOK
     lacks_old = is_webhook and event.old_object is None and event.operation != Operation.CREATE
     if not told.is_whole or event.pending or lacks_object or lacks_old or event.resource == "pods-binding":
         return NOT_KEPT
@@ -136,7 +136,7 @@ def decision_case(told: RecordedDecision, record: Record) -> Case | NotKept:
         event.namespace,
         event.name,
         event.operation,
-        event.door,
+        event.source,
         told.at,
         recorded,
         check,
@@ -175,7 +175,7 @@ def _is_applied(stored: StoredEvent) -> bool:
     return bool(request) and number.isdigit()
 
 
-def _let_in(stored: StoredEvent, event: Event, pod: tuple[str, str], door: str, again: Again) -> Case:
+def _let_in(stored: StoredEvent, event: Event, pod: tuple[str, str], source: str, again: Again) -> Case:
     """A case of a fact that says the whole result; is_same compares it."""
     result = stored_object(event)
 
@@ -186,7 +186,7 @@ def _let_in(stored: StoredEvent, event: Event, pod: tuple[str, str], door: str, 
         plural_of_ref(stored.ref.id) if stored.ref.kind == "customspec" else "pods",
         *pod,
         "CREATE" if isinstance(event, PodSpecAdded) else "UPDATE",
-        door,
+        source,
         stored.occurred_at,
         Outcome(True, object=result),
         again,

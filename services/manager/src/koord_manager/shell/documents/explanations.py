@@ -70,12 +70,12 @@ class Teller(Protocol):
 class Subject(NamedTuple):
     """The object that was judged, and the request about it.
 
-    webhook      which was asked, "" at the other door
-    old_object   as stored, None at the other door
+    webhook      which was asked; empty for "apply"
+    old_object   as stored; None for "apply"
     """
 
     uid: str
-    door: str
+    source: str
     resource: str
     namespace: str
     name: str
@@ -132,7 +132,7 @@ async def tell(
     if not decision.allowed:
         context.logger.info(
             "admission_refused",
-            door=subject.door,
+            source=subject.source,
             resource=shown,
             namespace=subject.namespace[:MAX_NAME],
             name=name,
@@ -144,7 +144,7 @@ async def tell(
         return
     event = AdmissionDecided(
         uid=uid,
-        door=subject.door,
+        source=subject.source,
         resource=shown,
         namespace=subject.namespace[:MAX_NAME],
         name=name,

@@ -217,7 +217,7 @@ def _subject(asked: Asked, kind: Kind) -> Subject:
         named = ""
     return Subject(
         uid=request.uid,
-        door="webhook",
+        source="webhook",
         resource=request.resource,
         namespace=request.namespace,
         name=request.name or named,
