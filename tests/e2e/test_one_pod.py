@@ -88,10 +88,10 @@ def test_up_again_says_that_it_runs(koord: Koord) -> None:
     assert "already running" in koord.run("up")
 
 
-def test_a_demo_beside_a_stack_says_whom_the_commands_would_ask(koord: Koord) -> None:
+def test_a_demo_beside_a_stack_is_refused(koord: Koord) -> None:
     said, why = koord.said("demo", "--exit", status=1)
     assert said == ""
-    assert why.startswith(f"error: a stack runs already in {koord.var}, and the commands would go on asking that one")
+    assert why.startswith(f"error: a stack runs in {koord.var}, and other commands would still use it")
 
 
 def test_status_shows_every_process_ready_and_who_leads(koord: Koord) -> None:
