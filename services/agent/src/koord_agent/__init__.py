@@ -1,0 +1,1 @@
+"""The agent of a node: it measures, reports, and enforces QoS."""

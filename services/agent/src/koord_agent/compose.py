@@ -54,7 +54,7 @@ FLUSH_SECONDS = 5.0
 
 
 async def compose(shell: Shell[AgentSettings]) -> None:
-    """Adds the agent's components: the bus once it answers, the outbox, desired state, the rounds."""
+    """Add the agent's components: the bus once it answers, the outbox, desired state, the cycles."""
     link = BusLink()
     shell.health.add_readiness("bus", link.trouble)
 
@@ -85,9 +85,11 @@ async def compose(shell: Shell[AgentSettings]) -> None:
 
 
 def assemble(shell: Shell[AgentSettings], link: BusLink) -> Cycle:
-    """The agent over any bus.
+    """Return the agent over any bus.
 
-    raises    InvalidInput, OSError for a nodes file or a machine that cannot be read
+    Raises:
+        InvalidInput: A value is malformed.
+        OSError: A nodes file or a machine that cannot be read.
     """
     settings, clock = shell.settings, shell.clock
     fleet = _fleet(settings, clock.unix())
@@ -197,7 +199,7 @@ def assemble(shell: Shell[AgentSettings], link: BusLink) -> Cycle:
 
         shell.http.routes.extend(simulation_routes(fleet))
     shell.health.add_readiness("desired", looked_at_all)
-    # Stopped in reverse: no more rounds, no more changes, then what is left to say is said.
+    # Stopped in reverse: no more cycles, no more changes, then what is left to say is said.
     shell.service.add(Component(name="local-store", close=close))
     shell.service.add(Component(name="outbox", run=outbox.run))
     shell.service.add(Component(name="outbox-flush", stop=flush))
@@ -212,7 +214,7 @@ def _is_connected(connection: BusConnection) -> bool:
 
 
 def node_name(settings: AgentSettings, environ: Mapping[str, str]) -> str:
-    """This machine's node: the flag, else $NODE_NAME, else the host's name."""
+    """Return this machine's node: the flag, else $NODE_NAME, else the host's name."""
     return settings.node_name or environ.get("NODE_NAME", "") or os.uname().nodename.lower()
 
 

@@ -39,18 +39,18 @@ class Cycle:
 
     Attributes:
         agents: By node.
-        advance: Lets simulated machines run until a time in seconds; None = this machine, whose files are read in a
+        advance: Lets simulated machines run until a time in seconds. None means this machine, whose files are read in a
             thread.
         states: Desired state of the nodes.
         facts: Publishes what the agents did.
         reports: Publishes what the nodes use.
         problems: Logs what could not be done.
         saver: Saves desired states.
-        audit: The audit log; None = switched off.
+        audit: The audit log. None means switched off.
         clock: The clock of the service.
         cycle_seconds: Seconds between cycles, in the time of the host.
         version: Version of the agent.
-        changed: Nodes whose desired state changed; `wakeup` is set with each.
+        changed: Nodes whose desired state changed. `wakeup` is set with each.
     """
 
     agents: Mapping[str, NodeAgent]
@@ -136,7 +136,7 @@ class Cycle:
             agent.close(now_ms)
 
     async def _run_nodes(self, now_ms: int) -> int:
-        """Run the cycle of each node; return on how many best effort is suppressed."""
+        """Run the cycle of each node. Return on how many best effort is suppressed."""
         suppressed, facts = 0, list[Fact]()
         for node, agent in self.agents.items():
             done = await self._run_node(agent, now_ms)

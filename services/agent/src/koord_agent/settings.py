@@ -160,7 +160,7 @@ class AgentSettings(ServiceSettings):
 
     @classmethod
     def load(cls, words: Sequence[str], environ: Mapping[str, str]) -> Self:
-        """As `ServiceSettings.load`, for command lines of the reference, too; see `koord_agent.config.flags`."""
+        """Return as `ServiceSettings.load`, for command lines of the reference, too. See `koord_agent.config.flags`."""
         taken = accepted(words, {name for spec in cls.flag_specs() for name in spec.names} | {"h", "help"})
         settings = super().load(taken.words, {**container_paths(environ, cls.env_prefix()), **environ})
         settings._notes = taken.notes

@@ -1,7 +1,8 @@
 """Command lines that were written for the reference's agent: names of older releases, flags that mean nothing here.
 
-What is translated or passed over is said in the log; a flag that neither knows is refused.
-source    agent spec, 2.2, 23
+What is translated or passed over is said in the log. A flag that neither knows is refused.
+
+Source: agent spec, 2.2, 23.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Final
 from koord_agent.domain.kernel.counters import whole_number
 
 AGENT_MODE: Final = "agent_mode"
-"""Environment variable of the reference's DaemonSet; any other value than `hostMode`: the agent is in a container."""
+"""Environment variable of the reference's DaemonSet. Any other value than `hostMode`: the agent is in a container."""
 HOST_MODE: Final = "hostMode"
 CONTAINER_PATHS: Final[Mapping[str, str]] = {
     "cgroup_root": "/host-cgroup",
@@ -85,10 +86,11 @@ class Accepted:
 
 
 def accepted(words: Sequence[str], known: Collection[str]) -> Accepted:
-    """Pass over flags without effect; give flags with and without `-seconds` the name that is known.
+    """Return the pass over flags without effect. Give flags with and without `-seconds` the name that is known.
 
-    words    a command line without the program's name
-    known    names of the agent's flags, without dashes
+    Args:
+        words: A command line without the program's name.
+        known: Names of the agent's flags, without dashes.
     """
     kept: list[str] = []
     notes: list[str] = []
@@ -121,14 +123,14 @@ def accepted(words: Sequence[str], known: Collection[str]) -> Accepted:
 
 
 def container_paths(environ: Mapping[str, str], prefix: str) -> dict[str, str]:
-    """Environment of an agent in a container: the paths of the DaemonSet's mounts, which flags override."""
+    """Return the environment of an agent in a container: the paths of the DaemonSet's mounts, which flags override."""
     if environ.get(AGENT_MODE, HOST_MODE) == HOST_MODE:
         return {}
     return {prefix + name.upper(): path for name, path in CONTAINER_PATHS.items()} | {f"{prefix}IN_CONTAINER": "true"}
 
 
 def _in_unit_of(name: str, text: str) -> str:
-    """A number of seconds for a flag that wants one, a duration for the others."""
+    """Return a number of seconds for a flag that wants one, a duration for the others."""
     if name.endswith(_SUFFIX):
         return text.removesuffix("s")
     return f"{text}s" if whole_number(text) is not None else text

@@ -17,7 +17,7 @@ from koord_agent.shell.store.audit_log import AuditLog, AuditQueries, AuditSink
 
 
 def audit_log_of(shell: Shell[AgentSettings]) -> AuditLog | None:
-    """The audit log with its route, as the gates say; without a folder that can be written there is none."""
+    """Return the audit log with its route, as the gates say. Without a folder that can be written there is none."""
     settings = shell.settings
     if not settings.feature_gates.enabled(AUDIT_EVENTS):
         return None
@@ -42,6 +42,8 @@ def audit_log_of(shell: Shell[AgentSettings]) -> AuditLog | None:
 
 
 def audit_sink(log: AuditLog, shell: Shell[AgentSettings]) -> AuditSink:
+    """Return the function that writes events to the audit log, with the time of the service's clock."""
+
     def write(event: AuditEvent, verbosity: int) -> None:
         log.write(msgspec.structs.replace(event, created_at=rfc3339(shell.clock.now())), verbosity, time.monotonic())
 

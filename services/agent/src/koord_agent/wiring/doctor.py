@@ -25,7 +25,8 @@ _USAGE: Final = 2
 class Examination(msgspec.Struct, frozen=True, kw_only=True):
     """What was found.
 
-    findings    feature, whether it is usable, the file that decides it, why not ("" for a usable one)
+    Attributes:
+        findings: Feature, whether it is usable, the file that decides it, why not ("" for a usable one).
     """
 
     node: str
@@ -55,9 +56,10 @@ def examine(settings: AgentSettings) -> Examination:
 
 
 def run_doctor(words: Sequence[str]) -> int:
-    """Print the examination of this machine; the exit status.
+    """Return the print the examination of this machine. The exit status.
 
-    words    the agent's own flags (roots of file systems)
+    Args:
+        words: The agent's own flags (roots of file systems).
     """
     try:
         settings = AgentSettings.load(list(words), os.environ)

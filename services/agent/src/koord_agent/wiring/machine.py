@@ -20,7 +20,7 @@ from koord_agent.shell.node.node_agent import NodeAgent
 
 
 def follow_machine(shell: Shell[AgentSettings], agent: NodeAgent, change: Callable[[str], None]) -> None:
-    """Adds what tells a real node's agent about its pods: the kubelet, if there is one, and their cgroups."""
+    """Add what tells a real node's agent about its pods: the kubelet, if there is one, and their cgroups."""
     settings = shell.settings
     states: KubeletStates | None = None
 
@@ -59,7 +59,7 @@ def follow_machine(shell: Shell[AgentSettings], agent: NodeAgent, change: Callab
 
 
 def _kubelet(shell: Shell[AgentSettings], node: str) -> Kubelet | None:
-    """The kubelet's port, if its address is given."""
+    """Return the kubelet's port, if its address is given."""
     settings = shell.settings
     if not settings.kubelet_address:
         return None

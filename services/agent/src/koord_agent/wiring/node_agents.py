@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 LONGEST_WINDOW_MS = 1_800_000
 """The longest window of a report (agent spec, 7)."""
 FLEET_WINDOW_MS = 330_000
-"""A simulated node of many keeps its default aggregate window; longer windows are reported as cold."""
+"""A simulated node of many keeps its default aggregate window. Longer windows are reported as cold."""
 FLEET_SAMPLES = 150
 FLEET_TRAINED_EVERY_ROUND = 300
 """Nodes of a process whose models learn at the full pace."""
@@ -94,7 +94,7 @@ def _qos_options(settings: AgentSettings) -> QosOptions:
 
 
 def _stop_containers(settings: AgentSettings) -> StopContainers | None:
-    """How containers of evicted pods are ended; None = the pods are only asked to go."""
+    """Return how containers of evicted pods are ended. None means the pods are only asked to go."""
     if settings.only_evict_by_api:
         return None
     given = {
@@ -120,6 +120,7 @@ def linux_agent(
     topology_said: str,
     extensions: Extensions,
 ) -> NodeAgent:
+    """Return the agent of this machine."""
     settings, gates = shell.settings, shell.settings.feature_gates
     host = LinuxHost(
         monotonic_ns=time.monotonic_ns,
@@ -180,7 +181,7 @@ def _kept_in(settings: AgentSettings, name: str) -> Path | None:
 
 
 def _archive(shell: Shell[AgentSettings], store: SeriesStore) -> SeriesArchive | None:
-    """The samples of the last process, and where those of this one go."""
+    """Return the samples of the last process, and where those of this one go."""
     settings = shell.settings
     folder = settings.tsdb_path or _kept_in(settings, "series")
     if folder is None:
@@ -207,6 +208,7 @@ def simulated_agent(
     announced: set[str],
     audit: AuditSink,
 ) -> NodeAgent:
+    """Return the agent of one simulated node of a fleet."""
     host = fleet.host(node)
     retention_ms = max(FLEET_WINDOW_MS, min(LONGEST_WINDOW_MS, FLEET_SAMPLES * interval_ms))
     store = SeriesStore(retention_ms=retention_ms)

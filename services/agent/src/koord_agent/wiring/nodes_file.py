@@ -18,9 +18,13 @@ class _Line(msgspec.Struct, kw_only=True):
 
 
 def read_nodes(file: Path) -> list[SimulatedNode]:
-    """The nodes of a file: a `List` of Node objects (their capacity), or lines with node, cpu_milli, memory_bytes.
+    """Return the nodes of a file.
 
-    raises    InvalidInput naming the line or object; OSError
+    A `List` of Node objects (their capacity), or lines with node, cpu_milli, memory_bytes.
+
+    Raises:
+        InvalidInput: The message names the line or object.
+        OSError: The file system refuses.
     """
     data = file.read_bytes()
     try:
@@ -33,9 +37,10 @@ def read_nodes(file: Path) -> list[SimulatedNode]:
 
 
 def shard_of(nodes: Iterable[SimulatedNode], shard: str) -> list[SimulatedNode]:
-    """The nodes of one of several processes: `k/n` takes every n-th node, beginning with the k-th.
+    """Return the nodes of one of several processes: `k/n` takes every n-th node, beginning with the k-th.
 
-    raises    InvalidInput for k > n
+    Raises:
+        InvalidInput: K > n.
     """
     k, n = (int(part) for part in shard.split("/"))
     if k > n:

@@ -5,7 +5,7 @@ from koord_agent.shell.host.probe import HostRoots
 
 
 def host_roots(settings: AgentSettings) -> HostRoots:
-    """Where this machine's file systems are."""
+    """Return where this machine's file systems are."""
     return HostRoots(
         cgroup=settings.cgroup_root,
         proc=settings.proc_root,

@@ -1,13 +1,13 @@
-"""What an extension implements: one protocol or callable for each point at which installed packages add to an agent.
+"""Extension points: one protocol or callable for each point at which installed packages extend an agent.
 
-`extensions.Extensions` is where they are registered, `node_extensions` where they are called; none of them can end a
-round. Each has half a second of a round, however often it is asked in it; `EvictPod` has ten, for all victims.
+`extensions.Extensions` is the registry, `node_extensions` calls what is registered. A failing extension never ends a
+cycle. Each extension has half a second of a cycle in total, `EvictPod` has ten seconds for all victims.
 
-A round goes on without one that is slower, and adds to the series behind `Metrics` while its thread still reads them.
-Such an answer comes too late and is dropped; the extension must not keep or act on it itself. Pods and the other fields
-of a look never change.
+If an extension is slower, the cycle goes on without its answer. The cycle then appends to the series behind `Metrics`
+while the thread of the extension still reads them, and the late answer is dropped. The extension must not keep the look
+or act on it itself. Pods and the other fields of a look never change. Strategies are `domain.qos.strategy.Strategy`.
 
-source    agent spec, 4.1, 10.1, 22
+Source: agent spec, 4.1, 10.1, 22.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -24,7 +24,7 @@ from koord_agent.domain.state.pods import AgentPod
 
 
 class Point(StrEnum):
-    """Where something is registered: how failures are named in sentences and metrics."""
+    """Where something is registered. Failures carry the point in sentences and metrics."""
 
     PACKAGE = "package"
     STRATEGY = "strategy"
@@ -41,33 +41,33 @@ class Point(StrEnum):
 
 
 class PodPolicies(Protocol):
-    """Policies of single pods that have no annotation of their own: grey control."""
+    """Policies of single pods that have no annotation of their own."""
 
     def cpu_burst(self, pod: AgentPod) -> str | None:
-        """The JSON that the annotation koordinator.sh/cpuBurst would have; None = nothing."""
+        """Return the JSON of the annotation koordinator.sh/cpuBurst for a pod; None = no policy."""
         ...
 
     def memory_qos(self, pod: AgentPod) -> str | None:
-        """The same of koordinator.sh/memoryQOS."""
+        """Return the JSON of the annotation koordinator.sh/memoryQOS for a pod; None = no policy."""
         ...
 
 
 class StateKind(StrEnum):
-    """States that callbacks hear of; with what as their object."""
+    """States whose changes call a callback; each names the object that the callback gets."""
 
     NODE_SLO = "NodeSLOSpec"
-    """the effective NodeSLO in wire spelling"""
+    """The effective NodeSLO in wire spelling."""
     ALL_PODS = "AllPods"
-    """nothing: the pods are the target"""
+    """nothing: the pods are the target."""
     NODE_TOPOLOGY = "NodeTopology"
-    """`CpuPools`: who may use which CPUs"""
+    """`CpuPools`: who may use which CPUs."""
     NODE_METADATA = "NodeMetadata"
-    """labels and annotations of the node"""
+    """Labels and annotations of the node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a callback is about."""
+    """The pods and host applications that a callback is about."""
 
     pods: tuple[AgentPod, ...]
     host_applications: tuple[HostApplication, ...]
@@ -80,7 +80,8 @@ Callback = Callable[[StateKind, object, Target], None]
 class Surroundings:
     """The node as collectors and states see it.
 
-    read    the text of a cgroup's file by its v1 resource name, on either version; None = unreadable
+    Attributes:
+        read: Returns the text of a cgroup file by its v1 resource name, on either version. None if it is unreadable.
     """
 
     now_ms: int
@@ -95,7 +96,8 @@ class Surroundings:
 class Found(NamedTuple):
     """One value of a collector.
 
-    of    uid of the pod that it is about, any other name, or "" for the node
+    Attributes:
+        of: UID of the pod that it is about, any other name, or "" for the node.
     """
 
     metric: str
@@ -104,28 +106,28 @@ class Found(NamedTuple):
 
 
 class Collector(Protocol):
-    """Measures what the agent does not; its values are series like all others (`metric_kinds.Kind.EXTENSION`)."""
+    """Measures what the agent does not measure. Its values become series (`metric_kinds.Kind.EXTENSION`)."""
 
     @property
     def every_seconds(self) -> float:
-        """Between two collections, on the service's clock."""
+        """Seconds between two collections, on the service's clock."""
         ...
 
     def collect(self, seen: Surroundings) -> Iterable[Found]:
-        """What there is now. It has a thread of its own, so it may take its time."""
+        """Return the values of this moment. The collector has a thread of its own, so a collection may take long."""
         ...
 
 
 class State(Protocol):
-    """Knows something about the node that strategies ask for: `look.states[name]`, the last one that was read."""
+    """A state of the node that strategies read as `look.states[name]`."""
 
     @property
     def every_seconds(self) -> float:
-        """Between two reads, on the service's clock."""
+        """Seconds between two reads, on the service's clock."""
         ...
 
     def read(self, seen: Surroundings) -> object:
-        """The state now. It has a thread of its own, so it may take its time."""
+        """Return the state of this moment. The state has a thread of its own, so a read may take long."""
         ...
 
 
@@ -133,25 +135,26 @@ class PodCollector(StrEnum):
     """Collectors that visit each pod."""
 
     USAGE = "usage"
-    """cpu, memory, throttling, NUMA pages; of a pod that is left out they count as the system's"""
+    """cpu, memory, throttling, NUMA pages. Of a pod that is left out they count as the system's."""
     PRESSURE = "pressure"
-    """PSI, waiting for CPU, memory, disks and the network"""
+    """PSI, waiting for CPU, memory, disks and the network."""
     CYCLES = "cycles"
     COLD_PAGES = "cold pages"
 
 
 PodFilter = Callable[[AgentPod], bool]
-"""Whether a collector visits a pod. It answers once for each state of a pod; one that failed is asked again."""
+"""Whether a collector visits a pod. It answers once for each state of a pod. One that failed is asked again."""
 
 PodMetricFiller = Callable[[AgentPod, Metrics], object]
-"""What a report says of a pod beside its usage, as JSON values; None = nothing."""
+"""What a report says of a pod beside its usage, as JSON values. None means nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyAdditions:
-    """What a hook adds to the node's topology; what the agent reports itself stays.
+    """What a hook adds to the topology of the node. It must not replace what the agent reports itself.
 
-    zone_resources    by zone name (`node-0`): resource -> amount, in the zone's capacity and allocatable
+    Attributes:
+        zone_resources: Resource -> amount by zone name (`node-0`), for the capacity and allocatable of the zone.
     """
 
     annotations: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -173,7 +176,7 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpReply:
-    """Its answer."""
+    """The answer to an `HttpRequest`."""
 
     body: bytes
     status: int = 200
@@ -183,9 +186,12 @@ class HttpReply:
 HttpHandler = Callable[[HttpRequest], HttpReply]
 
 RunController = Callable[[], Awaitable[None]]
-"""A loop beside the agent's, on an event loop of its own; cancelled when the agent ends."""
+"""A loop beside the agent's, on an event loop of its own. Cancelled when the agent ends."""
 
 EvictPod = Callable[[AgentPod], bool]
-"""Ends an evicted pod here and now; False = the request alone stands. A round waits for it, 10 s for all victims."""
+"""Ends an evicted pod here and now.
+
+False means the request alone stands. A cycle waits for it, 10 s for all victims.
+"""
 
 JsonObject = Mapping[str, Any]

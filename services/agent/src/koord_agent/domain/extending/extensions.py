@@ -1,14 +1,16 @@
-"""What installed packages add to an agent: the registry that they fill, and how their failures are told.
+"""Registry of everything that installed packages add to an agent, and how their failures are reported.
 
-A package offers a function under the entry point group `koord_agent.extensions`; it is called once at start with an
-empty-handed `Extensions` and registers what it has:
+A package offers a function under the entry point group `koord_agent.extensions`. The agent calls it once at start with
+an empty `Extensions`:
 
     def register(extensions: Extensions) -> None:
         extensions.add_strategy(NightShift())                          # --qos-extension-plugins=NightShift=true
         extensions.add_collector("power", Power())
         extensions.add_callback(StateKind.NODE_SLO, "audit", told)
 
-What each of them is, is in `extension_points`; `node_extensions` calls them. source    agent spec, 22
+The protocols are in `extension_points`. `node_extensions` calls what is registered.
+
+Source: agent spec, 22.
 """
 
 from collections import Counter
@@ -43,62 +45,78 @@ SHORTEST_SECONDS: Final = 1.0
 
 
 class ExtensionFailed(Exception):
-    """What an extension did wrong, in one sentence."""
+    """An extension failed. The message is one sentence."""
 
 
 class NotAsked(ExtensionFailed):
-    """It had no time left in this round, as an earlier failure has told."""
+    """The extension was not called, because it has no time left in this cycle after an earlier failure."""
 
 
 class Guard(Protocol):
-    """Calls the code of others, so that nothing that it does reaches the agent."""
+    """Calls the code of installed packages, so that no failure of it reaches the agent."""
 
     def start_cycle(self) -> None:
-        """From here on every extension has the time of a round again."""
+        """Give every extension the time of a new cycle."""
         ...
 
     def call(self, point: Point, name: str, function: Callable[[], T]) -> T:
-        """What the function returns.
+        """Call a function of an extension and return its result.
 
-        raises    ExtensionFailed for whatever it raises, and once in a round when the extension takes too long;
-                  NotAsked for the rest of that round
+        Args:
+            point: Where the extension is registered.
+            name: Name of the extension.
+            function: The function to call.
+
+        Raises:
+            ExtensionFailed: The function raised, or the extension took too long in this cycle.
+            NotAsked: The extension took too long earlier in this cycle.
         """
         ...
 
     def poll(self, point: Point, name: str, function: Callable[[], T], *, due: bool) -> T | None:
-        """Begins a call if one is due, and says what the last one came to, once; None = nothing new.
+        """Start a call if one is due, and return the result of the last call, once.
 
-        raises    ExtensionFailed likewise
+        Args:
+            point: Where the extension is registered.
+            name: Name of the extension.
+            function: The function to call.
+            due: Whether to start a call.
+
+        Returns:
+            None if there is no new result.
+
+        Raises:
+            ExtensionFailed: The last call failed, or it is still running although a call is due.
         """
         ...
 
 
 class InPlace:
-    """A guard that calls in the caller's thread: for simulated nodes and tests."""
+    """A guard that calls in the thread of the caller, for simulated nodes and tests."""
 
     def start_cycle(self) -> None:
-        """See `Guard.start_cycle`; a round may take as long as it likes."""
+        """See `Guard.start_cycle`. A cycle may take as long as it likes."""
 
     def call(self, point: Point, name: str, function: Callable[[], T]) -> T:
-        """See `Guard.call`; a call may take as long as it likes."""
+        """See `Guard.call`. A call may take as long as it likes."""
         try:
             return function()
         except Exception as error:
             raise ExtensionFailed(failure(point, name, error)) from error
 
     def poll(self, point: Point, name: str, function: Callable[[], T], *, due: bool) -> T | None:
-        """See `Guard.poll`; the call is over at once."""
+        """See `Guard.poll`. The call is over at once."""
         return self.call(point, name, function) if due else None
 
 
 def failure(point: Point, name: str, error: BaseException) -> str:
-    """`strategy NightShift: ValueError: not today`."""
+    """Return the sentence about a failure, such as `strategy NightShift: ValueError: not today`."""
     return f"{point} {name}: {type(error).__name__}: {error}"
 
 
 @dataclass(slots=True)
 class Extensions:
-    """Everything that was registered; a name is taken once at each point. Raises InvalidInput for a second one."""
+    """Everything that is registered. At each point a name can be registered once, else InvalidInput is raised."""
 
     strategies: dict[str, Strategy] = field(default_factory=dict[str, Strategy])
     needs: dict[str, Needs] = field(default_factory=dict[str, Needs])
@@ -116,69 +134,89 @@ class Extensions:
     controllers: dict[str, RunController] = field(default_factory=dict[str, RunController])
     evict: EvictPod | None = None
     enabled: frozenset[str] = frozenset()
-    """strategies that are switched on"""
+    """Strategies that are switched on."""
     guard: Guard = field(default_factory=InPlace)
     failures: Counter[tuple[Point, str]] = field(default_factory=Counter[tuple[Point, str]])
-    """how often each failed since the start"""
+    """How often each failed since the start."""
 
     def add_strategy(self, strategy: Strategy) -> None:
-        """Add a strategy; it runs if `--qos-extension-plugins` switches its name on."""
+        """Add a strategy. It runs if `--qos-extension-plugins` switches its name on."""
         _add(self.strategies, strategy.name, strategy, "a strategy")
         self.needs[strategy.name] = strategy.needs
 
     def add_policies(self, name: str, policies: PodPolicies) -> None:
-        """Policies of pods without annotations; of several, the first by name that has one wins (D-16)."""
+        """Add policies of pods without annotations.
+
+        If several packages have a policy for a pod, the first by name wins (D-16).
+        """
         _add(self.policies, name, policies, "policies of pods")
 
     def add_callback(self, kind: StateKind, name: str, callback: Callback) -> None:
-        """Called when a state changed since the last round; it sees the newest one, not every one."""
+        """Add a callback that is called when a state changed since the last cycle.
+
+        It sees the newest state, not every one.
+        """
         _add(self.callbacks, (kind, name), callback, f"a callback on {kind}")
 
     def add_state(self, name: str, state: State) -> None:
-        """A state of the node beside the agent's own: `look.states[name]`, the last one that could be read."""
+        """Add a state of the node beside those of the agent.
+
+        Strategies read it as `look.states[name]`: the last value that could be read.
+        """
         _require_pace("a state", name, state.every_seconds)
         _add(self.states, name, state, "a state")
 
     def add_collector(self, name: str, collector: Collector) -> None:
-        """A collector; strategies ask for its values as `look.metrics.last(Kind.EXTENSION, (name, metric, of))`."""
+        """Add a collector.
+
+        Strategies read its values as `look.metrics.last(Kind.EXTENSION, (name, metric, of))`.
+        """
         _require_pace("a collector", name, collector.every_seconds)
         _add(self.collectors, name, collector, "a collector")
 
     def add_pod_filter(self, collectors: Collection[PodCollector], name: str, keeps: PodFilter) -> None:
-        """Pods that it does not keep are left out by these collectors."""
+        """Add a filter: these collectors leave out the pods that it does not keep."""
         for collector in collectors:
             _add(self.pod_filters, (collector, name), keeps, f"a filter of pods for {collector}")
 
     def add_pod_metric(self, name: str, fill: PodMetricFiller) -> None:
-        """What it says of a pod stands in the report as `extensions.<name>` of the pod's metric."""
+        """Add a value to the report of every pod: `extensions.<name>` of its metric."""
         _add(self.pod_metrics, name, fill, "a metric of pods")
 
     def add_topology_hook(self, name: str, hook: TopologyHook) -> None:
-        """Adds annotations and resources of zones to the node's topology, in the order of their names."""
+        """Add annotations and resources of zones to the topology of the node. Hooks run in the order of their names."""
         _add(self.topology_hooks, name, hook, "a topology hook")
 
     def add_slo_defaults(self, name: str, defaults: JsonObject) -> None:
-        """Defaults of the NodeSLO's `extensions.<name>`; what the NodeSLO says itself wins, field by field."""
+        """Add defaults of `extensions.<name>` of the NodeSLO. Fields that the NodeSLO sets itself win."""
         _add(self.slo_defaults, name, defaults, "defaults of the NodeSLO's extensions")
 
     def add_http(self, path: str, handler: HttpHandler) -> None:
-        """A page of the agent's port. The agent's own paths are taken."""
+        """Add a page to the port of the agent.
+
+        Raises:
+            InvalidInput: The path is one of the agent itself.
+        """
         if not path.startswith("/") or path.rstrip("/") in ("", *OWN_PATHS):
             raise InvalidInput("a path of its own, such as /power", path, "an HTTP handler")
         _add(self.http, path, handler, "an HTTP handler")
 
     def add_controller(self, name: str, run: RunController) -> None:
-        """A loop that runs as long as the agent does; when it ends or fails, it is begun again after a while."""
+        """Add a loop that runs as long as the agent. If it ends or fails, it is started again after a pause."""
         _add(self.controllers, name, run, "a controller")
 
     def replace_eviction(self, evict: EvictPod) -> None:
-        """Ends evicted pods in another way than by their containers' runtime."""
+        """End evicted pods by this function instead of the container runtime."""
         if self.evict is not None:
             raise InvalidInput("registered once", evict, "the eviction of pods")
         self.evict = evict
 
     def include(self, more: "Extensions") -> None:
-        """What another package registered. Raises InvalidInput for a name that is taken; nothing is rolled back."""
+        """Include what another package registered.
+
+        Raises:
+            InvalidInput: A name is taken. What was included before stays.
+        """
         for name in (
             "strategies",
             "needs",
@@ -196,7 +234,7 @@ class Extensions:
             self.replace_eviction(more.evict)
 
     def call(self, point: Point, name: str, function: Callable[[], T]) -> T:
-        """See `Guard.call`; a failure is counted."""
+        """See `Guard.call`. A failure is counted."""
         try:
             return self.guard.call(point, name, function)
         except NotAsked:
@@ -206,7 +244,7 @@ class Extensions:
             raise
 
     def poll(self, point: Point, name: str, function: Callable[[], T], *, due: bool) -> T | None:
-        """See `Guard.poll`; a failure is counted."""
+        """See `Guard.poll`. A failure is counted."""
         try:
             return self.guard.poll(point, name, function, due=due)
         except ExtensionFailed:
@@ -214,7 +252,11 @@ class Extensions:
             raise
 
     def switch(self, switches: Mapping[str, bool]) -> None:
-        """Which strategies run. Raises InvalidInput for one that nobody has registered."""
+        """Choose which strategies run.
+
+        Raises:
+            InvalidInput: No package has registered a strategy of that name.
+        """
         unknown = sorted(set(switches) - set(self.strategies))
         if unknown:
             raise InvalidInput(f"one of {sorted(self.strategies)}", unknown, "qos-extension-plugins")

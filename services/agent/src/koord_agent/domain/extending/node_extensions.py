@@ -1,6 +1,8 @@
-"""Extensions at work on one node: what they add to each round of its agent, and never more than a problem of it.
+"""The extensions of one node at work. A failing extension becomes a problem of the cycle and never ends it.
 
-`shell.node_agent` owns one and calls it at each step of a round. source    agent spec, 4.1, 10.1, 22
+`shell.node.node_agent` owns them and calls them at each step of a cycle.
+
+Source: agent spec, 4.1, 10.1, 22.
 """
 
 import contextlib
@@ -34,13 +36,13 @@ from koord_agent.domain.state.pods import AgentPod
 
 T = TypeVar("T")
 MOST_VALUES: Final = 1_000
-"""Of one collection; the rest of them is left out and told."""
+"""Of one collection. The rest of them is left out and told."""
 SLO_EXTENSIONS: Final = "extensions"
 
 
 @dataclass(frozen=True, slots=True)
 class _Injected:
-    """A pod with its policies; complete = every extension that was asked has answered."""
+    """A pod with the policies of extensions. It is complete once every extension has answered."""
 
     pod: AgentPod
     injected: AgentPod
@@ -48,11 +50,11 @@ class _Injected:
 
 
 class NodeExtensions:
-    """The extensions of one node. Not shared: its agent owns it."""
+    """The extensions of one node. Owned by its agent, not shared."""
 
     def __init__(self, extensions: Extensions) -> None:
         self.states: dict[str, object] = {}
-        """by name, as read last"""
+        """By name, as read last."""
         self._all = extensions
         self._problems: dict[str, None] = {}
         self._due_ms: dict[tuple[Point, str], int] = {}
@@ -63,7 +65,7 @@ class NodeExtensions:
         self._slo: tuple[Mapping[str, Any] | None, Mapping[str, Any] | None] = None, None
 
     def take_problems(self) -> list[str]:
-        """What went wrong since this was asked last, each sentence once."""
+        """Return the failures since the last call, each sentence once."""
         problems, self._problems = list(self._problems), {}
         return problems
 
@@ -72,7 +74,7 @@ class NodeExtensions:
         self._all.guard.start_cycle()
 
     def collect(self, seen: Surroundings) -> list[Sample]:
-        """What collectors have found since the last round, as samples of now; states are read on the way."""
+        """Return the values of collectors since the last cycle, as samples of now. States are read as well."""
         samples: list[Sample] = []
         for name, collector in sorted(self._all.collectors.items()):
             due = self._is_due(Point.COLLECTOR, name, collector.every_seconds, seen.now_ms)
@@ -86,9 +88,9 @@ class NodeExtensions:
         return samples
 
     def measured(self, by: PodCollector, pods: Sequence[AgentPod]) -> Sequence[AgentPod]:
-        """The pods that a collector visits: those that every filter keeps.
+        """Return the pods that a collector visits: those that every filter keeps.
 
-        One whose filter fails is visited, and the filter asked again in the next round.
+        If a filter fails, the pod is visited and the filter is asked again in the next cycle.
         """
         filters = {name: keeps for (of, name), keeps in sorted(self._all.pod_filters.items()) if of is by}
         if not filters:
@@ -99,7 +101,7 @@ class NodeExtensions:
         return kept
 
     def slo(self, slo: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """The NodeSLO with the defaults of its extensions; None stays None."""
+        """Return the NodeSLO with the defaults of its extensions; None stays None."""
         if slo is None or not self._all.slo_defaults:
             return slo
         if self._slo[0] is not slo:
@@ -116,11 +118,11 @@ class NodeExtensions:
         ]
 
     def ask(self, name: str, propose: Callable[[], Proposal]) -> Proposal:
-        """Return what a strategy proposes; nothing if it fails, and the failure becomes a problem."""
+        """Return the proposal of a strategy. If the strategy fails, return an empty proposal and record the problem."""
         return self._called(Point.STRATEGY, name, lambda: _checked(propose())) or Proposal()
 
     def with_policies(self, look: NodeLook) -> NodeLook:
-        """The look with the annotations of pods that policies were found for."""
+        """Return the look in which pods carry the annotations of their policies."""
         if not self._all.policies:
             return look
         pods = tuple(self._with_policies(pod) for pod in look.pods)
@@ -132,7 +134,7 @@ class NodeExtensions:
 
         Args:
             look: The node.
-            pools: Who may use which CPUs; None = unknown.
+            pools: Who may use which CPUs. None if unknown.
         """
         if not self._all.callbacks:
             return
@@ -156,9 +158,9 @@ class NodeExtensions:
                     )
 
     def pod_metrics(self, pods: Iterable[AgentPod], metrics: Metrics) -> dict[str, dict[str, Any]]:
-        """What a report says of pods beside their usage, by uid; pods without anything are left out.
+        """Return the additional values of pods for a report, by UID. Pods without a value are left out.
 
-        A report is said between rounds and has the time of one.
+        A report is made between cycles; extensions have the time of one cycle for it.
         """
         if not self._all.pod_metrics:
             return {}
@@ -172,9 +174,10 @@ class NodeExtensions:
         return found
 
     def topology(self, report: NodeTopologyReported) -> NodeTopologyReported:
-        """The report with what hooks add; a hook that says what the agent says itself has failed.
+        """Return the report with the additions of hooks.
 
-        Of one that failed stays what it added last, as far as it still fits: the report shall not flap.
+        A hook fails if it adds what the agent reports itself. After a failure its last additions stay as far as they
+        fit, so that the report does not flap.
         """
         for name, hook in sorted(self._all.topology_hooks.items()):
             found = self._called(Point.TOPOLOGY, name, lambda of=hook, before=report: _amendment(before, of(before)))
@@ -187,11 +190,11 @@ class NodeExtensions:
 
     @property
     def replaces_eviction(self) -> bool:
-        """Whether pods are ended by an extension."""
+        """Whether an extension ends evicted pods."""
         return self._all.evict is not None
 
     def evict(self, pod: AgentPod) -> bool:
-        """Whether an extension ended the pod; one that failed has not."""
+        """Return whether an extension ended the pod; False if it failed."""
         end = self._all.evict
         return end is not None and self._called(Point.EVICTION, "replaced", lambda: bool(end(pod))) is True
 
@@ -223,7 +226,10 @@ class NodeExtensions:
         return all(answers.values())
 
     def _with_policies(self, pod: AgentPod) -> AgentPod:
-        """One answer for one object: what comes after compares pods by identity."""
+        """Return the pod with its policies.
+
+        The same pod gives the same object, because later steps compare by identity.
+        """
         known = self._injected.get(pod.uid)
         if known is not None and known.pod is not pod:
             known = None
@@ -245,7 +251,7 @@ class NodeExtensions:
         return injected
 
     def _policy(self, pod: AgentPod, key: str) -> tuple[str | None, bool]:
-        """The first policy by name that there is, and whether all answered that were asked."""
+        """Return the first policy by name, and whether every extension answered."""
         all_answered = True
         for name, policies in sorted(self._all.policies.items()):
             ask = policies.cpu_burst if key == keys.CPU_BURST else policies.memory_qos
@@ -277,7 +283,7 @@ class NodeExtensions:
 
 
 def _values(found: Iterable[Found]) -> tuple[Found, ...]:
-    """Values as a collector should give them. Raises TypeError, ValueError for others."""
+    """Return the values of a collector in their types. Raise TypeError or ValueError for other types."""
     return tuple(Found(str(metric), float(value), str(of)) for metric, value, of in found)
 
 
@@ -306,7 +312,7 @@ def _checked(proposal: Proposal) -> Proposal:
 
 
 def _is(value: Any, kind: type) -> bool:
-    """Whether others kept to their types."""
+    """Return whether a value of an installed package has the type that it declares."""
     return isinstance(value, kind)
 
 
@@ -317,12 +323,12 @@ def _text(policy: str | None) -> str | None:
 
 
 def _json(value: object) -> object:
-    """A value as it goes through the log. Raises TypeError for one that does not."""
+    """Return a value as it goes through the log. Raise TypeError if it cannot be encoded."""
     return None if value is None else codec.decode(codec.encode(value), object)
 
 
 def _overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON objects laid over each other: what is given wins at any depth, null keeps what is below (4.2)."""
+    """Return the fields of `above` laid over `below` at any depth; null keeps the field below (agent spec, 4.2)."""
     result = dict(below)
     for key, value in above.items():
         under = result.get(key)
@@ -336,7 +342,10 @@ def _overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, A
 def _amendment(
     report: NodeTopologyReported, added: TopologyAdditions
 ) -> tuple[TopologyAdditions, NodeTopologyReported]:
-    """What a hook adds, as it is kept, and the report with it. Raises ValueError for what the agent says itself."""
+    """Return the additions of a hook and the report with them.
+
+    Raise ValueError if they replace what the agent reports.
+    """
     kept = TopologyAdditions(
         annotations={str(key): str(value) for key, value in added.annotations.items()},
         zone_resources={

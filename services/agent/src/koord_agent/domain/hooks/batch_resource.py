@@ -1,6 +1,6 @@
 """CPU shares, quota and memory limit of best-effort pods by their batch resources.
 
-Source: runtime spec, 3.4 (BatchResource); vectors batchresource_hook.
+Source: runtime spec, 3.4 (BatchResource). Vectors: batchresource_hook.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ CFS_QUOTA_POLICY = "cfsQuota"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchContainer:
-    """Batch resources of one container: milli-cores and bytes; an absent limit is unlimited."""
+    """Batch resources of one container: milli-cores and bytes. An absent limit is unlimited."""
 
     requests: Amounts = field(default_factory=dict[str, int])
     limits: Amounts = field(default_factory=dict[str, int])
@@ -32,7 +32,7 @@ class BatchContainer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchValues:
-    """Values of a pod or container: shares, microseconds per period and bytes; -1 = unlimited."""
+    """Values of a pod or container: shares, microseconds per period and bytes. -1 means unlimited."""
 
     cpu_shares: int
     cfs_quota_us: int
@@ -54,8 +54,8 @@ def batch_containers(
     """Return the batch resources of a pod by container name.
 
     Args:
-        containers: Of the pod's spec; empty if it is not known. If the spec has batch resources, it decides.
-        annotations: Of the pod; a malformed extended-resource-spec counts as absent.
+        containers: Of the pod's spec. Empty if it is not known. If the spec has batch resources, it decides.
+        annotations: Of the pod. A malformed extended-resource-spec counts as absent.
 
     Returns:
         None if the pod has no batch resources.
@@ -83,11 +83,11 @@ def batch_containers(
 def pod_batch_values(
     containers: Mapping[str, BatchContainer], *, ratio: float | None = None, is_suppressed_by_quota: bool = False
 ) -> BatchValues:
-    """Return the values of a pod: sums over its containers; unlimited as soon as one container is.
+    """Return the values of a pod: sums over its containers. Unlimited as soon as one container is.
 
     Args:
         containers: Batch resources by container name.
-        ratio: CPU normalization ratio of the node; None = none.
+        ratio: CPU normalization ratio of the node. None if there is none.
         is_suppressed_by_quota: Whether CPU suppression limits the best-effort class by its quota.
     """
     listed = tuple(containers.values())
@@ -100,7 +100,7 @@ def pod_batch_values(
 def container_batch_values(
     container: BatchContainer, *, ratio: float | None = None, is_suppressed_by_quota: bool = False
 ) -> BatchValues:
-    """Return the values of one container; arguments as `pod_batch_values`."""
+    """Return the values of one container. Arguments as `pod_batch_values`."""
     quota = milli_to_quota_us(container.limits.get(BATCH_CPU, 0))
     memory = container.limits.get(BATCH_MEMORY, 0)
     shares = milli_to_shares(container.requests.get(BATCH_CPU, 0))
@@ -126,7 +126,7 @@ def _values(
 
 
 def _sum(containers: Iterable[BatchContainer], resource: str) -> int:
-    """Return the sum of the limits; 0 (unlimited) if one container has none or no container is listed."""
+    """Return the sum of the limits. 0 (unlimited) if one container has none or no container is listed."""
     limits = [container.limits.get(resource, 0) for container in containers]
     return sum(limits) if limits and all(limit > 0 for limit in limits) else 0
 

@@ -1,7 +1,9 @@
-"""Block-IO limits and weights per device, of classes, pods and the whole node.
+"""Block-IO limits and weights by device, for classes, pods and the whole node.
 
-`io_plan` turns configured blocks into values per file and device, resetting devices that are configured no more. cgroup
-v1 with the kernel's extensions only. Source: agent spec, 16; vectors blkio.
+`io_plan` turns configured blocks into lines by file and device, and resets devices that are not configured any more.
+cgroup v1 with the kernel's extensions only.
+
+Source: agent spec, 16. Vectors: blkio.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,7 +26,7 @@ DEFAULT_LATENCY_PERCENT, DEFAULT_LATENCY_US = 95, 3000
 
 
 class BlockType(StrEnum):
-    """What a block's name is."""
+    """What the name of a block means."""
 
     DEVICE = "device"
     VOLUME_GROUP = "volumegroup"
@@ -32,7 +34,7 @@ class BlockType(StrEnum):
 
 
 class IoConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """`ioCfg` of a block as written; None = default (unlimited, weight 100, 95 % below 3 ms)."""
+    """`ioCfg` of a block as written. None means default (unlimited, weight 100, 95 % below 3 ms)."""
 
     readIOPS: int | None = None  # noqa: N815 - wire spelling with acronyms that no rename rule gives
     writeIOPS: int | None = None  # noqa: N815
@@ -67,17 +69,19 @@ class _Written(msgspec.Struct, frozen=True):
 
 
 def blocks_of(fields: Mapping[str, Any]) -> tuple[Block, ...]:
-    """The blocks of a `blkioQOS` object in wire spelling.
+    """Return the blocks of a `blkioQOS` object in wire spelling.
 
-    raises    InvalidInput for a field of a wrong type
+    Raises:
+        InvalidInput: A field of a wrong type.
     """
     return tuple(convert(dict(fields), _Written).blocks)
 
 
 def blocks_of_pod(annotations: Mapping[str, str]) -> tuple[Block, ...]:
-    """The blocks that a pod asks for itself; none without the annotation.
+    """Return the blocks of the annotation of a pod; empty without the annotation.
 
-    raises    InvalidInput for a malformed annotation
+    Raises:
+        InvalidInput: The annotation is malformed.
     """
     text = annotations.get(keys.BLKIO_QOS)
     return tuple(decode(text, _Written).blocks) if text else ()
@@ -110,13 +114,19 @@ def io_plan(
     disk_of: Callable[[Block], str | None],
     current: Mapping[str, str],
 ) -> tuple[DeviceValue, ...] | None:
-    """The wanted lines of one target.
+    """Return the wanted lines of one target.
 
-    is_root   the node's root (latency goals and cost model) instead of a class or pod (limits and weight)
-    enable    False resets every device that the files name
-    disk_of   MAJ:MIN of a block; None = unknown
-    current   text per file; a file that the kernel does not have is missing
-    returns   sorted by file, then device; None = some block has no disk: nothing is done for the target
+    Args:
+        blocks: Configured blocks.
+        is_root: Whether the target is the root of the node (latency goals and cost model) and not a class or pod
+            (limits
+            and weight).
+        enable: False resets every device that the files name.
+        disk_of: Returns MAJ:MIN of a block; None if the disk is unknown.
+        current: Text by file. A file that the kernel does not have is missing.
+
+    Returns:
+        Lines sorted by file, then device. None if a block has no known disk: the target is left alone then.
     """
     devices: dict[str, IoConfig] = {}
     if enable:
@@ -191,19 +201,19 @@ def halved(line: DeviceValue) -> DeviceValue:
 
 
 def settings_of(section: Mapping[str, Any], class_name: str) -> Mapping[str, Any]:
-    """Return the `blkioQOS` object of a class in a wire `resourceQOSStrategy`; empty if absent."""
+    """Return the `blkioQOS` object of a class in a wire `resourceQOSStrategy`. Empty if absent."""
     of_class: Mapping[str, Any] = section.get(class_name) or {}
     fields: Mapping[str, Any] = of_class.get("blkioQOS") or {}
     return fields
 
 
 def disk_of(disks: StorageInfo, block: Block, uid: str) -> str | None:
-    """Return MAJ:MIN of the disk of a block.
+    """Return the MAJ:MIN of the disk of a block.
 
     Args:
         disks: Disks of the machine.
         block: A configured block.
-        uid: UID of the pod whose volume it may be; "" for the class and the node.
+        uid: UID of the pod whose volume it may be. "" for the class and the node.
 
     Returns:
         None if the block has no known disk.

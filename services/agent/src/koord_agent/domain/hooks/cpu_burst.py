@@ -1,8 +1,10 @@
-"""CPU burst: how far a latency-sensitive container may go above its limit for a moment.
+"""CPU burst: how far a latency-sensitive container may exceed its limit for a moment.
 
-Two knobs per container: the kernel's own burst buffer (`cpu.cfs_burst_us`), and the quota itself, stepped up while the
-container is throttled and the shared pool is idle, stepped down again otherwise. `burst_round` puts both together.
-Source: agent spec, 13; vectors cpu_burst.
+Two files of a container: the burst buffer of the kernel (`cpu.cfs_burst_us`), and the quota. The quota is stepped up
+while the container is throttled and the shared pool is idle, and stepped down otherwise. `CpuBurstStrategy` uses
+both.
+
+Source: agent spec, 13. Vectors: cpu_burst.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,7 +32,7 @@ POD_FIELDS = ("policy", "cpuBurstPercent", "cfsQuotaBurstPercent", "cfsQuotaBurs
 
 
 class BurstPolicyName(StrEnum):
-    """Which of the two knobs are used."""
+    """Which of the two files are used."""
 
     NONE = "none"
     CPU_BURST_ONLY = "cpuBurstOnly"
@@ -40,7 +42,7 @@ class BurstPolicyName(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BurstPolicy:
-    """Burst settings of a node or pod; period below 0 = the limiter is off."""
+    """Burst settings of a node or pod. A period below 0 switches the limiter off."""
 
     policy: str = BurstPolicyName.NONE
     cpu_burst_percent: int = 1000
@@ -60,7 +62,7 @@ class BurstPolicy:
 
 
 def burst_policy(section: Mapping[str, Any]) -> BurstPolicy:
-    """The policy of a `cpuBurstStrategy` in wire spelling with its defaults filled in."""
+    """Return the policy of a `cpuBurstStrategy` in wire spelling with its defaults filled in."""
     plain = BurstPolicy()
 
     def whole(name: str, default: int) -> int:
@@ -77,7 +79,7 @@ def burst_policy(section: Mapping[str, Any]) -> BurstPolicy:
 
 
 def policy_of_pod(pod: AgentPod, node_section: Mapping[str, Any]) -> BurstPolicy:
-    """The node's policy overlaid with the pod's annotation; a malformed annotation is as none."""
+    """Return the node's policy overlaid with the pod's annotation. A malformed annotation counts as absent."""
     text = pod.annotations.get(keys.CPU_BURST)
     if not text:
         return burst_policy(node_section)
@@ -92,14 +94,18 @@ def policy_of_pod(pod: AgentPod, node_section: Mapping[str, Any]) -> BurstPolicy
 
 
 def is_managed(pod: AgentPod) -> bool:
-    """Whether burst looks after the pod: active, and not labelled LSR, LSE or BE."""
+    """Return whether CPU burst applies to the pod: it is active, and not labelled LSR, LSE or BE."""
     return pod.is_active and pod.qos_label not in (QosClass.LSR, QosClass.LSE, QosClass.BE)
 
 
 def burst_value_us(policy: BurstPolicy, limit_milli: int | None) -> int:
-    """cpu.cfs_burst_us of a container: int(limit / 1000 * percent / 100 * 100000); 0 without limit or if switched off.
+    """Return cpu.cfs_burst_us of a container: int(limit / 1000 * percent / 100 * 100000).
 
-    source    agent spec, 13.1
+    Returns:
+        0 if the container has no limit or the policy sets no buffer.
+
+    Source:
+        agent spec, 13.1.
     """
     if not policy.bursts_by_buffer or limit_milli is None or limit_milli <= 0:
         return 0
@@ -107,7 +113,7 @@ def burst_value_us(policy: BurstPolicy, limit_milli: int | None) -> int:
 
 
 class PoolState(StrEnum):
-    """How busy the CPUs are that latency-sensitive pods share."""
+    """Load of the CPUs that latency-sensitive pods share."""
 
     IDLE = "idle"
     COOLING = "cooling"
@@ -117,7 +123,7 @@ class PoolState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolLoad:
-    """State of the shared pool; ratio None = not known."""
+    """State of the shared pool; the ratio is None while the state is unknown."""
 
     state: PoolState
     ratio: float | None = None
@@ -131,13 +137,20 @@ def pool_load(
     used_cores: Mapping[str, float],
     threshold_percent: int,
 ) -> PoolLoad:
-    """How much of the shared pool is used.
+    """Return how much of the shared pool is used.
 
-        total = CPUs - requests of LSE and LSR pods;  used = node - usage of LSE, LSR and BE pods
+        total = CPUs - requests of LSE and LSR pods
+        used = node - usage of LSE, LSR and BE pods
 
-    node_cpus    CPUs of the node; None = CPU info is missing: the state is unknown
-    used_cores   average cpu usage by uid over the window; absent = no sample
-    source       agent spec, 13.2
+    Args:
+        node_cpus: CPUs of the node; None = CPU info is missing, and the state is unknown.
+        node_cpu_used_cores: CPU in use on the node in cores; None = no sample.
+        pods: The pods of the node.
+        used_cores: Average CPU usage by UID over the window; an absent pod has no sample.
+        threshold_percent: Threshold in percent.
+
+    Source:
+        agent spec, 13.2.
     """
     if node_cpu_used_cores is None or node_cpus is None or node_cpus <= 0:
         return PoolLoad(state=PoolState.UNKNOWN)
@@ -157,7 +170,7 @@ def pool_load(
 
 
 class QuotaStep(StrEnum):
-    """What to do with a container's quota."""
+    """How to change the quota of a container."""
 
     UP = "up"
     DOWN = "down"
@@ -167,7 +180,7 @@ class QuotaStep(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaChange:
-    """Quotas of a container and of its pod after the step, us per period; order = which to write, first to last."""
+    """Quotas of a container and of its pod after a step, us per period, and the order of the two writes."""
 
     step: QuotaStep
     container_quota_us: int
@@ -178,10 +191,16 @@ class QuotaChange:
 def choose_step(
     policy: BurstPolicy, throttled_ratio: float | None, *, limiter_allows: bool, pool: PoolState
 ) -> QuotaStep:
-    """What to do with a container's quota, before its bounds.
+    """Return how to change the quota of a container, before bounds apply.
 
-    throttled_ratio   last value; None = no sample
-    source            agent spec, 13.3, steps 1 and 2
+    Args:
+        policy: Settings in force.
+        throttled_ratio: Last value; None = no sample.
+        limiter_allows: Whether the limiter of the container allows a burst.
+        pool: State of the shared pool.
+
+    Source:
+        agent spec, 13.3, steps 1 and 2.
     """
     if not policy.bursts_by_quota:
         return QuotaStep.RESET
@@ -201,11 +220,13 @@ def choose_step(
 def step_quota(
     policy: BurstPolicy, step: QuotaStep, *, limit_milli: int, container_quota_us: int, pod_quota_us: int
 ) -> QuotaChange:
-    """The quotas after a step; never below the quota of the limit, never above percent of it.
+    """Return the quotas after a step, never below the quota of the limit and never above `percent` of it.
 
-    An unlimited container is left alone, or gets the quota of its limit back without touching its pod (D-23); an
+    An unlimited container is left alone, or gets the quota of its limit back while its pod stays as it is (D-23). An
     unlimited pod stays unlimited.
-    source    agent spec, 13.3, steps 3 and 4
+
+    Source:
+        agent spec, 13.3, steps 3 and 4.
     """
     base = milli_to_quota_us(limit_milli)
     unchanged = QuotaChange(step=step, container_quota_us=container_quota_us, pod_quota_us=pod_quota_us)

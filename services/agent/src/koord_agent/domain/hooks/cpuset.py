@@ -1,6 +1,6 @@
 """CPU lists of pods, containers and host applications, and the quota of pods that own CPUs.
 
-Source: runtime spec, 3.3; vectors cpuset_hook.
+Source: runtime spec, 3.3. Vectors: cpuset_hook.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ class ResourceStatus(msgspec.Struct, rename="camel"):
     """What the scheduler gave to a pod: the annotation resource-status.
 
     Attributes:
-        cpuset: CPU list that the pod owns; "" = none.
+        cpuset: CPU list that the pod owns. "" means none.
         numa_node_resources: Amounts by NUMA node.
     """
 
@@ -39,7 +39,7 @@ class ResourceStatus(msgspec.Struct, rename="camel"):
 
     @property
     def cpu_zones(self) -> tuple[int, ...]:
-        """NUMA nodes in the order of the entries; empty if no entry has CPU."""
+        """NUMA nodes in the order of the entries. Empty if no entry has CPU."""
         zones = self.numa_node_resources or ()
         return tuple(zone.node for zone in zones) if any(map(_has_cpu, zones)) else ()
 
@@ -63,7 +63,7 @@ class CpusetRule:
     Attributes:
         shared: Pools of latency-sensitive pods by NUMA node.
         be: Pools of best-effort pods by NUMA node.
-        system: CPU list of system QoS; "" = none.
+        system: CPU list of system QoS. "" means none.
         is_static: Whether the CPU manager policy of the kubelet is static.
     """
 
@@ -84,7 +84,7 @@ def cpuset_rule(annotations: Mapping[str, str]) -> CpusetRule:
 
 
 def system_cpuset(annotations: Mapping[str, str]) -> str:
-    """Return the CPU list of system QoS; "" if there is none. Raise InvalidInput for a malformed annotation."""
+    """Return the CPU list of system QoS. "" if there is none. Raise InvalidInput for a malformed annotation."""
     system = parse_system_qos_resource(annotations)
     return "" if system is None else system.cpuset
 
@@ -100,14 +100,14 @@ def container_cpuset(
     """Return the CPU list of a container or sandbox.
 
     Args:
-        rule: Who may use which CPUs; None = never known.
-        qos_label: QoS class of the pod, "" = none.
+        rule: Who may use which CPUs. None means never known.
+        qos_label: QoS class of the pod, "" means none.
         kube_qos: Kubernetes QoS class, which decides the cgroup directory.
         status: What the scheduler gave to the pod.
         be_by_manager: Gate BECPUManager.
 
     Returns:
-        The list as it is written; "" clears it; None leaves it alone.
+        The list as it is written. "" clears it. None leaves it alone.
     """
     if status.cpuset:
         return status.cpuset
@@ -134,7 +134,7 @@ def application_cpuset(rule: CpusetRule | None, qos: str) -> str | None:
 
 
 def owned_quota_us(status: ResourceStatus, *, unsets: bool = True) -> int | None:
-    """Return -1 for a pod or container that owns CPUs, so that it is not throttled; None leaves the quota alone.
+    """Return -1 for a pod or container that owns CPUs, so that it is not throttled. None leaves the quota alone.
 
     Args:
         status: What the scheduler gave to the pod.

@@ -1,7 +1,8 @@
-"""CPU QoS by group identity: which cgroups' threads run before others (cpu.bvt_warp_ns), and which only when idle.
+"""CPU QoS by group identity: cpu.bvt_warp_ns decides whose threads run first, cpu.idle who runs only on idle CPUs.
 
-Needs a kernel that knows it (Alibaba Cloud Linux, Anolis); `cpu.idle` of the class directories is in every kernel since
-5.15. Source: runtime spec, 3.1, 3.2 (cpu.idle).
+Group identity needs a kernel that has it (Alibaba Cloud Linux, Anolis). `cpu.idle` is in every kernel since 5.15.
+
+Source: runtime spec, 3.1, 3.2 (cpu.idle).
 """
 
 from collections.abc import Mapping
@@ -21,10 +22,11 @@ _CLASSES: Final = ("lsrClass", "lsClass", "beClass")
 
 @dataclass(frozen=True, slots=True)
 class BvtRule:
-    """What a NodeSLO says.
+    """Group identities of a NodeSLO.
 
-    values    class -> value; a class that is switched off has 0
-    enabled   classes that are switched on
+    Attributes:
+        values: Value by class; a class that is switched off has 0.
+        enabled: Classes that are switched on.
     """
 
     values: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(_CLASSES, 0))
@@ -38,10 +40,12 @@ class BvtRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BvtKernel:
-    """What this kernel has.
+    """Support of this kernel for group identity.
 
-    has_file             cpu.bvt_warp_ns in the pods' root
-    has_switch, is_on    sysctl kernel.sched_group_identity_enabled; None = unreadable
+    Attributes:
+        has_file: Whether cpu.bvt_warp_ns exists in the root of the pods.
+        has_switch: Whether sysctl kernel.sched_group_identity_enabled exists.
+        is_on: Value of the sysctl; None if it is unreadable.
     """
 
     has_file: bool
@@ -49,7 +53,7 @@ class BvtKernel:
     is_on: bool | None = None
 
     def takes(self, rule: BvtRule) -> bool:
-        """Whether anything is to be written at all: nothing where the switch cannot be read."""
+        """Return whether values are written at all. If the sysctl exists and is unreadable, nothing is written."""
         if not self.has_file and not self.has_switch:
             return False
         if not self.has_switch or self.is_on is None:
@@ -59,7 +63,10 @@ class BvtKernel:
 
 
 def bvt_rule(strategy: Mapping[str, Any] | None) -> BvtRule:
-    """The rule of a `resourceQOSStrategy` in wire spelling, its defaults filled in; None = none known: all off."""
+    """Return the rule of a `resourceQOSStrategy` in wire spelling with its defaults.
+
+    Without one, all classes are off.
+    """
     if not strategy or _policy(strategy) not in ("", GROUP_IDENTITY):
         return BvtRule()
     enabled = frozenset(name for name in _CLASSES if _cpu_qos(strategy, name).get("enable"))
@@ -68,9 +75,10 @@ def bvt_rule(strategy: Mapping[str, Any] | None) -> BvtRule:
 
 
 def pod_bvt(rule: BvtRule, qos_label: str, kube_qos: KubeQos, annotations: Mapping[str, str]) -> int:
-    """The value of a pod; only an LS pod may have another one than its class, by its annotation.
+    """Return the value of a pod. Only an LS pod may differ from its class, by its annotation.
 
-    raises    InvalidInput for a malformed annotation of any pod: it is left as it is
+    Raises:
+        InvalidInput: The annotation is malformed, whatever class the pod has; its files are left alone then.
     """
     own = parse_pod_cpu_qos(annotations)
     value = _value_of(rule, qos_label, kube_qos)
@@ -82,7 +90,7 @@ def pod_bvt(rule: BvtRule, qos_label: str, kube_qos: KubeQos, annotations: Mappi
 
 
 def qos_bvt(rule: BvtRule, kube_qos: KubeQos) -> int:
-    """The value of a class directory; the pods' root, in which the guaranteed pods are, stays 0."""
+    """Return the value of a class directory. The root of the pods, which holds the guaranteed pods, stays 0."""
     match kube_qos:
         case KubeQos.GUARANTEED:
             return 0
@@ -93,13 +101,13 @@ def qos_bvt(rule: BvtRule, kube_qos: KubeQos) -> int:
 
 
 def application_bvt(rule: BvtRule, qos: str) -> int:
-    """The value of a host application."""
+    """Return the value of a host application."""
     of_class = _CLASS_OF_LABEL.get(qos)
     return 0 if of_class is None else rule.values[of_class]
 
 
 def qos_idle(strategy: Mapping[str, Any] | None, kube_qos: KubeQos) -> int:
-    """`cpu.idle` of a class directory: 1 = it runs when nobody else wants to. Only under the policy coreSched."""
+    """Return `cpu.idle` of a class directory; 1 lets it run only on idle CPUs, under the policy coreSched."""
     if not strategy or _policy(strategy) != CORE_SCHED:
         return 0
     of_class = {KubeQos.BURSTABLE: "lsClass", KubeQos.BEST_EFFORT: "beClass"}.get(kube_qos)

@@ -1,7 +1,8 @@
-"""Memory protection and reclaim of classes, pods and containers: the values of the memory.* files.
+"""Memory protection and reclaim of classes, pods and containers: values of the memory.* files.
 
-`memory_values` computes them; `memory_plans` makes plans of them. The CPU identity of classes is `cpu_qos`.
-Source: agent spec, 14; vectors cgroup_reconcile.
+`MemoryQosStrategy` proposes the values as plans.
+
+Source: agent spec, 14. Vectors: cgroup_reconcile.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,11 +27,14 @@ from koord_agent.domain.state.pods import AgentContainer, AgentPod
 PLUGIN = "CgroupReconcile"
 UNLIMITED = -1
 Values = dict[str, int]
-"""File name -> value; INT64_MAX stands for `max`; an absent file is not written."""
+"""File name -> value. INT64_MAX stands for `max`. An absent file is not written."""
 
 
 class MemoryQos(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The memory settings of a class or pod in whole percents, permille and bytes; None = that file is not written."""
+    """Memory settings of a class or pod in whole percents, permille and bytes.
+
+    A field of None leaves its file alone.
+    """
 
     min_limit_percent: int | None = None
     low_limit_percent: int | None = None
@@ -84,7 +88,7 @@ CLASS_FILES = STATIC_FILES[3:]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodMemory:
-    """The files of one pod and, by container name, of its containers."""
+    """Values of one pod and, by container name, of its containers."""
 
     pod: Values
     containers: Mapping[str, Values]
@@ -92,14 +96,17 @@ class PodMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryValues:
-    """All wanted values, by Kubernetes class and by pod uid."""
+    """All wanted values, by Kubernetes class and by pod UID."""
 
     classes: Mapping[KubeQos, Values] = field(default_factory=dict[KubeQos, Values])
     pods: Mapping[str, PodMemory] = field(default_factory=dict[str, PodMemory])
 
 
 def class_settings(section: Mapping[str, Any]) -> dict[str, MemoryQos]:
-    """Memory settings per class (`lsrClass`, `lsClass`, `beClass`, `systemClass`) of a wire `resourceQOSStrategy`."""
+    """Return the memory settings of each class of a wire `resourceQOSStrategy`.
+
+    The classes are `lsrClass`, `lsClass`, `beClass` and `systemClass`.
+    """
     return {
         name: settings_from(cast("Mapping[str, Any]", (section.get(name) or {})).get("memoryQOS") or {})
         for name in ("lsrClass", "lsClass", "beClass", "systemClass")
@@ -107,9 +114,10 @@ def class_settings(section: Mapping[str, Any]) -> dict[str, MemoryQos]:
 
 
 def settings_from(fields: Mapping[str, Any]) -> MemoryQos:
-    """Settings of memory QoS fields in wire spelling; `enable` and unknown fields are ignored.
+    """Return the settings of memory QoS fields in wire spelling. `enable` and unknown fields are ignored.
 
-    raises    InvalidInput for a field of a wrong type
+    Raises:
+        InvalidInput: A field has a wrong type.
     """
     return convert(dict(fields), MemoryQos)
 
@@ -119,7 +127,7 @@ DEFAULTS = class_settings(cast("Mapping[str, Any]", AGENT_QOS_DEFAULTS))
 
 
 def settings_of_pod(pod: AgentPod, classes: Mapping[str, MemoryQos]) -> MemoryQos:
-    """What holds for a pod: its class, changed by its annotation; a malformed annotation is as none."""
+    """Return the settings of a pod: its class, changed by its annotation. A malformed annotation counts as absent."""
     name = CLASS_OF_QOS[QosClass(pod.qos)]
     of_class = classes.get(name, MemoryQos())
     text = pod.annotations.get(keys.MEMORY_QOS)
@@ -144,11 +152,16 @@ def settings_of_pod(pod: AgentPod, classes: Mapping[str, MemoryQos]) -> MemoryQo
 def memory_values(
     classes: Mapping[str, MemoryQos], pods: Iterable[AgentPod], *, allocatable_bytes: int, page_size: int
 ) -> MemoryValues:
-    """Every memory.* value that the settings ask for.
+    """Return every memory.* value that the settings ask for.
 
-    classes            settings per class, see `class_settings`
-    allocatable_bytes  of the node: the limit of containers that have none
-    source             agent spec, 14
+    Args:
+        classes: Settings per class, see `class_settings`.
+        pods: The pods of the node.
+        allocatable_bytes: Of the node: the limit of containers that have none.
+        page_size: Bytes of a page.
+
+    Source:
+        agent spec, 14.
     """
     of_pods: dict[str, PodMemory] = {}
     sums: dict[KubeQos, Values] = {}
@@ -173,7 +186,7 @@ def memory_values(
 def pod_memory(
     pod: AgentPod, classes: Mapping[str, MemoryQos], allocatable_bytes: int, page_size: int
 ) -> PodMemory | None:
-    """Return the memory.* values of one pod; None if it is not active. Arguments as `memory_values`."""
+    """Return the memory.* values of one pod. None if it is not active. Arguments as `memory_values`."""
     if not pod.is_active:
         return None
     return _pod_values(pod, settings_of_pod(pod, classes), allocatable_bytes, page_size)
@@ -188,7 +201,7 @@ def _containers(pod: AgentPod) -> tuple[AgentContainer, ...]:
 
 
 def _requested(pod: AgentPod) -> int:
-    """Bytes that the pod's containers request; of a pod known from the ledger only, what the pod requests."""
+    """Return the bytes that the containers of the pod request; without known containers, the request of the pod."""
     resource = _resource(pod)
     if not pod.containers:
         return pod.requests.get(resource, 0)
@@ -224,9 +237,10 @@ def _protection(settings: MemoryQos, request: int) -> Values:
 
 
 def _high(settings: MemoryQos, request: int, limit: int, page_size: int) -> int | None:
-    """memory.high of a container: request + (limit - request) * percent / 100, floored to a page; 0 % = max.
+    """Return memory.high of a container: request + (limit - request) * percent / 100, floored to a page; 0 % means max.
 
-    returns   None = not written: no percentage, or none of 0..100 (a wrong one must not throttle anybody)
+    Returns:
+        None leaves the file alone: there is no percentage, or it is outside 0..100 (a wrong one must not throttle).
     """
     percent = settings.throttling_percent
     if percent is None or not 0 <= percent <= 100:
@@ -237,7 +251,7 @@ def _high(settings: MemoryQos, request: int, limit: int, page_size: int) -> int 
 
 
 def _page_cache(pod: AgentPod, settings: MemoryQos) -> Values:
-    """Page cache limit of a pod (cgroup v2): a size, capped by the pod's limit, or percent of that limit."""
+    """Return the page cache limit of a pod (cgroup v2): a size, capped by the pod's limit, or percent of that limit."""
     limit = _page_cache_base(pod)
     size = settings.page_cache_limit_size
     if size is not None:
@@ -256,7 +270,11 @@ def _page_cache(pod: AgentPod, settings: MemoryQos) -> Values:
 
 
 def _page_cache_base(pod: AgentPod) -> int:
-    """Bytes that the pod may use: the limits that are set; for label BE all must be. -1 = unlimited."""
+    """Return the bytes that the pod may use: the sum of the limits that are set. With label BE all must be set.
+
+    Returns:
+        -1 if the pod is unlimited.
+    """
     resource = _resource(pod)
     if not pod.containers:
         return pod.limits.get(resource, UNLIMITED)

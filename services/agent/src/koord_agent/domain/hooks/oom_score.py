@@ -1,6 +1,6 @@
 """oom_score_adj of containers by the annotations of their pod.
 
-Source: runtime spec, 3.9; vectors oom_score_adj.
+Source: runtime spec, 3.9. Vectors: oom_score_adj.
 """
 
 import re
@@ -17,7 +17,7 @@ _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,9}")
 
 
 def oom_score_adj(annotations: Mapping[str, str], container: str, *, is_sandbox: bool = False) -> int | None:
-    """Return the value of a container; None leaves it alone.
+    """Return the value of a container. None leaves it alone.
 
     Args:
         annotations: Of the pod.

@@ -1,6 +1,6 @@
 """The resctrl group of a pod that asks for cache ways or memory bandwidth itself.
 
-Source: runtime spec, 3.8; vectors resctrl_hook.
+Source: runtime spec, 3.8. Vectors: resctrl_hook.
 """
 
 import math
@@ -48,7 +48,7 @@ def pod_schemata(annotation: str, *, cbm_mask: str, cache_ids: Sequence[int], ve
         vendor: Vendor of the CPU.
 
     Returns:
-        A line only if every cache has a value and no unknown cache is named; "" limits nothing.
+        A line only if every cache has a value and no unknown cache is named. "" limits nothing.
 
     Raises:
         InvalidInput: The annotation is malformed.
@@ -63,7 +63,7 @@ def pod_schemata(annotation: str, *, cbm_mask: str, cache_ids: Sequence[int], ve
 
 
 def _masks(llc: _Part, cbm_mask: str, cache_ids: Sequence[int]) -> dict[int, int]:
-    """Return the cache ways by cache; processing stops at the first range that is not valid."""
+    """Return the cache ways by cache. Processing stops at the first range that is not valid."""
     masks = dict.fromkeys(cache_ids, 0)
     full = int(cbm_mask.strip() or "0", 16)
     if full & (full + 1):

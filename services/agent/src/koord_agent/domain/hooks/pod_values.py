@@ -45,15 +45,15 @@ _RESOURCE_QOS = "resourceQOSStrategy"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CgroupValues:
-    """Values of one cgroup; None leaves a file alone.
+    """Values of one cgroup. None leaves a file alone.
 
     Attributes:
         bvt: cpu.bvt_warp_ns.
         cpu_shares: cpu.shares.
-        cfs_quota_us: cpu.cfs_quota_us, -1 = unlimited.
+        cfs_quota_us: cpu.cfs_quota_us, -1 means unlimited.
         cfs_burst_us: cpu.cfs_burst_us.
-        cpuset: cpuset.cpus; "" clears it.
-        memory_limit_bytes: memory.limit_in_bytes, -1 = unlimited.
+        cpuset: cpuset.cpus. "" clears it.
+        memory_limit_bytes: memory.limit_in_bytes, -1 means unlimited.
         oom_score_adj: Of every process of a container.
         memory: Files of memory QoS by name.
     """
@@ -75,8 +75,8 @@ class PodValues:
     Attributes:
         pod: Of the directory of the pod.
         containers: By container name.
-        resctrl_group: Group of its threads; None = none.
-        problems: Annotations that are malformed; the values that they decide are left alone.
+        resctrl_group: Group of its threads. None if there is none.
+        problems: Annotations that are malformed. The values that they decide are left alone.
     """
 
     pod: CgroupValues
@@ -93,8 +93,8 @@ class NodeRules:
         bvt: Group identities.
         memory: Memory QoS by class.
         burst: `cpuBurstStrategy` in wire spelling.
-        cpuset: Who may use which CPUs; None = not known.
-        ratio: CPU normalization ratio; None = none.
+        cpuset: Who may use which CPUs. None means not known.
+        ratio: CPU normalization ratio. None if there is none.
         be_unlimited: Whether CPU suppression limits the best-effort class by its quota.
         resctrl_classes: Classes whose resctrl group is switched on.
         allocatable_memory_bytes: Of the node.
@@ -131,7 +131,7 @@ def values_of_pod(
     """Return every value of a pod.
 
     Args:
-        pod: The pod; its containers may be unknown.
+        pod: The pod. Its containers may be unknown.
         rules: Of the node, see `node_rules`.
         unsets_quota: False with the flag -disable-unset-cpu-quota.
         be_by_manager: Gate BECPUManager.
@@ -201,7 +201,7 @@ def _first(*values: int | None) -> int | None:
 
 
 def _status(pod: AgentPod) -> ResourceStatus:
-    """Return what the scheduler gave to a pod; a pod of the ledger has its CPUs without the annotation."""
+    """Return what the scheduler gave to a pod. A pod of the ledger has its CPUs without the annotation."""
     status = resource_status(pod.annotations)
     return ResourceStatus(cpuset=format_cpuset(pod.cpuset)) if not status.cpuset and pod.cpuset else status
 

@@ -1,8 +1,9 @@
-"""Last-level cache and memory bandwidth of a QoS class: percentages to the lines of its resctrl group.
+"""Last-level cache and memory bandwidth of a QoS class: from percentages to the lines of its resctrl group.
 
-One interface for Intel (percent in tens) and AMD (Gb/s per core complex). `schemata_of_class` says what a group should
-have, `changed` what of it has to be written; `resctrl_files` reads what is there. Source: agent spec, 15; vectors
-resctrl_schemata.
+Intel counts bandwidth in percent (tens), AMD in Gb/s per core complex. `schemata_of_class` returns what a group should
+have, `changed` the part that has to be written. `resctrl_files` parses what is there.
+
+Source: agent spec, 15. Vectors: resctrl_schemata.
 """
 
 import math
@@ -25,7 +26,7 @@ AMD_GBPS_AT_100 = 160
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassShare:
-    """What a class gets: a range of cache ways and a share of memory bandwidth, percent; None = not configured."""
+    """Share of a class: a range of cache ways and of memory bandwidth in percent; None = not configured."""
 
     cat_start_percent: int | None = None
     cat_end_percent: int | None = None
@@ -33,7 +34,7 @@ class ClassShare:
 
 
 def class_share(fields: Mapping[str, Any]) -> ClassShare:
-    """The share of a `resctrlQOS` object in wire spelling."""
+    """Return the share of a `resctrlQOS` object in wire spelling."""
     return ClassShare(
         cat_start_percent=fields.get("catRangeStartPercent"),
         cat_end_percent=fields.get("catRangeEndPercent"),
@@ -42,10 +43,14 @@ def class_share(fields: Mapping[str, Any]) -> ClassShare:
 
 
 def l3_mask(cbm_mask: str, share: ClassShare) -> int | None:
-    """The cache ways of a share: bits [ceil(w * start / 100), ceil(w * end / 100)) of a mask of w ways.
+    """Return the cache ways of a share: bits [ceil(w * start / 100), ceil(w * end / 100)) of a mask of w ways.
 
-    cbm_mask   hexadecimal, contiguous ones from bit 0
-    returns    None = must not be written: illegal mask or range, or no way is left (D-24)
+    Args:
+        cbm_mask: Mask of all ways in hexadecimal, contiguous ones from bit 0.
+        share: Share of the class.
+
+    Returns:
+        None leaves the line alone: mask or range is not valid, or no way is left (D-24).
     """
     start, end = share.cat_start_percent, share.cat_end_percent
     try:
@@ -61,9 +66,10 @@ def l3_mask(cbm_mask: str, share: ClassShare) -> int | None:
 
 
 def bandwidth(vendor: str, percent: int | None) -> int | None:
-    """The MB value of a share: Intel percent rounded up to tens, AMD int(160 * percent / 100), 100 % = 2048.
+    """Return the MB value of a share: Intel percent rounded up to tens, AMD int(160 * percent / 100), 100 % = 2048.
 
-    returns    None = must not be written: no percentage of 1..100, or an unknown vendor
+    Returns:
+        None leaves the line alone: the percentage is outside 1..100, or the vendor is unknown.
     """
     if percent is None or not 1 <= percent <= 100:
         return None
@@ -75,7 +81,7 @@ def bandwidth(vendor: str, percent: int | None) -> int | None:
 
 
 def lines(schemata: Schemata) -> tuple[str, ...]:
-    """The lines to write, each with its newline, one write each."""
+    """Return the lines of a schemata, each with its newline and for a write of its own."""
     found: list[str] = []
     if schemata.l3:
         found.append(f"{L3}:" + "".join(f"{i}={value:x};" for i, value in sorted(schemata.l3.items())) + "\n")
@@ -85,7 +91,7 @@ def lines(schemata: Schemata) -> tuple[str, ...]:
 
 
 def schemata_of_class(share: ClassShare, *, cbm_mask: str, cache_ids: Sequence[int], vendor: str) -> Schemata:
-    """What a class's group should have on every cache."""
+    """Return the schemata of the group of a class, the same on every cache."""
     mask, amount = l3_mask(cbm_mask, share), bandwidth(vendor, share.mba_percent)
     return Schemata(
         l3={} if mask is None else dict.fromkeys(cache_ids, mask),
@@ -94,7 +100,7 @@ def schemata_of_class(share: ClassShare, *, cbm_mask: str, cache_ids: Sequence[i
 
 
 def changed(current: Schemata, wanted: Schemata) -> Schemata:
-    """The kinds of `wanted` that have to be written; an empty kind never is."""
+    """Return the kinds of `wanted` that differ from `current`. An empty kind is never written."""
     return Schemata(
         l3=wanted.l3 if wanted.l3 and needs_write(current, L3, wanted.l3) else {},
         mb=wanted.mb if wanted.mb and needs_write(current, MB, wanted.mb) else {},
@@ -102,7 +108,7 @@ def changed(current: Schemata, wanted: Schemata) -> Schemata:
 
 
 def resctrl_settings(section: Mapping[str, Any], class_name: str) -> Mapping[str, Any]:
-    """Return the `resctrlQOS` object of a class in a wire `resourceQOSStrategy`; empty if absent."""
+    """Return the `resctrlQOS` object of a class in a wire `resourceQOSStrategy`. Empty if absent."""
     of_class: Mapping[str, Any] = section.get(class_name) or {}
     fields: Mapping[str, Any] = of_class.get("resctrlQOS") or {}
     return fields
@@ -114,7 +120,11 @@ def enabled_classes(section: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def group_of_pod(pod: AgentPod, enabled_classes: Iterable[str]) -> str | None:
-    """The group that a pod's threads belong to; None = none of ours: inactive, own group, or class not enabled."""
+    """Return the group of the threads of a pod.
+
+    Returns:
+        None if the pod is inactive, has a group of its own, or its class is not enabled.
+    """
     if not pod.is_active or keys.RESCTRL in pod.annotations:
         return None
     group = GROUP_OF_QOS.get(pod.qos)
@@ -122,6 +132,9 @@ def group_of_pod(pod: AgentPod, enabled_classes: Iterable[str]) -> str | None:
 
 
 def missing_tasks(wanted: Iterable[int], current: str) -> tuple[int, ...]:
-    """Thread ids that are not in a group's `tasks` text yet, ascending: one write each, never cached."""
+    """Return the thread ids that are not in the `tasks` text of a group yet, ascending.
+
+    Each needs a write of its own.
+    """
     present = {int(line) for line in current.split() if line.isdecimal()}
     return tuple(sorted(set(wanted) - present))

@@ -1,7 +1,10 @@
-"""The kernel files that the agent reads and writes: names on cgroup v1 and v2, value conversion, validity, equality.
+"""The kernel files that the agent reads and writes.
 
-A resource is called by its v1 file name everywhere above the host; values are v1-style text (`-1` = unlimited).
-`executor` plans with these values, the hosts in `koord_agent.shell.host` convert at the last moment.
+Names on cgroup v1 and v2, conversion, validity, equality of values.
+
+Above the host a resource has its v1 file name, and values are v1-style text (`-1` = unlimited). `domain.plans.executor`
+plans with these values; the hosts in `koord_agent.shell.host` convert them last.
+
 Source: agent spec, 3.4.
 """
 
@@ -24,7 +27,7 @@ MIN_QUOTA_US = 1_000
 UNLIMITED = -1
 CPU_MAX_FIELDS = 2
 MAX_DIGITS = 20
-"""Of a 64-bit number; longer texts are no numbers."""
+"""Of a 64-bit number. Longer texts are no numbers."""
 
 
 class Unsupported(LookupError):
@@ -32,7 +35,7 @@ class Unsupported(LookupError):
 
 
 class Form(StrEnum):
-    """How a resource's text is compared and converted."""
+    """How the text of a resource is compared and converted."""
 
     NUMBER = "number"
     CPUSET = "cpuset"
@@ -47,7 +50,7 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One row of the resource table; None as a file or hierarchy = not there on that version."""
+    """One row of the resource table. A file or hierarchy of None does not exist on that version."""
 
     name: str
     hierarchy: str | None
@@ -58,7 +61,7 @@ class Resource:
     v2_read_file: str | None = None
 
     def file(self, version: int, *, reading: bool = False) -> str | None:
-        """File name inside a cgroup directory; None = unsupported on that version."""
+        """Return the file name inside a cgroup directory; None if the version does not have it."""
         if version == 1:
             return self.name if self.hierarchy is not None else None
         return self.v2_read_file if reading and self.v2_read_file else self.v2_file
@@ -128,9 +131,10 @@ SYSTEM_FILES = {
 
 
 def resource(name: str) -> Resource:
-    """The row of a resource.
+    """Return the row of a resource.
 
-    raises    Unsupported for a name that the table does not have
+    Raises:
+        Unsupported: A name that the table does not have.
     """
     if name not in RESOURCES:
         raise Unsupported(f"resource {name}: not in the table")
@@ -138,9 +142,10 @@ def resource(name: str) -> Resource:
 
 
 def file_path(root: str, name: str, directory: str, version: int, *, reading: bool = False) -> str:
-    """Absolute file: root/hierarchy/directory/file on v1, root/directory/file on v2.
+    """Return the absolute file: root/hierarchy/directory/file on v1, root/directory/file on v2.
 
-    raises    Unsupported
+    Raises:
+        Unsupported: This kernel interface does not have the resource.
     """
     row = resource(name)
     file = row.file(version, reading=reading)
@@ -151,10 +156,13 @@ def file_path(root: str, name: str, directory: str, version: int, *, reading: bo
 
 
 def validate(name: str, value: str) -> None:
-    """Whether a v1-style value may be written.
+    """Refuse a v1-style value that may not be written.
 
-    `max` counts as the largest int64; CPU lists must parse; text without a rule is accepted.
-    raises    InvalidInput naming resource, rule and value; Unsupported for an unknown resource
+    `max` counts as the largest int64. CPU lists must parse. Text without a rule is accepted.
+
+    Raises:
+        InvalidInput: The message names resource, rule and value.
+        Unsupported: The table does not have the resource.
     """
     if name in SYSTEM_FILES:
         _in_range(name, value, *SYSTEM_FILES[name])
@@ -188,7 +196,7 @@ def validate(name: str, value: str) -> None:
 
 
 def is_in_force(name: str, value: str) -> bool:
-    """Whether a value that was read is one that a kernel would have taken: it refuses quotas below a millisecond."""
+    """Return whether a value that was read is in force: the kernel refuses quotas below a millisecond."""
     number = parse_number(value) if name == "cpu.cfs_quota_us" else UNLIMITED
     return number is not None and (number == UNLIMITED or number >= MIN_QUOTA_US)
 
@@ -202,7 +210,7 @@ def _in_range(name: str, value: str, low: int | None, high: int | None) -> None:
 
 
 def parse_number(text: str) -> int | None:
-    """Integer of a kernel text, `max` = the largest int64; None = neither."""
+    """Return the integer of a kernel text; `max` is the largest int64. None if it is neither."""
     text = text.strip()
     if text == "max":
         return INT64_MAX
@@ -211,11 +219,14 @@ def parse_number(text: str) -> int | None:
 
 
 def to_file_text(name: str, value: str, version: int) -> str:
-    """The text to write for a v1-style value.
+    """Return the text to write for a v1-style value.
 
     v2: shares become a weight 1 + (s-2)*9999/262142, an unlimited quota or memory limit becomes `max`, a quota is
     written alone (the period stays).
-    raises    InvalidInput, Unsupported
+
+    Raises:
+        InvalidInput: A value is malformed.
+        Unsupported: A value is malformed.
     """
     row = resource(name)
     if row.file(version) is None:
@@ -233,9 +244,11 @@ def to_file_text(name: str, value: str, version: int) -> str:
 
 
 def from_file_text(name: str, text: str, version: int) -> str:
-    """The v1-style value of a file's text.
+    """Return the v1-style value of a file's text.
 
-    raises    InvalidInput if the text is not what the kernel writes there; Unsupported
+    Raises:
+        InvalidInput: The text is not what the kernel writes there.
+        Unsupported: This kernel interface does not have the resource.
     """
     row = resource(name)
     if row.file(version, reading=True) is None:
@@ -278,10 +291,10 @@ def _number(name: str, text: str) -> int:
 
 
 def is_equal(name: str, current: str, value: str, version: int) -> bool:
-    """Whether a file that reads `current` already says `value` (v1-style), so that no write is needed.
+    """Return whether a file that reads `current` has the v1-style value already, so that no write is needed.
 
-    CPU lists compare as sets, devices line by line, numbers by value, `max` = largest int64 = -1; of cpu.max only the
-    first field counts (D-2), on v2 shares compare as weights.
+    CPU lists compare as sets, devices line by line, numbers by value, `max` = largest int64 = -1. Of cpu.max only the
+    first field counts (D-2). On v2 shares compare as weights.
     """
     row = resource(name)
     current, value = current.strip(), value.strip()
@@ -310,7 +323,7 @@ def is_equal(name: str, current: str, value: str, version: int) -> bool:
 
 
 def _has_line(current: str, value: str) -> bool:
-    """Whether a per-device file needs no `MAJ:MIN value`: the line is there, or 0 is wanted and no device is listed."""
+    """Return whether a per-device file has the line, or 0 is wanted and the device is not listed."""
     lines = [line.strip() for line in current.splitlines()]
     device, _, amount = value.partition(" ")
     if amount == "0":
@@ -335,14 +348,15 @@ def _any_base(text: str) -> int | str:
 
 
 def shares_to_weight(shares: int) -> int:
-    """cpu.weight for cpu.shares: 1 + ((s - 2) * 9999) / 262142."""
+    """Return the cpu.weight for cpu.shares: 1 + ((s - 2) * 9999) / 262142."""
     return MIN_WEIGHT + ((shares - MIN_SHARES) * (MAX_WEIGHT - MIN_WEIGHT)) // (MAX_SHARES - MIN_SHARES)
 
 
 def weight_to_shares(weight: int) -> int:
-    """cpu.shares for cpu.weight: ((w - 1) * 262142) / 9999 + 2, within 2..262144.
+    """Return the cpu.shares for cpu.weight: ((w - 1) * 262142) / 9999 + 2, within 2..262144.
 
-    raises    InvalidInput for a weight outside 1..10000
+    Raises:
+        InvalidInput: A weight outside 1..10000.
     """
     if not MIN_WEIGHT <= weight <= MAX_WEIGHT:
         raise InvalidInput(f"{MIN_WEIGHT}..{MAX_WEIGHT}", weight, "cpu.weight")
@@ -351,10 +365,10 @@ def weight_to_shares(weight: int) -> int:
 
 
 def milli_to_shares(cpu_milli: int) -> int:
-    """cpu.shares of a request: milli * 1024 / 1000 within 2..262144; 2 for zero or less."""
+    """Return the cpu.shares of a request: milli * 1024 / 1000 within 2..262144. 2 for zero or less."""
     return min(max(cpu_milli * 1024 // 1000, MIN_SHARES), MAX_SHARES) if cpu_milli > 0 else MIN_SHARES
 
 
 def milli_to_quota_us(cpu_milli: int) -> int:
-    """cpu.cfs_quota_us of a limit: milli * 100000 / 1000, at least 1000; -1 (unlimited) for zero or less."""
+    """Return the cpu.cfs_quota_us of a limit: milli * 100000 / 1000, at least 1000. -1 (unlimited) for zero or less."""
     return max(cpu_milli * CFS_PERIOD_US // 1000, MIN_QUOTA_US) if cpu_milli > 0 else UNLIMITED

@@ -1,8 +1,9 @@
-"""Where a QoS class, pod, container or host application has its cgroup directory, and back.
+"""Names of the cgroup directories of QoS classes, pods, containers and host applications, and back.
 
-Directories are relative to a hierarchy's root and have no trailing slash. `cgroup_files` adds the file, the hosts in
-`koord_agent.shell.host` add the root. The class directory follows the Kubernetes QoS class of a pod, never its
-Koordinator label. Source: agent spec, 3.1 to 3.3.
+Directories are relative to the root of a hierarchy and have no trailing slash. The class directory follows the
+Kubernetes QoS class of a pod, never its Koordinator label.
+
+Source: agent spec, 3.1 to 3.3.
 """
 
 import posixpath
@@ -28,7 +29,7 @@ class UnknownContainerId(ValueError):
 
 SYSTEMD_RUNTIME_PREFIX = {"docker": "docker-", "containerd": "cri-containerd-", "pouch": "pouch-", "cri-o": "crio-"}
 PARSED_PREFIX = {"docker-": "docker", "cri-containerd-": "containerd", "crio-": "cri-o"}
-"""Prefixes that are read back; pouch is not."""
+"""Prefixes that are read back. Pouch is not."""
 
 ROOT = {Driver.SYSTEMD: "kubepods.slice", Driver.CGROUPFS: "kubepods"}
 LATENCY_SENSITIVE_APPS = "host-latency-sensitive"
@@ -37,7 +38,7 @@ BEST_EFFORT_APPS = "host-best-effort"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostApplication:
-    """A process outside Kubernetes, as NodeSLO names it; base None = no cgroupPath given."""
+    """A process outside Kubernetes that the NodeSLO names. A base of None means that it has no cgroupPath."""
 
     name: str
     qos: str = ""
@@ -48,13 +49,18 @@ class HostApplication:
 
     @property
     def is_best_effort(self) -> bool:
-        """Whether suppression counts it as best effort: QoS BE and inside the best-effort class (11.1)."""
+        """Whether CPU suppression counts it as best effort.
+
+        QoS BE and inside the best-effort class (agent spec, 11.1).
+        """
         return self.qos == "BE" and self.base == "KubepodsBesteffort"
 
 
 @dataclass(frozen=True, slots=True)
 class CgroupLayout:
-    """The directory names of one cgroup driver; `kubepods` replaces the root's name (a tree of one's own beside it)."""
+    """The directory names of one cgroup driver. `kubepods` replaces the name of the root, for a tree beside the
+    kubelet's.
+    """
 
     driver: Driver
     kubepods: str = ""
@@ -65,25 +71,27 @@ class CgroupLayout:
         return self.kubepods or ROOT[self.driver]
 
     def qos_directory(self, qos: KubeQos) -> str:
-        """Directory of a QoS class; Guaranteed pods live in the root itself."""
+        """Return the directory of a QoS class. Guaranteed pods live in the root itself."""
         return _qos_directory(self, qos)
 
     def pod_directory(self, qos: KubeQos, pod_uid: str) -> str:
-        """Directory of a pod; the systemd driver writes `-` of the uid as `_`.
+        """Return the directory of a pod. The systemd driver writes `-` of the UID as `_`.
 
-        raises    InvalidInput for a uid that is not a plain file name
+        Raises:
+            InvalidInput: A UID that is not a plain file name.
         """
         return _pod_directory(self, qos, pod_uid)
 
     def container_directory(self, qos: KubeQos, pod_uid: str, container_id: str) -> str:
-        """Directory of a container.
+        """Return the directory of a container.
 
-        raises    UnknownContainerId
+        Raises:
+            UnknownContainerId: The id is not of a known runtime.
         """
         return _container_directory(self, qos, pod_uid, container_id)
 
     def parse_pod(self, basename: str) -> str | None:
-        """Pod id as written in a directory name (systemd ids keep `_`); None = not a pod's directory."""
+        """Return the pod id as written in a directory name (systemd ids keep `_`); None for any other directory."""
         if self.driver is Driver.CGROUPFS:
             return basename.removeprefix("pod") or None if basename.startswith("pod") else None
         if not basename.endswith(".slice"):
@@ -95,16 +103,18 @@ class CgroupLayout:
         return None
 
     def parse_container(self, basename: str) -> str | None:
-        """Container id in a directory name, without its runtime; None = not a container's directory."""
+        """Return the container id in a directory name, without its runtime; None for any other directory."""
         if self.driver is Driver.CGROUPFS:
             return basename or None
         parsed = _parse_scope(basename)
         return parsed[1] if parsed else None
 
     def container_id(self, basename: str) -> str | None:
-        """`<runtime>://<id>` of a container's directory; of cgroupfs, which does not name the runtime, the bare id.
+        """Return `<runtime>://<id>` of a container's directory, or the bare id with cgroupfs, which does not name the
+        runtime.
 
-        None = not a container's directory.
+        Returns:
+            None for any other directory.
         """
         if self.driver is Driver.CGROUPFS:
             return basename or None
@@ -112,11 +122,15 @@ class CgroupLayout:
         return f"{parsed[0]}://{parsed[1]}" if parsed else None
 
     def sandbox(self, container_ids: Sequence[str], directories: Iterable[str]) -> str | None:
-        """Id (`<runtime>://<id>`) of the pod's sandbox: the one directory that no known container owns.
+        """Return the id (`<runtime>://<id>`) of the sandbox of a pod: the one directory that no known container owns.
 
-        container_ids   ids of all containers and init containers of the pod
-        directories     names of the pod's directories in the cpuset hierarchy
-        returns         None unless exactly one directory is left; of cri-o only names without `.scope` count
+        Args:
+            container_ids: Ids of all containers and init containers of the pod.
+            directories: Names of the pod's directories in the cpuset hierarchy. With cri-o only names without
+                `.scope` count.
+
+        Returns:
+            None unless exactly one directory is left.
         """
         known = {split_container_id(container_id)[1] for container_id in container_ids}
         left: list[str] = []
@@ -135,9 +149,10 @@ class CgroupLayout:
         return left[0] if len(left) == 1 else None
 
     def host_application_directory(self, application: HostApplication) -> str:
-        """Directory of a host application (agent spec, 3.3).
+        """Return the directory of a host application (agent spec, 3.3).
 
-        raises    ValueError for an unknown cgroupPath base, or a path that leaves its base
+        Raises:
+            ValueError: An unknown cgroupPath base, or a path that leaves its base.
         """
         if application.base is None and (not application.name or set(application.name.split("/")) & {"", ".", ".."}):
             raise ValueError(f"host application: its name must be a plain path, is {application.name!r}")
@@ -164,7 +179,7 @@ class CgroupLayout:
         return posixpath.join(bases[application.base], below.strip("/")).rstrip("/")
 
 
-# a tick asks for every pod's directory: the names are worth keeping
+# a cycle asks for every pod's directory: the names are worth keeping
 @lru_cache(maxsize=64)
 def _qos_directory(layout: CgroupLayout, qos: KubeQos) -> str:
     if qos is KubeQos.GUARANTEED:
@@ -198,9 +213,10 @@ def _slice(layout: CgroupLayout, parts: str) -> str:
 
 
 def split_container_id(container_id: str) -> tuple[str, str]:
-    """Runtime and id of `<runtime>://<id>`.
+    """Return runtime and id of `<runtime>://<id>`.
 
-    raises    UnknownContainerId if the form is another or the runtime is not docker, containerd, pouch or cri-o
+    Raises:
+        UnknownContainerId: The text has another form, or the runtime is not docker, containerd, pouch or cri-o.
     """
     runtime, separator, identity = container_id.partition("://")
     if not separator or not identity or "/" in identity or runtime not in SYSTEMD_RUNTIME_PREFIX:
@@ -227,12 +243,15 @@ def _parse_scope(basename: str) -> tuple[str, str] | None:
 def detect_driver(
     directories: Iterable[str], kubelet_args: Sequence[str] | None, kubelet_config: str | None = None
 ) -> Driver:
-    """Which driver this machine uses.
+    """Return the cgroup driver of this machine.
 
-    directories      names directly below the cpu hierarchy's root
-    kubelet_args     arguments of the process on the kubelet's port; None = it could not be inspected
-    kubelet_config   text of the file named by --config; None = unreadable
-    source           agent spec, 3.1
+    Args:
+        directories: Names directly below the root of the cpu hierarchy.
+        kubelet_args: Arguments of the process on the kubelet's port; None = it could not be inspected.
+        kubelet_config: Text of the file named by --config; None = unreadable.
+
+    Source:
+        agent spec, 3.1.
     """
     names = set(directories)
     for driver in (Driver.SYSTEMD, Driver.CGROUPFS):

@@ -1,8 +1,9 @@
-"""Raw kernel counters as values: what one reading of /proc and of one cgroup directory says.
+"""Raw kernel counters as values: one reading of /proc and of one cgroup directory.
 
-The first stop of the measuring flow: a host (`koord_agent.shell.host`) hands over texts or ready counters, this module
-parses them, `usage` turns two readings into usage, `monitor` keeps the series. Nothing here divides by time.
-Counters carry the reading's own time base (`at_ns`): real for a real host, simulated for a simulated one.
+This is the first step of measuring: a host (`koord_agent.shell.host`) reads texts, this module parses them,
+`domain.metrics.usage` turns two readings into usage, and `domain.metrics.monitor` keeps the series. Nothing here
+divides by time. Counters carry the time base of their reading (`at_ns`): real on a real host, simulated on a simulated
+one.
 """
 
 import re
@@ -36,7 +37,7 @@ _MEMORY_LINES: Final = {
 
 
 class MalformedCounter(ValueError):
-    """A kernel text that lacks a needed field; the message names the field and what was there."""
+    """A kernel text lacks a needed field. The message names the field and the text."""
 
 
 _THROTTLING_LINES: Final = re.compile(
@@ -45,7 +46,7 @@ _THROTTLING_LINES: Final = re.compile(
 
 
 def whole_number(text: str) -> int | None:
-    """The value of a kernel's unsigned number; None for any other text, and for more digits than 64 bits have."""
+    """Return the value of an unsigned kernel number; None for any other text and above 64 bits."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= _U64_DIGITS else None
 
 
@@ -59,7 +60,7 @@ class MemInfo:
 
     @property
     def used_bytes(self) -> int:
-        """Memory that cannot be had without swapping: total - available."""
+        """Memory that is not available without swapping: total - available."""
         return self.total_bytes - self.available_bytes
 
     @property
@@ -73,14 +74,14 @@ class CgroupMemory:
     """Memory of one cgroup and its descendants, in bytes."""
 
     used_bytes: int
-    """inactive_anon + active_anon + unevictable"""
+    """inactive_anon + active_anon + unevictable."""
     with_page_cache_bytes: int
-    """used_bytes + inactive_file + active_file"""
+    """used_bytes + inactive_file + active_file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throttling:
-    """CFS periods since the cgroup exists."""
+    """CFS periods since the cgroup was created."""
 
     nr_periods: int
     nr_throttled: int
@@ -92,16 +93,16 @@ class NodeCounters:
 
     at_ns: int
     busy_ticks: int
-    """used jiffies since boot, summed over CPUs"""
+    """Used jiffies since boot, summed over CPUs."""
     jiffy_ns: int
     memory: MemInfo
     busy_ticks_by_cpu: Mapping[int, int] = field(default_factory=dict[int, int])
-    """by CPU number; empty = not read"""
+    """By CPU number. Empty = not read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CgroupCounters:
-    """One reading of one cgroup. None = that part was unreadable this time."""
+    """One reading of one cgroup. A part of None was unreadable."""
 
     at_ns: int
     cpu_usage_ns: int | None
@@ -110,10 +111,13 @@ class CgroupCounters:
 
 
 def parse_busy_ticks(stat: str) -> int:
-    """Used jiffies of the whole node from the text of /proc/stat.
+    """Return the used jiffies of the whole node from the text of /proc/stat.
 
-    raises    MalformedCounter if the line `cpu` is missing, has fewer than 7 numbers or non-numbers
-    source    agent spec, 6.1
+    Raises:
+        MalformedCounter: The line `cpu` is missing, has fewer than 7 numbers or non-numbers.
+
+    Source:
+        agent spec, 6.1.
     """
     for line in stat.splitlines():
         fields = line.split()
@@ -123,7 +127,7 @@ def parse_busy_ticks(stat: str) -> int:
 
 
 def parse_busy_ticks_per_cpu(stat: str) -> dict[int, int]:
-    """Used jiffies per CPU number from the lines `cpuN`; lines that do not parse are left out."""
+    """Return the used jiffies by CPU number from the lines `cpuN`. Lines that cannot be parsed are left out."""
     ticks: dict[int, int] = {}
     for line in stat.splitlines():
         fields = line.split()
@@ -145,7 +149,7 @@ def _busy(fields: list[str]) -> int:
 
 
 def parse_meminfo(meminfo: str, prefix: str = "") -> dict[str, int]:
-    """Entries `Name: N kB` in bytes; `prefix` ("Node 0 ") is cut off where a line has it. Other lines are left out."""
+    """Return the entries `Name: N kB` in bytes. A prefix such as "Node 0 " is cut off. Other lines are left out."""
     entries: dict[str, int] = {}
     for line in meminfo.splitlines():
         name, colon, rest = line.removeprefix(prefix).partition(":")
@@ -157,10 +161,13 @@ def parse_meminfo(meminfo: str, prefix: str = "") -> dict[str, int]:
 
 
 def parse_node_memory(meminfo: str) -> MemInfo:
-    """Node memory from the text of /proc/meminfo.
+    """Return the node memory from the text of /proc/meminfo.
 
-    raises    MalformedCounter if MemTotal, MemFree or MemAvailable is missing
-    source    agent spec, 6.1
+    Raises:
+        MalformedCounter: MemTotal, MemFree or MemAvailable is missing.
+
+    Source:
+        agent spec, 6.1.
     """
     entries = parse_meminfo(meminfo)
     return MemInfo(
@@ -177,7 +184,10 @@ def _entry(entries: dict[str, int], name: str, source: str) -> int:
 
 
 def parse_flat(text: str) -> dict[str, int]:
-    """A flat-keyed kernel file (`key value` per line: cpu.stat, memory.stat); lines of another form are left out."""
+    """Return the entries of a flat-keyed kernel file (`key value` per line: cpu.stat, memory.stat).
+
+    Other lines are left out.
+    """
     entries: dict[str, int] = {}
     for line in text.splitlines():
         fields = line.split()
@@ -188,11 +198,17 @@ def parse_flat(text: str) -> dict[str, int]:
 
 
 def parse_cgroup_memory(memory_stat: str, version: int) -> CgroupMemory:
-    """Memory of a cgroup from memory.stat.
+    """Return the memory of a cgroup from memory.stat.
 
-    version   1 (hierarchical keys `total_...`) or 2
-    raises    MalformedCounter if one of the seven keys is missing (cache/rss on v1, file/anon on v2 belong to them)
-    source    agent spec, 6.2
+    Args:
+        memory_stat: Text of memory.stat.
+        version: 1 (hierarchical keys `total_...`) or 2.
+
+    Raises:
+        MalformedCounter: One of the seven keys is missing (cache/rss on v1, file/anon on v2 belong to them).
+
+    Source:
+        agent spec, 6.2.
     """
     entries = dict(_MEMORY_LINES[version].findall(memory_stat))
     try:
@@ -206,9 +222,10 @@ def parse_cgroup_memory(memory_stat: str, version: int) -> CgroupMemory:
 
 
 def parse_cpu_usage_ns(text: str, version: int) -> int:
-    """CPU time of a cgroup: cpuacct.usage (v1, nanoseconds) or `usage_usec` of cpu.stat (v2).
+    """Return the CPU time of a cgroup: cpuacct.usage (v1, nanoseconds) or `usage_usec` of cpu.stat (v2).
 
-    raises    MalformedCounter for anything else
+    Raises:
+        MalformedCounter: Anything else.
     """
     if version == 1:
         usage = whole_number(text.strip())
@@ -219,10 +236,13 @@ def parse_cpu_usage_ns(text: str, version: int) -> int:
 
 
 def parse_throttling(cpu_stat: str, version: int) -> Throttling:
-    """CFS periods from cpu.stat.
+    """Return CFS periods from cpu.stat.
 
-    raises    MalformedCounter if nr_periods, nr_throttled or throttled_time (v1) / throttled_usec (v2) is missing
-    source    agent spec, 6.3
+    Raises:
+        MalformedCounter: nr_periods, nr_throttled or throttled_time (v1) / throttled_usec (v2) is missing.
+
+    Source:
+        agent spec, 6.3.
     """
     entries = dict(_THROTTLING_LINES.findall(cpu_stat))
     for name in ("throttled_time" if version == 1 else "throttled_usec", "nr_periods", "nr_throttled"):

@@ -1,6 +1,6 @@
-"""The L3 caches of a machine from the texts of sysfs: which CPUs share which.
+"""The L3 caches of a machine and the CPUs that share each, from the texts of sysfs.
 
-source    agent spec, 4.4 (CACHE, maps L3 -> cpus)
+Source: agent spec, 4.4 (CACHE, maps L3 -> cpus).
 """
 
 from collections.abc import Iterable
@@ -19,9 +19,10 @@ _UNITS: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheFiles:
-    """The files of one `cpu<n>/cache/index<i>`; "" = not there.
+    """The files of one `cpu<n>/cache/index<i>`; "" = the file does not exist.
 
-    id    older kernels and some machines do not have it
+    Attributes:
+        id: Older kernels and some machines do not have it.
     """
 
     level: str
@@ -31,11 +32,14 @@ class CacheFiles:
 
 
 def l3_caches(files: Iterable[CacheFiles]) -> list[CpuCache]:
-    """Each cache once, by id.
+    """Return each L3 cache once, by id.
 
-    files     of all caches of all CPUs; caches of other levels, and texts that are not what a kernel writes, are left
-              out
-    returns   without ids of the kernel they are numbered in order of their first CPU, as lscpu does; empty = unknown
+    Args:
+        files: Of all caches of all CPUs. Caches of other levels and malformed texts are left out.
+
+    Returns:
+        Empty if unknown. Without ids of the kernel, caches are numbered in the order of their first CPU, as lscpu
+        does.
     """
     found: dict[CpuSet, CacheFiles] = {}
     for of in files:

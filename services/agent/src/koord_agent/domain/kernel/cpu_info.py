@@ -1,4 +1,7 @@
-"""The node's CPUs from the text of lscpu (agent spec, 4.4)."""
+"""The CPUs of the node from the text of lscpu.
+
+Source: agent spec, 4.4.
+"""
 
 from koordcore.values.topology import CpuPlace
 
@@ -9,9 +12,9 @@ OFFLINE = "no"
 
 
 def parse_lscpu(text: str) -> tuple[CpuPlace, ...]:
-    """Online CPUs from `lscpu -e=CPU,NODE,SOCKET,CORE,CACHE,ONLINE`, sorted by NUMA node, socket, core, cpu.
+    """Return the online CPUs of `lscpu -e=CPU,NODE,SOCKET,CORE,CACHE,ONLINE`, sorted by NUMA node, socket, core, CPU.
 
-    A line counts if it has at least 6 fields and integer CPU, SOCKET and CORE; NODE `-` is 0; offline CPUs are left out
+    A line counts if it has at least 6 fields and integer CPU, SOCKET and CORE. NODE `-` is 0. Offline CPUs are left out
     (D-3).
     """
     places: list[CpuPlace] = []

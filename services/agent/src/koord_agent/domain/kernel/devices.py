@@ -1,6 +1,6 @@
-"""Accelerators of the node from the description files that vendors' tools leave: the content of a Device object.
+"""Accelerators of the node, from the description files of vendors' tools: the content of a Device object.
 
-source    agent spec, 4.8 (XPU)
+Source: agent spec, 4.8 (XPU).
 """
 
 from collections.abc import Sequence
@@ -23,14 +23,14 @@ _UNKNOWN_ID: Final = -1
 
 
 class Link(msgspec.Struct):
-    """A direct connection to other devices; peers as a comma list of minors."""
+    """A direct connection to other devices; peers are a comma-separated list of minors."""
 
     peer_minor: str = msgspec.field(default="", name="peerMinor")
     type: str = ""
 
 
 class XpuTopology(msgspec.Struct, rename={"p2p_links": "p2pLinks", "must_honor_partition": "mustHonorPartition"}):
-    """Where a device sits; ids are texts, "" = unknown."""
+    """Location of a device; ids are texts, "" = unknown."""
 
     p2p_links: list[Link] = []
     must_honor_partition: bool = False
@@ -60,7 +60,7 @@ class Xpu(msgspec.Struct):
 
 
 class DeviceTopology(msgspec.Struct, frozen=True):
-    """Where a device sits, as reported; -1 = unknown."""
+    """Location of a device as reported; -1 = unknown."""
 
     socket_id: int = msgspec.field(name="socketID")
     node_id: int = msgspec.field(name="nodeID")
@@ -78,7 +78,7 @@ class Condition(msgspec.Struct, frozen=True):
 
 
 class Partition(msgspec.Struct, frozen=True, rename="camel"):
-    """Devices that may be given to one pod together."""
+    """Devices that can be given to one pod together."""
 
     minors: tuple[int, ...]
     gpu_link_type: str
@@ -87,7 +87,7 @@ class Partition(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """One device of the node; condition None = its status is not known."""
+    """One device of the node; a condition of None means that its status is unknown."""
 
     uuid: str
     minor: int
@@ -100,7 +100,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceReport:
-    """Devices sorted by type and minor, labels of the object, partition table by number of devices."""
+    """Devices sorted by type and minor, labels of the object, and partitions by number of devices."""
 
     devices: tuple[Device, ...] = ()
     labels: dict[str, str] = field(default_factory=dict[str, str])
@@ -108,14 +108,17 @@ class DeviceReport:
 
 
 def xpu_of(raw: Any) -> Xpu:
-    """One entry from decoded JSON. Raises codec.DecodeError."""
+    """Return one entry of decoded JSON. Raise codec.DecodeError for a field of a wrong type."""
     return codec.convert(without_nulls(raw), Xpu)
 
 
 def report_devices(xpus: Sequence[Xpu]) -> DeviceReport:
-    """The report of these devices, in reading order; an entry whose minor is no number is left out.
+    """Return the report of these devices. An entry whose minor is not a number is left out.
 
-    source    agent spec, 4.8
+    A link without peers or without a type makes no partition; the other links of the device do.
+
+    Source:
+        agent spec, 4.8.
     """
     numbered = [(minor, xpu) for xpu in xpus if (minor := whole_number(str(xpu.minor))) is not None]
     if not numbered:

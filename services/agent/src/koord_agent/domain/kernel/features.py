@@ -1,6 +1,6 @@
-"""What a machine can do for the agent: one line per feature, asked once at start and by `koord node doctor`.
+"""Features of a machine that the agent can use, probed once at start and by `koord node doctor`.
 
-source    agent spec, 1 (3), 3.4 (support probing), 6
+Source: agent spec, 1 (3), 3.4 (support probing), 6.
 """
 
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class Feature(StrEnum):
-    """Features that a machine may lack; knobs of the resource table are named by their resource instead."""
+    """Features that a machine may lack. Files of the resource table are named by their resource instead."""
 
     NODE_COUNTERS = "node cpu and memory"
     CGROUP_COUNTERS = "cgroup cpu and memory"
@@ -33,8 +33,9 @@ class Feature(StrEnum):
 class Finding:
     """Whether one feature can be used.
 
-    why     "" for a usable feature, else the reason in words
-    file    the file or directory that decides it
+    Attributes:
+        why: Reason in words; "" for a usable feature.
+        file: The file or directory that decides it.
     """
 
     feature: str
@@ -45,21 +46,21 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What was found."""
+    """The findings about a machine."""
 
     findings: tuple[Finding, ...]
 
     def usable(self, feature: str) -> bool:
-        """Whether a feature was found and can be used."""
+        """Return whether a feature can be used."""
         return any(finding.feature == feature and finding.usable for finding in self.findings)
 
     def missing(self) -> tuple[Finding, ...]:
-        """What cannot be used, with the reason."""
+        """Return the features that cannot be used, with the reason."""
         return tuple(finding for finding in self.findings if not finding.usable)
 
 
 def features_of(usable: Iterable[Feature], *, file: str, why: str) -> Features:
-    """Findings for a machine whose features are known without asking, such as a simulated one."""
+    """Return the findings of a machine whose features are known without probing, such as a simulated one."""
     known = frozenset(usable)
     return Features(
         tuple(

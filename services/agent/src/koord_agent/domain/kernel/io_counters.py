@@ -1,6 +1,8 @@
-"""What a pod's disks and connections have done so far: its devices in /proc/diskstats, /proc/<pid>/net/snmp.
+"""Counters of a pod's disks and connections: its devices in /proc/diskstats, and /proc/<pid>/net/snmp.
 
-`qos.interference` says what two readings mean. source    agent spec, 18 (disk-io, network)
+`domain.qos.contention.interference` computes signals from two readings.
+
+Source: agent spec, 18 (disk-io, network).
 """
 
 import re
@@ -16,7 +18,7 @@ _DEVICE: Final = re.compile(r"\d+:\d+")
 
 
 class DiskCounters(NamedTuple):
-    """Requests that ended and the milliseconds that they took, in the order of `interference.disk_await_ms`."""
+    """Finished requests and the milliseconds that they took, in the order of `interference.disk_await_ms`."""
 
     reads: int
     read_ms: int
@@ -25,20 +27,20 @@ class DiskCounters(NamedTuple):
 
 
 class TcpCounters(NamedTuple):
-    """Segments sent, and sent again, in the order of `interference.retransmit_ratio`."""
+    """Segments sent and retransmitted, in the order of `interference.retransmit_ratio`."""
 
     out: int
     retransmitted: int
 
 
 def parse_devices(text: str) -> frozenset[str]:
-    """MAJ:MIN of every device in `io.stat` (v2) or `blkio.throttle.io_serviced_recursive` (v1)."""
+    """Return the MAJ:MIN of every device in `io.stat` (v2) or `blkio.throttle.io_serviced_recursive` (v1)."""
     firsts = (line.split(" ", 1)[0] for line in text.splitlines())
     return frozenset(first for first in firsts if _DEVICE.fullmatch(first))
 
 
 def parse_diskstats(text: str) -> Mapping[str, DiskCounters]:
-    """MAJ:MIN -> counters; lines that do not fit are left out."""
+    """Return the counters by MAJ:MIN. Malformed lines are left out."""
     found: dict[str, DiskCounters] = {}
     for line in text.splitlines():
         fields = line.split()
@@ -52,9 +54,10 @@ def parse_diskstats(text: str) -> Mapping[str, DiskCounters]:
 
 
 def parse_tcp(text: str) -> TcpCounters:
-    """OutSegs and RetransSegs of `Tcp:`, whose names are in the line before its values.
+    """Return the outSegs and RetransSegs of `Tcp:`, whose names are in the line before its values.
 
-    raises    MalformedCounter
+    Raises:
+        MalformedCounter: The text is not what a kernel writes.
     """
     lines = [line.split() for line in text.splitlines() if line.startswith(_TCP)]
     if len(lines) != 2:
@@ -69,7 +72,7 @@ def parse_tcp(text: str) -> TcpCounters:
 def common_disks(
     previous: Mapping[str, DiskCounters], current: Mapping[str, DiskCounters]
 ) -> tuple[DiskCounters, DiskCounters]:
-    """Both readings summed over the devices that are in both."""
+    """Return both readings, each summed over the devices that are in both."""
     devices = previous.keys() & current.keys()
     before, after = ([reading[device] for device in sorted(devices)] for reading in (previous, current))
     return _sum(before), _sum(after)

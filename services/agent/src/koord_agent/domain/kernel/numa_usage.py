@@ -1,8 +1,4 @@
-"""NUMA shares of usage and the cold part of page cache, from raw kernel texts.
-
-Stands beside `usage`: these rules are pinned by the same vectors, the collectors that will feed series with them are
-switched on with the NUMA report.
-"""
+"""NUMA shares of usage and the cold part of page cache, from raw kernel texts."""
 
 from collections.abc import Mapping
 
@@ -23,10 +19,15 @@ COLD_BOUNDARY = 5
 def numa_cpu_cores(
     previous_stat: str, current_stat: str, cpu_to_numa: Mapping[int, int], *, interval_ns: int, jiffy_ns: int
 ) -> dict[int, float] | None:
-    """Cores in use per NUMA node between two readings of /proc/stat. None = no sample (interval not positive).
+    """Return the cores in use by NUMA node between two readings of /proc/stat.
 
     CPUs that the map does not know, that are new, or whose ticks fell are left out.
-    source    agent spec, 6.1
+
+    Returns:
+        None (no sample) if the interval is not positive.
+
+    Source:
+        agent spec, 6.1.
     """
     if interval_ns <= 0:
         return None
@@ -42,7 +43,7 @@ def numa_cores_of_ticks(
     interval_ns: int,
     jiffy_ns: int,
 ) -> dict[int, float]:
-    """As `numa_cpu_cores`, from used jiffies by CPU; the interval must be positive."""
+    """Return as `numa_cpu_cores`, from used jiffies by CPU. The interval must be positive."""
     ticks = dict.fromkeys(sorted(set(cpu_to_numa.values())), 0)
     for cpu, now in after.items():
         then = before.get(cpu)
@@ -53,11 +54,19 @@ def numa_cores_of_ticks(
 
 
 def numa_memory_used_bytes(meminfo: str, numa_node: int) -> int:
-    """Memory in use on a NUMA node: max(MemTotal - (MemFree + Active(file) + Inactive(file) + SReclaimable), 0).
+    """Return the memory in use on a NUMA node.
 
-    meminfo   text of /sys/bus/node/devices/node<i>/meminfo, lines prefixed `Node <i> `
-    raises    MalformedCounter naming the missing entry
-    source    agent spec, 6.1
+    max(MemTotal - (MemFree + Active(file) + Inactive(file) + SReclaimable), 0).
+
+    Args:
+        meminfo: Text of /sys/bus/node/devices/node<i>/meminfo, lines prefixed `Node <i> `.
+        numa_node: Number of the NUMA node.
+
+    Raises:
+        MalformedCounter: The message names the missing entry.
+
+    Source:
+        agent spec, 6.1.
     """
     entries = parse_meminfo(meminfo, prefix=f"Node {numa_node} ")
     names = ("MemTotal", "MemFree", "Active(file)", "Inactive(file)", "SReclaimable")
@@ -69,9 +78,10 @@ def numa_memory_used_bytes(meminfo: str, numa_node: int) -> int:
 
 
 def numa_system_cpu_cores(system_cpu_cores: float, node_numa_cpu: Mapping[int, float]) -> dict[int, float]:
-    """System cpu split by each NUMA node's share of the node's cpu usage; all 0 if nothing is used.
+    """Return the system cpu split by each NUMA node's share of the node's cpu usage. All 0 if nothing is used.
 
-    source    agent spec, 6.5
+    Source:
+        agent spec, 6.5.
     """
     total = sum(node_numa_cpu.values())
     return {node: system_cpu_cores * used / total if total else 0.0 for node, used in node_numa_cpu.items()}
@@ -80,16 +90,23 @@ def numa_system_cpu_cores(system_cpu_cores: float, node_numa_cpu: Mapping[int, f
 def numa_system_memory_bytes(
     node_numa_memory: Mapping[int, float], pods_numa_memory: Mapping[int, float]
 ) -> dict[int, float]:
-    """System memory per NUMA node: max(node - pods, 0). A lower bound: the pods' part contains file pages (6.5)."""
+    """Return the system memory by NUMA node: max(node - pods, 0).
+
+    It is a lower bound, because the part of the pods contains file pages (agent spec, 6.5).
+    """
     return {node: max(used - pods_numa_memory.get(node, 0), 0) for node, used in node_numa_memory.items()}
 
 
 def parse_numa_stat(text: str, version: int) -> dict[int, int]:
-    """Pages per NUMA node of a cgroup, from memory.numa_stat.
+    """Return the pages per NUMA node of a cgroup, from memory.numa_stat.
 
     v1: the first line `total=... N0=...`, already pages. v2: lines `anon` then `file`, bytes, each floored to pages.
-    raises    MalformedCounter
-    source    agent spec, 6.2
+
+    Raises:
+        MalformedCounter: The text is not what a kernel writes.
+
+    Source:
+        agent spec, 6.2.
     """
     lines = text.splitlines()
     if version == 1:
@@ -123,10 +140,13 @@ def _numa_fields(line: str) -> dict[int, int]:
 
 
 def cold_page_bytes(idle_page_stats: str, boundary: int = COLD_BOUNDARY) -> int:
-    """Bytes of file pages that were idle for `boundary` or more buckets, from memory.idle_page_stats (kidled).
+    """Return the bytes of file pages that were idle for `boundary` or more buckets, from memory.idle_page_stats.
 
-    raises    MalformedCounter if the text has not exactly 31 lines or a counted row is not made of numbers
-    source    agent spec, 6.10
+    Raises:
+        MalformedCounter: The text has not exactly 31 lines, or a counted row is not made of numbers.
+
+    Source:
+        agent spec, 6.10 (kidled).
     """
     lines = idle_page_stats.removesuffix("\n").split("\n")
     if len(lines) != COLD_FILE_LINES:
@@ -144,5 +164,5 @@ def cold_page_bytes(idle_page_stats: str, boundary: int = COLD_BOUNDARY) -> int:
 
 
 def hot_page_usage_bytes(with_page_cache_bytes: int, cold_bytes: int) -> int:
-    """Memory in use without its cold page cache, never negative (D-10)."""
+    """Return the memory in use without its cold page cache, never negative (D-10)."""
     return max(with_page_cache_bytes - cold_bytes, 0)

@@ -1,6 +1,8 @@
 """Pressure stall information of one cgroup: the text of cpu.pressure, memory.pressure or io.pressure.
 
-`collectors` store avg10 of each; `total` feeds the allocation-latency signal. source    agent spec, 6.8, 18
+`collectors` store avg10 of each. `total` feeds the allocation-latency signal.
+
+Source: agent spec, 6.8, 18.
 """
 
 import re
@@ -39,9 +41,10 @@ class Pressure:
 
 
 def parse_pressure(text: str) -> Pressure:
-    """The two lines of a pressure file, in any order; without a line `full` it counts as zeros and unsupported.
+    """Return the two lines of a pressure file, in any order. Without a line `full` it counts as zeros and unsupported.
 
-    raises    MalformedCounter for any other line, or without the line `some` (D-8)
+    Raises:
+        MalformedCounter: Any other line, or without the line `some` (D-8).
     """
     found: dict[str, Stall] = {}
     for line in text.splitlines():
@@ -56,9 +59,10 @@ def parse_pressure(text: str) -> Pressure:
 
 
 def stall_ratio(previous: Stall, current: Stall, interval_ns: int) -> float | None:
-    """Share of an interval in which some task waited: delta total / delta t. None = no value.
+    """Share of an interval in which some task waited: delta total / delta t. None means no value.
 
-    source    agent spec, 18 (mem-alloc)
+    Source:
+        agent spec, 18 (mem-alloc).
     """
     if interval_ns <= 0 or current.total_us < previous.total_us:
         return None

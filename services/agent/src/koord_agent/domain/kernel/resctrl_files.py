@@ -1,7 +1,9 @@
 """Texts of the resctrl file system: schemata, monitoring counters, and what a CPU supports.
 
 Values of a group are kept by kind (L3 masks, MB) and cache id. Which values a class should have is decided by
-`qos`; this module reads what is there. source    agent spec, 6.9, 15
+`qos`. This module reads what is there.
+
+Source: agent spec, 6.9, 15.
 """
 
 from collections.abc import Mapping
@@ -27,22 +29,30 @@ _HEX: Final = frozenset("0123456789abcdefABCDEF")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schemata:
-    """A group's settings by cache id; a kind that the file does not have is empty."""
+    """A group's settings by cache id. A kind that the file does not have is empty."""
 
     l3: Mapping[int, int] = field(default_factory=dict[int, int])
     mb: Mapping[int, int] = field(default_factory=dict[int, int])
 
     def of(self, kind: str) -> Mapping[int, int]:
-        """The values of one kind."""
+        """Return the values of one kind."""
         return self.l3 if kind == L3 else self.mb
 
 
 def parse_schemata(text: str, caches: int | None = None) -> Schemata:
-    """The lines `L3:<id>=<hex>;...` and `MB:<id>=<decimal>;...`; other keys are ignored, items without one `=` skipped.
+    """Return the lines `L3:<id>=<hex>;...` and `MB:<id>=<decimal>;...`.
 
-    caches    how many ids each line must have; None = as many as the first line that is read
-    raises    MalformedCounter for a number that does not parse, or another count of ids
-    source    agent spec, 15 (3)
+    Other keys are ignored, items without one `=` skipped.
+
+    Args:
+        text: Text of the file.
+        caches: How many ids each line must have. None means as many as the first line that is read.
+
+    Raises:
+        MalformedCounter: A number that does not parse, or another count of ids.
+
+    Source:
+        agent spec, 15 (3).
     """
     found: dict[str, dict[int, int]] = {}
     for line in text.splitlines():
@@ -64,7 +74,7 @@ def parse_schemata(text: str, caches: int | None = None) -> Schemata:
 
 
 def needs_write(current: Schemata, kind: str, wanted: Mapping[int, int]) -> bool:
-    """Whether the values of a kind differ, by cache id (D-25)."""
+    """Return whether the values of a kind differ, by cache id (D-25)."""
     return dict(current.of(kind)) != dict(wanted)
 
 
@@ -99,9 +109,10 @@ class ResctrlSupport:
 
 
 def resctrl_support(cpuinfo: str) -> ResctrlSupport:
-    """Whether the CPU can divide and monitor its last-level cache and memory bandwidth.
+    """Return whether the CPU can divide and monitor its last-level cache and memory bandwidth.
 
-    source    agent spec, 6.9, 15
+    Source:
+        agent spec, 6.9, 15.
     """
     vendor, flags = "", frozenset[str]()
     for line in cpuinfo.splitlines():
@@ -118,10 +129,12 @@ def resctrl_support(cpuinfo: str) -> ResctrlSupport:
 
 
 def parse_monitoring(groups: Mapping[str, Mapping[str, str]]) -> dict[int, dict[str, int]]:
-    """Counters of one group by cache id, from the texts of `mon_data/mon_L3_<id>/<file>`.
+    """Return the counters of one group by cache id, from the texts of `mon_data/mon_L3_<id>/<file>`.
 
     Directories of another name and files that are no number (`Unavailable`, `Error`) are left out.
-    source    agent spec, 6.9 (D-9)
+
+    Source:
+        agent spec, 6.9 (D-9).
     """
     caches: dict[int, dict[str, int]] = {}
     for directory, files in groups.items():

@@ -1,6 +1,6 @@
 """How long threads wait for a CPU: the counters of /proc/<pid>/schedstat, summed over a cgroup.
 
-source    agent spec, 18 (sched-delay)
+Source: agent spec, 18 (sched-delay).
 """
 
 from dataclasses import dataclass
@@ -17,9 +17,10 @@ class SchedCounters:
 
 
 def parse_schedstat(text: str) -> SchedCounters:
-    """One thread's `run ns, wait ns, slices`.
+    """Return one thread's `run ns, wait ns, slices`.
 
-    raises    MalformedCounter for anything else
+    Raises:
+        MalformedCounter: Anything else.
     """
     numbers = [whole_number(field) for field in text.split()]
     if len(numbers) != 3 or None in numbers:
@@ -28,9 +29,9 @@ def parse_schedstat(text: str) -> SchedCounters:
 
 
 def sched_delay_ms(previous: SchedCounters, current: SchedCounters) -> float | None:
-    """Mean milliseconds of waiting per time slice: delta wait / delta slices / 10^6. None = no value.
+    """Return the mean milliseconds of waiting per time slice: delta wait / delta slices / 10^6. None means no value.
 
-    Threads that ended take their counters with them; then a sum falls and there is no value.
+    Threads that ended take their counters with them. Then a sum falls and there is no value.
     """
     wait, slices = current.wait_ns - previous.wait_ns, current.slices - previous.slices
     if wait < 0 or slices <= 0:

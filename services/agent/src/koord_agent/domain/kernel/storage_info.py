@@ -1,6 +1,6 @@
 """Which disk a device, partition, volume group or pod volume lives on, from the texts of the node's own tools.
 
-Read by `qos.blkio` through `disk_number`. Source: agent spec, 6.11, 16; vectors blkio, op storage.
+Read by `qos.blkio` through `disk_number`. Source: agent spec, 6.11, 16. Vectors: blkio, op storage.
 """
 
 import re
@@ -15,11 +15,12 @@ MINORS_PER_DISK = 16
 class StorageInfo:
     """The node's storage.
 
-    disk_number        /dev/<disk> -> MAJ:MIN
-    partition_disk     /dev/<partition> -> /dev/<disk>
-    vg_disk            volume group -> /dev/<disk>, groups of a single physical volume only
-    lv_mapper_vg       /dev/mapper/<vg>-<lv> -> volume group
-    mountpoint_device  mount point -> device
+    Attributes:
+        disk_number: /dev/<disk> -> MAJ:MIN.
+        partition_disk: /dev/<partition> -> /dev/<disk>.
+        vg_disk: Volume group -> /dev/<disk>, groups of a single physical volume only.
+        lv_mapper_vg: /dev/mapper/<vg>-<lv> -> volume group.
+        mountpoint_device: Mount point -> device.
     """
 
     disk_number: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -29,18 +30,24 @@ class StorageInfo:
     mountpoint_device: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def disk_of_device(self, device: str) -> str | None:
-        """MAJ:MIN of the disk that a device is, is a partition of, or is a logical volume on; None = unknown."""
+        """Return the MAJ:MIN of the disk that a device is, is a partition of, or is a logical volume on.
+
+        None if unknown.
+        """
         disk = self.partition_disk.get(device, device)
         if disk in self.lv_mapper_vg:
             disk = self.vg_disk.get(self.lv_mapper_vg[disk], "")
         return self.disk_number.get(disk)
 
     def disk_of_group(self, volume_group: str) -> str | None:
-        """MAJ:MIN of a volume group's disk; None = unknown."""
+        """Return the MAJ:MIN of a volume group's disk. None if unknown."""
         return self.disk_number.get(self.vg_disk.get(volume_group, ""))
 
     def disk_of_volume(self, pod_uid: str, volume: str, *, kubelet_dir: str = "/var/lib/kubelet") -> str | None:
-        """MAJ:MIN of the disk behind a pod's CSI volume; None = it is not mounted, or not on a known disk."""
+        """Return the MAJ:MIN of the disk behind a pod's CSI volume.
+
+        None means it is not mounted, or not on a known disk.
+        """
         mount = f"{kubelet_dir.rstrip('/')}/pods/{pod_uid}/volumes/kubernetes.io~csi/{volume}/mount"
         device = self.mountpoint_device.get(mount)
         return None if device is None else self.disk_of_device(device)
@@ -49,10 +56,15 @@ class StorageInfo:
 def parse_storage(
     *, lsblk: str, vgs: str, lvs: str, findmnt: str, parents: Mapping[str, str] | None = None
 ) -> StorageInfo:
-    """Storage from the outputs of lsblk, vgs, lvs and findmnt; lines that do not fit are skipped.
+    """Return the storage from the outputs of lsblk, vgs, lvs and findmnt. Lines that do not fit are skipped.
 
-    parents   partition -> disk as the kernel says (`/sys/class/block`), by name without /dev/; a partition that is
-              not in it is taken to belong to minor - minor % 16, which is wrong for NVMe (D-11)
+    Args:
+        lsblk: Output of lsblk.
+        vgs: Output of vgs.
+        lvs: Output of lvs.
+        findmnt: Output of findmnt.
+        parents: Partition -> disk as the kernel says (`/sys/class/block`), by name without /dev/. A partition that is
+            not in it is taken to belong to minor - minor % 16, which is wrong for NVMe (D-11).
     """
     disks: dict[str, str] = {}
     partitions: dict[str, str] = {}

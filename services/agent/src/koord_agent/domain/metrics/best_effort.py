@@ -1,4 +1,7 @@
-"""The best-effort class as a whole: what it uses, what it could use, what it asked for (agent spec, 6.4)."""
+"""Usage, limit and requests of the best-effort class as a whole.
+
+Source: agent spec, 6.4.
+"""
 
 from collections.abc import Iterable
 
@@ -7,10 +10,15 @@ NANOSECONDS_PER_MILLISECOND = 1_000_000
 
 
 def be_usage_milli(previous_ns: int | None, current_ns: int, interval_ms: int) -> int | None:
-    """Milli-cores used by the best-effort root: int(float(ns div 10^6) / ms * 1000).
+    """Return the milli-cores used by the best-effort root: int(float(ns div 10^6) / ms * 1000).
 
-    previous_ns   None = first reading, usage 0
-    returns       None = no sample: counter fell or interval not positive (D-7)
+    Args:
+        previous_ns: Counter of the earlier reading in nanoseconds; None = first reading, usage is 0.
+        current_ns: Counter of the later reading in nanoseconds.
+        interval_ms: Milliseconds between the readings.
+
+    Returns:
+        None (no sample) if the counter fell or the interval is not positive (D-7).
     """
     if previous_ns is None:
         return 0
@@ -20,10 +28,15 @@ def be_usage_milli(previous_ns: int | None, current_ns: int, interval_ms: int) -
 
 
 def be_real_limit_milli(cpuset_sizes: Iterable[int], quota_us: int, period_us: int) -> int | None:
-    """Milli-cores that best-effort pods can get: the narrowest CPU list, and the root's quota if it has one.
+    """Return the milli-cores that best-effort pods can get: the narrowest CPU list, and the root's quota if it has one.
 
-    cpuset_sizes   number of CPUs of the best-effort root and of every directory two levels below it
-    returns        None if there is neither a CPU list nor a quota
+    Args:
+        cpuset_sizes: Number of CPUs of the best-effort root and of every directory two levels below it.
+        quota_us: Quota in microseconds per period.
+        period_us: Length of a period in microseconds.
+
+    Returns:
+        None if there is neither a CPU list nor a quota.
     """
     limits = [size * 1000 for size in cpuset_sizes]
     if quota_us != UNLIMITED and period_us > 0:
@@ -32,5 +45,5 @@ def be_real_limit_milli(cpuset_sizes: Iterable[int], quota_us: int, period_us: i
 
 
 def be_request_milli(batch_cpu_requests: Iterable[int]) -> int:
-    """Sum of the positive batch-cpu requests (milli-cores) of the containers of pods labelled BE."""
+    """Return the sum of the positive batch-cpu requests (milli-cores) of the containers of pods labelled BE."""
     return sum(request for request in batch_cpu_requests if request > 0)

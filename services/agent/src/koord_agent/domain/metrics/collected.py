@@ -1,7 +1,8 @@
 """What the slow collectors find, as samples: PSI, CPI, resctrl, cold pages, waiting for CPU and memory.
 
 The shell (`koord_agent.shell.collect.collectors`) reads at each collector's own interval and hands the values here.
-source    agent spec, 5, 6.7 to 6.10, 18
+
+Source: agent spec, 5, 6.7 to 6.10, 18.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,9 +21,13 @@ _OCCUPANCY: Final = "llc_occupancy"
 def pressure_samples(
     found: Mapping[str, Pressure], at_ms: int, uid: str, container_id: str | None = None
 ) -> Iterator[Sample]:
-    """avg10 of each resource and degree of a pod, or of one of its containers (agent spec, 6.8).
+    """Return the avg10 of each resource and degree of a pod, or of one of its containers (agent spec, 6.8).
 
-    found    by resource: cpu, mem, io
+    Args:
+        found: By resource: cpu, mem, io.
+        at_ms: Time in milliseconds.
+        uid: UID of the pod.
+        container_id: Id of the container.
     """
     object_ = (uid,) if container_id is None else (uid, container_id)
     kind = Kind.POD_PSI if container_id is None else Kind.CONTAINER_PSI
@@ -37,13 +42,13 @@ def pressure_samples(
 
 
 def cpi_samples(counted: Counted, at_ms: int, uid: str, container_id: str) -> Iterator[Sample]:
-    """Cycles and instructions of one container over one window (agent spec, 6.7)."""
+    """Return the cycles and instructions of one container over one window (agent spec, 6.7)."""
     yield Sample(Kind.CONTAINER_CPI, at_ms, counted.cycles, (uid, container_id, CYCLES))
     yield Sample(Kind.CONTAINER_CPI, at_ms, counted.instructions, (uid, container_id, INSTRUCTIONS))
 
 
 def resctrl_samples(groups: Mapping[str, Mapping[int, Mapping[str, int]]], at_ms: int) -> Iterator[Sample]:
-    """Occupancy and bandwidth counters by group and cache id, as read (agent spec, 6.9)."""
+    """Return the occupancy and bandwidth counters by group and cache id, as read (agent spec, 6.9)."""
     for group, caches in groups.items():
         for cache, counters in caches.items():
             if _OCCUPANCY in counters:
@@ -64,9 +69,14 @@ _COLD_KINDS: Final = {
 def cold_page_samples(
     level: str, cold_bytes: int, with_page_cache_bytes: float, at_ms: int, of: str = ""
 ) -> Iterator[Sample]:
-    """Idle page cache, and what is left of the usage without it (agent spec, 6.10).
+    """Return the idle page cache, and what is left of the usage without it (agent spec, 6.10).
 
-    level    node, pod, container or host application
+    Args:
+        level: Node, pod, container or host application.
+        cold_bytes: Bytes of cold page cache.
+        with_page_cache_bytes: Memory in use with page cache.
+        at_ms: Time in milliseconds.
+        of: What the series is about.
     """
     cold, hot = _COLD_KINDS[level]
     yield Sample(cold, at_ms, cold_bytes, of)

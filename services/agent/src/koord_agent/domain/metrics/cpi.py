@@ -1,7 +1,8 @@
-"""Cycles per instruction: scaling of counters, a workload's baseline, outliers, and who may have caused them.
+"""Cycles per instruction: scaling of counters, baseline of a workload, outliers, and correlation with suspects.
 
-The rules of a CPI2-like interference detection as pure functions; the shell keeps the samples and acts.
-source    agent spec, 6.7, 18
+These are the rules of an interference detection after CPI2 as pure functions.
+
+Source: agent spec, 6.7, 18.
 """
 
 import math
@@ -22,12 +23,12 @@ WINDOW_SECONDS: Final = 300
 MIN_CORRELATION: Final = 0.35
 CAP_SECONDS: Final = 300
 CAP_QUOTA_US: Final[Mapping[str, int]] = {PriorityBand.BATCH: 10_000, PriorityBand.FREE: 1_000}
-"""Quota of a capped antagonist by its priority class; other classes are only reported."""
+"""Quota of a capped antagonist by its priority class. Other classes are only reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuCounters:
-    """Counters of a container on one CPU as the kernel gives them. None = not counted there."""
+    """Counters of a container on one CPU as the kernel gives them. None means not counted there."""
 
     cycles: float | None
     instructions: float | None
@@ -44,14 +45,15 @@ class Counted:
 
     @property
     def cpi(self) -> float | None:
-        """Cycles per instruction; None if no instruction was counted."""
+        """Cycles per instruction. None if no instruction was counted."""
         return self.cycles / self.instructions if self.instructions else None
 
 
 def scale_counters(per_cpu: Iterable[CpuCounters]) -> Counted:
-    """Sum over CPUs of raw / (running / enabled); a ratio with a zero in it counts as 1.
+    """Return the sum over CPUs of raw / (running / enabled). A ratio with a zero in it counts as 1.
 
-    source    agent spec, 6.7
+    Source:
+        agent spec, 6.7.
     """
     cycles = instructions = 0.0
     for counters in per_cpu:
@@ -73,24 +75,26 @@ class CpiSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """What a workload's CPI is like; only robust ones are judged against."""
+    """The usual CPI of a workload. Only robust baselines are compared with."""
 
     mean: float
     stddev: float
     robust: bool
 
     def threshold(self, sigma: float = SIGMA) -> float:
-        """CPI above which a sample is an outlier."""
+        """Return the CPI above which a sample is an outlier."""
         return self.mean + sigma * self.stddev
 
 
 def learn_baseline(
     samples: Sequence[CpiSample], *, min_tasks: int = MIN_TASKS, min_samples_per_task: int = MIN_SAMPLES_PER_TASK
 ) -> Baseline | None:
-    """Mean and standard deviation, each sample weighing 0.9 ^ age in days; None without samples.
+    """Return the mean and standard deviation, each sample weighing 0.9 ^ age in days. None without samples.
 
     Robust: at least min_tasks tasks have at least min_samples_per_task samples each.
-    source    agent spec, 18
+
+    Source:
+        agent spec, 18.
     """
     if not samples:
         return None
@@ -104,20 +108,23 @@ def learn_baseline(
 
 
 def is_outlier(cpi: float | None, usage_cores: float, threshold: float, *, min_usage: float = MIN_USAGE_CORES) -> bool:
-    """Whether a sample stands out: above the threshold while using at least a quarter of a core; None never does."""
+    """Return whether a sample is above the threshold while its container uses at least `min_usage` cores.
+
+    A missing sample (None) is never an outlier.
+    """
     return cpi is not None and usage_cores >= min_usage and cpi > threshold
 
 
 def is_anomalous(
     outlier_times: Iterable[float], now: float, *, outliers: int = ANOMALY_OUTLIERS, window: float = WINDOW_SECONDS
 ) -> bool:
-    """Whether enough outliers fall into (now - window, now]; times in one unit."""
+    """Return whether enough outliers fall into (now - window, now]. Times in one unit."""
     return sum(now - window < at <= now for at in outlier_times) >= outliers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """A pod that ran beside the victim; usage in cores, aligned with the victim's samples."""
+    """A pod that ran beside the victim. Usage in cores, aligned with the victim's samples."""
 
     name: str
     priority_class: str
@@ -132,11 +139,11 @@ def correlation(threshold: float, victim_cpi: Sequence[float | None], usage: Seq
 
     Args:
         threshold: CPI above which a sample of the victim is an outlier.
-        victim_cpi: One value a minute; None if the minute has no sample.
+        victim_cpi: One value a minute. None if the minute has no sample.
         usage: Cores that the suspect used in the same minutes.
 
     Returns:
-        -1..1; 0 if the suspect was idle in every minute that counts.
+        -1..1. 0 if the suspect was idle in every minute that counts.
 
     Source:
         agent spec, 18
@@ -156,7 +163,7 @@ def correlation(threshold: float, victim_cpi: Sequence[float | None], usage: Seq
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cap:
-    """A limit on the pod that most likely causes the victim's trouble."""
+    """A limit on the pod that most likely disturbs the victim."""
 
     name: str
     correlation: float
@@ -167,9 +174,13 @@ class Cap:
 def choose_antagonist(
     suspects: Iterable[Suspect], correlations: Mapping[str, float], *, at_least: float = MIN_CORRELATION
 ) -> Cap | None:
-    """The batch or free suspect of the largest correlation that is large enough, ties by name; None = nobody.
+    """Return the batch or free suspect with the largest correlation of at least `at_least`; ties are broken by name.
 
-    source    agent spec, 18
+    Returns:
+        None if no suspect qualifies.
+
+    Source:
+        agent spec, 18.
     """
     able = [
         suspect

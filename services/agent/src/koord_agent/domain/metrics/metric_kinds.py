@@ -1,6 +1,6 @@
 """Names of the series that this agent keeps, as the protocol spells them, and what each is labelled with.
 
-source    agent spec, 5
+Source: agent spec, 5.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import Final
 
 
 class Kind(StrEnum):
-    """Metric kind; `LABELS` says which labels make one series of it."""
+    """Metric kind. `LABELS` says which labels make one series of it."""
 
     NODE_CPU = "node_cpu_usage"
     NODE_MEMORY = "node_memory_usage"
@@ -50,15 +50,15 @@ class Kind(StrEnum):
     RESCTRL_LLC = "resctrl_resource_llc"
     RESCTRL_MB = "resctrl_resource_mb"
     POD_SCHED_DELAY = "pod_sched_delay"
-    """mean milliseconds that the pod's threads waited for a CPU per time slice (18)"""
+    """Mean milliseconds that the pod's threads waited for a CPU per time slice (18)."""
     POD_MEMORY_ALLOC_STALL = "pod_memory_alloc_stall"
-    """share of time in which some thread waited for memory (18)"""
+    """Share of time in which some thread waited for memory (18)."""
     POD_DISK_AWAIT = "pod_disk_await"
-    """milliseconds per request to the disks that the pod uses (18)"""
+    """Milliseconds per request to the disks that the pod uses (18)."""
     POD_TCP_RETRANSMIT = "pod_tcp_retransmit"
-    """share of the pod's TCP segments that were sent again (18)"""
+    """Share of the pod's TCP segments that were sent again (18)."""
     EXTENSION = "extension"
-    """what collectors of installed packages found (22)"""
+    """What collectors of installed packages found (22)."""
 
 
 _POD: Final = ("pod_uid",)

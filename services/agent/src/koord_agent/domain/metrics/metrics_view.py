@@ -1,7 +1,8 @@
-"""What strategies may ask about the recent past: last value, average, percentile or count over a window.
+"""Read access to the recent past for strategies: last value, average, percentile or count over a window.
 
-A thin reading side of `series`; every answer is for the moment of one look at the node, so a round judges on one set of
-samples. source    agent spec, 5, 10.1
+Every answer is for the moment of one look, so a cycle judges on one set of samples.
+
+Source: agent spec, 5, 10.1.
 """
 
 from dataclasses import dataclass
@@ -14,12 +15,13 @@ LAST_LOOKBACK_INTERVALS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
-    """The series of one node as of now_ms. None = no sample in the window asked for.
+    """The series of one node as of now_ms. None means no sample in the window asked for.
 
-    interval_ms   the collect interval; a "last" value is at most two of them old
-
-    `of` is a pod uid, container id, NUMA node or application name as the kind's one label says, the tuple of the
+    `of` is a pod UID, container id, NUMA node or application name as the kind's one label says, the tuple of the
     values for a kind of several labels, and left out for the node itself.
+
+    Attributes:
+        interval_ms: The collect interval. A "last" value is at most two of them old.
     """
 
     store: SeriesStore
@@ -27,32 +29,36 @@ class Metrics:
     interval_ms: int
 
     def last(self, kind: Kind, of: Of = "", *, within_ms: int | None = None) -> float | None:
-        """Newest value at most two collect intervals (or within_ms) old."""
+        """Return the newest value at most two collect intervals (or within_ms) old."""
         lookback_ms = LAST_LOOKBACK_INTERVALS * self.interval_ms if within_ms is None else within_ms
         return self.store.last(kind, self.now_ms - lookback_ms, self.now_ms, of)
 
     def over(self, kind: Kind, name: str, window_ms: int, of: Of = "") -> float | None:
-        """An aggregate (avg, p50, p90, p95, p99, last) over the window that ends now."""
+        """Return an aggregate (avg, p50, p90, p95, p99, last) over the window that ends now."""
         points = self.store.between(kind, self.now_ms - window_ms, self.now_ms, of)
         return aggregate(points, name) if len(points.values) else None
 
     def average(self, kind: Kind, window_ms: int, of: Of = "") -> float | None:
-        """Mean over the window that ends now."""
+        """Return the mean over the window that ends now."""
         return self.over(kind, "avg", window_ms, of)
 
     def count(self, kind: Kind, window_ms: int, of: Of = "") -> int:
-        """Samples in the window that ends now."""
+        """Return the number of samples in the window that ends now."""
         return len(self.store.between(kind, self.now_ms - window_ms, self.now_ms, of).values)
 
     def pressure(self, uid: str, resource: str, degree: str, *, within_ms: int) -> float | None:
-        """Newest PSI avg10 of a pod, percent.
+        """Return the newest PSI avg10 of a pod in percent; None if there is no sample.
 
-        resource   cpu, mem or io; degree some or full
+        Args:
+            uid: UID of the pod.
+            resource: `cpu`, `mem` or `io`.
+            degree: `some` or `full`.
+            within_ms: Age in milliseconds beyond which a sample does not count.
         """
         return self.last(Kind.POD_PSI, (uid, resource, PSI_PRECISION, degree), within_ms=within_ms)
 
     def cycles_per_instruction(self, uid: str, container_id: str, *, within_ms: int) -> float | None:
-        """Newest CPI of a container; None also if it retired no instruction."""
+        """Return the newest CPI of a container. None also if it retired no instruction."""
         cycles = self.last(Kind.CONTAINER_CPI, (uid, container_id, CYCLES), within_ms=within_ms)
         instructions = self.last(Kind.CONTAINER_CPI, (uid, container_id, INSTRUCTIONS), within_ms=within_ms)
         return cycles / instructions if cycles is not None and instructions else None

@@ -1,6 +1,6 @@
 """From one look at the host to samples in the series: node, NUMA nodes, pods, containers, system, best-effort class.
 
-`HostReading` is what the shell read in one go (`koord_agent.shell.collect.sensing`); `NodeMonitor.observe` compares it
+`HostReading` is what the shell read in one go (`koord_agent.shell.collect.sensing`). `NodeMonitor.observe` compares it
 with the last one and appends what it yields. Counter-based collectors keep the previous reading for 20 intervals; the
 first reading of an object gives no cpu sample. The slow collectors (PSI, CPI, ...) are in `collected`. Source: agent
 spec, 6.
@@ -31,7 +31,7 @@ LAST_LOOKBACK_INTERVALS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestEffortReading:
-    """The best-effort root; quota None = unreadable, cpuset_sizes of the root and two levels below it."""
+    """Reading of the best-effort class: counters, quota (None if unreadable), and sizes of its CPU lists."""
 
     counters: CgroupCounters | None
     quota_us: int | None
@@ -43,9 +43,10 @@ class BestEffortReading:
 class NumaReading:
     """The NUMA nodes of a machine.
 
-    cpu_to_numa       online CPUs
-    memory_bytes      in use, by NUMA node; empty = unreadable this time
-    pods_pages        pages of all readable pods together, by NUMA node
+    Attributes:
+        cpu_to_numa: Online CPUs.
+        memory_bytes: In use, by NUMA node. Empty = unreadable this time.
+        pods_pages: Pages of all readable pods together, by NUMA node.
     """
 
     cpu_to_numa: Mapping[int, int]
@@ -55,13 +56,14 @@ class NumaReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostReading:
-    """One look at the host. None = that object was unreadable this time.
+    """One look at the host. None means that object was unreadable this time.
 
-    pods                by uid, all pods that the agent knows of
-    containers          by container id
-    numa                None = this machine has no NUMA information
-    host_applications   by name
-    be_requests_milli   batch-cpu requests of the containers of pods labelled BE
+    Attributes:
+        pods: By UID, all pods that the agent knows of.
+        containers: By container id.
+        numa: None means this machine has no NUMA information.
+        host_applications: By name.
+        be_requests_milli: Batch-cpu requests of the containers of pods labelled BE.
     """
 
     node: NodeCounters | None
@@ -75,7 +77,7 @@ class HostReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latest:
-    """Last values after an observation; None = no value within two collect intervals."""
+    """Last values after an observation. None means no value within two collect intervals."""
 
     node_cpu_cores: float | None
     pod_cpu_cores: Mapping[str, float | None]
@@ -91,7 +93,7 @@ class _Totals(NamedTuple):
 
 
 class _Kinds(NamedTuple):
-    """Series of one group of objects; throttled None = not kept."""
+    """Series of one group of objects. Throttled None means not kept."""
 
     cpu: Kind
     memory: Kind
@@ -127,10 +129,12 @@ class NodeMonitor:
         self.observations = 0
 
     def observe(self, reading: HostReading, now_ms: int, *, apps_with_page_cache: bool = False) -> Latest:
-        """Append the samples that this reading yields, and say the last values.
+        """Append the samples of a reading, and return the last values.
 
-        now_ms                  time of the samples on the service's clock; the counters carry their own time base
-        apps_with_page_cache    whether host applications count with their page cache in the system's rest (6.6)
+        Args:
+            reading: One reading of the machine.
+            now_ms: Time of the samples on the service's clock. The counters carry their own time base.
+            apps_with_page_cache: Whether host applications count with their page cache in the system's rest (6.6).
         """
         if now_ms < self._newest_ms - OUT_OF_ORDER_MS:
             self.store.clock_set_back(now_ms)
@@ -158,7 +162,7 @@ class NodeMonitor:
         self.store.append_all(tuple(samples))
 
     def last(self, kind: Kind, now_ms: int, of: str = "") -> float | None:
-        """Newest value of a series if it is at most two collect intervals old (agent spec, 10.1)."""
+        """Return the newest value of a series if it is at most two collect intervals old (agent spec, 10.1)."""
         entry = self._last.get((kind, of))
         if entry is None or now_ms - entry[0] > LAST_LOOKBACK_INTERVALS * self._interval_ms:
             return None
@@ -175,7 +179,7 @@ class NodeMonitor:
         self._last[kind, of] = (now_ms, value)
 
     def _observe_node(self, node: NodeCounters | None, now_ms: int) -> tuple[NodeCounters, NodeCounters] | None:
-        """The readings before and now if there are both."""
+        """Return the readings before and now if there are both."""
         if node is None:
             return None
         previous = self._swap(("node", ""), node, now_ms)
@@ -192,10 +196,10 @@ class NodeMonitor:
     def _observe_group(
         self, readings: Mapping[str, CgroupCounters | None], now_ms: int, kinds: _Kinds
     ) -> _Totals | None:
-        """Samples of pods, containers or host applications; returns their sums.
+        """Append samples of pods, containers or host applications, and return their sums.
 
-        An object in its first interval counts as 0 cores, so the system part is overstated then (6.5, pitfall). When
-        all of them are in their first interval (a new agent, a gap in the readings) there is no sum at all.
+        An object in its first interval counts as 0 cores, so the system part is overstated then (6.5, pitfall). If all
+        of them are in their first interval (a new agent, a gap in the readings), there is no sum.
         """
         sum_cores = sum_bytes = sum_with_cache = 0.0
         readable = measured = 0
@@ -225,7 +229,7 @@ class NodeMonitor:
     def _observe_system(
         self, now_ms: int, pods: _Totals | None, apps: _Totals | None, *, apps_with_page_cache: bool
     ) -> float | None:
-        """The rest of the node; returns its cores."""
+        """Append samples of the rest of the node, and return its cores."""
 
         def measured(value: float | None) -> Measured | None:
             return None if value is None else Measured(at_ms=now_ms, value=value)
@@ -257,7 +261,10 @@ class NodeMonitor:
         system_cpu: float | None,
         now_ms: int,
     ) -> None:
-        """Samples by NUMA node; whatever is missing here never holds up the node's own samples."""
+        """Add samples by NUMA node.
+
+        If values are missing here, the samples of the node itself are added all the same.
+        """
         cores: dict[int, float] = {}
         if counters is not None and counters[1].at_ns > counters[0].at_ns:
             cores = numa_cores_of_ticks(
@@ -296,7 +303,7 @@ class NodeMonitor:
     def _swap(
         self, key: tuple[str, str], counters: NodeCounters | CgroupCounters, now_ms: int
     ) -> NodeCounters | CgroupCounters | None:
-        """The previous reading if it is at most 20 intervals old; the new one takes its place."""
+        """Return the previous reading if it is at most 20 intervals old. The new one takes its place."""
         entry = self._previous.get(key)
         self._previous[key] = (now_ms, counters)
         if entry is None or now_ms - entry[0] > KEEP_INTERVALS * self._interval_ms:

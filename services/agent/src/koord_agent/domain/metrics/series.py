@@ -1,7 +1,7 @@
 """The node's own time series: samples in time order, bounded by retention and size, and the aggregates over them.
 
 Filled by `monitor`, read by `report` and by the QoS strategies. `koord_agent.shell.store.series_archive` keeps them
-over a restart; what it lost is seen as cold windows, never as wrong numbers.
+over a restart. What it lost is seen as cold windows, never as wrong numbers.
 """
 
 import struct
@@ -25,7 +25,7 @@ DEFAULT_MAX_BYTES = 100 * 1024 * 1024
 
 
 Of: TypeAlias = str | tuple[str, ...]
-"""Which series of a kind; see `SeriesStore`."""
+"""Which series of a kind. See `SeriesStore`."""
 
 
 class Sample(NamedTuple):
@@ -40,8 +40,11 @@ class Sample(NamedTuple):
 def require_labels(kind: Kind, of: Of) -> None:
     """Refuse an `of` that does not name exactly the labels of a kind.
 
-    raises    InvalidInput naming kind and labels
-    source    agent spec, 5
+    Raises:
+        InvalidInput: The message names kind and labels.
+
+    Source:
+        agent spec, 5.
     """
     names = LABELS[kind]
     fits = of == "" if not names else (isinstance(of, str) and bool(of) if len(names) == 1 else len(of) == len(names))
@@ -50,7 +53,7 @@ def require_labels(kind: Kind, of: Of) -> None:
 
 
 class NoSamples(LookupError):
-    """An aggregate (other than count) of no samples."""
+    """An aggregate other than count was asked of no samples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,18 +65,25 @@ class Points:
 
     @property
     def span_ms(self) -> int:
-        """Newest minus oldest time over all samples (D-6); 0 without samples."""
+        """Newest minus oldest time over all samples (D-6). 0 without samples."""
         return max(self.times_ms) - min(self.times_ms) if len(self.times_ms) else 0
 
 
 def aggregate(points: Points, name: str) -> float:
-    """One number for a list of samples.
+    """Return one number for a list of samples.
 
-    avg; p50, p90, p95, p99 = sorted value at index int(f32(n) * f32(p)) - 1, at least 0; last = newest time, the first
-    of equal ones; count. An unknown name means avg.
+        avg                  mean
+        p50, p90, p95, p99   sorted value at index int(f32(n) * f32(p)) - 1, at least 0
+        last                 value at the newest time, the first of equal times
+        count                number of samples
 
-    raises    NoSamples for an empty list, except count which is 0
-    source    agent spec, 5
+    An unknown name means avg.
+
+    Raises:
+        NoSamples: The list is empty; count is 0 then.
+
+    Source:
+        agent spec, 5.
     """
     count = len(points.values)
     if name == "count":
@@ -90,18 +100,21 @@ def aggregate(points: Points, name: str) -> float:
 
 @lru_cache(maxsize=4096)
 def percentile_index(count: int, fraction: float) -> int:
-    """Index int(f32(count) * f32(fraction)) - 1 in single precision, never below 0 (agent spec, 5)."""
+    """Return the index int(f32(count) * f32(fraction)) - 1 in single precision, never below 0 (agent spec, 5)."""
     product = _float32(_float32(float(count)) * _float32(fraction))
     return max(int(product) - 1, 0)
 
 
 def _float32(value: float) -> float:
-    """Nearest single-precision value. The product of two of them is exact in double, so rounding once is enough."""
+    """Return the nearest single-precision value.
+
+    The product of two of them is exact in double, so rounding once is enough.
+    """
     return struct.unpack("f", struct.pack("f", value))[0]
 
 
 def is_cold(points: Points, window_ms: int) -> bool:
-    """Whether the samples span less than half of the window (agent spec, 7.3)."""
+    """Return whether the samples span less than half of the window (agent spec, 7.3)."""
     return points.span_ms < 0.5 * window_ms
 
 
@@ -119,10 +132,10 @@ class Series:
         return len(self._times)
 
     def append(self, at_ms: int, value: float) -> bool:
-        """Keep a sample; False if it is more than a minute older than the newest one (it is dropped).
+        """Add a sample. Return False if it is dropped because it is more than a minute older than the newest one.
 
-        Samples beyond the retention are released when they make up a quarter of what is held, so an append costs O(1)
-        on average; queries never show them.
+        Samples beyond the retention are released when they make up a quarter of all, so an append costs O(1) on
+        average. Queries never return them.
         """
         times, values = self._times, self._values
         if times and at_ms < times[-1]:
@@ -140,7 +153,7 @@ class Series:
         return True
 
     def drop_before(self, oldest_kept_ms: int) -> int:
-        """Release samples older than the given time; how many were released."""
+        """Release samples older than the given time. Return how many were released."""
         cut = bisect_left(self._times, oldest_kept_ms)
         if cut:
             del self._times[:cut]
@@ -148,7 +161,7 @@ class Series:
         return cut
 
     def drop_after(self, newest_kept_ms: int) -> int:
-        """Release samples newer than the given time; how many were released."""
+        """Release samples newer than the given time. Return how many were released."""
         cut = bisect_right(self._times, newest_kept_ms)
         released = len(self._times) - cut
         del self._times[cut:]
@@ -156,25 +169,25 @@ class Series:
         return released
 
     def after(self, at_ms: int) -> Points:
-        """Samples newer than the given time."""
+        """Return the samples newer than the given time."""
         low = bisect_right(self._times, at_ms)
         return Points(times_ms=self._times[low:], values=self._values[low:])
 
     def drop_oldest_half(self) -> int:
-        """Release the older half of the samples (at least one); how many were released."""
+        """Release the older half of the samples (at least one). Return how many were released."""
         cut = (len(self._times) + 1) // 2
         del self._times[:cut]
         del self._values[:cut]
         return cut
 
     def between(self, start_ms: int, end_ms: int) -> Points:
-        """Samples in [start, end], both inclusive, never one older than the retention before end."""
+        """Return the samples in [start, end], both inclusive, never one older than the retention before end."""
         start_ms = max(start_ms, end_ms - self.retention_ms)
         low, high = bisect_left(self._times, start_ms), bisect_right(self._times, end_ms)
         return Points(times_ms=self._times[low:high], values=self._values[low:high])
 
     def last(self, start_ms: int, end_ms: int) -> float | None:
-        """Newest sample in [start, end]; None = no sample there."""
+        """Return the newest sample in [start, end]. None means no sample there."""
         high = bisect_right(self._times, end_ms)
         if not high or self._times[high - 1] < start_ms:
             return None
@@ -183,7 +196,7 @@ class Series:
 
     @property
     def newest_ms(self) -> int | None:
-        """Time of the newest sample; None = no sample yet."""
+        """Time of the newest sample. None means no sample yet."""
         return self._times[-1] if self._times else None
 
 
@@ -209,7 +222,7 @@ class SeriesStore:
         self._series: dict[Kind, dict[Of, Series]] = {kind: {} for kind in Kind}
 
     def keep_objects_for(self, window_ms: int) -> None:
-        """Somebody looks back this far at objects: they are kept as long, but never longer than the node's own."""
+        """Keep samples of objects for at least this time, but never longer than those of the node."""
         kept_ms = min(max(self._least_object_retention_ms, window_ms), self.retention_ms)
         if kept_ms == self.object_retention_ms:
             return
@@ -222,7 +235,8 @@ class SeriesStore:
     def append(self, kind: Kind, at_ms: int, value: float, of: Of = "") -> None:
         """Add one sample.
 
-        raises    InvalidInput if `of` does not name exactly the labels of the kind; nothing is stored then
+        Raises:
+            InvalidInput: `of` does not name exactly the labels of the kind. Nothing is stored then.
         """
         series = self._series[kind].get(of)
         if series is None:
@@ -233,7 +247,8 @@ class SeriesStore:
     def append_all(self, samples: Sequence[Sample]) -> None:
         """Add samples, all or none.
 
-        raises    InvalidInput as `append`
+        Raises:
+            InvalidInput: As `append`.
         """
         for sample in samples:
             if sample.of not in self._series[sample.kind]:
@@ -242,14 +257,15 @@ class SeriesStore:
             self.append(kind, at_ms, value, of)
 
     def between(self, kind: Kind, start_ms: int, end_ms: int, of: Of = "") -> Points:
-        """Samples of one series in [start, end]; empty if there is no such series."""
+        """Return the samples of one series in [start, end]. Empty if there is no such series."""
         series = self._series[kind].get(of)
         return series.between(start_ms, end_ms) if series is not None else Points(times_ms=(), values=())
 
     def select(self, kind: Kind, start_ms: int, end_ms: int, **labels: str) -> Points:
-        """Samples in [start, end] of all series of a kind that carry these labels, merged into one list.
+        """Return the samples in [start, end] of all series of a kind that carry these labels, merged into one list.
 
-        raises    InvalidInput for a label that the kind does not have
+        Raises:
+            InvalidInput: A label that the kind does not have.
         """
         names = LABELS[kind]
         for name in labels:
@@ -267,16 +283,16 @@ class SeriesStore:
         return Points(times_ms=times, values=values)
 
     def last(self, kind: Kind, start_ms: int, end_ms: int, of: Of = "") -> float | None:
-        """Newest sample of one series in [start, end]; None = none."""
+        """Return the newest sample of one series in [start, end]. None if there is none."""
         series = self._series[kind].get(of)
         return series.last(start_ms, end_ms) if series is not None else None
 
     def held(self, kind: Kind) -> tuple[Of, ...]:
-        """Labels of every series of a kind, in no order."""
+        """Return the labels of every series of a kind, in no order."""
         return tuple(self._series[kind])
 
     def objects(self, kind: Kind) -> list[str]:
-        """Names of the objects that have a series of this kind of one label, sorted."""
+        """Return the names of the objects that have a series of this kind of one label, sorted."""
         return sorted(of for of in self._series[kind] if isinstance(of, str))
 
     def forget(self, objects: Iterable[str]) -> None:
@@ -289,8 +305,11 @@ class SeriesStore:
     def collect_garbage(self, now_ms: int) -> int:
         """Drop expired samples, silent series and, above the size cap, the oldest half of the longest series.
 
-        returns   samples released
-        source    agent spec, 5 (storage GC)
+        Returns:
+            Samples released.
+
+        Source:
+            agent spec, 5 (storage GC).
         """
         released = 0
         for held in self._series.values():
@@ -313,11 +332,14 @@ class SeriesStore:
         return released
 
     def clock_set_back(self, now_ms: int) -> int:
-        """Drop samples from what is now the future: they would keep new ones out; how many were released."""
+        """Drop samples from what is now the future, because they would keep new ones out.
+
+        Return how many were dropped.
+        """
         return sum(series.drop_after(now_ms) for series in self._all())
 
     def newer_than(self, at_ms: int) -> Iterator[tuple[Kind, Of, Points]]:
-        """Every series that has samples newer than a time, with these."""
+        """Return every series that has samples newer than a time, with these samples."""
         for kind, held in self._series.items():
             for of, series in held.items():
                 if (series.newest_ms or 0) > at_ms:
@@ -329,7 +351,7 @@ class SeriesStore:
         return SAMPLE_BYTES * sum(len(series) for series in self._all())
 
     def __len__(self) -> int:
-        """Series held."""
+        """Return the number of series."""
         return sum(len(held) for held in self._series.values())
 
     def _all(self) -> Iterator[Series]:

@@ -1,6 +1,6 @@
 """Usage from two readings of counters, and what is left over for the system.
 
-Follows `counters`; `monitor` calls these and stores the results. The rule that all of them share (D-7): a counter lower
+Follows `counters`. `monitor` calls these and stores the results. The rule that all of them share (D-7): a counter lower
 than before, or an interval that is not positive, gives no sample (None), never a huge number.
 """
 
@@ -10,9 +10,10 @@ from koord_agent.domain.kernel.counters import CgroupCounters, NodeCounters, Thr
 
 
 def node_cpu_cores(previous_ticks: int, current_ticks: int, *, interval_ns: int, jiffy_ns: int) -> float | None:
-    """Cores in use between two readings: ticks / (interval / jiffy). None = no sample (D-7).
+    """Return the cores in use between two readings: ticks / (interval / jiffy). None means no sample (D-7).
 
-    source    agent spec, 6.1
+    Source:
+        agent spec, 6.1.
     """
     if interval_ns <= 0 or current_ticks < previous_ticks:
         return None
@@ -20,9 +21,10 @@ def node_cpu_cores(previous_ticks: int, current_ticks: int, *, interval_ns: int,
 
 
 def cgroup_cpu_cores(previous_ns: int, current_ns: int, *, interval_ns: int) -> float | None:
-    """Cores used by a cgroup between two readings. None = no sample (D-7).
+    """Return the cores used by a cgroup between two readings. None means no sample (D-7).
 
-    source    agent spec, 6.2
+    Source:
+        agent spec, 6.2.
     """
     if interval_ns <= 0 or current_ns < previous_ns:
         return None
@@ -30,9 +32,12 @@ def cgroup_cpu_cores(previous_ns: int, current_ns: int, *, interval_ns: int) -> 
 
 
 def throttled_ratio(previous: Throttling, current: Throttling) -> float | None:
-    """Share of the CFS periods in which the cgroup was throttled, 0..1; 0 if no period passed. None = no sample (D-7).
+    """Return the share of the CFS periods in which the cgroup was throttled, 0..1.
 
-    source    agent spec, 6.3
+    0 if no period passed. None means no sample (D-7).
+
+    Source:
+        agent spec, 6.3.
     """
     periods = current.nr_periods - previous.nr_periods
     throttled = current.nr_throttled - previous.nr_throttled
@@ -42,7 +47,7 @@ def throttled_ratio(previous: Throttling, current: Throttling) -> float | None:
 
 
 def node_usage(previous: NodeCounters, current: NodeCounters) -> float | None:
-    """Cores in use on the node between two readings; None as in `node_cpu_cores`."""
+    """Return the cores in use on the node between two readings. None as in `node_cpu_cores`."""
     return node_cpu_cores(
         previous.busy_ticks,
         current.busy_ticks,
@@ -52,7 +57,10 @@ def node_usage(previous: NodeCounters, current: NodeCounters) -> float | None:
 
 
 def cgroup_usage(previous: CgroupCounters, current: CgroupCounters) -> float | None:
-    """Cores used by a cgroup between two readings; None as in `cgroup_cpu_cores`, or if either was unreadable."""
+    """Return the cores used by a cgroup between two readings.
+
+    None as in `cgroup_cpu_cores`, or if either was unreadable.
+    """
     if previous.cpu_usage_ns is None or current.cpu_usage_ns is None:
         return None
     return cgroup_cpu_cores(previous.cpu_usage_ns, current.cpu_usage_ns, interval_ns=current.at_ns - previous.at_ns)
@@ -68,7 +76,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemParts:
-    """What `system_usage` subtracts from what. None = that part has no reading yet."""
+    """What `system_usage` subtracts from what. None means that part has no reading yet."""
 
     node_cpu: Measured | None
     node_memory: Measured | None
@@ -80,17 +88,20 @@ class SystemParts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemUsage:
-    """What runs on the node beside pods and host applications; cores and bytes."""
+    """Usage of everything that runs on the node beside pods and host applications, in cores and bytes."""
 
     cpu_cores: float
     memory_bytes: float
 
 
 def system_usage(parts: SystemParts, *, now_ms: int, outdated_ms: int = 10_000) -> SystemUsage | None:
-    """Rest of the node: max(node - pods - host applications, 0), for cpu and memory.
+    """Return the rest of the node: max(node - pods - host applications, 0), for cpu and memory.
 
-    returns   None if any part is missing or older than outdated_ms (both values, never one alone)
-    source    agent spec, 6.5
+    Returns:
+        None if any part is missing or older than outdated_ms (both values, never one alone).
+
+    Source:
+        agent spec, 6.5.
     """
     readings = (
         parts.node_cpu,

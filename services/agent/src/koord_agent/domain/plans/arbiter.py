@@ -1,11 +1,10 @@
-"""One value per knob out of the plans of all strategies: duplicates consolidated, conflicts resolved, losers named.
+"""Pick one value for each kernel file out of the plans of all strategies.
 
     strategies -> plans -> arbitrate() -> winners -> executor
 
-Rules (agent spec, 10.2): expired plans drop out; per knob only the highest band counts; equal values are one update
-with several owners; different values meet by what the knob means; last, a child's CPU list or quota is cut to its
-parent's.
-Vectors: arbitration.
+Rules (agent spec, 10.2): expired plans drop out. For each file only the highest band counts. Equal values are one
+update with several owners. Different values are resolved by the meaning of the file. Last, the CPU list or quota of a
+child is cut to that of its parent. Vectors: arbitration.
 """
 
 import posixpath
@@ -29,22 +28,24 @@ _INFINITY = 1 << 80
 
 
 class Loss(StrEnum):
-    """Why a plan does not count."""
+    """Why a plan lost."""
 
     EXPIRED = "expired"
     OVERRIDDEN = "overridden"
-    """a higher band wants something else for the knob"""
+    """A higher band wants something else for the knob."""
     CONFLICT = "conflict"
-    """another plan of the same band won"""
+    """Another plan of the same band won."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Winner:
-    """What a knob gets, by whom, and why.
+    """The value of a file, the strategies that want it, and their reason.
 
-    plugins    sorted; several wanted the same value, or their CPU lists met
-    asked      the value before the parent cut it; equal to value if nothing was cut
-    by_reading   whether what cut it is the parent's file as it reads now, not what the parent gets in this round
+    Attributes:
+        plugins: Sorted. Several wanted the same value, or their CPU lists were intersected.
+        asked: The value before the parent cut it. Equal to value if nothing was cut.
+        by_reading: Whether the parent's file as it reads now cut it, and not the value that the parent gets in this
+            cycle.
     """
 
     file: CgroupFile
@@ -59,7 +60,7 @@ class Winner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loser:
-    """A plan that does not count, and which rule said so."""
+    """A plan that lost, and the rule that decided."""
 
     plan: Plan
     loss: Loss
@@ -67,16 +68,19 @@ class Loser:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arbitration:
-    """Winners by knob, and losers in a stable order."""
+    """Winners by file, and losers in a stable order."""
 
     winners: Mapping[CgroupFile, Winner] = field(default_factory=dict[CgroupFile, Winner])
     losers: tuple[Loser, ...] = ()
 
 
 def arbitrate(plans: Iterable[Plan], now_ms: int, current: Mapping[CgroupFile, str] | None = None) -> Arbitration:
-    """The value of every knob that somebody has a plan for.
+    """Return the value of every file that has a plan.
 
-    current   v1-style texts of files that have no plan, for the cut to the parent; absent = unknown, no cut
+    Args:
+        plans: Plans of all strategies.
+        now_ms: Time in milliseconds.
+        current: V1-style texts of files without a plan, for the cut to the parent. An absent file cuts nothing.
     """
     losers: list[Loser] = []
     by_file: dict[CgroupFile, list[Plan]] = {}
@@ -100,7 +104,7 @@ def arbitrate(plans: Iterable[Plan], now_ms: int, current: Mapping[CgroupFile, s
 
 
 def normalised(resource: str, value: str) -> str:
-    """A value as it is compared: CPU lists canonical, `max` as -1; unparsable text stays."""
+    """Return a value as it is compared: CPU lists canonical, `max` as -1. Unparsable text stays."""
     value = value.strip()
     if value == "max":
         return str(UNLIMITED)
@@ -113,7 +117,7 @@ def normalised(resource: str, value: str) -> str:
 
 
 def _resolve(file: CgroupFile, plans: Sequence[Plan]) -> tuple[Winner, list[Plan]]:
-    """The winner among plans of one band, and those that lost."""
+    """Return the winner among plans of one band, and those that lost."""
     if len(plans) == 1:
         return _winner(file, plans, plans[0], plans[0].value), []
     newest = min(plans, key=lambda plan: (-plan.created_ms, plan.plugin))
@@ -180,7 +184,7 @@ def _cut(winner: Winner, winners: Mapping[CgroupFile, Winner], current: Mapping[
 def _parent_value(
     file: CgroupFile, winners: Mapping[CgroupFile, Winner], current: Mapping[CgroupFile, str]
 ) -> str | None:
-    """What the directory above has after this round; None = not known."""
+    """Return what the directory above has after this cycle. None means not known."""
     above = posixpath.dirname(file.directory)
     if not above:
         return None

@@ -1,8 +1,8 @@
-"""Which kernel files to write, with what, in which order: the pure half of the resource executor.
+"""Which kernel files to write, with which value, in which order: the pure half of the executor.
 
-Growing values must reach the parent first, shrinking ones the child first. Two passes give both without knowing the
-direction: pass 1 from the top writes what loosens (or a union), pass 2 from the bottom writes what is exact.
-`koord_agent.shell.host.executor` reads the files, asks here, carries the steps out and reports which ones held.
+A growing value must reach the parent first, a shrinking value the child first. Two passes do both without knowing the
+direction: pass 1 from the top writes what loosens (or a union), pass 2 from the bottom writes the exact value.
+`koord_agent.shell.host.executor` reads the files, asks here, carries out the steps and reports which ones held.
 Source: agent spec, 9.
 """
 
@@ -25,7 +25,8 @@ CACHE_LIFE_MS = 120_000
 class Update:
     """One wanted value. It is compared and cached as requested, before any v2 conversion (D-14).
 
-    asked    what strategies wanted before the parent's file, as it reads now, cut it; None = nothing was cut so
+    Attributes:
+        asked: What strategies wanted before the parent's file cut it. None if nothing was cut.
     """
 
     file: CgroupFile
@@ -40,13 +41,13 @@ class Pass(StrEnum):
     """Which half of a leveled write a step belongs to."""
 
     LOOSEN = "loosen"
-    """top to bottom: what grows (and what has no order)"""
+    """Top to bottom: what grows (and what has no order)."""
     TIGHTEN = "tighten"
-    """bottom to top: what shrinks"""
+    """Bottom to top: what shrinks."""
 
 
 class Why(StrEnum):
-    """Why an update needs no write in this round."""
+    """Why an update needs no write in this cycle."""
 
     CACHED = "written less than the force interval ago"
     EQUAL = "file has the value already"
@@ -57,7 +58,7 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """One step. `final` steps carry the exact value; others are the loosened value of pass 1."""
+    """One step. `final` steps carry the exact value. Others are the loosened value of pass 1."""
 
     update: Update
     value: str
@@ -66,10 +67,10 @@ class Write:
     half: Pass = Pass.LOOSEN
 
     def needs(self, other: CgroupFile) -> bool:
-        """Whether this step must not be taken once a step for the other file was refused.
+        """Return whether this step must be skipped once a step for the other file was refused.
 
-        Below a parent that could not grow nothing grows; above a child that could not shrink nothing shrinks. Files
-        without an order among levels depend on nothing.
+        Below a parent that could not grow nothing grows. Above a child that could not shrink nothing shrinks. Files
+        that are not above or below each other do not need each other.
         """
         mine = self.update.file
         if self.update.merge is Merge.NONE or mine.resource != other.resource:
@@ -81,7 +82,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WritePlan:
-    """Steps in order, what needs no step, and which files a successful round may put into the cache."""
+    """Steps in order, updates that need no step, and files that enter the cache if all of their steps succeed."""
 
     writes: tuple[Write, ...]
     skipped: tuple[tuple[Update, Why], ...]
@@ -90,33 +91,33 @@ class WritePlan:
 
 @dataclass(slots=True)
 class WriteCache:
-    """What was requested last per file, and when. Owned by one executor; times are the caller's milliseconds."""
+    """Last requested value by file, and when. Owned by one executor. Times are milliseconds of the caller."""
 
     force_after_ms: int = FORCE_AFTER_MS
     life_ms: int = CACHE_LIFE_MS
     entries: dict[CgroupFile, tuple[str, int]] = field(default_factory=dict[CgroupFile, tuple[str, int]])
 
     def suppresses(self, update: Update, now_ms: int) -> bool:
-        """Whether the same value went to this file less than the force interval ago."""
+        """Return whether the same value was written to this file less than the force interval ago."""
         entry = self.entries.get(update.file) if update.cacheable else None
         return entry is not None and entry[0] == update.value and 0 <= now_ms - entry[1] < self.force_after_ms
 
     def remember(self, update: Update, now_ms: int) -> None:
-        """Note that the file has the requested value now."""
+        """Remember that the file has the requested value now."""
         if update.cacheable:
             self.entries[update.file] = (update.value, now_ms)
 
     def forget(self, file: CgroupFile) -> None:
-        """Make the next round look at the file again."""
+        """Forget a file, so that the next cycle reads it again."""
         self.entries.pop(file, None)
 
     def purge(self, now_ms: int) -> None:
-        """Drop entries older than their life, and those of a time that is to come: the clock was set back."""
+        """Drop entries older than their life, and entries of the future after the clock was set back."""
         self.entries = {file: e for file, e in self.entries.items() if 0 <= now_ms - e[1] < self.life_ms}
 
 
 def levels_of(winners: Iterable[Winner]) -> list[list[Update]]:
-    """Updates of what won, grouped by depth of directory from top to bottom, in a stable order."""
+    """Return the winning updates, grouped by depth of directory from top to bottom, in a stable order."""
     levels: dict[int, list[Update]] = {}
     for winner in sorted(winners, key=lambda w: w.file):
         merge = MERGED_BY_DEFAULT.get(winner.file.resource, Merge.NONE)
@@ -139,13 +140,17 @@ def plan_writes(
     now_ms: int,
     version: int = 1,
 ) -> WritePlan:
-    """The ordered writes of one leveled update.
+    """Return the ordered writes of one leveled update.
 
-    levels    from top to bottom (QoS class, pod, container)
-    current   raw text of each file as read now; None or absent = not there, its update is dropped
-    cache     only read
-    version   of the cgroup interface whose texts `current` holds
-    returns   writes in order; settled = updates whose file holds the exact value once all of its writes succeeded
+    Args:
+        levels: From top to bottom (QoS class, pod, container).
+        current: Raw text of each file as read now. None or absent = not there, its update is dropped.
+        cache: Only read.
+        now_ms: Time in milliseconds.
+        version: Of the cgroup interface whose texts `current` holds.
+
+    Returns:
+        Writes in order. Settled = updates whose file holds the exact value once all of its writes succeeded.
     """
     contents: dict[CgroupFile, str | None] = dict(current)
     writes: list[Write] = []
@@ -205,7 +210,7 @@ def plan_writes(
 
 
 def _tightens_unasked(update: Update, asked: str, current: str, version: int) -> bool:
-    """Whether only the parent's reading makes an update tighter than its file is.
+    """Return whether only the parent's reading makes an update tighter than its file is.
 
     In the kernel a child has never more than its parent on v1, and has no more of it on v2: one of the two readings is
     wrong, or nothing is gained. Limits of pods are not lowered on that ground.
@@ -221,7 +226,7 @@ def _tightens_unasked(update: Update, asked: str, current: str, version: int) ->
 
 
 def _union(current: str, wanted: str) -> str | None:
-    """Canonical union of two CPU lists, or None if either does not parse."""
+    """Return the canonical union of two CPU lists, or None if either does not parse."""
     try:
         return format_cpuset(parse_cpuset(current.strip()) | parse_cpuset(wanted.strip()))
     except InvalidInput:
@@ -229,7 +234,10 @@ def _union(current: str, wanted: str) -> str | None:
 
 
 def _compare(update: Update, current: str, version: int) -> int | None:
-    """Positive if the wanted value is larger than the current one; `max` and -1 are infinity; None = unparsable."""
+    """Return a positive number if the wanted value is larger than the current one, 0 if it is equal.
+
+    `max` and -1 are infinite. None means that a value cannot be parsed.
+    """
     if update.merge is Merge.QUOTA and version == 2:
         current = current.strip().split(" ")[0]
     wanted, now = _magnitude(update.value), _magnitude(current)

@@ -1,6 +1,6 @@
 """What a QoS strategy hands over instead of writing: one wanted value for one kernel file.
 
-Strategies in `qos/` return plans; `executor` turns the winning ones into writes. Source: agent spec, 10.2.
+Strategies in `qos/` return plans. `executor` turns the winning ones into writes. Source: agent spec, 10.2.
 """
 
 import posixpath
@@ -12,7 +12,7 @@ from koord_agent.domain.kernel.cgroup_layout import CgroupLayout
 
 
 class Band(IntEnum):
-    """Precedence of plans; of several plans for one file only the highest band present counts."""
+    """Precedence of plans. Of several plans for one file only the highest band present counts."""
 
     EMERGENCY = 100
     SUPPRESS = 80
@@ -43,7 +43,8 @@ MERGED_BY_DEFAULT = {
 class CgroupFile:
     """One knob: a resource (v1 name) of a directory (relative to the hierarchy root).
 
-    device    MAJ:MIN for files that hold one line per device, else ""
+    Attributes:
+        device: MAJ:MIN for files that hold one line per device, else "".
     """
 
     directory: str
@@ -66,8 +67,9 @@ class CgroupFile:
 class Plan:
     """A strategy's wish for one knob, alive for ttl_ms after its creation.
 
-    reason   the audit reason of the write
-    cause    id of the fact that led to it (a contention), "" without one
+    Attributes:
+        reason: The audit reason of the write.
+        cause: Id of the fact that led to it (a contention), "" without one.
     """
 
     plugin: str
@@ -80,7 +82,7 @@ class Plan:
     cause: str = ""
 
     def is_expired(self, now_ms: int) -> bool:
-        """Whether the strategy has not renewed the plan in time."""
+        """Return whether the strategy has not renewed the plan in time."""
         return now_ms - self.created_ms > self.ttl_ms
 
 
@@ -91,8 +93,12 @@ class OutsideTree(ValueError):
 def require_inside(directory: str, trees: Iterable[str]) -> None:
     """Refuse directories outside the given trees.
 
-    directory   relative, normalised: no empty, `.` or `..` part
-    raises      OutsideTree naming directory and trees
+    Args:
+        directory: Relative, normalised: no empty, `.` or `..` part.
+        trees: Directories that may be written, with everything below.
+
+    Raises:
+        OutsideTree: The message names directory and trees.
     """
     allowed = tuple(trees)
     parts = directory.split("/")
@@ -103,5 +109,5 @@ def require_inside(directory: str, trees: Iterable[str]) -> None:
 
 
 def writable_trees(layout: CgroupLayout, host_application_directories: Iterable[str] = ()) -> tuple[str, ...]:
-    """The trees that the agent may write: all pods, and the directories of configured host applications."""
+    """Return the trees that the agent may write: all pods, and the directories of configured host applications."""
     return (layout.root, *sorted(directory for directory in host_application_directories if directory))

@@ -1,7 +1,8 @@
-"""One usage model: a cpu and a memory histogram in which old samples lose weight, and its checkpoint.
+"""One usage model: a CPU and a memory histogram in which old samples lose weight, and its checkpoint.
 
-`training` decides which samples go into which model, `reclaimable` what follows from the predictions.
-source    agent spec, 8.1, 8.3
+`training` decides which samples go into which model, `reclaimable` what the predictions mean.
+
+Source: agent spec, 8.1, 8.3.
 """
 
 import math
@@ -43,7 +44,7 @@ class HalfLives:
 
 
 class ModelCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A model as kept on disk; times in unix seconds, learning_since None = not kept by whoever wrote it."""
+    """A stored model. Times are unix seconds; learning_since is None if its writer did not store it."""
 
     uid: str = msgspec.field(name="UID")
     cpu: HistogramCheckpoint = msgspec.field(name="CPU")
@@ -53,7 +54,7 @@ class ModelCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsageModel:
-    """What was learnt about one uid. One task owns it."""
+    """Usage of one UID as learnt so far. Owned by one task."""
 
     __slots__ = ("cpu", "learning_since", "memory", "updated")
 
@@ -68,16 +69,17 @@ class UsageModel:
         self.learning_since = math.inf
 
     def add(self, cpu_cores: float, memory_bytes: float, at: float) -> None:
-        """Learn one usage. `at`: unix seconds."""
+        """Add one usage at a time in unix seconds."""
         self.cpu.add(cpu_cores, 1.0, at)
         self.memory.add(memory_bytes, 1.0, at)
         self.updated = at
         self.learning_since = min(self.learning_since, at)
 
     def percentile(self, name: str) -> Peak:
-        """Usage that is not exceeded in that part of the time.
+        """Return the usage that is not exceeded for this part of the time.
 
-        name      p60, p90, p95, p98 or max
+        Args:
+            name: `p60`, `p90`, `p95`, `p98` or `max`.
         """
         fraction = FRACTIONS[name]
         return Peak(
@@ -85,14 +87,14 @@ class UsageModel:
         )
 
     def peak(self) -> Peak:
-        """The peak that is counted with: p95 of cpu, p98 of memory (memory cannot be taken back)."""
+        """Return the peak for predictions: p95 of CPU, and p98 of memory because memory cannot be taken back."""
         return Peak(
             cpu_milli=int(self.cpu.percentile(FRACTIONS["p95"]) * 1000),
             memory_bytes=int(self.memory.percentile(FRACTIONS["p98"])),
         )
 
     def checkpoint(self, uid: str) -> bytes:
-        """The model as it is kept on disk."""
+        """Return the model as bytes for the disk."""
         return codec.encode(
             ModelCheckpoint(
                 uid=uid,
@@ -105,9 +107,12 @@ class UsageModel:
 
 
 def model_of_checkpoint(data: bytes, uid: str, half_lives: HalfLives) -> UsageModel:
-    """The model of a checkpoint.
+    """Return the model of a checkpoint.
 
-    raises    codec.DecodeError; InvalidInput for weights or buckets that no histogram has; ValueError for another uid
+    Raises:
+        codec.DecodeError: A field has a wrong type.
+        InvalidInput: A histogram cannot have these weights or buckets.
+        ValueError: The checkpoint is of another UID.
     """
     kept = codec.decode(data, ModelCheckpoint)
     if kept.uid != uid or not math.isfinite(kept.last_updated):

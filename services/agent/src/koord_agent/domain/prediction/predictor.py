@@ -1,8 +1,10 @@
-"""The models of one node: trained every minute from the series, asked with every report, kept as checkpoints.
+"""The models of one node: trained every minute from the series, asked with every report, stored as checkpoints.
 
     series --P90 of the last minute--> `training` --> models --> `reclaimable` --> prodReclaimable, prodPeak
 
-One task owns it; files are `koord_agent.shell.store.checkpoints`. source    agent spec, 8
+Owned by one task. `koord_agent.shell.store.checkpoints` stores the files.
+
+Source: agent spec, 8.
 """
 
 import contextlib
@@ -66,19 +68,19 @@ class PeakPredictor:
 
     @property
     def synced(self) -> bool:
-        """Whether a training round has been made."""
+        """Whether the models were trained at least once."""
         return self._trained_at is not None
 
     def is_due(self, now: float) -> bool:
-        """Whether the next training round should be made. `now`: unix seconds; a clock set back does not stop it."""
+        """Return whether the models should be trained, at a time in unix seconds.
+
+        A clock that was set back delays nothing.
+        """
         last = self._trained_at
         return last is None or not 0 <= now - last < self._settings.training_seconds
 
     def train(self, metrics: Metrics, pods: Iterable[AgentPod], now: float) -> None:
-        """One training round.
-
-        source    agent spec, 8.2
-        """
+        """Train every model once."""
 
         def p90(kind: Kind, of: str = "") -> float | None:
             return metrics.over(kind, "p90", TRAINING_WINDOW_MS, of)
@@ -104,10 +106,16 @@ class PeakPredictor:
     def predict(
         self, pods: Sequence[AgentPod], allocatable: Amounts, annotations: Mapping[str, str], now: float
     ) -> ProdPrediction:
-        """What prod pods will need and what can be taken of their requests.
+        """Return the predicted peak of prod pods and the part of their requests that can be reclaimed.
 
-        allocatable, annotations    of the node object; raw-allocatable wins over an amplified allocatable
-        source    agent spec, 8.4
+        Args:
+            pods: The pods of the node.
+            allocatable: Of the node object. The annotation raw-allocatable wins over an amplified allocatable.
+            annotations: Of the node object.
+            now: Unix time in seconds.
+
+        Source:
+            agent spec, 8.4.
         """
         counted = [self._counted(pod, now) for pod in pods if takes_part(pod.priority)]
         classes = {name: self._peak(class_uid(name)) for name in (str(PriorityBand.PROD), "")}
@@ -120,7 +128,7 @@ class PeakPredictor:
         )
 
     def _counted(self, pod: AgentPod, now: float) -> ProdPod:
-        """A pod as the predictors count it; what a young or finished one is going to need is not asked for."""
+        """Return a pod for the predictors. A young or finished pod has no prediction."""
         age_seconds, is_over = self._age(pod, now), pod.is_terminating or pod.phase in FINISHED
         return ProdPod(
             request=Peak(cpu_milli=pod.requests.get(CPU, 0), memory_bytes=pod.requests.get(MEMORY, 0)),
@@ -134,14 +142,17 @@ class PeakPredictor:
         return model.peak() if model is not None else None
 
     def _age(self, pod: AgentPod, now: float) -> float:
-        """Seconds since the pod was created; where nobody says when, since it is being learnt about."""
+        """Return the seconds since the pod was created, or since its model began if the creation is unknown."""
         if pod.created_ms is not None:
             return now - pod.created_ms / 1000
         model = self._models.get(pod.uid)
         return now - model.learning_since if model is not None else 0.0
 
     def drop_expired(self, now: float) -> list[str]:
-        """Models that learnt nothing for too long; their checkpoints are to go, too."""
+        """Drop the models that learnt nothing for too long, and return their UIDs.
+
+        Their checkpoints are removed, too.
+        """
         oldest = now - self._settings.expiration_seconds
         expired = [uid for uid, model in self._models.items() if model.updated < oldest]
         for uid in expired:
@@ -150,9 +161,10 @@ class PeakPredictor:
         return expired
 
     def checkpoints_due(self, now: float) -> list[tuple[str, bytes]]:
-        """Models to write now, the longest unsaved first, a few at a time; they count as saved.
+        """Return the models to store now, a few at a time, the longest unsaved first. They count as saved.
 
-        source    agent spec, 8.3
+        Source:
+            agent spec, 8.3.
         """
         newest = now - self._settings.checkpoint_seconds
         saved = {uid: self._saved.get(uid, float("-inf")) for uid in self._models}
@@ -162,7 +174,7 @@ class PeakPredictor:
         return [(uid, self._models[uid].checkpoint(uid)) for uid in chosen]
 
     def restore(self, uid: str, data: bytes) -> bool:
-        """Take a model over from its checkpoint; False if it cannot be read: then it is to go."""
+        """Take a model over from its checkpoint. Return False if the checkpoint is unreadable and should be removed."""
         try:
             model = model_of_checkpoint(data, uid, self._settings.half_lives)
         except (codec.DecodeError, InvalidInput, ValueError, OverflowError):

@@ -1,8 +1,4 @@
-"""How much of the prod pods' requests can be given to others, and what these pods may use at their peak.
-
-Two predictors look at the same pods; of both the more cautious answer counts, resource by resource.
-source    agent spec, 8.4
-"""
+"""How much of the requests of prod pods can be given to others, and what these pods may use at their peak."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -22,7 +18,10 @@ COUNTED_CLASSES: Final = (SYSTEM_CLASS, str(PriorityBand.PROD), "")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProdPod:
-    """A pod of class prod or none. prediction None = no model yet; is_over = terminating or finished."""
+    """A pod of class prod or none.
+
+    Its prediction is None without a model; it is over if it terminates or has finished.
+    """
 
     request: Peak
     age_seconds: float
@@ -32,7 +31,7 @@ class ProdPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """What can be reclaimed, and the peak that is expected."""
+    """Amounts that can be reclaimed, and the expected peak."""
 
     reclaimable: Peak
     peak: Peak
@@ -40,14 +39,20 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProdPrediction:
-    """Both predictors and what is reported; by_priority None = a class has no model yet, then nothing is reported."""
+    """Both predictors, and what is reported of them.
+
+    Attributes:
+        by_pod: Prediction by the models of pods.
+        by_priority: Prediction by the models of priority classes. None while a class has no model, then nothing is
+            reported.
+    """
 
     by_pod: Prediction
     by_priority: Prediction | None
 
     @property
     def reported(self) -> Prediction | None:
-        """Per resource the smaller reclaimable amount and the larger peak."""
+        """By resource the smaller reclaimable amount and the larger peak; None while a class has no model."""
         other = self.by_priority
         if other is None:
             return None
@@ -58,7 +63,7 @@ class ProdPrediction:
 
 
 def takes_part(priority_class: str) -> bool:
-    """Whether pods of this class are predicted: prod or none."""
+    """Return whether pods of this class are predicted: classes prod and none."""
     return priority_class in ("", PriorityBand.PROD)
 
 
@@ -70,10 +75,14 @@ def predict_prod(
     cold_start_seconds: float = COLD_START_SECONDS,
     safety_margin_percent: float = SAFETY_MARGIN_PERCENT,
 ) -> ProdPrediction:
-    """Both predictors over the pods of class prod or none.
+    """Return both predictors over the pods of class prod or none.
 
-    allocatable   of the node, before amplification
-    classes       peaks of "sys", "koord-prod" and "" (none); None or absent = no model
+    Args:
+        allocatable: Of the node, before amplification.
+        pods: The pods of the node.
+        classes: Peaks of "sys", "koord-prod" and "" (none). None or absent = no model.
+        cold_start_seconds: Age of a pod in seconds below which its whole request counts.
+        safety_margin_percent: Percent that is added.
     """
     margin = 1 + safety_margin_percent / 100
     unpredicted, peaks, reclaimable, requests = NOTHING, NOTHING, NOTHING, NOTHING

@@ -1,4 +1,7 @@
-"""Which samples one training round puts into which model. source    agent spec, 8.1, 8.2"""
+"""Which samples of one training go into which model.
+
+Source: agent spec, 8.1, 8.2.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,11 +12,11 @@ from koordcore.protocol.priority import PriorityBand
 NODE: Final = "__node__"
 SYSTEM: Final = "__node-sys__"
 CLASSES: Final = (*(str(band) for band in PriorityBand), "")
-"""Priority classes that have a model; "" stands for none."""
+"""Priority classes that have a model. "" stands for none."""
 
 
 def class_uid(priority_class: str) -> str:
-    """Uid of the model of a priority class."""
+    """Return the UID of the model of a priority class."""
     return f"__node-{priority_class}__"
 
 
@@ -30,7 +33,7 @@ class Used(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodUsed:
-    """One pod's usage with its priority class (default applied); None = no sample."""
+    """Usage of one pod with its priority class (default applied); None = no sample."""
 
     uid: str
     priority_class: str
@@ -39,11 +42,13 @@ class PodUsed:
 
 
 def training_samples(node: Used | None, pods: Iterable[PodUsed]) -> dict[str, Used]:
-    """Uid -> sample of this round.
+    """Return the samples of this training by UID.
 
-    A class without pods learns 0; a pod without one of the samples teaches nothing; without a node sample neither the
-    node nor the system model learns (D-13).
-    source    agent spec, 8.2
+    A class without pods learns 0. A pod that lacks one of the samples teaches nothing. Without a sample of the node,
+    neither the node model nor the system model learns (D-13).
+
+    Source:
+        agent spec, 8.2.
     """
     samples: dict[str, Used] = {}
     by_class = dict.fromkeys(CLASSES, Used(0.0, 0.0))

@@ -11,7 +11,7 @@ from koord_agent.domain.qos.evict import cpu_evict, memory_evict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QosOptions:
-    """Intervals of the strategies in milliseconds. 0 switches a strategy off; no interval is below one cycle.
+    """Intervals of the strategies in milliseconds. 0 switches a strategy off. No interval is below one cycle.
 
     Attributes:
         suppress_ms: CPU suppression.
@@ -42,7 +42,7 @@ class Interval:
     Cycles are not to the millisecond, so a strategy runs in the cycle that is nearest to its due time.
 
     Attributes:
-        every_ms: Milliseconds between two runs; 0 = never.
+        every_ms: Milliseconds between two runs. 0 means never.
         cycle_ms: Milliseconds between cycles.
     """
 
@@ -61,7 +61,7 @@ class Interval:
         return self.every_ms <= 0
 
     def is_due(self, now_ms: int) -> bool:
-        """Return whether it runs now; if so, start the next interval. A clock that was set back delays nothing."""
+        """Return whether it runs now. If so, start the next interval. A clock that was set back delays nothing."""
         if self.is_off or self.every_ms <= self.cycle_ms:
             return not self.is_off
         due = self._next_ms

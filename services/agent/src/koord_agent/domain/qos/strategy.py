@@ -1,6 +1,6 @@
 """The protocol of QoS strategies: those of the agent and those of installed packages.
 
-A strategy proposes; it never writes. `strategy_runner` decides which strategies are due, one arbiter
+A strategy proposes. It never writes. `strategy_runner` decides which strategies are due, one arbiter
 (`domain.plans.arbiter`) picks one plan for each file, and one executor writes. Source: agent spec, 10.
 """
 
@@ -37,8 +37,8 @@ class Needs:
     """What a strategy needs in order to run.
 
     Attributes:
-        gates: Feature gates; at least one must be on. Empty: the strategy needs none.
-        section: Part of the NodeSLO that `propose` gets as its policy; "" is the whole NodeSLO.
+        gates: Feature gates. At least one must be on. Empty: the strategy needs none.
+        section: Part of the NodeSLO that `propose` gets as its policy. "" is the whole NodeSLO.
         pace: Flag that sets the interval of the strategy.
         node_slo: Whether the strategy is left out while the node has no valid NodeSLO.
     """
@@ -53,11 +53,11 @@ class Readings(Protocol):
     """What a strategy may read of the machine beyond the look."""
 
     def read(self, file: CgroupFile) -> str | None:
-        """Return the text of a kernel file; None if it is unreadable."""
+        """Return the text of a kernel file. None if it is unreadable."""
         ...
 
     def quota_us(self, directory: str) -> int | None:
-        """Return the CFS quota of a directory, -1 if unlimited; None if it is unreadable."""
+        """Return the CFS quota of a directory, -1 if unlimited. None if it is unreadable."""
         ...
 
     def group_identity(self) -> BvtKernel:
@@ -65,7 +65,7 @@ class Readings(Protocol):
         ...
 
     def disks(self, now_ms: int) -> StorageInfo | None:
-        """Return the disks of the machine; None while they are unknown."""
+        """Return the disks of the machine. None while they are unknown."""
         ...
 
 
@@ -77,8 +77,8 @@ class CycleState:
         readings: Files of the machine.
         ttl_ms: Life of the plans of this strategy: two of its intervals.
         effects: What ongoing contentions change in the policies.
-        view: What CPU suppression judges; None if suppression is not part of this cycle.
-        suppress: Policy of CPU suppression; None without a valid NodeSLO.
+        view: What CPU suppression judges. None if suppression is not part of this cycle.
+        suppress: Policy of CPU suppression. None without a valid NodeSLO.
         written: Files of the last cycle, and whether each holds its value now.
         is_last: Whether the agent stops after this cycle.
     """
@@ -109,7 +109,7 @@ class Proposal(NamedTuple):
 
 
 class Strategy(Protocol):
-    """A QoS strategy. One instance serves one node; it may remember what it needs between cycles."""
+    """A QoS strategy. One instance serves one node. It may remember what it needs between cycles."""
 
     @property
     def name(self) -> str:
@@ -125,8 +125,8 @@ class Strategy(Protocol):
         """Propose plans and evictions for this moment.
 
         Args:
-            look: The node; nothing in it changes during the cycle.
-            policy: The section of the NodeSLO that `needs` names, in wire spelling; empty if absent.
+            look: The node. Nothing in it changes during the cycle.
+            policy: The section of the NodeSLO that `needs` names, in wire spelling. Empty if absent.
             state: What the cycle knows besides the look.
 
         Raises:

@@ -25,7 +25,7 @@ class Proposed:
 
     Attributes:
         plans: In the order of the strategies.
-        evictions: By strategy name; a strategy without eviction is left out.
+        evictions: By strategy name. A strategy without eviction is left out.
         problems: What could not be applied, one sentence each.
     """
 
@@ -47,7 +47,7 @@ class StrategyRunner:
     """The strategies of one node. Owned by its `QosCycle`.
 
     Attributes:
-        switch_group_identity: Switches group identity on in the kernel; False if the kernel refuses.
+        switch_group_identity: Switches group identity on in the kernel. False if the kernel refuses.
     """
 
     switch_group_identity: Callable[[], bool]
@@ -80,7 +80,7 @@ class StrategyRunner:
 
         Args:
             look: The node.
-            state: What the cycle knows besides the look; each strategy gets it with the life of its own plans.
+            state: What the cycle knows besides the look. Each strategy gets it with the life of its own plans.
             resting: Names of strategies that wait after an eviction.
         """
         evictions: dict[str, tuple[EvictionTask, ...]] = {}
@@ -113,7 +113,7 @@ class StrategyRunner:
 
 
 def interval_ms(options: QosOptions, pace: Pace, cycle_ms: int) -> int:
-    """Return the milliseconds between two runs of a strategy; 0 = never."""
+    """Return the milliseconds between two runs of a strategy. 0 means never."""
     match pace:
         case Pace.EVERY_CYCLE:
             return cycle_ms

@@ -1,6 +1,8 @@
-"""What the audit log holds, which events go in, and what happens to its files when one is full.
+"""Contents of the audit log: which events it holds, and how its files rotate.
 
-The shell (`koord_agent.shell.store.audit_log`) writes and reads the files. Source: agent spec, 19; vectors audit_query.
+`koord_agent.shell.store.audit_log` writes and reads the files.
+
+Source: agent spec, 19. Vectors: audit_query.
 """
 
 import re
@@ -24,10 +26,13 @@ _NUMBER = re.compile(r"[+-]?\d{1,18}")
 class AuditEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """One line of the log; empty fields are left out.
 
-    created_at   RFC 3339
-    type         node, pod, group or unknown
-    level        info, or warning
-    old_value, new_value, strategy   of a write: what the file said, what it says, which strategies wanted it
+    Attributes:
+        created_at: RFC 3339.
+        type: `node`, `pod`, `group` or `unknown`.
+        level: `info` or `warning`.
+        old_value: Text of a written file before the write.
+        new_value: Text of a written file after the write.
+        strategy: Strategies that wanted the write.
     """
 
     created_at: str = ""
@@ -44,28 +49,33 @@ class AuditEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
 
 def is_written(verbosity: int, verbose: int) -> bool:
-    """Whether an event of this verbosity goes in: everything with verbose 0, else up to verbose."""
+    """Return whether an event of this verbosity is written: all events with verbose 0, else those up to verbose."""
     return verbose == 0 or verbosity <= verbose
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rotation:
-    """What to do with a full file: its new name (None = every name of this second is taken), and what to delete."""
+    """New name of a full file (None if every name of this second is taken), and the files to delete."""
 
     rename_to: str | None
     remove: tuple[str, ...]
 
 
 def is_rotated(name: str) -> bool:
-    """Whether a file name is that of a rotated log."""
+    """Return whether a file name is the name of a rotated log."""
     return _ROTATED.fullmatch(name) is not None
 
 
 def rotate(existing: Iterable[str], timestamp: str, max_disk_mb: int) -> Rotation:
-    """The rotated name and the lexically oldest files that have to go.
+    """Return the new name and the lexically oldest files to delete.
 
-    timestamp   YYYY-MM-DD-hh-mm-ss
-    returns     fewer than max_disk_mb / 2 rotated files are left, the new one included
+    Args:
+        existing: Names of the files that exist.
+        timestamp: YYYY-MM-DD-hh-mm-ss.
+        max_disk_mb: Megabytes that all files together may take.
+
+    Returns:
+        Fewer than max_disk_mb / 2 rotated files are left, the new one included.
     """
     names = {name for name in existing if is_rotated(name)}
     candidates = (f"audit-{timestamp}-{number}.log" for number in range(NUMBERS_PER_SECOND))
@@ -76,14 +86,19 @@ def rotate(existing: Iterable[str], timestamp: str, max_disk_mb: int) -> Rotatio
 
 
 class BadRequest(ValueError):
-    """A page size that is not allowed."""
+    """The page size is not allowed."""
 
 
 def page_size(text: str, *, default: int = DEFAULT_PAGE, largest: int = LARGEST_PAGE) -> int:
-    """How many events a request wants.
+    """Return the number of events that a request wants.
 
-    text      as written; empty or not a number = default
-    raises    BadRequest for a negative number or one above the largest (D-27)
+    Args:
+        text: As written in the query; empty or not a number = default.
+        default: Size without a number.
+        largest: Largest page.
+
+    Raises:
+        BadRequest: The number is negative or above the largest page (D-27).
     """
     if _NUMBER.fullmatch(text) is None:
         return default

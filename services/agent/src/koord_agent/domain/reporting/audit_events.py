@@ -1,4 +1,7 @@
-"""What the audit log says of a round: writes, plans that lost, interference, evictions (agent spec, 19)."""
+"""Audit events of a cycle: writes, plans that lost, interference, evictions.
+
+Source: agent spec, 19.
+"""
 
 from koordcore.events.agents.nodestate import EvictedPod, InterferenceDetected, InterferenceEnded
 from koordcore.events.envelope import Event
@@ -12,7 +15,7 @@ DEFAULT_REASON = "UpdateCgroups"
 
 
 def write_event(look: NodeLook, write: KnobWrite) -> AuditEvent:
-    """A write that held: of a pod if its file is the pod's, else of the group."""
+    """Return the event of a write: of a pod if the file belongs to a pod, else of the group."""
     directory = write.file.directory
     pod = next((pod for pod in look.pods if _is_below(directory, look.pod_directory(pod))), None)
     return AuditEvent(
@@ -28,7 +31,7 @@ def write_event(look: NodeLook, write: KnobWrite) -> AuditEvent:
 
 
 def lost_event(loser: Loser, arbitration: Arbitration) -> AuditEvent:
-    """A plan that lost against the winner of its knob."""
+    """Return the event of a plan that lost against the winner of its file."""
     plan, winner = loser.plan, arbitration.winners[loser.plan.file]
     return AuditEvent(
         type="group",
@@ -41,7 +44,7 @@ def lost_event(loser: Loser, arbitration: Arbitration) -> AuditEvent:
 
 
 def interference_event(fact: Event) -> AuditEvent | None:
-    """A contention that began or ended; None for any other fact."""
+    """Return the event of a contention that began or ended; None for any other fact."""
     match fact:
         case InterferenceDetected():
             suspects = ", ".join(f"{s.namespace}/{s.name} {s.score:.0%}" for s in fact.suspects) or "none"
@@ -59,7 +62,7 @@ def interference_event(fact: Event) -> AuditEvent | None:
 
 
 def eviction_event(feature: str, reason: str, pod: EvictedPod) -> AuditEvent:
-    """A pod that has to go."""
+    """Return the event of an evicted pod."""
     message = f"trigger by koordlet feature {feature}, kill pod: {pod.name}; {reason}"
     return AuditEvent(type="pod", namespace=pod.namespace, name=pod.name, reason="evicted", message=message)
 

@@ -1,6 +1,6 @@
-"""What the agent says to others, as events: its report, and what it did to best-effort pods.
+"""Events that the agent publishes: its usage report, and changes of the best-effort quota.
 
-The values of `report` and `qos.cpu_suppress` on their way to the log; nothing is judged here.
+The values come from `report` and `cpu_suppress`; nothing is decided here.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,12 +26,15 @@ def usage_reported(
     signals: Mapping[str, float] | None = None,
     pod_extensions: Mapping[str, dict[str, Any]] | None = None,
 ) -> observation.NodeUsageReported:
-    """The report as an observation.
+    """Return the report as an observation.
 
-    updated_at    RFC 3339 text of report.update_time_ms
-    prediction    for prod pods; None = none yet
-    pod_extensions   what installed packages say of pods, by uid
-    signals       health of the node in percent, by the names of the observation
+    Args:
+        report: The report.
+        updated_at: RFC 3339 text of report.update_time_ms.
+        be_quota_us: Quota of the best-effort class, -1 = unlimited.
+        prediction: For prod pods. None means none yet.
+        signals: Health of the node in percent, by the names of the observation.
+        pod_extensions: What installed packages say of pods, by UID.
     """
     return observation.NodeUsageReported(
         updated_at=updated_at,
@@ -101,9 +104,9 @@ def _usage(used: Usage | None) -> observation.Usage | None:
 
 
 def quota_changed(decision: Decision) -> BeCpuSuppressed | BeCpuReleased | None:
-    """The fact that a decision's quota was written; None if it left the quota as it was.
+    """Return the fact that the quota of a decision was written; None if it did not change.
 
-    The caller asks only after the executor has reported the write.
+    Call it only after the executor has reported the write.
     """
     old, new = decision.old_quota_us, decision.new_quota_us
     if old is None or new is None or old == new:

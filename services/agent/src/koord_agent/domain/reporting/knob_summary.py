@@ -1,7 +1,9 @@
-"""Writes to kernel files gathered into one fact in a while: per knob the first old and the last new value.
+"""Writes of kernel files gathered into one fact: by file the first old value and the last new value.
 
-The audit log has every write. Quotas of the best-effort root have facts of their own (`suppression_summary`). Plans
-that lose a conflict are named with the knob, each once while it keeps losing. Source: agent spec, 10.2 (7), 19.
+The audit log has every write. Quotas of the best-effort root have facts of their own (`suppression_summary`). A plan
+that loses a conflict is named with the file, once while it keeps losing.
+
+Source: agent spec, 10.2 (7), 19.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +20,7 @@ MOST_CHANGES = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnobWrite:
-    """One write that held: texts before and after, and who wanted it."""
+    """One write that held: texts before and after, and the strategies that wanted it."""
 
     file: CgroupFile
     before: str
@@ -38,9 +40,10 @@ class _Gathered:
 
 @dataclass(slots=True)
 class KnobSummary:
-    """What was written since the last fact. One per node.
+    """Writes since the last fact of one node.
 
-    silent   knobs that are told otherwise
+    Attributes:
+        silent: Files with facts of their own.
     """
 
     silent: frozenset[CgroupFile] = frozenset()
@@ -52,7 +55,7 @@ class KnobSummary:
     _losing: dict[tuple[CgroupFile, str], str] = field(default_factory=dict[tuple[CgroupFile, str], str])
 
     def add(self, written: Iterable[KnobWrite], *, failed: int) -> None:
-        """Take the writes of a round, and how many the kernel refused."""
+        """Add the writes of a cycle, and how many the kernel refused."""
         self.failed += failed
         for write in written:
             self.writes += 1
@@ -66,7 +69,7 @@ class KnobSummary:
                 knob.causes.update(write.winner.causes)
 
     def lost(self, losers: Iterable[Loser], winners: Mapping[CgroupFile, Winner]) -> tuple[Loser, ...]:
-        """Take the losers of a round; those that begin to lose now, to be audited. Expired plans are no conflict."""
+        """Add the losers of a cycle, and return those that begin to lose now. Expired plans are no conflict."""
         losing: dict[tuple[CgroupFile, str], str] = {}
         news: list[Loser] = []
         for loser in losers:
@@ -82,7 +85,7 @@ class KnobSummary:
         return tuple(news)
 
     def due(self, now_ms: int, every_ms: int = SAY_AFTER_MS) -> KnobsChanged | None:
-        """The fact, once enough time has passed since the last one and there is something to say."""
+        """Return the fact if enough time has passed since the last one and there was a write."""
         if self.said_ms is None:
             self.said_ms = now_ms
         if 0 <= now_ms - self.said_ms < every_ms:
@@ -90,7 +93,7 @@ class KnobSummary:
         return self.said(now_ms)
 
     def said(self, now_ms: int) -> KnobsChanged | None:
-        """The fact about everything so far, now; None if there is nothing."""
+        """Return the fact about all writes so far; None if there were none."""
         if not self._knobs and not self._lost and not self.failed:
             return None
         files = sorted(

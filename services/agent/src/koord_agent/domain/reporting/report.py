@@ -1,7 +1,6 @@
-"""What the agent says about its node every report interval: the status of a NodeMetric, computed from the series.
+"""The usage report of a node: the status of a NodeMetric, computed from the series once per report interval.
 
-Reads `series`; the shell turns the value into an observation on the bus. Source: agent spec, 7 (items 1 to 7; the
-prediction of item 8 comes with the models); vectors node_metric_report.
+Source: agent spec, 7 (items 1 to 7). Vectors: node_metric_report.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,7 +26,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AggregatedUsage:
-    """Aggregates over one window; a usage of None is the empty map of a cold window."""
+    """Aggregates over one window. A usage of None is the empty map of a cold window."""
 
     duration_seconds: int
     usage: Mapping[str, Usage | None]
@@ -44,7 +43,7 @@ class PodMetric:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedHostApplication:
-    """Who a host application is in the report."""
+    """Identity of a host application in the report."""
 
     name: str
     priority: str
@@ -61,7 +60,7 @@ class HostApplicationMetric:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumaUsage:
-    """Usage of one NUMA node; system_usage None = not known."""
+    """Usage of one NUMA node; system_usage is None if it is unknown."""
 
     numa_node: int
     node_usage: Usage
@@ -70,7 +69,7 @@ class NumaUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReport:
-    """The NodeMetric status; a usage of None is an empty map (no sample)."""
+    """The status of a NodeMetric. A usage of None is an empty map (no sample)."""
 
     update_time_ms: int
     policy: CollectPolicy
@@ -115,11 +114,19 @@ def node_report(
     cold_memory_running: bool = False,
     with_aggregates: bool = True,
 ) -> NodeReport:
-    """The report of this moment over the windows [now - duration, now].
+    """Return the report of this moment over the windows [now - duration, now].
 
-    cold_memory_running   the hot-page policy counts only then, otherwise the default policy is used
-    with_aggregates       whether the percentile windows are computed
-    returns               pods sorted by namespace, name; those without cpu or memory samples are left out
+    Args:
+        store: The samples.
+        now_ms: Time in milliseconds.
+        policy: Settings in force.
+        pods: The pods of the node.
+        host_applications: Processes outside Kubernetes that the NodeSLO names.
+        cold_memory_running: The hot-page policy counts only then, otherwise the default policy is used.
+        with_aggregates: Whether the percentile windows are computed.
+
+    Returns:
+        Pods sorted by namespace, name. Those without cpu or memory samples are left out.
     """
     policy = policy.effective()
     memory = policy.memory
@@ -186,7 +193,7 @@ def _window(store: SeriesStore, cpu_kind: Kind, memory_kind: Kind, now_ms: int, 
 
 
 def _usage(cpu: Points, memory: Points, name: str) -> Usage | None:
-    """Both values or none: a usage without one of them would read as zero."""
+    """Return both values or None: a usage that lacks one of them would read as zero."""
     if not len(cpu.values) or not len(memory.values):
         return None
     return Usage(cpu_milli=int(aggregate(cpu, name) * 1000), memory_bytes=int(aggregate(memory, name)))

@@ -1,7 +1,7 @@
-"""When a change of the best-effort quota is worth a fact, so that a busy node does not flood the log.
+"""When a change of the best-effort quota becomes a fact, so that a busy node does not flood the log.
 
-The quota follows the load in small steps every round; the audit log has each of them. The log gets the beginning, the
-end, every change that matters, and small ones together.
+The quota follows the load in small steps every cycle, and the audit log has each of them. The event log gets the first
+and the last change, every significant change, and small changes gathered into one.
 """
 
 from dataclasses import dataclass, replace
@@ -21,10 +21,12 @@ UNLIMITED = -1
 
 
 def in_force(decision: Decision, quota_us: int, winner: Winner | None) -> Decision:
-    """A decision as it came out: another strategy may have wanted, and got, another quota.
+    """Return a decision with the quota that is in force: another strategy may have won a smaller one.
 
-    quota_us    that was written
-    winner      whose it is
+    Args:
+        decision: Of CPU suppression.
+        quota_us: Quota that was written.
+        winner: The plan that won.
     """
     if quota_us == decision.new_quota_us:
         return decision
@@ -35,10 +37,11 @@ def in_force(decision: Decision, quota_us: int, winner: Winner | None) -> Decisi
 
 @dataclass(slots=True)
 class SuppressionSummary:
-    """What was said last, and what happened since. One per node.
+    """The last fact and the changes since then. One per node.
 
-    said_us       quota of the last fact; None = nothing said in this life of the agent
-    said_causes   contentions that the last fact named
+    Attributes:
+        said_us: Quota of the last fact; None = no fact since the agent started.
+        said_causes: Contentions that the last fact named.
     """
 
     said_us: int | None = None
@@ -58,10 +61,15 @@ class SuppressionSummary:
         every_ms: int = SAY_AFTER_MS,
         causes: tuple[str, ...] = (),
     ) -> BeCpuSuppressed | BeCpuReleased | None:
-        """Take a decision whose quota was written; the fact to say now, if any.
+        """Add a decision whose quota was written, and return the fact that is due now.
 
-        every_ms    how long small changes wait
-        causes      contentions that lowered the budget: other ones than before are told at once
+        Args:
+            decision: Of CPU suppression.
+            now_ms: Time in milliseconds.
+            capacity_milli: CPU of the node in milli-cores.
+            every_ms: How long small changes wait.
+            causes: Contentions that lowered the budget. If they differ from those of the last fact, the fact is due
+                at once.
         """
         self._causes = causes
         fact = quota_changed(decision)
@@ -81,7 +89,7 @@ class SuppressionSummary:
         return self.due(now_ms, every_ms)
 
     def due(self, now_ms: int, every_ms: int = SAY_AFTER_MS) -> BeCpuSuppressed | None:
-        """The fact about small changes once they have waited long enough."""
+        """Return the fact about small changes if they have waited long enough."""
         if self._last is None or 0 <= now_ms - self.said_ms < every_ms:
             return None
         return self._say(self._last, now_ms)

@@ -1,6 +1,6 @@
-"""What the agent reports about CPUs and NUMA nodes: shared pools, reserved CPUs, zones.
+"""The CPUs and NUMA nodes of a node as the agent reports them: content of its NodeResourceTopology.
 
-The content of the node's NodeResourceTopology. source    agent spec, 4.7
+Source: agent spec, 4.7.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ KIBIBYTE: Final = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumaMemory:
-    """Memory of one NUMA node; hugepages: page size in KiB -> number of pages."""
+    """Memory of one NUMA node; huge pages are numbers of pages by page size in KiB."""
 
     total_bytes: int
     hugepages: Mapping[int, int]
@@ -55,13 +55,20 @@ def zones(
     report_hugepages: bool = False,
     numa_reservation: tuple[ResourceList, ResourceList] | None = None,
 ) -> tuple[Zone, ...] | None:
-    """Zones `node-<i>` by NUMA node.
+    """Return the zones `node-<i>` by NUMA node.
 
-    memory             by NUMA node, in order
-    numa_reservation   the node's capacity and allocatable if it is labelled enable-numa-reservation: what is reserved
-                       is taken off evenly, rounded up in milli-units
-    returns            None if CPU and memory information disagree about the number of NUMA nodes
-    source             agent spec, 4.7 (7)
+    Args:
+        topology: Online CPUs.
+        memory: By NUMA node, in order.
+        report_hugepages: Whether huge pages are reported.
+        numa_reservation: The node's capacity and allocatable if it is labelled enable-numa-reservation: what is
+            reserved is taken off evenly, rounded up in milli-units.
+
+    Returns:
+        None if CPU and memory information disagree about the number of NUMA nodes.
+
+    Source:
+        agent spec, 4.7 (7).
     """
     count = len(topology.nodes)
     if count != len(memory):
@@ -95,11 +102,12 @@ MANAGED_BY: Final = {keys.MANAGED_BY: keys.MANAGED_BY_KOORDINATOR}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeTopology:
-    """What the report is made of.
+    """Inputs of the report.
 
-    basic       cpuModel, hyperThreadEnabled, ... of the machine; empty and false values are left out
-    kubelet     None = no kubelet, or it has not been asked
-    l3_caches   empty = unknown
+    Attributes:
+        basic: cpuModel, hyperThreadEnabled and so on; empty and false values are left out.
+        kubelet: None = there is no kubelet, or it has not been asked.
+        l3_caches: Empty = unknown.
     """
 
     topology: CpuTopology
@@ -118,12 +126,20 @@ def topology_reported(
     numa_reservation: tuple[ResourceList, ResourceList],
     report_hugepages: bool = False,
 ) -> NodeTopologyReported | None:
-    """The report of this moment.
+    """Return the report of this moment.
 
-    labels             of the node
-    numa_reservation   its capacity and allocatable, used if it is labelled enable-numa-reservation
-    returns            None if CPU and memory information disagree: this round reports nothing
-    source             agent spec, 4.7
+    Args:
+        found: What the machine says.
+        pools: Who may use which CPUs.
+        labels: Of the node.
+        numa_reservation: Its capacity and allocatable, used if it is labelled enable-numa-reservation.
+        report_hugepages: Whether huge pages are reported.
+
+    Returns:
+        None if CPU and memory information disagree: this cycle reports nothing.
+
+    Source:
+        agent spec, 4.7.
     """
     is_reserved = labels.get(keys.ENABLE_NUMA_RESERVATION) == "true"
     of_zones = zones(
@@ -149,7 +165,7 @@ def topology_reported(
 
 
 def topology_digest(report: NodeTopologyReported) -> str:
-    """Names a report's content: equal reports have equal digests."""
+    """Return a digest of the content of a report; equal reports have equal digests."""
     return hashlib.blake2b(codec.encode_canonical(report), digest_size=16).hexdigest()
 
 

@@ -10,7 +10,7 @@
 
 So a node that is full of best-effort work (b = 0.6, u = 1) serves latency-sensitive requests about six times slower
 than without it, and holding best effort down to u = 0.65 brings that back to about 1.3. The shape (quadratic in load
-above a knee, linear in the share of cache-hungry work) is what is seen on real nodes; the constants are made up.
+above a knee, linear in the share of cache-hungry work) is what is seen on real nodes. The constants are made up.
 """
 
 import math
@@ -33,10 +33,12 @@ WINDOWS_SECONDS = (10.0, 60.0, 300.0)
 class Interference:
     """One step, each (N,) by node.
 
-    ls_pressure, be_pressure   share of time in which some task waited for a CPU, 0..1
-    delay_ms                   mean wait of a latency-sensitive thread per time slice
-    cpi                        cycles per instruction of latency-sensitive pods
-    slowdown                   of their requests, 1 = undisturbed
+    Attributes:
+        ls_pressure: Share of time in which some task waited for a CPU, 0..1.
+        be_pressure: Share of time in which some task waited for a CPU, 0..1.
+        delay_ms: Mean wait of a latency-sensitive thread per time slice.
+        cpi: Cycles per instruction of latency-sensitive pods.
+        slowdown: Of their requests, 1 = undisturbed.
     """
 
     ls_pressure: Floats
@@ -47,7 +49,7 @@ class Interference:
 
 
 def interference(capacity: Floats, used: Floats, be_used: Floats, be_wanted: Floats) -> Interference:
-    """The step's interference, from cores by node (N,); see the module for the formulas."""
+    """Return the step's interference, from cores by node (N,). See the module for the formulas."""
     load = np.clip(used / capacity, 0.0, 1.0)
     pressure = np.minimum(np.maximum(load - KNEE, 0.0) / (1.0 - KNEE), 1.0) ** 2
     cpi = 1.0 + CACHE_COST * np.clip(be_used / capacity, 0.0, 1.0)
@@ -62,6 +64,9 @@ def interference(capacity: Floats, used: Floats, be_used: Floats, be_wanted: Flo
 
 
 def running_averages(averages: Floats, share: Floats, seconds: float) -> Floats:
-    """PSI averages after a step: (3, N) over 10, 60 and 300 s, as the kernel's exponential averages; share (N,)."""
+    """Return the PSI averages after a step: (3, N) over 10, 60 and 300 s, as the kernel's exponential averages.
+
+    Share (N,).
+    """
     kept = np.array([[math.exp(-seconds / window)] for window in WINDOWS_SECONDS])
     return averages * kept + share[np.newaxis, :] * (1.0 - kept)

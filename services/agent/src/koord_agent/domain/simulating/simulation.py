@@ -46,7 +46,7 @@ class UsageProfile:
         constant  level
         diurnal   level + swing * sin(2 pi (t - phase) / period)
         bursty    level, and swing during one burst of duty * period per period, its place drawn from (seed, period no.)
-        trace     linear between points (seconds, fraction); the first and last value hold outside
+        trace     linear between points (seconds, fraction). The first and last value hold outside
 
     memory_fraction is constant over time.
     """
@@ -79,9 +79,9 @@ class _Written(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def default_profile(uid: str, *, is_best_effort: bool) -> UsageProfile:
-    """Usage of a pod that declares none: best effort stays near its request, others follow the day.
+    """Return the usage of a pod that declares none: best effort stays near its request, others follow the day.
 
-    The uid shifts the crest by up to two hours either way (latency-sensitive) or the level by up to 5 % (best effort).
+    The UID shifts the crest by up to two hours either way (latency-sensitive) or the level by up to 5 % (best effort).
     """
     spread = zlib.crc32(uid.encode()) / 0xFFFFFFFF
     if is_best_effort:
@@ -96,9 +96,10 @@ def default_profile(uid: str, *, is_best_effort: bool) -> UsageProfile:
 
 
 def parse_profile(text: str, uid: str, *, is_best_effort: bool) -> UsageProfile:
-    """The profile of a pod from its simulation annotation; "" = `default_profile`.
+    """Return the profile of a pod from its simulation annotation. "" means `default_profile`.
 
-    raises    InvalidInput naming the field, the rule and the value
+    Raises:
+        InvalidInput: The message names the field, the rule and the value.
     """
     default = default_profile(uid, is_best_effort=is_best_effort)
     if not text:
@@ -166,7 +167,8 @@ def _seconds(field: str, value: str | float) -> float:
 class ProfileTable:
     """Profiles of S pods as columns, each (S,).
 
-    traces    row -> (seconds, fractions), for rows of kind TRACE
+    Attributes:
+        traces: Row -> (seconds, fractions), for rows of kind TRACE.
     """
 
     kind: NDArray[np.int8]
@@ -180,7 +182,7 @@ class ProfileTable:
 
 
 def fractions(table: ProfileTable, at_seconds: float) -> Floats:
-    """Usage as a fraction of the request at one moment, (S,), within 0..4."""
+    """Return the usage as a fraction of the request at one moment, (S,), within 0..4."""
     shifted = at_seconds - table.phase_seconds
     result = table.level.copy()
     diurnal = table.kind == ProfileKind.DIURNAL
@@ -201,7 +203,7 @@ def fractions(table: ProfileTable, at_seconds: float) -> Floats:
 
 
 def mean_fractions(table: ProfileTable, from_seconds: float, to_seconds: float) -> Floats:
-    """Mean usage over an interval, (S,): the mean of 1 to 8 evenly spaced moments, one per 15 s."""
+    """Return the mean usage over an interval, (S,): the mean of 1 to 8 evenly spaced moments, one per 15 s."""
     length = to_seconds - from_seconds
     count = min(max(math.ceil(length / SAMPLE_STEP_SECONDS), 1), MAX_SAMPLES)
     total = fractions(table, from_seconds + length * 0.5 / count)
@@ -211,7 +213,7 @@ def mean_fractions(table: ProfileTable, from_seconds: float, to_seconds: float) 
 
 
 def unit_hash(seed: NDArray[np.uint64], number: Floats) -> Floats:
-    """A number in [0, 1) drawn from (seed, number) by the splitmix64 finaliser, (S,)."""
+    """Return a number in [0, 1) drawn from (seed, number) by the splitmix64 finaliser, (S,)."""
     x = seed + number.astype(np.int64).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -223,9 +225,10 @@ def unit_hash(seed: NDArray[np.uint64], number: Floats) -> Floats:
 class CpuShares:
     """Who got how much cpu, cores.
 
-    used            (S,) per pod
-    be_used         (N,) per node, sum over its best-effort pods
-    be_throttled    (N,) whether best effort wanted more than its limit
+    Attributes:
+        used: (S,) per pod.
+        be_used: (N,) per node, sum over its best-effort pods.
+        be_throttled: (N,) whether best effort wanted more than its limit.
     """
 
     used: Floats
@@ -236,11 +239,20 @@ class CpuShares:
 def share_cpu(
     wanted: Floats, node: Indices, is_best_effort: Flags, *, capacity: Floats, system: Floats, be_limit: Floats
 ) -> CpuShares:
-    """Divide each node's cpu: the system first, then latency-sensitive pods, then best effort up to its limit.
+    """Return the divide each node's cpu.
 
-    wanted, node, is_best_effort   (S,): cores, row of the pod's node, class
-    capacity, system, be_limit     (N,): cores; be_limit is infinite without a quota
-    returns   pods of one class on one node are scaled by the same factor when there is not enough
+    The system first, then latency-sensitive pods, then best effort up to its limit.
+
+    Args:
+        wanted: (S,): cores, row of the pod's node, class.
+        node: (S,): cores, row of the pod's node, class.
+        is_best_effort: (S,): cores, row of the pod's node, class.
+        capacity: (N,): cores. be_limit is infinite without a quota.
+        system: (N,): cores. be_limit is infinite without a quota.
+        be_limit: (N,): cores. be_limit is infinite without a quota.
+
+    Returns:
+        Pods of one class on one node are scaled by the same factor when there is not enough.
     """
     nodes = len(capacity)
     ls_wanted = sum_by_node(np.where(is_best_effort, 0.0, wanted), node, nodes)
@@ -258,11 +270,14 @@ def share_cpu(
 
 
 def sum_by_node(values: Floats, node: Indices, nodes: int) -> Floats:
-    """Sums of a pod column (S,) per node, (N,)."""
+    """Return the sums of a pod column (S,) per node, (N,)."""
     return np.bincount(node, weights=values, minlength=nodes).astype(np.float64)
 
 
 def _scale(available: Floats, wanted: Floats) -> Floats:
-    """min(1, available / wanted), a hair below so that rounded shares never add up to more; 1 where none is wanted."""
+    """Return the min(1, available / wanted), a hair below so that rounded shares never add up to more.
+
+    1 where none is wanted.
+    """
     short = wanted > available
     return np.where(short, available / np.where(short, wanted, 1.0) * ROUNDING_GUARD, 1.0)

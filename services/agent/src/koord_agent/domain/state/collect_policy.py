@@ -1,4 +1,4 @@
-"""How a node is measured and reported: the collect policy of its NodeMetric, with the agent's defaults and minimums."""
+"""The collect policy of a NodeMetric: how a node is measured and reported, with the agent's defaults and minimums."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ MIN_AGGREGATE_DURATION_SECONDS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectPolicy:
-    """`metricCollectPolicy` with its defaults; the effective values obey the minimums."""
+    """`metricCollectPolicy` with its defaults. `effective` applies the minimums."""
 
     report_interval_seconds: int = 60
     aggregate_duration_seconds: int = 300
@@ -22,7 +22,7 @@ class CollectPolicy:
     memory: MemoryCollectPolicy = MemoryCollectPolicy.WITHOUT_PAGE_CACHE
 
     def effective(self) -> "CollectPolicy":
-        """The policy that is carried out: report interval at least 30 s, aggregate duration at least 60 s."""
+        """Return the policy that is carried out: report interval at least 30 s, aggregate duration at least 60 s."""
         return CollectPolicy(
             report_interval_seconds=max(self.report_interval_seconds, MIN_REPORT_INTERVAL_SECONDS),
             aggregate_duration_seconds=max(self.aggregate_duration_seconds, MIN_AGGREGATE_DURATION_SECONDS),
@@ -32,11 +32,16 @@ class CollectPolicy:
 
 
 def collect_policy_of(written: Mapping[str, Any] | None) -> CollectPolicy:
-    """The policy of a NodeMetric; absent and null fields have their defaults.
+    """Return the policy of a NodeMetric; absent and null fields have their defaults.
 
-    written   `spec.metricCollectPolicy`, wire spelling: seconds as integers, windows as Go durations
-    raises    InvalidInput naming the field, the rule and the value
-    source    agent spec, 7
+    Args:
+        written: `spec.metricCollectPolicy` in wire spelling: seconds as integers, windows as Go durations.
+
+    Raises:
+        InvalidInput: The message names the field, the rule and the value.
+
+    Source:
+        agent spec, 7.
     """
     fields, plain = written or {}, CollectPolicy()
     windows = _object(fields.get("nodeAggregatePolicy"), "nodeAggregatePolicy").get("durations")

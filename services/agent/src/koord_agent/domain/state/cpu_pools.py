@@ -27,12 +27,14 @@ class SharedPool(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuPools:
-    """Who may run where.
+    """Who may use which CPUs.
 
-    ls, be           shared pools of latency-sensitive and of best-effort pods, sorted by socket and NUMA node
-    reserved         CPUs of the node reservation
-    system_exclusive CPUs of system QoS that nobody else may use
-    kubelet          what a static CPU manager pinned
+    Attributes:
+        ls: Shared pools of latency-sensitive pods, sorted by socket and NUMA node.
+        be: Shared pools of best-effort pods, sorted likewise.
+        reserved: CPUs of the node reservation.
+        system_exclusive: CPUs of system QoS that no other pod may use.
+        kubelet: CPUs that a static CPU manager gave to pods.
     """
 
     ls: tuple[SharedPool, ...]
@@ -48,12 +50,19 @@ def cpu_pools(
     annotations: Mapping[str, str],
     kubelet_entries: Mapping[str, Mapping[str, str]],
 ) -> CpuPools:
-    """The shared pools of this moment.
+    """Return the shared pools of this moment.
 
-    annotations       of the node: reservation, system QoS
-    kubelet_entries   of the CPU manager's state; empty without the static policy
-    raises            InvalidInput for malformed system QoS: this round reports nothing
-    source            agent spec, 4.7 (1 to 5)
+    Args:
+        topology: Online CPUs.
+        pods: The pods of the node.
+        annotations: Of the node: reservation, system QoS.
+        kubelet_entries: Of the state of the CPU manager; empty without the static policy.
+
+    Raises:
+        InvalidInput: The annotation of system QoS is malformed. Nothing is reported in this cycle then.
+
+    Source:
+        agent spec, 4.7 (1 to 5).
     """
     allocations, pinned = kubelet_allocations(kubelet_entries, pods)
     free = topology.cpus - pinned
@@ -76,7 +85,7 @@ def _owned(pods: Iterable[AgentPod]) -> CpuSet:
 
 
 def _grouped(topology: CpuTopology, pool: CpuSet, *, without: CpuSet) -> tuple[SharedPool, ...]:
-    """Pools by (socket, NUMA node); a group that only `without` empties stays listed."""
+    """Return pools by socket and NUMA node. A group that only `without` empties stays listed."""
     groups: dict[tuple[int, int], set[int]] = {}
     for place in topology.places:
         if place.cpu in pool:

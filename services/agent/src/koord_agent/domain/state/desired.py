@@ -1,6 +1,6 @@
 """What the manager wants on this node, as the agent acts on it: pods, suppression policy, report policy.
 
-Built from the node's desired state and kept fresh by pushes; `apply_push` notices a missed one. The shell
+Built from the node's desired state and kept fresh by pushes. `apply_push` notices a missed one. The shell
 (`koord_agent.shell.node.node_agent`) only ever replaces the whole value. Source: event-bus spec, 3.3; agent spec, 2.1,
 7.
 """
@@ -39,14 +39,17 @@ RENDERED_KINDS = 64
 class DesiredView:
     """The agent's desired state.
 
-    desired         the value that this view shows, with the pushes since it was read; it is kept on disk
-    pods            by uid: of the node's ledger, and those that somebody else bound to the node
-    policy          None = no valid NodeSLO so far: nothing is enforced and nothing restored
-    policy_problem  why the newest NodeSLO was not taken (the last good policy stays in force); "" = it was taken
-    collect         how it is measured and reported; collect_problem likewise
-    slo             effective NodeSLO in wire spelling, defaults filled in; None as with policy
-    host_applications   processes outside Kubernetes that the NodeSLO names; empty without a NodeSLO (D-1)
-    capacity, allocatable   of the node object: cpu in milli-cores, others in whole units
+    Attributes:
+        desired: The value that this view shows, with the pushes since it was read. It is kept on disk.
+        pods: By UID: of the node's ledger, and those that somebody else bound to the node.
+        policy: None means no valid NodeSLO so far: nothing is enforced and nothing restored.
+        policy_problem: Why the newest NodeSLO was not taken (the last good policy stays in force). "" means it was
+            taken.
+        collect: How it is measured and reported. collect_problem likewise.
+        slo: Effective NodeSLO in wire spelling, defaults filled in. None as with policy.
+        host_applications: Processes outside Kubernetes that the NodeSLO names. Empty without a NodeSLO (D-1).
+        capacity: Of the node object: cpu in milli-cores, others in whole units.
+        allocatable: Of the node object: cpu in milli-cores, others in whole units.
     """
 
     desired: DesiredNode
@@ -72,11 +75,16 @@ class DesiredView:
 
 
 def suppress_policy(slo: Mapping[str, object] | None) -> SuppressPolicy | None:
-    """The suppression policy of an effective NodeSLO.
+    """Return the suppression policy of an effective NodeSLO.
 
-    returns   None if the NodeSLO, its threshold strategy or the field `enable` is absent
-    raises    InvalidInput naming the field of a wrong type
-    source    agent spec, 2.1 (rule), 4.2
+    Returns:
+        None if the NodeSLO, its threshold strategy or the field `enable` is absent.
+
+    Raises:
+        InvalidInput: The message names the field of a wrong type.
+
+    Source:
+        agent spec, 2.1 (rule), 4.2.
     """
     written = (slo or {}).get(THRESHOLD_SECTION)
     if written is None:
@@ -100,9 +108,11 @@ def suppress_policy(slo: Mapping[str, object] | None) -> SuppressPolicy | None:
 
 
 def view_of(desired: DesiredNode, last: DesiredView | None = None) -> DesiredView:
-    """The agent's view of a desired state that was just read.
+    """Return the agent's view of a desired state that was just read.
 
-    last    what was in force until now: its policy stays if the new NodeSLO is malformed
+    Args:
+        desired: What is wanted on the node.
+        last: What was in force until now: its policy stays if the new NodeSLO is malformed.
     """
     slo = _slo_or_last(desired.slo, last)
     collect, collect_problem = _collect_or_last(desired.metric_policy, last)
@@ -142,7 +152,10 @@ class _Slo(NamedTuple):
 
 
 def _slo_or_last(slo: Mapping[str, Any] | None, last: DesiredView | None) -> _Slo:
-    """What a rendered NodeSLO asks for; of a malformed one nothing is taken, the last good one stays in force."""
+    """Return what a rendered NodeSLO asks for.
+
+    Of a malformed one nothing is taken, the last good one stays in force.
+    """
     if slo is None:
         return _Slo(None, None, (), "")
     try:
@@ -162,7 +175,7 @@ def _slo_of(spec: bytes) -> _Slo:
 
 
 def _collect_or_last(written: Mapping[str, Any], last: DesiredView | None) -> tuple[CollectPolicy, str]:
-    """How to measure, and why the newest policy was not taken."""
+    """Return how to measure, and why the newest policy was not taken."""
     try:
         return collect_policy_of(written).effective(), ""
     except InvalidInput as error:
@@ -183,10 +196,13 @@ class _HostApplication(msgspec.Struct, rename="camel"):
 
 
 def host_applications_of(slo: Mapping[str, Any] | None) -> tuple[HostApplication, ...]:
-    """The host applications of a NodeSLO, in its order; none without a NodeSLO (D-1).
+    """Return the host applications of a NodeSLO, in its order. None without a NodeSLO (D-1).
 
-    raises    InvalidInput naming the entry whose form is wrong
-    source    agent spec, 3.3
+    Raises:
+        InvalidInput: The message names the entry whose form is wrong.
+
+    Source:
+        agent spec, 3.3.
     """
     found: list[HostApplication] = []
     for index, raw in enumerate((slo or {}).get("hostApplications") or ()):
@@ -213,11 +229,15 @@ def _quantities(amounts: Amounts) -> ResourceList:
 
 
 def apply_push(view: DesiredView, push: Push) -> DesiredView | None:
-    """The view after a pushed fact.
+    """Return the view after a pushed fact.
 
-    returns   the same view for a fact that it reflects already; None = facts before it were missed: read the desired
-              state again
-    source    event-bus spec, 3.3
+    Returns:
+        The same view for a fact that it reflects already. None means facts before it were missed: read the desired
+            state
+            again.
+
+    Source:
+        event-bus spec, 3.3.
     """
     kind, known = push.event.ref.kind, view.as_of.get(push.event.ref.kind, 0)
     if push.event.seq <= known:
@@ -255,5 +275,5 @@ def apply_push(view: DesiredView, push: Push) -> DesiredView | None:
 
 
 def is_behind(read: Mapping[str, int], known: Mapping[str, int]) -> bool:
-    """Whether a value that was read reflects less of some aggregate than what is known already."""
+    """Return whether a value that was read reflects less of some aggregate than what is known already."""
     return any(read.get(kind, 0) < seq for kind, seq in known.items())

@@ -1,9 +1,11 @@
-"""Which pods are on the node, when a kubelet says so: its list, kept while it is silent, frozen where it is not clear.
+"""The pods of a node as its kubelet lists them. The last list stays while the kubelet is silent.
 
-    ledger (log)    what was placed here          starts and stops are said of these
+    ledger (log)    what was placed here          starts and stops are published for these
     kubelet         what is here                  wins in every detail: containers, labels, phase
 
-source    agent spec, 4.3
+If an object cannot be parsed, its pod is frozen: it stays as it was, and nothing touches it.
+
+Source: agent spec, 4.3.
 """
 
 import hashlib
@@ -22,12 +24,13 @@ STALE_MS = 60_000
 
 @dataclass(frozen=True, kw_only=True)
 class KnownPods:
-    """The kubelet's pods.
+    """The pods of the kubelet.
 
-    unclear    uids whose newest object could not be read: the last one that could be stays, and they are not touched
-    problems   why, one sentence each
-    at_ms      time of the last list; None = none so far
-    read       digests of the objects of that list, with what each was read as
+    Attributes:
+        unclear: UIDs whose newest object could not be parsed. The last known pod stays and is not touched.
+        problems: Why, one sentence each.
+        at_ms: Time of the last list; None = no list so far.
+        read: Digests of the objects of that list, with the pod of each.
     """
 
     pods: Mapping[str, AgentPod] = field(default_factory=dict[str, AgentPod])
@@ -37,18 +40,22 @@ class KnownPods:
     read: Mapping[bytes, AgentPod] = field(default_factory=dict[bytes, AgentPod], repr=False)
 
     def frozen(self, now_ms: int) -> frozenset[str]:
-        """Uids of the pods that must not be touched at this moment."""
+        """Return the UIDs of the pods that must not be touched at this moment."""
         if self.at_ms is None or abs(now_ms - self.at_ms) > STALE_MS:
             return frozenset(self.pods)
         return self.unclear
 
 
 def known_after(last: KnownPods, items: Sequence[bytes], at_ms: int) -> KnownPods:
-    """What is known after a list of the kubelet.
+    """Return the pods after a list of the kubelet.
 
-    An object that cannot be read keeps the pod as it was known before, frozen; one without a uid is left out. One that
-    is as it was in the last list is not read again.
-    items    the objects' JSON
+    If an object cannot be parsed, the pod stays as it was known before, frozen. An object without a UID is left out. An
+    object that is unchanged since the last list is not parsed again.
+
+    Args:
+        last: What was known before.
+        items: JSON of the objects.
+        at_ms: Time in milliseconds.
     """
     pods: dict[str, AgentPod] = {}
     read: dict[bytes, AgentPod] = {}
@@ -85,7 +92,7 @@ class _Object(msgspec.Struct):
 
 
 def _uid(item: bytes) -> str:
-    """The uid of an object whose other fields may be anything; "" = it has none."""
+    """Return the UID of an object whose other fields may be malformed; "" = it has none."""
     try:
         return codec.decode(item, _Object).metadata.uid
     except codec.DecodeError:

@@ -1,6 +1,6 @@
-"""What the kubelet says about itself and its CPUs: its configuration and the CPU manager's state file.
+"""What the kubelet tells about itself and its CPUs: its configuration and the state file of the CPU manager.
 
-Read by the states part of the shell; `topology_report` computes with it. source    agent spec, 4.3, 4.7
+Source: agent spec, 4.3, 4.7.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,14 +37,16 @@ class KubeletConfiguration(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def is_static(self) -> bool:
-        """Whether the CPU manager hands out whole CPUs."""
+        """Whether the CPU manager gives whole CPUs to containers."""
         return self.cpu_manager_policy == STATIC
 
 
 def parse_configz(body: bytes) -> KubeletConfiguration:
-    """The answer of the kubelet's /configz; what the agent does not name (its `logging` among it) is not looked at.
+    """Return the configuration of an answer of /configz. Other parts, such as `logging`, are ignored.
 
-    raises    codec.DecodeError; InvalidInput without the object `kubeletconfig`
+    Raises:
+        codec.DecodeError: A field has a wrong type.
+        InvalidInput: The answer has no object `kubeletconfig`.
     """
     found = codec.decode(body, dict[str, Any]).get("kubeletconfig")
     if found is None:
@@ -53,14 +55,15 @@ def parse_configz(body: bytes) -> KubeletConfiguration:
 
 
 def kubelet_configuration(raw: object) -> KubeletConfiguration:
-    """The configuration from decoded JSON; entries that are null count as absent. Raises codec.DecodeError."""
+    """Return the configuration from decoded JSON. Entries that are null count as absent. Raises codec.DecodeError."""
     return codec.convert(without_nulls(raw), KubeletConfiguration)
 
 
 def topology_policy(policy: str, scope: str) -> str:
-    """`topologyPolicies` entry for the kubelet's topology manager; "None" for any other combination.
+    """Return the `topologyPolicies` entry for the topology manager of the kubelet; "None" for other combinations.
 
-    source    agent spec, 4.7 (8)
+    Source:
+        agent spec, 4.7 (8).
     """
     if policy in _LEVELS and scope in _SCOPES:
         return _LEVELS[policy] + _SCOPES[scope]
@@ -68,9 +71,10 @@ def topology_policy(policy: str, scope: str) -> str:
 
 
 def static_reserved_cpus(kubelet: KubeletConfiguration, topology: CpuTopology) -> str:
-    """CPUs that a static CPU manager keeps for the system, canonical; "" with another policy or if there are none.
+    """Return the CPUs that a static CPU manager keeps for the system, canonical; "" with another policy or without any.
 
-    source    agent spec, 4.7 (6)
+    Source:
+        agent spec, 4.7 (6).
     """
     if not kubelet.is_static:
         return ""
@@ -86,7 +90,7 @@ def static_reserved_cpus(kubelet: KubeletConfiguration, topology: CpuTopology) -
 
 
 class KubeletAllocation(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """CPUs that the kubelet gave to one pod; namespace and name are left out for a pod that nobody knows."""
+    """CPUs that the kubelet gave to one pod. Namespace and name are left out if the pod is unknown."""
 
     uid: str
     cpuset: str
@@ -101,9 +105,10 @@ class _CpuManagerState(msgspec.Struct, rename="camel"):
 
 
 def parse_cpu_manager_state(text: str | bytes) -> Mapping[str, Mapping[str, str]]:
-    """`entries` of the file cpu_manager_state: pod uid -> container -> CPU list.
+    """Return `entries` of the file cpu_manager_state: pod UID -> container -> CPU list.
 
-    raises    codec.DecodeError
+    Raises:
+        codec.DecodeError: A field has a wrong type.
     """
     return codec.decode(text, _CpuManagerState).entries
 
@@ -111,10 +116,12 @@ def parse_cpu_manager_state(text: str | bytes) -> Mapping[str, Mapping[str, str]
 def kubelet_allocations(
     entries: Mapping[str, Mapping[str, str]], pods: Sequence[AgentPod]
 ) -> tuple[tuple[KubeletAllocation, ...], CpuSet]:
-    """What the kubelet pinned, by uid, and all of these CPUs together.
+    """Return the CPUs that the kubelet gave to pods, by UID, and all of these CPUs together.
 
-    Pods labelled LS or BE, and pods that Koordinator pinned, are skipped; lists that do not parse are, too.
-    source    agent spec, 4.7 (1)
+    Pods labelled LS or BE, pods with CPUs of Koordinator, and lists that cannot be parsed are skipped.
+
+    Source:
+        agent spec, 4.7 (1).
     """
     known = {pod.uid: pod for pod in pods}
     found: list[KubeletAllocation] = []

@@ -1,7 +1,7 @@
-"""One immutable look at the node: everything that a strategy may judge on, gathered once per round.
+"""One immutable look at the node: all that strategies and hooks read, gathered once per cycle.
 
-The shell (`koord_agent.shell.node.node_agent`) builds it after the collectors have run; strategies in `qos/` take it
-(or a narrower view made of it) and return plans. Nothing in it changes during a round.
+`koord_agent.shell.node.measuring` builds it after the collectors have run. Nothing in it changes during a cycle; the
+next cycle replaces it as a whole.
 """
 
 from collections.abc import Mapping
@@ -23,18 +23,22 @@ from koord_agent.domain.state.pods import AgentPod
 class NodeLook:
     """The node at now_ms.
 
-    slo                 effective NodeSLO in wire spelling (defaults filled in, switched-off features at their "off"
-                        values); None = no valid NodeSLO so far: nothing is enforced and nothing restored
-    slo_problem         why the newest NodeSLO was not taken; "" = it was
-    capacity, allocatable   of the node object: cpu milli-cores, others whole units
-    reserved_milli      max(capacity - allocatable, annotated reservation)
-    pods                all pods the agent knows of
-    frozen              uids of pods that must not be touched: their newest state is not understood
-    topology            online CPUs; empty = unknown
-    reserved_cpus       CPUs that the node reservation holds
-    system_cpus         CPUs that system QoS holds exclusively
-    states              what states of installed packages read last, by name
-    kubelet_static      whether the kubelet's CPU manager policy is static
+    Attributes:
+        slo: Effective NodeSLO in wire spelling, with defaults, and with switched-off features at their "off" values.
+            None =
+            no valid NodeSLO so far: nothing is enforced and nothing restored.
+        slo_problem: Why the newest NodeSLO was refused; "" = it was accepted.
+        capacity: Of the node object: CPU in milli-cores, other resources in whole units.
+        allocatable: Of the node object, in the same units.
+        reserved_milli: max(capacity - allocatable, annotated reservation).
+        pods: All pods that the agent knows of.
+        frozen: UIDs of pods that must not be touched, because their newest state could not be parsed.
+        topology: Online CPUs; empty = unknown.
+        reserved_cpus: CPUs of the node reservation.
+        system_cpus: CPUs that system QoS uses exclusively.
+        pools: Who may use which CPUs; None = unknown.
+        states: Last values of the states of installed packages, by name.
+        kubelet_static: Whether the CPU manager policy of the kubelet is static.
     """
 
     now_ms: int
@@ -60,18 +64,21 @@ class NodeLook:
     states: Mapping[str, object] = field(default_factory=dict[str, object])
 
     def section(self, name: str) -> Mapping[str, Any]:
-        """Return a part of the NodeSLO; empty if it is absent."""
+        """Return a part of the NodeSLO. Empty if it is absent."""
         return (self.slo or {}).get(name) or {}
 
     @cached_property
     def by_uid(self) -> Mapping[str, AgentPod]:
-        """The pods by uid."""
+        """The pods by UID."""
         return {pod.uid: pod for pod in self.pods}
 
     def pod_directory(self, pod: AgentPod) -> str:
-        """Cgroup directory of a pod, relative to a hierarchy's root."""
+        """Return the cgroup directory of a pod, relative to the root of a hierarchy."""
         return self.layout.pod_directory(pod.kube_qos, pod.uid)
 
     def container_directory(self, pod: AgentPod, container_id: str) -> str:
-        """Cgroup directory of a container of a pod. Raises UnknownContainerId."""
+        """Return the cgroup directory of a container of a pod.
+
+        Raise UnknownContainerId for an id of an unknown runtime.
+        """
         return self.layout.container_directory(pod.kube_qos, pod.uid, container_id)

@@ -1,9 +1,11 @@
-"""What the kubelet has given to the containers of its pods, by the pod-resources socket: CPUs of their own.
+"""CPUs that the kubelet gave to containers exclusively, from its pod-resources socket and its state file.
 
     socket   every list of pods         names pods by namespace and name, containers by name
-    file     cpu_manager_state          names pods by uid; read once a minute
+    file     cpu_manager_state          names pods by UID; read once a minute
 
-Both tell of the same CPU manager; what the socket says of a container is newer. source    agent spec, 4.6, 4.7 (1)
+Both show the same CPU manager. The socket is newer.
+
+Source: agent spec, 4.6, 4.7 (1).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,9 +18,10 @@ from koord_agent.domain.state.pods import AgentPod
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldByPod:
-    """One pod as the socket lists it.
+    """One pod of the socket.
 
-    cpus    container -> CPUs that it has for itself, not empty; containers on shared CPUs are left out
+    Attributes:
+        cpus: Exclusive CPUs by container; containers on shared CPUs are left out.
     """
 
     namespace: str
@@ -27,14 +30,19 @@ class HeldByPod:
 
 
 CpuEntries = Mapping[str, Mapping[str, str]]
-"""pod uid -> container -> CPU list"""
+"""Pod UID -> container -> CPU list."""
 
 
 def pinned_cpus(of_file: CpuEntries, held: Sequence[HeldByPod], pods: Iterable[AgentPod]) -> CpuEntries:
-    """What the CPU manager has pinned, by both sources.
+    """Return the exclusive CPUs of both sources.
 
-    pods      gives the names their uids; of several of one name (the older one is ending) the newest that does not end
-    returns   a pod of the socket that nobody knows is left out: `unknown_pods` names it
+    Args:
+        of_file: Content of the state file.
+        held: Content of the socket.
+        pods: Gives names their UIDs. Of several pods of one name, the newest that does not terminate counts.
+
+    Returns:
+        A pod of the socket that is unknown is left out; `unknown_pods` names it.
     """
     by_name = _by_name(pods)
     merged = {uid: dict(entries) for uid, entries in of_file.items()}
@@ -47,7 +55,7 @@ def pinned_cpus(of_file: CpuEntries, held: Sequence[HeldByPod], pods: Iterable[A
 
 
 def unknown_pods(held: Iterable[HeldByPod], pods: Iterable[AgentPod]) -> tuple[str, ...]:
-    """`namespace/name` of the pods that run here by the socket and are known neither to the log nor to the list."""
+    """Return `namespace/name` of the pods of the socket that neither the log nor the kubelet's list knows."""
     known = {(pod.namespace, pod.name) for pod in pods}
     return tuple(sorted(f"{one.namespace}/{one.name}" for one in held if (one.namespace, one.name) not in known))
 

@@ -1,6 +1,6 @@
-"""A pod as this node's agent sees it: names, classes, requests, the directory it lives in. Parsed once per pod object.
+"""A pod as the agent of its node sees it: names, classes, requests, cgroup directory. Parsed once per pod object.
 
-`monitor`, `qos` and the hosts work on these values, so that nothing in the fast loop parses quantities or labels again.
+`monitor`, the strategies and the hosts use these values, so that no cycle parses quantities or labels again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ class ReportedPod:
 
 
 class ContainerState(msgspec.Struct):
-    """`state` of a container: which of the three it is in."""
+    """The `state` of a container: one of the three is set."""
 
     running: dict[str, object] | None = None
     terminated: dict[str, object] | None = None
@@ -61,7 +61,7 @@ class _StatusOfContainers(msgspec.Struct, rename="camel"):
 
 
 class _PodOfContainers(msgspec.Struct):
-    """The part of a pod object that the log does not mirror."""
+    """The part of a pod object that the log does not have."""
 
     status: _StatusOfContainers = msgspec.field(default_factory=_StatusOfContainers)
 
@@ -70,9 +70,11 @@ class _PodOfContainers(msgspec.Struct):
 class AgentContainer:
     """One container of a pod.
 
-    container_id       `<runtime>://<id>`, "" = not created yet, or not known without a kubelet
-    requests, limits   milli-cores for cpu and batch-cpu, bytes for memory; an absent limit is unlimited
-    is_init            an init container; with is_sidecar one that keeps running
+    Attributes:
+        container_id: `<runtime>://<id>`; "" = not created yet, or unknown without a kubelet.
+        requests: Milli-cores for cpu and batch-cpu, bytes for memory.
+        limits: In the same units; an absent limit is unlimited.
+        is_init: Whether it is an init container; with is_sidecar one that keeps running.
     """
 
     name: str
@@ -86,22 +88,24 @@ class AgentContainer:
 
 @dataclass(frozen=True)
 class AgentPod:
-    """One pod of this node.
+    """One pod of the node.
 
-    kube_qos            decides its cgroup directory; an unknown status text counts as BestEffort
-    qos_label           "" = no (known) label
-    qos, priority       with their defaults applied
-    requests            milli-cores for cpu and batch-cpu, bytes for memory
-    be_requests_milli   batch-cpu requests of its containers if it is labelled BE, else empty
-    cpuset              CPUs that it owns exclusively, empty if none
-    usage_profile       text of the simulation annotation, "" without one
-    containers          in the order of the pod's spec, init containers last; empty = known from the ledger only
-    limits              of the whole pod, as requests; an absent limit is unlimited
-    spec_priority       spec.priority; None = not set
-    priority_value      spec.priority if set and not 0, else the default of the class
-    phase               Kubernetes phase; a pod of the ledger counts as Running
-    created_ms          creation of the pod object since the epoch; None = not known
-    owner               `<kind>/<name>` of its controller, "" without one
+    Attributes:
+        kube_qos: Kubernetes QoS class; it decides the cgroup directory. An unknown text counts as BestEffort.
+        qos_label: QoS label; "" = no label or an unknown one.
+        qos: QoS class with its default applied.
+        priority: Priority class with its default applied.
+        requests: Milli-cores for cpu and batch-cpu, bytes for memory.
+        be_requests_milli: batch-cpu requests of its containers if it is labelled BE, else empty.
+        cpuset: CPUs that it owns exclusively; empty if none.
+        usage_profile: Text of the simulation annotation; "" without one.
+        containers: In the order of the pod's spec, init containers last; empty = known from the ledger only.
+        limits: Of the whole pod, in the units of requests; an absent limit is unlimited.
+        spec_priority: spec.priority; None = not set.
+        priority_value: spec.priority if set and not 0, else the default of the class.
+        phase: Kubernetes phase; a pod of the ledger counts as Running.
+        created_ms: Creation of the pod object in milliseconds since the epoch; None = unknown.
+        owner: `<kind>/<name>` of its controller; "" without one.
     """
 
     uid: str
@@ -128,27 +132,30 @@ class AgentPod:
 
     @cached_property
     def is_active(self) -> bool:
-        """Whether it is Pending or Running."""
+        """Whether the pod is Pending or Running."""
         return self.phase in ("Pending", "Running")
 
     @cached_property
     def is_best_effort(self) -> bool:
-        """Whether suppression counts it as best effort: label BE or Kubernetes class BestEffort (agent spec, 11.1)."""
+        """Whether CPU suppression counts it as best effort.
+
+        Label BE or Kubernetes class BestEffort (agent spec, 11.1).
+        """
         return self.qos_label == QosClass.BE or self.kube_qos is KubeQos.BEST_EFFORT
 
     @cached_property
     def cpu_request_milli(self) -> int:
-        """Milli-cores that it asked for, of whichever kind."""
+        """Milli-cores that it requests, as cpu or batch-cpu."""
         return self.requests.get("cpu", 0) or self.requests.get(BATCH_CPU, 0)
 
     @cached_property
     def memory_request_bytes(self) -> int:
-        """Bytes that it asked for, of whichever kind."""
+        """Bytes that it requests, as memory or batch-memory."""
         return self.requests.get("memory", 0) or self.requests.get(BATCH_MEMORY, 0)
 
     @cached_property
     def reported(self) -> ReportedPod:
-        """Its identity in the node's report."""
+        """Identity of the pod in the node's report."""
         running = [
             (c.name, c.container_id) for c in self.containers if c.container_id and (c.is_sidecar or not c.is_init)
         ]
@@ -167,19 +174,25 @@ def _known_kube_qos(text: str) -> KubeQos:
 
 
 def agent_pod_from_json(raw: object) -> AgentPod:
-    """The agent's view of a pod as the kubelet serves it, with the ids of its containers.
+    """Return the pod of an object of the kubelet, with the ids of its containers.
 
-    raises    codec.DecodeError for a field of a wrong type; InvalidInput as `agent_pod`
+    Raises:
+        codec.DecodeError: A field has a wrong type.
+        InvalidInput: As `agent_pod`.
     """
     status = codec.convert(without_nulls(raw), _PodOfContainers).status
     return agent_pod(pod_from_json(raw), (*status.container_statuses, *status.init_container_statuses))
 
 
 def agent_pod(pod: Pod, statuses: Sequence[ContainerStatus] = ()) -> AgentPod:
-    """The agent's view of a pod object.
+    """Return the pod of a pod object.
 
-    statuses  of its containers, init containers among them
-    raises    InvalidInput for a malformed quantity (admission refuses such pods)
+    Args:
+        pod: The object.
+        statuses: Of its containers, init containers among them.
+
+    Raises:
+        InvalidInput: A quantity is malformed; admission refuses such pods.
     """
     label = qos_raw(pod)
     return AgentPod(
@@ -242,11 +255,11 @@ def _batch_cpu_requests(pod: Pod) -> tuple[int, ...]:
 def agent_pod_of_ledger(entry: PodOnNode, details: PodDetails | None = None) -> AgentPod:
     """Return the agent's view of a pod of its node's ledger, which carries classes instead of labels.
 
-    A class BE there stands for the label BE or for the Kubernetes class BestEffort; both count as best effort.
+    A class BE there stands for the label BE or for the Kubernetes class BestEffort. Both count as best effort.
 
     Args:
         entry: What the ledger says of the pod.
-        details: Labels and annotations as the pod's object has them now; None if they are as in `entry`.
+        details: Labels and annotations as the pod's object has them now. None if they are as in `entry`.
     """
     known = details or entry
     batch_cpu = entry.requests.get(BATCH_CPU, 0) if entry.qos == QosClass.BE else 0
@@ -278,8 +291,9 @@ def _default_priority(name: str) -> int:
 def node_reserved_milli(
     capacity: Mapping[str, Quantity], allocatable: Mapping[str, Quantity], annotations: Mapping[str, str]
 ) -> int:
-    """Milli-cores that the system keeps: max(capacity - allocatable, annotated reservation), never negative.
+    """Return the milli-cores that the system keeps: max(capacity - allocatable, annotated reservation), never negative.
 
-    source    agent spec, 11.1; protocol spec, 7.2 (4)
+    Source:
+        agent spec, 11.1. Protocol spec, 7.2 (4).
     """
     return agent_reserved(node_reservation(annotations), capacity, allocatable).get(CPU, ZERO).milli()

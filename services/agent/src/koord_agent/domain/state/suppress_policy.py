@@ -12,7 +12,7 @@ class SuppressPolicy:
     Attributes:
         enable: Whether best effort is suppressed.
         threshold_percent: Share of the CPU of the node that all pods together may use.
-        min_percent: Share that best effort keeps in any case; None = not set, 0 is a value.
+        min_percent: Share that best effort keeps in any case. None means not set, 0 is a value.
         by: The file that holds best effort back.
     """
 

@@ -1,4 +1,4 @@
-"""The bus as the agent sees it: not there at first, later there for good. Enforcement never waits for it."""
+"""The connection of the agent to the bus. It may come late, and enforcement never waits for it."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ class OwnFacts(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
-    """What the agent uses of a bus."""
+    """The ports of a bus that the agent uses."""
 
     facts: OwnFacts
     reports: ObservationLog
@@ -34,7 +34,7 @@ class Ports:
 
 
 class BusLink:
-    """The ports once the first connection stands; the adapters themselves outlive later interruptions."""
+    """The ports of the bus, once the first connection stands. The adapters themselves outlive later interruptions."""
 
     def __init__(self, ports: Ports | None = None) -> None:
         self._ports = ports
@@ -46,24 +46,26 @@ class BusLink:
 
     @property
     def ports(self) -> Ports | None:
-        """None: never connected so far."""
+        """The ports; None before the first connection."""
         return self._ports
 
     def connect(self, ports: Ports, *, is_connected: Callable[[], bool] | None = None) -> None:
-        """The connection stands.
+        """Set the ports of the first connection.
 
-        is_connected    whether it still does; None = always
+        Args:
+            ports: The ports.
+            is_connected: Whether the connection still stands; None = always.
         """
         self._ports = ports
         self._is_connected = is_connected or _always
         self._there.set()
 
     def refuse(self, reason: str) -> None:
-        """No connection could be had."""
+        """Remember why no connection could be made."""
         self._refused = reason
 
     def trouble(self) -> str | None:
-        """Why nothing reaches the log at this moment; None: it can."""
+        """Return why nothing reaches the log at this moment; None if events reach it."""
         if self._ports is None:
             return self._refused
         return None if self._is_connected() else "the connection is lost; the last desired state stays in force"

@@ -1,12 +1,12 @@
 """Desired state of this process's nodes: the last one kept on disk, then the bucket's, then pushes as they come.
 
     start       what was kept on disk, if intact and young enough (enforced while the bus is away)
-    bucket      read once the pushes are subscribed; again on a gap, after a reconnect, and every 5 minutes
-    push        applied when it follows what is known; otherwise it waits while the bucket is read again
+    bucket      read once the pushes are subscribed. Again on a gap, after a reconnect, and every 5 minutes
+    push        applied when it follows what is known. Otherwise it waits while the bucket is read again
 
 `cycle` asks which nodes changed and gives the values to their agents. One event loop owns all of it.
 
-source    event-bus spec, 3.3
+Source: event-bus spec, 3.3.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from koord_agent.shell.bus.bus_link import BusLink, Ports
 
 READS_AT_ONCE = 32
 REREAD_SECONDS = 300.0
-"""How old a value may be without a sign of life of the bucket; in the host's time, like the reads themselves."""
+"""How old a value may be without a sign of life of the bucket. In the host's time, like the reads themselves."""
 MISSING_SECONDS = (1.0, 10.0)
 """Between looks at nodes that have no desired state yet: at first, and at most."""
 GAP_SECONDS = 0.3
@@ -49,8 +49,9 @@ class Cause(NamedTuple):
 class DesiredStates:
     """What the manager wants on each node of this process.
 
-    jitter    a factor around 1 per call, so that many agents do not read at the same moments
-    changed   called with a node whose value changed
+    Attributes:
+        jitter: A factor around 1 per call, so that many agents do not read at the same moments.
+        changed: Called with a node whose value changed.
     """
 
     def __init__(
@@ -79,23 +80,23 @@ class DesiredStates:
         self._soon: dict[str, asyncio.TimerHandle] = {}
 
     def restore(self, kept: dict[str, DesiredNode]) -> None:
-        """Begin with what was kept on disk; the bucket's first value replaces it whatever its age."""
+        """Begin with what was kept on disk. The bucket's first value replaces it whatever its age."""
         for node, value in kept.items():
             if node in self._known and self._take(value):
                 self._provisional.add(node)
 
     def cause_of(self, node: str, uid: str) -> Cause | None:
-        """What placed a pod, once; None when its push was not seen (the pod was read from the bucket)."""
+        """Return what placed a pod, once. None when its push was not seen (the pod was read from the bucket)."""
         causes = self._causes.get(node)
         return causes.pop(uid, None) if causes else None
 
     def unsaved(self, most: int) -> list[DesiredNode]:
-        """Some values that changed or were confirmed since they were last given here."""
+        """Return some values that changed or were confirmed since they were last given here."""
         nodes = [self._unsaved.pop() for _ in range(min(most, len(self._unsaved)))]
         return [self.views[node].desired for node in nodes]
 
     def not_saved(self, values: Iterable[DesiredNode]) -> None:
-        """The disk did not take these: they are given again."""
+        """Take back states that the disk refused, so that `unsaved` returns them again."""
         self._unsaved.update(value.node for value in values)
 
     async def run(self) -> None:
@@ -160,7 +161,7 @@ class DesiredStates:
             self._causes[node] = {uid: cause for uid, cause in causes.items() if uid in wanted}
 
     def _apply(self, node: str, push: Push) -> bool:
-        """Whether the push follows what is known (or is known already)."""
+        """Return whether the push follows what is known (or is known already)."""
         view = self.views.get(node)
         if view is None:
             return False
@@ -176,7 +177,7 @@ class DesiredStates:
         return True
 
     def _take(self, value: DesiredNode) -> bool:
-        """Put a value that was read in force; False if it cannot be acted on (the last one stays)."""
+        """Put a value that was read in force. False if it cannot be acted on (the last one stays)."""
         last = self.views.get(value.node)
         try:
             view = view_of(value, last)

@@ -18,7 +18,7 @@ from koord_agent.shell.bus.desired_state import DesiredStates
 from koord_agent.shell.bus.outbox import Fact, Outbox
 
 REFUSED_FACTS: Final = 1_000
-"""Facts beside those about pods that are offered to a full outbox again; the oldest are dropped."""
+"""Facts beside those about pods that are offered to a full outbox again. The oldest are dropped."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -40,7 +40,7 @@ class FactPublisher:
     _waiting: list[Fact] = field(default_factory=list[Fact])
 
     def facts(self, node: str, events: Iterable[Event]) -> list[Fact]:
-        """Return facts of a node with their headers."""
+        """Return the facts of a node with their headers."""
         return [
             Fact(node, event, self._origin_of_pods(node, event.pods))
             if isinstance(event, PodsStarted)
@@ -73,7 +73,7 @@ class FactPublisher:
         )
 
     def _origin_of_pods(self, node: str, uids: Sequence[str]) -> Origin:
-        """Continue the trace of the placement of each started pod; the fact carries the trace of the first."""
+        """Continue the trace of the placement of each started pod. The fact carries the trace of the first."""
         causes = [(uid, self.states.cause_of(node, uid)) for uid in uids]
         contexts = [
             self.tracer.emit(

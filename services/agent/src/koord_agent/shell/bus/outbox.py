@@ -5,7 +5,7 @@
 Enforcement never waits for it: while the bus is away facts pile up to the limit, then new ones are refused and offered
 again by the cycle. Expectations come from the last event of each aggregate, read once and carried on from there.
 
-source    event-bus spec, 3.3 (bounded on-disk queue, oldest kept), 4.3
+Source: event-bus spec, 3.3 (bounded on-disk queue, oldest kept), 4.3.
 """
 
 import asyncio
@@ -44,14 +44,14 @@ class Fact(NamedTuple):
 
 @dataclass(slots=True)
 class _Aggregate:
-    """Facts of one node that wait, oldest first; last_seq None = not read yet."""
+    """Facts of one node that wait, oldest first. last_seq None means not read yet."""
 
     waiting: deque[QueuedFact]
     last_seq: int | None = None
 
 
 class Outbox:
-    """The queue. One task (`run`) sends; `put` is called by the cycle."""
+    """The queue. One task (`run`) sends. `put` is called by the cycle."""
 
     def __init__(self, store: LocalStore, link: BusLink, *, limit: int, logger: Logger) -> None:
         self.dropped = 0
@@ -69,11 +69,11 @@ class Outbox:
         self._queue(store.facts())
 
     def __len__(self) -> int:
-        """Facts that wait or are in flight."""
+        """Return the facts that wait or are in flight."""
         return self._depth
 
     def put(self, facts: Sequence[Fact]) -> list[Fact]:
-        """Keep facts; gives those that found no room, or that the disk did not take."""
+        """Keep facts. Gives those that found no room, or that the disk did not take."""
         room = max(0, self._limit - self._depth)
         taken, refused = facts[:room], list(facts[room:])
         if refused:
@@ -132,13 +132,13 @@ class Outbox:
             self._idle.clear()
 
     def _heads(self) -> list[QueuedFact]:
-        """The oldest fact of each node, oldest nodes first, at most a batch."""
+        """Return the oldest fact of each node, oldest nodes first, at most a batch."""
         heads = [aggregate.waiting[0] for aggregate in self._aggregates.values() if aggregate.waiting]
         heads.sort(key=lambda fact: fact.id)
         return heads[:MAX_BATCH]
 
     async def _send(self, log: OwnFacts, heads: list[QueuedFact]) -> bool:
-        """One append of the heads; whether to pause before the next."""
+        """Return one append of the heads. Whether to pause before the next."""
         await self._read_positions(log, heads)
         try:
             outcome = await log.append([self._event(fact) for fact in heads], deadline=APPEND_SECONDS)
@@ -164,7 +164,10 @@ class Outbox:
         return self._settle([fact], outcome)
 
     async def _after_conflict(self, log: OwnFacts, fact: QueuedFact) -> bool:
-        """Another process of this node wrote, or the position was stale: the facts are observations, they stay true."""
+        """Return the another process of this node wrote, or the position was stale.
+
+        The facts are observations, they stay true.
+        """
         last = await log.last_of(fact.ref)
         aggregate = self._aggregates[fact.node]
         if last is not None and last.event_id == fact.headers["Nats-Msg-Id"]:
@@ -194,7 +197,7 @@ class Outbox:
                 return True
 
     def _complain(self, error: NotStored) -> None:
-        """Says what the disk did not take, once until it changes."""
+        """Tell what the disk did not take, once until it changes."""
         if str(error) != self._trouble:
             self._trouble = str(error)
             self._logger.error("facts_not_stored", reason=self._trouble)

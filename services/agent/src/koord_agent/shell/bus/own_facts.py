@@ -1,9 +1,9 @@
 """The log as an agent may use it: appends to its nodes' aggregates, reads of their last events by direct get.
 
 Leader reads would let an agent read every fact of the cluster, so its user has none. It is the only writer of its
-aggregates; a replica that is behind shows at worst an expectation that fails, and the outbox reads again.
+aggregates. A replica that is behind shows at worst an expectation that fails, and the outbox reads again.
 
-source    event-bus spec, 10 (agent of node n)
+Source: event-bus spec, 10 (agent of node n).
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ _NOT_FOUND = "404"
 
 
 class _LastOnlyReader(StreamReader):
-    """Newest message of a subject by direct get; of older ones it knows nothing."""
+    """Newest message of a subject by direct get. Of older ones it knows nothing."""
 
     def __init__(self, connection: BusConnection, stream: str, prefix: str, *, deadline: float = 30.0) -> None:
         super().__init__(connection, stream, prefix, deadline=deadline)
@@ -31,7 +31,10 @@ class _LastOnlyReader(StreamReader):
         self._own_deadline = deadline
 
     async def last_of(self, subject: str) -> StoredEvent | None:
-        """Newest message of one exact subject; None when there is none. Raises NoAnswer after the deadline; Denied."""
+        """Return the newest message of one exact subject.
+
+        None when there is none. Raises NoAnswer after the deadline. Denied.
+        """
         connection, direct_get = self._own_connection, f"$JS.API.DIRECT.GET.{self._own_stream}.{subject}"
         reply = await connection.patiently(lambda: connection.request(direct_get), subject, deadline=self._own_deadline)
         headers = decode_headers(reply.header) if reply.header else {}
@@ -42,13 +45,13 @@ class _LastOnlyReader(StreamReader):
         return StoredEvent(seq, AggregateRef(kind, id_), headers, reply.data)
 
     async def next_of(self, subject: str, seq: int) -> StoredEvent | None:
-        """The newest message if it is not before `seq`: with one append in flight it is the only one."""
+        """Return the newest message if it is not before `seq`: with one append in flight it is the only one."""
         last = await self.last_of(subject)
         return last if last is not None and last.seq >= seq else None
 
 
 class AgentFacts:
-    """Appends and last events of the agent's own aggregates; see `koordcore.ports.eventlog.EventLog`."""
+    """Appends and last events of the agent's own aggregates. See `koordcore.ports.eventlog.EventLog`."""
 
     def __init__(self, connection: BusConnection, names: BusNames, *, metrics: BusMetrics = NO_METRICS) -> None:
         self._names = names
@@ -60,5 +63,5 @@ class AgentFacts:
         return await self._appender.append(events, deadline)
 
     async def last_of(self, ref: AggregateRef) -> StoredEvent | None:
-        """See `EventLog.last_of`; possibly stale."""
+        """See `EventLog.last_of`. Possibly stale."""
         return await self._reader.last_of(self._names.subject("ev", ref))

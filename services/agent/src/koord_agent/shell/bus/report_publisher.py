@@ -23,7 +23,7 @@ class ReportPublisher:
     """The reports of one process.
 
     Attributes:
-        link: The bus; without it no report is made.
+        link: The bus. Without it no report is made.
         facts: Makes the headers.
         is_on: Whether usage is reported at all.
         in_thread: Whether a report reads files of a machine and is made in a thread.
@@ -43,7 +43,7 @@ class ReportPublisher:
         Args:
             agents: By node.
             now_ms: Time in milliseconds.
-            breathe: Awaited after each report; it lets other tasks run.
+            breathe: Awaited after each report. It lets other tasks run.
 
         Returns:
             Number of reports.

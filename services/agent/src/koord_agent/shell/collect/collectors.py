@@ -1,12 +1,14 @@
 """The collectors of one node, each at its own interval: what of a machine becomes samples, and when.
 
     every interval   node, NUMA nodes, pods, containers, host applications, best-effort class, the system's rest
-    10 s             PSI and resctrl counters; waiting for CPU, memory, disks and the network
+    10 s             PSI and resctrl counters. Waiting for CPU, memory, disks and the network
     60 s, for 10 s   cycles and instructions
     5 s              cold pages
 
-Only what this machine can do and its gates allow runs; the rest is told by `Features`, never guessed. Reading is in
-`sensing`, the rules are in `domain.monitor` and `domain.collected`. source    agent spec, 6
+Only what this machine can do and its gates allow runs. The rest is told by `Features`, never guessed. Reading is in
+`sensing`, the rules are in `domain.monitor` and `domain.collected`.
+
+Source: agent spec, 6.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -60,7 +62,7 @@ VISITS: Final = {Feature.COLD_PAGES: PodCollector.COLD_PAGES}
 
 
 class _Slow(NamedTuple):
-    """A collector with an interval of its own; always = whether or not interference is looked for."""
+    """A collector with an interval of its own. Always = whether or not interference is looked for."""
 
     always: bool
     feature: Feature
@@ -78,10 +80,11 @@ class _Measuring:
 
 
 class Collectors:
-    """All collectors of one node. Not shared: one task owns it; call `close` when it ends.
+    """All collectors of one node. Not shared: one task owns it. Call `close` when it ends.
 
-    topology    online CPUs, for usage by NUMA node
-    measured    the pods that a collector visits, of all
+    Attributes:
+        topology: Online CPUs, for usage by NUMA node.
+        measured: The pods that a collector visits, of all.
     """
 
     def __init__(
@@ -132,9 +135,16 @@ class Collectors:
         apps_with_page_cache: bool = False,
         for_interference: bool = False,
     ) -> Latest:
-        """One round of what is due; the last values of the fast collectors.
+        """Return one cycle of what is due. The last values of the fast collectors.
 
-        for_interference    whether interference is looked for: then PSI and waiting are collected whatever the gates
+        Args:
+            pods: The pods of the node.
+            now_ms: Time in milliseconds.
+            host_applications: Processes outside Kubernetes that the NodeSLO names.
+            best_effort: The best-effort class as found.
+            apps_with_page_cache: Whether memory of host applications is reported with page cache.
+            for_interference: Whether interference is looked for: then PSI and waiting are collected whatever the
+                gates.
         """
         visited = self._measured(PodCollector.USAGE, pods)
         reading = read_host(
@@ -152,7 +162,7 @@ class Collectors:
         return latest
 
     def cpus_changed(self, topology: Sequence[CpuPlace]) -> None:
-        """Other CPUs are online than before."""
+        """Use other online CPUs than before."""
         if self.features.usable(Feature.NUMA):
             self._cpu_to_numa = {place.cpu: place.node for place in topology}
 
@@ -263,7 +273,7 @@ class Collectors:
             yield from cold_page_samples(level, cold, counters.memory.with_page_cache_bytes, now_ms, of)
 
     def _measure_cycles(self, pods: Sequence[AgentPod], now_ms: int) -> None:
-        """Counters are open for a window of each interval; the samples come when it ends."""
+        """Open counters for a window of each interval, and return samples when it ends."""
         measuring = self._measuring
         if measuring is not None:
             if 0 <= now_ms - measuring.since_ms < self._options.cpi_window_ms:

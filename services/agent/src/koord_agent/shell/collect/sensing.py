@@ -1,6 +1,6 @@
-"""One look at a host per tick: the reading for `domain.monitor`, and the view that suppression judges.
+"""One look at a host per cycle: the reading for `domain.monitor`, and the view that suppression judges.
 
-The order of a tick: `read_host` -> `NodeMonitor.observe` -> `suppress_view` -> `cpu_suppress.decide` -> executor.
+The order of a cycle: `read_host` -> `NodeMonitor.observe` -> `suppress_view` -> `cpu_suppress.decide` -> executor.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,14 +29,14 @@ CFS_PERIOD_US = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestEffortTree:
-    """The best-effort class as found: quota of its root (None = unreadable) and the CPU lists, parents first."""
+    """The best-effort class as found: quota of its root (None if unreadable) and the CPU lists, parents first."""
 
     quota_us: int | None
     cgroups: tuple[BeCgroup, ...]
 
 
 def read_best_effort(host: Host) -> BestEffortTree:
-    """Quota and CPU lists of the best-effort class; directories whose list cannot be read are left out."""
+    """Return the quota and CPU lists of the best-effort class. Directories whose list cannot be read are left out."""
     root = host.layout.qos_directory(KubeQos.BEST_EFFORT)
     cgroups: list[BeCgroup] = []
     for directory in host.tree(root):
@@ -65,7 +65,7 @@ def _number(host: Host, file: CgroupFile) -> int | None:
 
 
 def container_directories(host: Host, pod: AgentPod) -> Iterator[tuple[str, str]]:
-    """Id and directory of each container that was created; an id of an unknown runtime is left out."""
+    """Return the id and directory of each container that was created. An id of an unknown runtime is left out."""
     for container in pod.containers:
         if container.container_id:
             try:
@@ -84,10 +84,14 @@ def read_host(
     best_effort: BestEffortTree | None = None,
     cpu_to_numa: Mapping[int, int] | None = None,
 ) -> HostReading:
-    """Counters of the node, of every known pod, container and host application, and of the best-effort class.
+    """Return the counters of the node, of every known pod, container and host application, and of best effort.
 
-    best_effort   what `read_best_effort` found in this tick; None = the class is not measured
-    cpu_to_numa   online CPUs; None or empty = NUMA nodes are not measured
+    Args:
+        host: The machine.
+        pods: The pods of the node.
+        host_applications: Processes outside Kubernetes that the NodeSLO names.
+        best_effort: Result of `read_best_effort` in this cycle; None = the class is not measured.
+        cpu_to_numa: Online CPUs; None or empty = NUMA nodes are not measured.
     """
     layout, root = host.layout, host.layout.qos_directory(KubeQos.BEST_EFFORT)
     known = tuple(pods)
@@ -123,7 +127,10 @@ def _numa(host: Host, pods: Sequence[AgentPod], cpu_to_numa: Mapping[int, int]) 
 
 
 def _application_counters(host: Host, application: HostApplication) -> CgroupCounters | None:
-    """Counters of a host application, whose memory with page cache is memory.usage_in_bytes (agent spec, 6.6)."""
+    """Return the counters of a host application.
+
+    Its memory with page cache is memory.usage_in_bytes (agent spec, 6.6).
+    """
     try:
         directory = host.layout.host_application_directory(application)
     except ValueError:
@@ -136,14 +143,15 @@ def _application_counters(host: Host, application: HostApplication) -> CgroupCou
 
 
 def node_signals(host: Host, metrics: Metrics, pods: Iterable[AgentPod], window_ms: int) -> dict[str, float]:
-    """Health of the node as its report tells it, in percent; what is not measured is left out.
+    """Return the health of the node as its report tells it, in percent. What is not measured is left out.
 
         cpuPressure      largest PSI cpu some avg60 of the burstable class and of each guaranteed pod
         memoryPressure   largest PSI memory full avg60 of them (the pods' root would count best effort, too)
         cpuThrottled     highest mean throttled ratio of a latency-sensitive pod over the window
         lsSlowdown       of simulated machines: time of a request against that on an idle node, 100 = no longer
 
-    source    manager spec, 16.1
+    Source:
+        manager spec, 16.1.
     """
     known, layout = tuple(pods), host.layout
     guaranteed = (pod.uid for pod in known if pod.kube_qos is KubeQos.GUARANTEED)
@@ -177,7 +185,7 @@ def cpu_owners(
     reserved: CpuSet = EMPTY,
     system_exclusive: CpuSet = EMPTY,
 ) -> CpuOwners | None:
-    """Who holds which CPUs; None if the topology is unknown."""
+    """Return who holds which CPUs. None if the topology is unknown."""
     if not topology:
         return None
     return CpuOwners(
@@ -201,9 +209,21 @@ def suppress_view(
     owners: CpuOwners | None = None,
     kubelet_static: bool = False,
 ) -> NodeView:
-    """What `cpu_suppress.decide` looks at: last usages with the classes of their owners, and the knobs as they are.
+    """Return what `cpu_suppress.decide` looks at.
 
-    capacity_milli   of the node object; reserved_milli from `domain.pods.node_reserved_milli`
+    Last usages with the classes of their owners, and the knobs as they are.
+
+    Args:
+        host: The machine.
+        now_ms: Time in milliseconds.
+        capacity_milli: Of the node object. reserved_milli from `domain.pods.node_reserved_milli`.
+        reserved_milli: Milli-cores that the system keeps.
+        pods: The pods of the node.
+        latest: Newest usage of the node and its pods.
+        best_effort: The best-effort class as found.
+        host_applications: Processes outside Kubernetes that the NodeSLO names.
+        owners: Who holds which CPUs; None = unknown.
+        kubelet_static: Whether the CPU manager policy of the kubelet is static.
     """
     known = tuple(pods)
     apps = host_applications or {}

@@ -1,7 +1,8 @@
-"""Which disks this machine has, from lsblk, vgs, lvs, findmnt and sysfs, looked up beside the rounds.
+"""Which disks this machine has, from lsblk, vgs, lvs, findmnt and sysfs, looked up beside the cycles.
 
 The commands run in a thread of their own: a disk that hangs holds up nothing but the newest news about disks.
-source    agent spec, 6.11
+
+Source: agent spec, 6.11.
 """
 
 import subprocess
@@ -23,7 +24,7 @@ COMMANDS: Mapping[str, Sequence[str]] = {
 
 
 def output_of(command: Sequence[str]) -> str:
-    """What a command of the host prints; "" if it is not there, fails or takes too long."""
+    """Return what a command of the host prints. "" if it is not there, fails or takes too long."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
@@ -32,7 +33,7 @@ def output_of(command: Sequence[str]) -> str:
 
 
 def in_thread(work: Callable[[], None]) -> None:
-    """Do it beside whatever goes on; it is left behind when the process ends."""
+    """Do it beside whatever goes on. It is left behind when the process ends."""
     Thread(target=work, name="storage", daemon=True).start()
 
 
@@ -44,7 +45,7 @@ class Looks:
     failed: int = 0
 
     def count(self, *, succeeded: bool) -> None:
-        """One look."""
+        """Count one look."""
         if succeeded:
             self.succeeded += 1
         else:
@@ -52,11 +53,12 @@ class Looks:
 
 
 class Storage:
-    """The disks of one machine as they were looked up last; none before the first look-up has ended.
+    """The disks of one machine as they were looked up last. None before the first look-up has ended.
 
-    run      output of a command; "" = it failed or is not there
-    start    does the work of a look-up
-    refresh_ms   between look-ups
+    Attributes:
+        run: Output of a command. "" means it failed or is not there.
+        start: Does the work of a look-up.
+        refresh_ms: Between look-ups.
     """
 
     def __init__(
@@ -77,7 +79,7 @@ class Storage:
         self.looks = Looks()
 
     def known(self, now_ms: int) -> StorageInfo | None:
-        """What is known; begins a new look-up when it is time. None = nothing yet."""
+        """Return what is known. Begins a new look-up when it is time. None means nothing yet."""
         is_fresh = self._asked_ms is not None and 0 <= now_ms - self._asked_ms < self._refresh_ms
         if not is_fresh and not self._is_looking:
             self._asked_ms, self._is_looking = now_ms, True
@@ -93,7 +95,7 @@ class Storage:
             self._is_looking = False
 
     def _parents(self) -> dict[str, str]:
-        """Partition -> disk, by where the kernel keeps the one below the other."""
+        """Return the partition -> disk, by where the kernel keeps the one below the other."""
         found: dict[str, str] = {}
         try:
             for entry in self._block_devices.iterdir():

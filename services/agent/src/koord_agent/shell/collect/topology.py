@@ -1,6 +1,6 @@
 """CPUs and NUMA nodes of a real machine: who may use which CPUs, and the report when something of it changed.
 
-source    agent spec, 4.4, 4.7
+Source: agent spec, 4.4, 4.7.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,11 +35,12 @@ CPU_INFO_EVERY_MS: Final = 60_000
 class TopologyReporter:
     """The topology of one machine. Not shared: its agent owns it.
 
-    reports            whether changes are said at all (gate NodeTopologyReport)
-    said               digest of the report that is in the log; "" = none
-    sync_ms            between looks at who may use what
-    cpu_info_ms        between looks at which CPUs are online
-    kubelet            set by whoever follows the kubelet
+    Attributes:
+        reports: Whether changes are said at all (gate NodeTopologyReport).
+        said: Digest of the report that is in the log. "" means none.
+        sync_ms: Between looks at who may use what.
+        cpu_info_ms: Between looks at which CPUs are online.
+        kubelet: Set by whoever follows the kubelet.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class TopologyReporter:
         self.kubelet_entries: Mapping[str, Mapping[str, str]] = {}
         self.pools: CpuPools | None = None
         self.amend: Callable[[NodeTopologyReported], NodeTopologyReported] = lambda report: report
-        """what installed packages add to a report"""
+        """What installed packages add to a report."""
         self.cpu_looks, self.numa_looks = Looks(), Looks()
         self.l3_caches = read_l3_caches(host.roots.sys)
         self._host = host
@@ -73,9 +74,10 @@ class TopologyReporter:
         self._due_ms: int | None = None
 
     def report(self, desired: DesiredView, pods: Sequence[AgentPod], now_ms: int) -> NodeTopologyReported | None:
-        """Look when it is time; the report if it changed.
+        """Look when it is time. The report if it changed.
 
-        raises    InvalidInput for a malformed system QoS of the node: nothing is changed or said
+        Raises:
+            InvalidInput: A malformed system QoS of the node: nothing is changed or said.
         """
         if self._due_ms is not None and self._due_ms - self._sync_ms <= now_ms < self._due_ms:
             return None
@@ -92,11 +94,11 @@ class TopologyReporter:
 
     @property
     def places(self) -> tuple[CpuPlace, ...]:
-        """The CPUs that were online at the last look; empty = unknown."""
+        """The CPUs that were online at the last look. Empty = unknown."""
         return self._topology.places
 
     def _look_at_cpus(self, now_ms: int) -> None:
-        """CPUs are taken off and put on while the machine runs; a look that fails keeps what was seen."""
+        """Read the online CPUs again; they change while the machine runs. If reading fails, the last CPUs stay."""
         due = self._cpu_info_due_ms
         if due is not None and due - self._cpu_info_ms <= now_ms < due:
             return
@@ -142,7 +144,7 @@ def _quantities(amounts: Amounts) -> ResourceList:
 
 
 def _basic_info(host: LinuxHost) -> Mapping[str, str | bool]:
-    """Model, threads, turbo, cache mask, vendor (agent spec, 4.4); what cannot be read is left out."""
+    """Return the model, threads, turbo, cache mask, vendor (agent spec, 4.4). What cannot be read is left out."""
     roots = host.roots
     lines: dict[str, str] = {}
     for line in (read_kernel_file(str(roots.proc / "cpuinfo")) or "").splitlines():

@@ -1,6 +1,6 @@
 """Loops of installed packages beside the agent's, each in a thread with an event loop of its own.
 
-One that blocks holds up nobody; one that ends or fails is told and begun again, later each time.
+One that blocks holds up nobody. One that ends or fails is told and begun again, later each time.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ LONGEST_PAUSE_SECONDS: Final = 60.0
 def controller_components(
     extensions: Extensions, logger: Logger, *, first_pause_seconds: float = FIRST_PAUSE_SECONDS
 ) -> list[Component]:
-    """A component for each controller."""
+    """Return a component for each controller."""
     return [
         Component(name=f"extension-{name}", run=_Controller(name, run, extensions, logger, first_pause_seconds).run)
         for name, run in extensions.controllers.items()
@@ -50,7 +50,7 @@ class _Controller:
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     async def _once(self) -> str:
-        """One life of it; why it ended."""
+        """Return one life of it. Why it ended."""
         ours = asyncio.get_running_loop()
         ended: asyncio.Future[str] = ours.create_future()
         theirs = asyncio.new_event_loop()

@@ -1,6 +1,6 @@
 """Threads for the code of installed packages: one for each thing that is registered: what hangs holds up itself.
 
-A round of the agent waits for the answers of each for a moment only; a thread that is still busy is told of and left
+A cycle of the agent waits for the answers of each for a moment only. A thread that is still busy is told of and left
 alone.
 """
 
@@ -16,16 +16,16 @@ from koord_agent.domain.extending.extensions import ExtensionFailed, NotAsked, f
 
 T = TypeVar("T")
 CALL_SECONDS: Final = 0.5
-"""How long a round waits for an extension, however often it asks it."""
+"""How long a cycle waits for an extension, however often it asks it."""
 LONG_CALL_SECONDS: Final = 10.0
-"""The same where a runtime is asked to do something; and how long a page may take."""
+"""The same where a runtime is asked to do something. And how long a page may take."""
 _LONG: Final = (Point.HTTP, Point.EVICTION)
 
 
 class ThreadGuard:
-    """See `domain.extensions.Guard`. May be shared by threads; of callers of one extension, the later ones are refused.
+    """See `domain.extensions.Guard`. May be shared by threads. Of callers of one extension, the later ones are refused.
 
-    call_seconds        of a round for each extension
+    call_seconds        of a cycle for each extension
     long_call_seconds   the same for evictions, and for each request of a page
     clock               monotonic seconds
     """
@@ -117,9 +117,11 @@ class _Worker:
         threading.Thread(target=self._run, name=f"{point} {name}", daemon=True).start()
 
     def begin(self, call: Callable[[], T], *, polled: bool = False) -> Future[T] | None:
-        """Make a call; None while an earlier one goes on.
+        """Make a call. None while an earlier one goes on.
 
-        polled   `take` shall give its answer
+        Args:
+            call: The function to call.
+            polled: `take` shall give its answer.
         """
         with self._lock:
             if self._newest is not None and not self._newest.done():
@@ -131,7 +133,7 @@ class _Worker:
             return answer
 
     def take(self) -> Future[Any] | None:
-        """The answer of a polled call once it is there; given once."""
+        """Return the answer of a polled call once it is there. Given once."""
         with self._lock:
             answer = self._polled
             if answer is None or not answer.done():

@@ -15,11 +15,17 @@ ENTRY_POINTS: Final = "koord_agent.extensions"
 
 
 def installed_extensions(logger: Logger, switches: tuple[str, ...] = ()) -> Extensions:
-    """Everything that installed packages register. A package that cannot is told, counted and left out as a whole.
+    """Return the everything that installed packages register.
 
-    switches   `<strategy>=true|false`
-    raises     InvalidInput for a name that another package has taken, and for a strategy that nobody has, unless a
-               package failed whose it may be
+    A package that cannot is told, counted and left out as a whole.
+
+    Args:
+        logger: Gets what goes wrong.
+        switches: `<strategy>=true|false`.
+
+    Raises:
+        InvalidInput: A name that another package has taken, and for a strategy that nobody has, unless a package
+            failed whose it may be.
     """
     extensions = Extensions()
     for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: entry.name):

@@ -3,8 +3,10 @@
     containerd, cri-o, pouch   CRI  RuntimeService.StopContainer, without grace
     docker                     its own API  POST /containers/<id>/stop?t=0
 
-Blocking, within `seconds` for all containers of one pod: the rounds wait for it. A runtime that does not answer is left
-alone for a minute, and the request that goes with every eviction does the work. source    agent spec, 2.2, 12.1 (D-20)
+Blocking, within `seconds` for all containers of one pod: the cycles wait for it. A runtime that does not answer is left
+alone for a minute, and the request that goes with every eviction does the work.
+
+Source: agent spec, 2.2, 12.1 (D-20).
 """
 
 import http.client
@@ -37,7 +39,7 @@ _DOCKER_FINE: Final = frozenset({204, 304, 404})
 
 
 class NotStopped(Exception):
-    """A container may still run; the message says why. `is_silent`: its runtime gave no answer at all."""
+    """A container may still run. The message says why. `is_silent`: its runtime gave no answer at all."""
 
     def __init__(self, message: str, *, is_silent: bool = False) -> None:
         super().__init__(message)
@@ -46,14 +48,17 @@ class NotStopped(Exception):
 
 @cache
 def messages() -> Any:
-    """Message classes of CRI by name."""
+    """Return the message classes of CRI by name."""
     return message_classes("runtime.v1", _MESSAGES)
 
 
 def socket_of(runtime: str, roots: Sequence[Path], given: Path | None) -> Path | None:
-    """Where a runtime listens: its usual place below the roots, else the one that was given; None = nowhere.
+    """Return where a runtime listens: its usual place below the roots, else the one that was given. None means nowhere.
 
-    runtime    docker, containerd, pouch or cri-o
+    Args:
+        runtime: Docker, containerd, pouch or cri-o.
+        roots: Folders that may hold the socket.
+        given: Paths that the flags give, by runtime.
     """
     usual = [root / RUNTIME_SOCKETS[runtime] for root in roots]
     return next((path for path in (*usual, *((given,) if given else ())) if path.is_socket()), None)
@@ -62,10 +67,11 @@ def socket_of(runtime: str, roots: Sequence[Path], given: Path | None) -> Path |
 class ContainerRuntimes:
     """The runtimes of one machine. One thread at a time.
 
-    roots       /run, /var/run
-    given       sockets by runtime where they are not in their usual place
-    default     runtime of a container that is known by its directory only
-    monotonic   a clock in seconds
+    Attributes:
+        roots: /run, /var/run.
+        given: Sockets by runtime where they are not in their usual place.
+        default: Runtime of a container that is known by its directory only.
+        monotonic: A clock in seconds.
     """
 
     def __init__(
@@ -85,9 +91,10 @@ class ContainerRuntimes:
         self._left_alone: dict[Path, float] = {}
 
     def stop(self, container_ids: Iterable[str]) -> tuple[str, ...]:
-        """End the containers of a pod, every one tried whatever happens to the others; what went wrong.
+        """End the containers of a pod, every one tried whatever happens to the others. What went wrong.
 
-        container_ids    `<runtime>://<id>`, or the bare id of one of the default runtime
+        Args:
+            container_ids: `<runtime>://<id>`, or the bare id of one of the default runtime.
         """
         problems: list[str] = []
         end = self._monotonic() + self._seconds

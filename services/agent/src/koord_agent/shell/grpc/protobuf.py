@@ -8,15 +8,16 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 Fields = Mapping[str, tuple[int, str]]
-"""name -> (number, kind); a kind is string, int64, bool or the name of a message, with `repeated` in front for many."""
+"""Name -> (number, kind). A kind is string, int64, bool or the name of a message, with `repeated` in front for many."""
 
 _REPEATED: Final = "repeated "
 
 
 def message_classes(package: str, messages: Mapping[str, Fields]) -> Mapping[str, Any]:
-    """A class for every message, by name; fields that the table does not name are kept and ignored by them.
+    """Return a class for every message, by name. Fields that the table does not name are kept and ignored by them.
 
-    raises    KeyError for a kind that is neither known nor in the table
+    Raises:
+        KeyError: A kind that is neither known nor in the table.
     """
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 

@@ -13,9 +13,10 @@ LARGEST_MESSAGE: Final = 16 * 1024 * 1024
 
 
 class SocketAway(Exception):
-    """The call has no answer; the message says which socket, which call and why.
+    """The call has no answer. The message says which socket, which call and why.
 
-    code    gRPC status in capitals, such as UNAVAILABLE, NOT_FOUND
+    Attributes:
+        code: GRPC status in capitals, such as UNAVAILABLE, NOT_FOUND.
     """
 
     def __init__(self, message: str, code: str) -> None:
@@ -24,12 +25,17 @@ class SocketAway(Exception):
 
 
 def call(socket: Path, method: str, request: Any, answer: Any, *, seconds: float) -> Any:
-    """One call.
+    """Return one call.
 
-    method            `/<package>.<Service>/<Method>`
-    request, answer   a message of `protobuf.message_classes`, and the class of its answer
-    seconds           how long it may take
-    raises            SocketAway for everything that can go wrong, a broken answer among it
+    Args:
+        socket: Path of the socket.
+        method: `/<package>.<Service>/<Method>`.
+        request: A message of `protobuf.message_classes`, and the class of its answer.
+        answer: A message of `protobuf.message_classes`, and the class of its answer.
+        seconds: How long it may take.
+
+    Raises:
+        SocketAway: Everything that can go wrong, a broken answer among it.
     """
     import grpc
 

@@ -1,6 +1,6 @@
 """The L3 caches of this machine, from sysfs.
 
-source    agent spec, 4.4
+Source: agent spec, 4.4.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ CPUS = "devices/system/cpu"
 
 
 def read_l3_caches(sys: Path) -> list[CpuCache]:
-    """Each L3 cache once; empty = this machine has none, or does not tell (offline CPUs have no files)."""
+    """Return each L3 cache once. Empty = this machine has none, or does not tell (offline CPUs have no files)."""
     return l3_caches(_files(sys / CPUS))
 
 

@@ -1,8 +1,8 @@
 """Carries out plans on a host: writes only what changed, in the planned order, and looks whether it held.
 
 Which plan wins comes from `koord_agent.domain.plans.arbiter`, the order from `koord_agent.domain.plans.executor`.
-Killed after any step, it leaves files that are loosened, never tightened halfway, and the next round ends where this
-one would have. One executor per host; calls must not overlap.
+Killed after any step, it leaves files that are loosened, never tightened halfway, and the next cycle ends where this
+one would have. One executor per host. Calls must not overlap.
 """
 
 import posixpath
@@ -28,22 +28,23 @@ class Result(StrEnum):
     WRITTEN = "written"
     UNCHANGED = "unchanged"
     IGNORED = "ignored"
-    """not there or not supported: no error, tried again next round"""
+    """Not there or not supported: no error, tried again next cycle."""
     REFUSED = "refused"
-    """outside the agent's trees, or not a valid value: nothing was touched"""
+    """Outside the agent's trees, or not a valid value: nothing was touched."""
     FAILED = "failed"
-    """the kernel did not take it; tried again next round"""
+    """The kernel did not take it. Tried again next cycle."""
     HELD_BACK = "held back"
-    """not tried, because a level above (growing) or below (shrinking) was refused; tried again next round"""
+    """Not tried, because a level above (growing) or below (shrinking) was refused. Tried again next cycle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """One wanted value with its result.
 
-    before    text of the file before; None = not read
-    after     text read back after the write; None = nothing was written, or the file vanished
-    held      whether the text read back says the wanted value
+    Attributes:
+        before: Text of the file before. None means not read.
+        after: Text read back after the write. None means nothing was written, or the file vanished.
+        held: Whether the text read back says the wanted value.
     """
 
     file: CgroupFile
@@ -62,7 +63,8 @@ ObserveWrite = Callable[[str, bool, float], None]
 class CgroupExecutor:
     """The executor of one host.
 
-    trees     directories (relative) that may be written, with everything below them; see `writable_trees`
+    Attributes:
+        trees: Directories (relative) that may be written, with everything below them. See `writable_trees`.
     """
 
     def __init__(
@@ -80,24 +82,24 @@ class CgroupExecutor:
         self._purged_ms = 0
 
     def allow(self, trees: Sequence[str]) -> None:
-        """Other trees may be written from now on: host applications were configured, or are no more."""
+        """Replace the trees that may be written, after host applications were configured or removed."""
         self._trees = tuple(trees)
 
     def apply(self, plans: Iterable[Plan], now_ms: int) -> tuple[Outcome, ...]:
-        """Arbitrate plans and carry out what won; one outcome per knob."""
+        """Arbitrate plans and carry out what won. One outcome per knob."""
         return self.write(self.arbitrate(plans, now_ms), now_ms)
 
     def arbitrate(self, plans: Iterable[Plan], now_ms: int) -> Arbitration:
-        """Who wins which knob, with the parents as they are now for the cut."""
+        """Return who wins which knob, with the parents as they are now for the cut."""
         wanted = tuple(plans)
         return arbitrate(wanted, now_ms, self._parents(wanted))
 
     def write(self, arbitration: Arbitration, now_ms: int) -> tuple[Outcome, ...]:
-        """Carry out what won; one outcome per knob, never an exception for what a kernel or a plan may do wrong."""
+        """Carry out what won. One outcome per knob, never an exception for what a kernel or a plan may do wrong."""
         return self.apply_levels(levels_of(arbitration.winners.values()), now_ms)
 
     def _parents(self, plans: Sequence[Plan]) -> dict[CgroupFile, str]:
-        """CPU lists and quotas of the directories above planned ones that have no plan of their own."""
+        """Return the CPU lists and quotas of the directories above planned ones that have no plan of their own."""
         planned = {plan.file for plan in plans}
         found: dict[CgroupFile, str] = {}
         for file in planned:
@@ -118,7 +120,7 @@ class CgroupExecutor:
         return found
 
     def apply_levels(self, levels: Sequence[Sequence[Update]], now_ms: int) -> tuple[Outcome, ...]:
-        """As `write`, for updates that are grouped into levels from top to bottom already."""
+        """Return as `write`, for updates that are grouped into levels from top to bottom already."""
         outcomes: dict[CgroupFile, Outcome] = {}
         allowed = [[update for update in level if self._is_allowed(update, outcomes)] for level in levels]
         if not any(allowed):
@@ -160,7 +162,7 @@ class CgroupExecutor:
         return tuple(outcomes.values())
 
     def forget(self, file: CgroupFile) -> None:
-        """Look at this file again in the next round whatever the cache says."""
+        """Look at this file again in the next cycle whatever the cache says."""
         self._cache.forget(file)
 
     def _is_allowed(self, update: Update, outcomes: dict[CgroupFile, Outcome]) -> bool:

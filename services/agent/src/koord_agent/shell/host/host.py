@@ -1,4 +1,4 @@
-"""The face that every machine shows to the agent; `linux` and `simulated` implement it.
+"""The face that every machine shows to the agent. `linux` and `simulated` implement it.
 
 Values are v1-style (agent spec, 3.4) whatever the kernel has; directories are relative to a hierarchy's root. Calls
 block briefly (files of /proc and /sys): the shell runs one node's calls in one thread at a time.
@@ -23,7 +23,7 @@ from koord_agent.shell.host.probe import HostRoots
 
 
 class WriteFailed(Exception):
-    """The kernel did not take a value; the message names file, value and the kernel's reason."""
+    """The kernel did not take a value. The message names file, value and the kernel's reason."""
 
 
 class Vanished(WriteFailed):
@@ -32,7 +32,7 @@ class Vanished(WriteFailed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodDirectory:
-    """A pod's cgroup as found on the machine; pod_id as written in the name (systemd: `_` for `-`)."""
+    """A pod's cgroup as found on the machine. pod_id as written in the name (systemd: `_` for `-`)."""
 
     qos: KubeQos
     pod_id: str
@@ -51,7 +51,7 @@ class CycleSource(Protocol):
     """Open hardware counters of one cgroup."""
 
     def read(self) -> Counted:
-        """What was counted since they were opened."""
+        """Return what was counted since they were opened."""
         ...
 
     def close(self) -> None:
@@ -74,80 +74,90 @@ class Host(Protocol):
 
     @property
     def roots(self) -> HostRoots | None:
-        """Where the file systems of a real machine are; None = a simulated one."""
+        """Where the file systems of a real machine are. None means a simulated one."""
         ...
 
     def capacity(self) -> Capacity:
-        """CPU and memory of the machine. Raises MalformedCounter or OSError if /proc cannot be read."""
+        """Return the CPU and memory of the machine. Raises MalformedCounter or OSError if /proc cannot be read."""
         ...
 
     def node_counters(self) -> NodeCounters | None:
-        """Counters of the whole machine; None = unreadable this time."""
+        """Return the counters of the whole machine. None if unreadable this time."""
         ...
 
     def cgroup_counters(self, directory: str) -> CgroupCounters | None:
-        """Counters of one cgroup; None = it is not there."""
+        """Return the counters of one cgroup. None means it is not there."""
         ...
 
     def numa_memory(self) -> Mapping[int, int]:
-        """Bytes in use by NUMA node; empty = unknown this time."""
+        """Return the bytes in use by NUMA node. Empty = unknown this time."""
         ...
 
     def numa_pages(self, directory: str) -> Mapping[int, int] | None:
-        """Pages of one cgroup by NUMA node; None = unreadable."""
+        """Return the pages of one cgroup by NUMA node. None if unreadable."""
         ...
 
     def pressure(self, directory: str) -> Mapping[str, Pressure] | None:
-        """PSI of one cgroup: cpu, mem, io. None = unreadable or malformed, for all three (agent spec, 6.8)."""
+        """Return the PSI of one cgroup: cpu, mem, io.
+
+        None if unreadable or malformed, for all three (agent spec, 6.8).
+        """
         ...
 
     def cold_page_bytes(self, directory: str) -> int | None:
-        """Idle page cache of one cgroup ("" = the node); None = unreadable."""
+        """Return the idle page cache of one cgroup ("" means the node). None if unreadable."""
         ...
 
     def sched_counters(self, directory: str) -> SchedCounters | None:
-        """Waiting for a CPU, summed over the threads below one cgroup; None = unreadable."""
+        """Return the waiting for a CPU, summed over the threads below one cgroup. None if unreadable."""
         ...
 
     def disk_counters(self, directory: str) -> Mapping[str, DiskCounters] | None:
-        """Counters of the disks that one cgroup has used, by MAJ:MIN; None = unknown."""
+        """Return the counters of the disks that one cgroup has used, by MAJ:MIN. None if unknown."""
         ...
 
     def tcp_counters(self, directory: str) -> TcpCounters | None:
-        """Counters of a pod's own network; None = unknown, or it shares the machine's."""
+        """Return the counters of a pod's own network. None if unknown, or it shares the machine's."""
         ...
 
     def open_cycle_counters(self, directory: str) -> CycleSource | None:
-        """Begin to count cycles and instructions of one cgroup; None = not possible here. Close what is given."""
+        """Begin to count cycles and instructions of one cgroup. None means not possible here. Close what is given."""
         ...
 
     def resctrl_counters(self) -> Mapping[str, Mapping[int, Mapping[str, int]]]:
-        """Counters of the groups LSR, LS, BE by cache id and file; groups that are not there are left out."""
+        """Return the counters of the groups LSR, LS, BE by cache id and file.
+
+        Groups that are not there are left out.
+        """
         ...
 
     def features(self) -> Features:
-        """What this machine can do; asks the kernel, so it takes a moment."""
+        """Return what this machine can do. Asks the kernel, so it takes a moment."""
         ...
 
     def cpu_topology(self) -> tuple[CpuPlace, ...]:
-        """Online CPUs; empty = unknown."""
+        """Return the online CPUs. Empty = unknown."""
         ...
 
     def pod_directories(self) -> tuple[PodDirectory, ...]:
-        """All pods that have a cgroup, in a stable order."""
+        """Return all pods that have a cgroup, in a stable order."""
         ...
 
     def tree(self, directory: str) -> tuple[str, ...]:
-        """The directory and those up to two levels below it, parents first; empty = it is not there."""
+        """Return the directory and those up to two levels below it, parents first. Empty = it is not there."""
         ...
 
     def read(self, file: CgroupFile) -> str | None:
-        """Raw text of a knob as this kernel writes it; None = unsupported or not there."""
+        """Return the raw text of a knob as this kernel writes it. None means unsupported or not there."""
         ...
 
     def write(self, file: CgroupFile, value: str) -> None:
         """Give a knob a v1-style value.
 
-        raises    Vanished, WriteFailed; InvalidInput, Unsupported before anything is touched
+        Raises:
+            Vanished: It cannot be done.
+            WriteFailed: It cannot be done.
+            InvalidInput: Before anything is touched.
+            Unsupported: Before anything is touched.
         """
         ...

@@ -1,6 +1,6 @@
 """Directories that appear and vanish, by inotify(7): pods and containers as their cgroups come and go.
 
-source    agent spec, 4.5
+Source: agent spec, 4.5.
 """
 
 import ctypes
@@ -25,8 +25,9 @@ _READ_BYTES: Final = 64 * 1024
 class CgroupEvent:
     """A pod's or a container's directory came or went.
 
-    pod_id          as written in the directory (systemd: `_` for `-`)
-    container_id    without its runtime; None = the event is about the pod itself
+    Attributes:
+        pod_id: As written in the directory (systemd: `_` for `-`).
+        container_id: Without its runtime. None means the event is about the pod itself.
     """
 
     appeared: bool
@@ -37,8 +38,11 @@ class CgroupEvent:
 class PodWatcher:
     """Watches the class directories and every pod below them.
 
-    root    absolute directory of the cpu hierarchy
-    raises  OSError if the kernel has no inotify, or no room for another watch
+    Attributes:
+        root: Absolute directory of the cpu hierarchy.
+
+    Raises:
+        OSError: The kernel has no inotify, or no room for another watch.
     """
 
     def __init__(self, root: str, layout: CgroupLayout) -> None:
@@ -57,17 +61,18 @@ class PodWatcher:
 
     @property
     def classes(self) -> int:
-        """How many of the class directories are watched; those that are not there yet cannot be."""
+        """How many of the class directories are watched. Those that are not there yet cannot be."""
         return len(self._classes)
 
     def fileno(self) -> int:
-        """Readable when something happened."""
+        """Return the readable when something happened."""
         return self._descriptor
 
     def read(self) -> list[CgroupEvent]:
-        """What happened since the last time; names that are neither a pod's nor a container's are left out.
+        """Return what happened since the last time. Names that are neither a pod's nor a container's are left out.
 
-        raises    OSError if events were lost: whoever looks on needs a new watcher
+        Raises:
+            OSError: Events were lost: whoever looks on needs a new watcher.
         """
         found: list[CgroupEvent] = []
         while True:
@@ -106,7 +111,7 @@ class PodWatcher:
                     self._watch_pod(f"{path}/{name}", pod_id)
 
     def _watch_pod(self, path: str, pod_id: str) -> list[CgroupEvent]:
-        """Watch a pod; the containers that it has already."""
+        """Return the watch a pod. The containers that it has already."""
         watch = self._add(path)
         if watch is None:
             return []

@@ -6,11 +6,12 @@ _CHUNK = 65536
 _FIRST = 4096
 _WHOLE = _FIRST // 2
 """A kernel fills a page with whole records before it stops, and records of long texts (lines, CPUs) are shorter than
-half a page: what is shorter than that is all that there is."""
+half a page: what is shorter than that is all that there is.
+"""
 
 
 def read_kernel_file(path: str) -> str | None:
-    """The whole text; None if it cannot be read (not there, gone meanwhile, refused, not supported).
+    """Return the whole text. None if it cannot be read (not there, gone meanwhile, refused, not supported).
 
     Bytes that are no ASCII come as replacement characters: the parsers refuse them.
     """

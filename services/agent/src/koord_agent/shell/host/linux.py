@@ -56,8 +56,11 @@ _KEPT_PATHS: Final = 8192
 class LinuxHost:
     """This machine, see `Host`.
 
-    monotonic_ns   the machine's own clock: counters advance in real time, whatever the service's clock does
-    layout, version, jiffy   None = probed
+    Attributes:
+        monotonic_ns: The machine's own clock: counters advance in real time, whatever the service's clock does.
+        layout: None means probed.
+        version: None means probed.
+        jiffy: None means probed.
     """
 
     def __init__(
@@ -81,10 +84,12 @@ class LinuxHost:
 
     @property
     def layout(self) -> CgroupLayout:
+        """See `Host.layout`."""
         return self._layout
 
     @property
     def cgroup_version(self) -> int:
+        """See `Host.cgroup_version`."""
         return self._version
 
     @property
@@ -98,14 +103,17 @@ class LinuxHost:
         return self._numa
 
     def features(self) -> Features:
+        """See `Host.features`."""
         return find_features(self._roots, self._version, self._layout)
 
     def capacity(self) -> Capacity:
+        """See `Host.capacity`."""
         cpus = parse_busy_ticks_per_cpu(read_kernel_file(self._stat) or "")
         memory = parse_node_memory(read_kernel_file(self._meminfo) or "")
         return Capacity(cpu_milli=len(cpus) * 1000, memory_bytes=memory.total_bytes)
 
     def node_counters(self) -> NodeCounters | None:
+        """See `Host.node_counters`."""
         at_ns = self._monotonic_ns()
         stat, meminfo = read_kernel_file(self._stat), read_kernel_file(self._meminfo)
         if stat is None or meminfo is None:
@@ -123,6 +131,7 @@ class LinuxHost:
         )
 
     def cgroup_counters(self, directory: str) -> CgroupCounters | None:
+        """See `Host.cgroup_counters`."""
         usage_path, memory_path, stat_path, _ = self._paths.get(directory) or self._counter_paths(directory)
         at_ns = self._monotonic_ns()
         usage_text = read_kernel_file(usage_path)
@@ -139,7 +148,7 @@ class LinuxHost:
         )
 
     def _counter_paths(self, directory: str) -> tuple[str, str, str, str]:
-        """Files of a cgroup that are read every second; their names are worth keeping."""
+        """Return the files of a cgroup that are read every second. Their names are worth keeping."""
         if len(self._paths) >= _KEPT_PATHS:
             self._paths.clear()
         resources = ("cpuacct.usage", "memory.stat", "cpu.stat", "memory.numa_stat")
@@ -168,9 +177,11 @@ class LinuxHost:
             return None
 
     def numa_memory(self) -> Mapping[int, int]:
+        """See `Host.numa_memory`."""
         return self._numa.memory_used()
 
     def numa_pages(self, directory: str) -> Mapping[int, int] | None:
+        """See `Host.numa_pages`."""
         text = read_kernel_file((self._paths.get(directory) or self._counter_paths(directory))[3])
         try:
             return parse_numa_stat(text, self._version) if text is not None else None
@@ -178,6 +189,7 @@ class LinuxHost:
             return None
 
     def pressure(self, directory: str) -> Mapping[str, Pressure] | None:
+        """See `Host.pressure`."""
         found: dict[str, Pressure] = {}
         for resource, file in pressure.RESOURCES.items():
             text = self.read(CgroupFile(directory, file))
@@ -190,6 +202,7 @@ class LinuxHost:
         return found
 
     def cold_page_bytes(self, directory: str) -> int | None:
+        """See `Host.cold_page_bytes`."""
         text = self.read(CgroupFile(directory, "memory.idle_page_stats"))
         try:
             return cold_page_bytes(text) if text is not None else None
@@ -197,7 +210,7 @@ class LinuxHost:
             return None
 
     def start_cold_page_scans(self) -> bool:
-        """Let the kernel look for idle pages (kidled); False if it does not (agent spec, 6.10)."""
+        """Let the kernel look for idle pages (kidled). False if it does not (agent spec, 6.10)."""
         folder = self._roots.sys / "kernel/mm/kidled"
         try:
             for name, value in KIDLED_SETTINGS.items():
@@ -211,6 +224,7 @@ class LinuxHost:
         return True
 
     def sched_counters(self, directory: str) -> SchedCounters | None:
+        """See `Host.sched_counters`."""
         wait_ns = slices = 0
         threads = 0
         for below in self.tree(directory):
@@ -227,10 +241,12 @@ class LinuxHost:
         return SchedCounters(wait_ns=wait_ns, slices=slices) if threads else None
 
     def disk_counters(self, directory: str) -> Mapping[str, DiskCounters] | None:
+        """See `Host.disk_counters`."""
         file = "io.stat" if self._version == 2 else "blkio.throttle.io_serviced_recursive"
         return disk_counters(self._roots.proc, f"{self._hierarchy('blkio', directory)}/{file}")
 
     def tcp_counters(self, directory: str) -> TcpCounters | None:
+        """See `Host.tcp_counters`."""
         processes = (
             process
             for below in self.tree(directory)
@@ -239,6 +255,7 @@ class LinuxHost:
         return tcp_counters(self._roots.proc, processes)
 
     def open_cycle_counters(self, directory: str) -> CycleSource | None:
+        """See `Host.open_cycle_counters`."""
         cpus = sorted(parse_busy_ticks_per_cpu(read_kernel_file(self._stat) or ""))
         self._counting = [counters for counters in self._counting if counters.open_descriptors]
         held = sum(counters.open_descriptors for counters in self._counting)
@@ -253,9 +270,11 @@ class LinuxHost:
         return counters
 
     def resctrl_counters(self) -> Mapping[str, Mapping[int, Mapping[str, int]]]:
+        """See `Host.resctrl_counters`."""
         return read_resctrl_counters(self._roots.resctrl)
 
     def cpu_topology(self) -> tuple[CpuPlace, ...]:
+        """See `Host.cpu_topology`."""
         try:
             done = subprocess.run(
                 self._roots.command(["lscpu", f"-e={COLUMNS}"]),
@@ -269,6 +288,7 @@ class LinuxHost:
         return parse_lscpu(done.stdout)
 
     def pod_directories(self) -> tuple[PodDirectory, ...]:
+        """See `Host.pod_directories`."""
         found: list[PodDirectory] = []
         for qos in KubeQos:
             directory = self._layout.qos_directory(qos)
@@ -279,6 +299,7 @@ class LinuxHost:
         return tuple(found)
 
     def tree(self, directory: str) -> tuple[str, ...]:
+        """See `Host.tree`."""
         if not os.path.isdir(self._hierarchy("cpu", directory)):  # noqa: PTH112 - in the fast loop
             return ()
         below = [f"{directory}/{name}" for name in self._children("cpu", directory)]
@@ -286,12 +307,14 @@ class LinuxHost:
         return (directory, *below, *lowest)
 
     def read(self, file: CgroupFile) -> str | None:
+        """See `Host.read`."""
         try:
             return read_kernel_file(self._path(file, reading=True))
         except Unsupported:
             return None
 
     def write(self, file: CgroupFile, value: str) -> None:
+        """See `Host.write`."""
         path = self._path(file, reading=False)
         text = to_file_text(file.resource, value, self._version)
         try:

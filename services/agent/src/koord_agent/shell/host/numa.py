@@ -1,6 +1,6 @@
 """NUMA nodes of this machine from sysfs: memory in use, totals, huge pages.
 
-source    agent spec, 4.7 (7), 6.1, 6.11
+Source: agent spec, 4.7 (7), 6.1, 6.11.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ _PAGES_PREFIX, _PAGES_SUFFIX = "hugepages-", "kB"
 
 
 class NumaReader:
-    """Reads `<sys>/bus/node/devices/node<i>`; which nodes there are is asked once.
+    """Reads `<sys>/bus/node/devices/node<i>`. Which nodes there are is asked once.
 
     Nodes that only hold an initiator (`has_generic_initiator`) have no memory and do not count.
     """
@@ -31,7 +31,7 @@ class NumaReader:
         return self._nodes
 
     def memory_used(self) -> Mapping[int, int]:
-        """Bytes in use by node; nodes that cannot be read are left out."""
+        """Return the bytes in use by node. Nodes that cannot be read are left out."""
         found: dict[int, int] = {}
         for node in self._nodes:
             text = read_kernel_file(f"{self._devices}/{_PREFIX}{node}/meminfo")
@@ -43,7 +43,7 @@ class NumaReader:
         return found
 
     def memory(self) -> tuple[NumaMemory, ...] | None:
-        """Totals and huge pages by node, in order; None = one of them cannot be read."""
+        """Return the totals and huge pages by node, in order. None means one of them cannot be read."""
         found: list[NumaMemory] = []
         for node in self._nodes:
             text = read_kernel_file(f"{self._devices}/{_PREFIX}{node}/meminfo")
@@ -77,7 +77,7 @@ class NumaReader:
         return tuple(sorted(number for number in numbers if number is not None and number not in initiators))
 
     def _initiators(self) -> frozenset[int]:
-        """Nodes with a generic initiator and without memory of their own."""
+        """Return the nodes with a generic initiator and without memory of their own."""
         text = read_kernel_file(str(self._devices.parent.parent.parent / "devices/system/node/has_generic_initiator"))
         memory = read_kernel_file(str(self._devices.parent.parent.parent / "devices/system/node/has_memory"))
         only = _listed(text) - _listed(memory)

@@ -1,7 +1,9 @@
 """Hardware counters of a cgroup by perf_event_open(2): cycles and instructions on every CPU.
 
 A counter that the kernel, the CPU or the rights do not allow is absent, never zero. Descriptors are closed on every
-path. source    agent spec, 6.7
+path.
+
+Source: agent spec, 6.7.
 """
 
 import ctypes
@@ -18,9 +20,10 @@ _TYPE_HARDWARE: Final = 0
 _CYCLES, _INSTRUCTIONS = 0, 1
 _ATTRIBUTES: Final = struct.Struct("=IIQQQQQIIQ")
 """type, size, config, sample_period, sample_type, read_format, flags, wakeup_events, bp_type, config1: the layout of
-PERF_ATTR_SIZE_VER0, which every kernel takes."""
+PERF_ATTR_SIZE_VER0, which every kernel takes.
+"""
 _READ_FORMAT: Final = 0x1 | 0x2
-"""total time enabled, total time running"""
+"""Total time enabled, total time running."""
 _FLAG_PID_CGROUP: Final = 0x4
 _FLAG_CLOEXEC: Final = 0x8
 _READING: Final = struct.Struct("=QQQ")
@@ -28,11 +31,11 @@ _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class CountersAbsent(Exception):
-    """The counters cannot be opened here; the message is the kernel's reason."""
+    """The counters cannot be opened here. The message is the kernel's reason."""
 
 
 class CycleCounters:
-    """Open counters of one cgroup; `read` may be called until `close`."""
+    """Open counters of one cgroup. `read` may be called until `close`."""
 
     def __init__(self, descriptors: Sequence[tuple[int, int]]) -> None:
         self._descriptors = list(descriptors)
@@ -43,7 +46,7 @@ class CycleCounters:
         return 2 * len(self._descriptors)
 
     def read(self) -> Counted:
-        """What was counted since they were opened; a CPU that cannot be read counts nothing."""
+        """Return what was counted since they were opened. A CPU that cannot be read counts nothing."""
         return scale_counters(
             CpuCounters(
                 cycles=cycles[0],
@@ -63,7 +66,7 @@ class CycleCounters:
         return found
 
     def close(self) -> None:
-        """Give the descriptors back; a second call does nothing."""
+        """Give the descriptors back. A second call does nothing."""
         descriptors, self._descriptors = self._descriptors, []
         for pair in descriptors:
             for descriptor in pair:
@@ -73,8 +76,13 @@ class CycleCounters:
 def open_cgroup_counters(directory: str, cpus: Sequence[int]) -> CycleCounters:
     """Count cycles and instructions of a cgroup on the given CPUs.
 
-    directory   absolute, in the hierarchy perf_event (v1) or the unified one (v2)
-    raises      CountersAbsent; OSError if the directory is not there
+    Args:
+        directory: Absolute, in the hierarchy perf_event (v1) or the unified one (v2).
+        cpus: Online CPUs.
+
+    Raises:
+        CountersAbsent: It cannot be done.
+        OSError: The directory is not there.
     """
     cgroup = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     opened: list[int] = []

@@ -1,6 +1,6 @@
 """A real pod's disks and connections, by the devices and processes of its cgroup.
 
-source    agent spec, 18 (disk-io, network)
+Source: agent spec, 18 (disk-io, network).
 """
 
 import os
@@ -13,9 +13,11 @@ from koord_agent.shell.host.kernel_files import read_kernel_file
 
 
 def disk_counters(proc: Path, devices_file: str) -> Mapping[str, DiskCounters] | None:
-    """Counters of the devices that a cgroup has used; None = unknown.
+    """Return the counters of the devices that a cgroup has used. None if unknown.
 
-    devices_file    its `io.stat` or `blkio.throttle.io_serviced_recursive`
+    Args:
+        proc: Where procfs is.
+        devices_file: Its `io.stat` or `blkio.throttle.io_serviced_recursive`.
     """
     used, stats = read_kernel_file(devices_file), read_kernel_file(f"{proc}/diskstats")
     if used is None or stats is None:
@@ -25,7 +27,10 @@ def disk_counters(proc: Path, devices_file: str) -> Mapping[str, DiskCounters] |
 
 
 def tcp_counters(proc: Path, processes: Iterable[str]) -> TcpCounters | None:
-    """Counters of the network that the first living of a pod's processes is in; None if that is the machine's own."""
+    """Return the counters of the network that the first living of a pod's processes is in.
+
+    None if that is the machine's own.
+    """
     host = _network(proc, "1")
     for process in processes:
         network = _network(proc, process)

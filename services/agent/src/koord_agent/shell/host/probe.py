@@ -1,4 +1,4 @@
-"""What kind of machine this is: cgroup version, directory names, clock tick; asked at start (agent spec, 1, 3.1)."""
+"""What kind of machine this is: cgroup version, directory names, clock tick. Asked at start (agent spec, 1, 3.1)."""
 
 import ctypes
 import os
@@ -16,12 +16,13 @@ DEFAULT_JIFFY_NS = 10_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostRoots:
-    """Where the machine's file systems are; a container sees them elsewhere, a test brings its own.
+    """Where the machine's file systems are. A container sees them elsewhere, a test brings its own.
 
-    filesystems      what /sys/fs holds (resctrl); None = `fs` below sys
-    sockets          folders of the runtimes' sockets: /run, /var/run
-    kubelet          the kubelet's folder
-    in_container     commands of the machine are run in the mount namespace of its first process
+    Attributes:
+        filesystems: What /sys/fs holds (resctrl). None means `fs` below sys.
+        sockets: Folders of the runtimes' sockets: /run, /var/run.
+        kubelet: The kubelet's folder.
+        in_container: Commands of the machine are run in the mount namespace of its first process.
     """
 
     cgroup: Path = Path("/sys/fs/cgroup")
@@ -38,14 +39,15 @@ class HostRoots:
         return (self.filesystems or self.sys / "fs") / "resctrl"
 
     def command(self, words: Sequence[str]) -> list[str]:
-        """A command that is to see the machine, not the container of the agent (agent spec, 2.2)."""
+        """Return a command that is to see the machine, not the container of the agent (agent spec, 2.2)."""
         return [*(["nsenter", f"--mount={self.proc}/1/ns/mnt"] if self.in_container else []), *words]
 
 
 def filesystem_magic(path: Path) -> int:
-    """`f_type` of statfs(2), which the standard library does not expose.
+    """Return `f_type` of statfs(2), which the standard library does not expose.
 
-    raises    OSError
+    Raises:
+        OSError: The file system refuses.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     buffer = ctypes.create_string_buffer(STATFS_BYTES)
@@ -57,14 +59,15 @@ def filesystem_magic(path: Path) -> int:
 
 
 def cgroup_version(root: Path) -> int:
-    """2 if the file system at the cgroup root is cgroup2, else 1."""
+    """Return 2 if the file system at the cgroup root is cgroup2, else 1."""
     return 2 if filesystem_magic(root) == CGROUP2_MAGIC else 1
 
 
 def cgroup_layout(root: Path, version: int, proc: Path = Path("/proc")) -> CgroupLayout:
-    """Directory names by what exists below the cpu hierarchy, else by how the kubelet runs, else systemd's.
+    """Return the directory names by what exists below the cpu hierarchy, else by how the kubelet runs, else systemd's.
 
-    source    agent spec, 3.1
+    Source:
+        agent spec, 3.1.
     """
     hierarchy = root / "cpu" if version == 1 else root
     names = [entry.name for entry in os.scandir(hierarchy) if entry.is_dir()] if hierarchy.is_dir() else []
@@ -73,7 +76,9 @@ def cgroup_layout(root: Path, version: int, proc: Path = Path("/proc")) -> Cgrou
 
 
 def kubelet_command(proc: Path) -> tuple[list[str] | None, str | None]:
-    """Arguments of the machine's kubelet and the text of its configuration file; None = not there, or not readable.
+    """Return the arguments of the machine's kubelet and the text of its configuration file.
+
+    None means not there, or not readable.
 
     A relative file is relative to the process's own working directory.
     """
@@ -100,7 +105,7 @@ def _config_file(arguments: list[str]) -> str | None:
 
 
 def jiffy_ns() -> int:
-    """Length of a clock tick; 10 ms if the system does not say."""
+    """Return the length of a clock tick. 10 ms if the system does not say."""
     try:
         ticks = os.sysconf("SC_CLK_TCK")
     except (ValueError, OSError):

@@ -1,4 +1,7 @@
-"""Monitoring counters of the resctrl groups of this machine. source    agent spec, 6.9"""
+"""Monitoring counters of the resctrl groups of this machine.
+
+Source: agent spec, 6.9.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,9 +11,10 @@ from koord_agent.shell.host.kernel_files import read_kernel_file
 
 
 def read_resctrl_counters(root: Path) -> Mapping[str, Mapping[int, Mapping[str, int]]]:
-    """Counters by group, cache id and file; groups without any are left out.
+    """Return the counters by group, cache id and file. Groups without any are left out.
 
-    root    where resctrl is mounted
+    Args:
+        root: Where resctrl is mounted.
     """
     found: dict[str, Mapping[int, Mapping[str, int]]] = {}
     for group in GROUPS:

@@ -1,6 +1,6 @@
-"""One simulated machine behind the `Host` protocol; cgroup v1, so texts are what a v1 kernel writes.
+"""One simulated machine behind the `Host` protocol. Cgroup v1, so texts are what a v1 kernel writes.
 
-The columns behind it belong to `simulated.SimulatedFleet`; `start_pod` and `stop_pod` stand for the kubelet and the
+The columns behind it belong to `simulated.SimulatedFleet`. `start_pod` and `stop_pod` stand for the kubelet and the
 container runtime.
 """
 
@@ -41,7 +41,7 @@ JIFFY_NS = 10_000_000
 UNLIMITED = -1
 MIN_QUOTA_US = 1_000
 HIERARCHIES = frozenset({"cpu", "cpuset", "memory"})
-"""Knobs of these can be written; cpu and cpuset have an effect, those of memory are only kept."""
+"""Knobs of these can be written. cpu and cpuset have an effect, those of memory are only kept."""
 FEATURES = (
     Feature.NODE_COUNTERS,
     Feature.CGROUP_COUNTERS,
@@ -121,23 +121,27 @@ class SimulatedHost:
 
     @property
     def layout(self) -> CgroupLayout:
+        """See `Host.layout`."""
         return self._layout
 
     @property
     def cgroup_version(self) -> int:
+        """See `Host.cgroup_version`."""
         return 1
 
     def features(self) -> Features:
+        """See `Host.features`."""
         return features_of(FEATURES, file="simulated", why="not simulated")
 
     def capacity(self) -> Capacity:
+        """See `Host.capacity`."""
         return Capacity(cpu_milli=self._node.cpu_milli, memory_bytes=self._node.memory_bytes)
 
     def start_pod(self, pod: AgentPod) -> None:
-        """Run a pod by its usage profile, with the shares and the quota of its request and limit; a pod that runs
-        already stays as it is.
+        """Run a pod by its usage profile, with the shares and the quota of its request and limit. No-op if it runs.
 
-        raises    InvalidInput for a malformed profile annotation
+        Raises:
+            InvalidInput: The profile annotation is malformed.
         """
         if pod.uid in self._pods:
             return
@@ -154,7 +158,7 @@ class SimulatedHost:
         self._fleet.changed()
 
     def stop_pod(self, uid: str) -> bool:
-        """End a pod and remove its cgroup; False if it does not run here."""
+        """End a pod and remove its cgroup. False if it does not run here."""
         gone = self._pods.pop(uid, None)
         if gone is None:
             return False
@@ -174,6 +178,7 @@ class SimulatedHost:
         return float(self._fleet.slowdown[self._index])
 
     def node_counters(self) -> NodeCounters | None:
+        """See `Host.node_counters`."""
         now = self._fleet.snapshot()
         total, used = self._node.memory_bytes, now.node_memory[self._index]
         available = total - used
@@ -189,6 +194,7 @@ class SimulatedHost:
         )
 
     def cgroup_counters(self, directory: str) -> CgroupCounters | None:
+        """See `Host.cgroup_counters`."""
         now = self._fleet.snapshot()
         pod = self._by_directory.get(directory)
         if pod is not None:
@@ -212,12 +218,15 @@ class SimulatedHost:
         return None
 
     def numa_memory(self) -> Mapping[int, int]:
+        """See `Host.numa_memory`."""
         return {}
 
     def numa_pages(self, directory: str) -> Mapping[int, int] | None:
+        """See `Host.numa_pages`."""
         return None
 
     def pressure(self, directory: str) -> Mapping[str, Pressure] | None:
+        """See `Host.pressure`."""
         pod = self._by_directory.get(directory)
         if pod is None and directory not in self._class_knobs:
             return None
@@ -230,9 +239,11 @@ class SimulatedHost:
         return {"cpu": Pressure(some=some, full=Stall(), full_supported=True), "mem": idle, "io": idle}
 
     def cold_page_bytes(self, directory: str) -> int | None:
+        """See `Host.cold_page_bytes`."""
         return None
 
     def sched_counters(self, directory: str) -> SchedCounters | None:
+        """See `Host.sched_counters`."""
         pod = self._by_directory.get(directory)
         if pod is None:
             return None
@@ -240,23 +251,28 @@ class SimulatedHost:
         return SchedCounters(wait_ns=int(pods.wait_ns[pod.row]), slices=int(pods.slices[pod.row]))
 
     def disk_counters(self, directory: str) -> Mapping[str, DiskCounters] | None:
+        """See `Host.disk_counters`."""
         return None
 
     def tcp_counters(self, directory: str) -> TcpCounters | None:
+        """See `Host.tcp_counters`."""
         return None
 
     def open_cycle_counters(self, directory: str) -> CycleSource | None:
+        """See `Host.open_cycle_counters`."""
         pod = self._by_directory.get(directory)
         return None if pod is None else _CycleCounters(self._fleet, pod.row)
 
     def resctrl_counters(self) -> Mapping[str, Mapping[int, Mapping[str, int]]]:
+        """See `Host.resctrl_counters`."""
         return {}
 
     def cpu_topology(self) -> tuple[CpuPlace, ...]:
-        """Cores of two threads each, all on one socket (cpu 2k and 2k+1 share core k)."""
+        """Return the cores of two threads each, all on one socket (cpu 2k and 2k+1 share core k)."""
         return tuple(CpuPlace(cpu=cpu, core=cpu // 2, socket=0, node=0) for cpu in range(self._cpu_count))
 
     def pod_directories(self) -> tuple[PodDirectory, ...]:
+        """See `Host.pod_directories`."""
         found = [
             PodDirectory(
                 qos=pod.pod.kube_qos,
@@ -268,12 +284,14 @@ class SimulatedHost:
         return tuple(sorted(found, key=lambda p: p.directory))
 
     def tree(self, directory: str) -> tuple[str, ...]:
+        """See `Host.tree`."""
         below = sorted(d for d in (*self._class_knobs, *self._by_directory) if d.startswith(directory + "/"))
         if directory not in self._class_knobs and directory not in self._by_directory:
             return ()
         return (directory, *sorted(below, key=lambda d: (d.count("/"), d)))
 
     def read(self, file: CgroupFile) -> str | None:
+        """See `Host.read`."""
         knobs = self._knobs(file.directory)
         if knobs is None:
             return None
@@ -283,6 +301,7 @@ class SimulatedHost:
         return None if text is None else text + "\n"
 
     def write(self, file: CgroupFile, value: str) -> None:
+        """See `Host.write`."""
         text = to_file_text(file.resource, value, 1)
         knobs = self._knobs(file.directory)
         if knobs is None or not self._is_knob(file.resource):
@@ -305,7 +324,7 @@ class SimulatedHost:
             return False
 
     def _limit_cores(self, knobs: dict[str, str]) -> float:
-        """What quota and CPU list of a directory leave to it, cores; infinite if neither limits."""
+        """Return what quota and CPU list of a directory leave to it, cores. Infinite if neither limits."""
         quota = int(from_file_text("cpu.cfs_quota_us", knobs.get("cpu.cfs_quota_us", str(UNLIMITED)), 1))
         period = int(from_file_text("cpu.cfs_period_us", knobs.get("cpu.cfs_period_us", str(CFS_PERIOD_US)), 1))
         limit = np.inf if quota == UNLIMITED else quota / period

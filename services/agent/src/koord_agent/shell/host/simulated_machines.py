@@ -33,8 +33,9 @@ SLICE_NS = 4_000_000
 class SimulatedMachines:
     """The machines of all simulated nodes of a process.
 
-    nodes           names must differ
-    start_seconds   simulated time at which the machines boot
+    Attributes:
+        nodes: Names must differ.
+        start_seconds: Simulated time at which the machines boot.
     """
 
     def __init__(self, nodes: Iterable[SimulatedNode], *, start_seconds: float = 0.0) -> None:
@@ -58,7 +59,7 @@ class SimulatedMachines:
         self.be_stalled_us = np.zeros(count)
         self.slowdown = np.ones(count)
         self.ls_load = self.be_load = 1.0
-        """times the cpu that profiles of latency-sensitive and best-effort pods say"""
+        """Times the cpu that profiles of latency-sensitive and best-effort pods say."""
         self.pods = PodColumns()
         self._snapshot: Snapshot | None = None
 
@@ -72,7 +73,7 @@ class SimulatedMachines:
         return self._index[node]
 
     def advance(self, now_seconds: float) -> None:
-        """Let all machines run until the given simulated time; a time that is not later changes nothing.
+        """Let all machines run until the given simulated time. A time that is not later changes nothing.
 
         Knobs written since the last call hold for the whole interval.
         """
@@ -109,7 +110,15 @@ class SimulatedMachines:
         self._snapshot = None
 
     def _interfere(self, used: Floats, be_used: Floats, be_wanted: Floats, used_ns: Floats, length: float) -> None:
-        """What the pods of a node did to each other in this step. used_ns (S,) by pod, the others (N,) in cores."""
+        """Apply what the pods of a node do to each other in this step.
+
+        Args:
+            used: Cores in use by node, shape (N,).
+            be_used: Cores that best effort uses by node, shape (N,).
+            be_wanted: Cores that best effort asks for by node, shape (N,).
+            used_ns: CPU time by pod, shape (S,).
+            length: Seconds of the step.
+        """
         pods = self.pods
         step = interference(self._capacity, used, be_used, be_wanted)
         self.ls_pressure = running_averages(self.ls_pressure, step.ls_pressure, length)
@@ -125,11 +134,11 @@ class SimulatedMachines:
         pods.wait_ns += slices * delay_ms * 1e6
 
     def changed(self) -> None:
-        """Pods came or went: what was read before is out of date."""
+        """Drop the cached snapshot, after pods started or ended."""
         self._snapshot = None
 
     def snapshot(self) -> Snapshot:
-        """The counters of this moment."""
+        """Return the counters of this moment."""
         if self._snapshot is None:
             pods, nodes = self.pods, len(self.nodes)
             memory = sum_by_node(pods.memory_bytes.astype(np.float64), pods.node, nodes).astype(np.int64)

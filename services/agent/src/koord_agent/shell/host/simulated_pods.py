@@ -1,4 +1,4 @@
-"""Pods of all simulated nodes as columns; `simulated` advances them together."""
+"""Pods of all simulated nodes as columns. `simulated` advances them together."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ FIRST_ROWS = 256
 
 @dataclass(slots=True)
 class Snapshot:
-    """Counters as Python numbers, made once per tick: reading them one by one from arrays costs ten times as much."""
+    """Counters as Python numbers, made once per cycle: reading them one by one from arrays costs ten times as much."""
 
     at_ns: int
     pod_cpu_ns: list[int]
@@ -34,12 +34,14 @@ class Snapshot:
 
 
 class PodColumns:
-    """One row per pod; rows of gone pods are reused. Growing doubles the rows.
+    """One row per pod. Rows of gone pods are reused. Growing doubles the rows.
 
-    cpu_limit       cores that quota and CPU list of the pod leave to it; infinite without
-    periods         CFS periods since it has a quota, and in how many of them it was throttled
-    instructions    retired so far
     wait_ns, slices waiting for a CPU so far
+
+    Attributes:
+        cpu_limit: Cores that quota and CPU list of the pod leave to it. Infinite without.
+        periods: CFS periods since it has a quota, and in how many of them it was throttled.
+        instructions: Retired so far.
     """
 
     COLUMNS = (
@@ -89,7 +91,7 @@ class PodColumns:
         self.free = list(range(self.rows - 1, -1, -1))
 
     def add(self, node: int, pod: AgentPod, profile: UsageProfile) -> int:
-        """Put a pod into a free row; its counters start at zero."""
+        """Put a pod into a free row. Its counters start at zero."""
         if not self.free:
             self._grow()
         row = self.free.pop()
@@ -116,7 +118,7 @@ class PodColumns:
         return row
 
     def remove(self, row: int) -> None:
-        """Give a row back; it uses nothing from now on."""
+        """Give a row back. It uses nothing from now on."""
         self.cpu_request[row] = 0.0
         self.cpu_limit[row] = np.inf
         self.memory_bytes[row] = self.page_cache_bytes[row] = 0
@@ -126,7 +128,7 @@ class PodColumns:
         self.free.append(row)
 
     def profiles(self) -> ProfileTable:
-        """The usage profiles of all rows."""
+        """Return the usage profiles of all rows."""
         return ProfileTable(
             kind=self.kind,
             level=self.level,

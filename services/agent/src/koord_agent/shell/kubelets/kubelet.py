@@ -29,16 +29,17 @@ class _PodList(msgspec.Struct):
 
 
 class KubeletAway(Exception):
-    """It did not answer, or not with what was asked for; the message says what."""
+    """It did not answer, or not with what was asked for. The message says what."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletAddress:
     """Where the kubelet is.
 
-    insecure      plain HTTP without a token on the read-only port; else HTTPS, whose certificate is not verified:
-                  it is the kubelet's own, and the agent runs on the same machine
-    token_file    read anew for each request, because tokens are rotated; None = no token is sent
+    Attributes:
+        insecure: Plain HTTP without a token on the read-only port. Else HTTPS, whose certificate is not verified: it
+            is the kubelet's own, and the agent runs on the same machine.
+        token_file: Read anew for each request, because tokens are rotated. None means no token is sent.
     """
 
     host: str
@@ -49,13 +50,14 @@ class KubeletAddress:
 
 
 Observe = Callable[[str, str, int, float], None]
-"""Told about each request: verb, path, status (0 = no answer), seconds."""
+"""Told about each request: verb, path, status (0 means no answer), seconds."""
 
 
 class Kubelet:
     """Requests to one kubelet. Safe to call from one thread at a time.
 
-    now    of a monotonic clock, for durations
+    Attributes:
+        now: Of a monotonic clock, for durations.
     """
 
     def __init__(self, address: KubeletAddress, *, now: Callable[[], float], observe: Observe | None = None) -> None:
@@ -64,10 +66,11 @@ class Kubelet:
         self._observe = observe
 
     def pods(self) -> list[bytes]:
-        """The node's pods, the JSON of each.
+        """Return the node's pods, the JSON of each.
 
-        raises    KubeletAway for no answer, another status than 200, or no list; an empty list counts as no answer: a
-                  kubelet that just started knows no pods yet
+        Raises:
+            KubeletAway: No answer, another status than 200, or no list.
+            an empty list counts as no answer: a kubelet that just started knows no pods yet.
         """
         body = self._get("/pods/")
         try:
@@ -79,7 +82,7 @@ class Kubelet:
         return [bytes(item) for item in items]
 
     def configuration(self) -> KubeletConfiguration:
-        """Its effective configuration. Raises KubeletAway."""
+        """Return its effective configuration. Raises KubeletAway."""
         try:
             return parse_configz(self._get("/configz"))
         except (codec.DecodeError, InvalidInput) as error:

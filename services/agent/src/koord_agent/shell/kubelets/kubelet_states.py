@@ -4,7 +4,9 @@
     every 60 s                                                              GET /configz, cpu_manager_state
 
 An agent that may not ask the kubelet's port has the socket alone: the log then says which pods there are, and the
-socket which CPUs they hold. source    agent spec, 4.3, 4.6, 4.7 (1)
+socket which CPUs they hold.
+
+Source: agent spec, 4.3, 4.6, 4.7 (1).
 """
 
 import asyncio
@@ -49,12 +51,13 @@ class _Bucket:
 class KubeletStates:
     """Follows one kubelet. One event loop owns it.
 
-    kubelet     its port; None = only the socket is asked
-    resources   its socket; None = it is not asked
-    folder      the kubelet's own (cpu_manager_state)
-    pods        those that the agent knows of, by whatever source
-    now_ms      the service's clock; monotonic: the host's, in seconds
-    changed     called after each list that was taken
+    Attributes:
+        kubelet: Its port. None means only the socket is asked.
+        resources: Its socket. None means it is not asked.
+        folder: The kubelet's own (cpu_manager_state).
+        pods: Those that the agent knows of, by whatever source.
+        now_ms: The service's clock. Monotonic: the host's, in seconds.
+        changed: Called after each list that was taken.
     """
 
     def __init__(
@@ -91,7 +94,7 @@ class KubeletStates:
 
     @property
     def cpu_entries(self) -> Mapping[str, Mapping[str, str]]:
-        """Pod uid -> container -> CPUs that the kubelet's CPU manager has pinned."""
+        """Pod UID -> container -> CPUs that the kubelet's CPU manager has pinned."""
         return pinned_cpus(self._of_file, self.held, (*self._pods(), *self.known.pods.values()))
 
     @property
@@ -102,13 +105,13 @@ class KubeletStates:
         return any(pod.cpus for pod in self.held)
 
     def trouble(self) -> str | None:
-        """Why the agent is not ready; None once the kubelet has listed its pods."""
+        """Return why the agent is not ready. None once the kubelet has listed its pods."""
         if self._kubelet is None or self.known.at_ms is not None:
             return None
         return self._said.get("/pods/") or "the kubelet has not listed its pods yet"
 
     def sync_soon(self) -> None:
-        """A pod came or went: list at once, if the limit allows; else the next regular list shows it."""
+        """List the pods at once if the rate limit allows it, after a pod came or went."""
         if self._bucket.take(self._monotonic()):
             self._soon.set()
 
@@ -130,7 +133,7 @@ class KubeletStates:
                 continue
 
     async def sync(self) -> None:
-        """List the pods; whatever goes wrong keeps the last list."""
+        """List the pods. If anything fails, the last list stays."""
         if self._kubelet is None:
             return
         try:
@@ -143,7 +146,7 @@ class KubeletStates:
         self._changed()
 
     async def sync_held(self) -> None:
-        """Ask the socket what the pods hold, if there is one; whatever goes wrong keeps the last answer."""
+        """Ask the socket what the pods hold, if there is one. Whatever goes wrong keeps the last answer."""
         resources = self._resources
         if resources is None or not resources.is_there:
             return
@@ -160,7 +163,7 @@ class KubeletStates:
         self._changed()
 
     async def configure(self) -> None:
-        """Ask for the configuration; with the static CPU manager, what it has pinned."""
+        """Ask for the configuration. With the static CPU manager, what it has pinned."""
         if self._kubelet is None:
             return
         try:
@@ -182,7 +185,7 @@ class KubeletStates:
             self._complain(CPU_MANAGER_STATE, "")
 
     def _complain(self, of: str, trouble: str) -> None:
-        """Says what went wrong with a source, once until it changes; "" = nothing."""
+        """Tell what went wrong with a source, once until it changes. "" means nothing."""
         if trouble and trouble != self._said.get(of):
             self._logger.warning("kubelet_trouble", reason=trouble)
         self._said[of] = trouble

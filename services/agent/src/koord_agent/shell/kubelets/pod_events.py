@@ -1,6 +1,8 @@
 """Follows the coming and going of pods' cgroups for as long as the agent runs, and tells who wants to know.
 
-Events only make things faster: without inotify the regular rounds and lists see the same. source    agent spec, 4.5
+Events only make things faster: without inotify the regular cycles and lists see the same.
+
+Source: agent spec, 4.5.
 """
 
 import asyncio
@@ -20,7 +22,8 @@ LOOK_AGAIN_SECONDS: Final = 30.0
 class PodEvents:
     """One machine's events. `told` is called in the event loop, one event after the other.
 
-    root    absolute directory of the cpu hierarchy
+    Attributes:
+        root: Absolute directory of the cpu hierarchy.
     """
 
     def __init__(self, root: str, layout: CgroupLayout, *, told: Callable[[CgroupEvent], None], logger: Logger) -> None:
@@ -31,7 +34,7 @@ class PodEvents:
         self._said = False
 
     async def run(self) -> None:
-        """Watch for ever."""
+        """Watch until cancelled."""
         while True:
             watcher = self._open()
             if watcher is None:
@@ -52,7 +55,7 @@ class PodEvents:
             return None
 
     async def _follow(self, watcher: PodWatcher) -> None:
-        """Until some class directory is still not watched after a while, or reading fails."""
+        """Follow events until reading fails, or a class directory is still not watched after a while."""
         loop, broken = asyncio.get_running_loop(), asyncio.Event()
 
         def ready() -> None:

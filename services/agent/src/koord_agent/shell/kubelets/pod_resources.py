@@ -1,7 +1,8 @@
 """The kubelet's pod-resources socket: which CPUs its containers have for themselves.
 
-`PodResourcesLister.List` of version 1. Blocking; `koord_agent.shell.kubelets.kubelet_states` asks it in a thread.
-source    agent spec, 4.6
+`PodResourcesLister.List` of version 1. Blocking. `koord_agent.shell.kubelets.kubelet_states` asks it in a thread.
+
+Source: agent spec, 4.6.
 """
 
 from functools import cache
@@ -29,7 +30,7 @@ _MESSAGES: Final[dict[str, Fields]] = {
 
 @cache
 def messages() -> Any:
-    """Message classes of the interface by name."""
+    """Return the message classes of the interface by name."""
     return message_classes("v1", _MESSAGES)
 
 
@@ -46,7 +47,7 @@ class PodResources:
         return self.socket.is_socket()
 
     def held(self) -> tuple[HeldByPod, ...]:
-        """What its pods hold, as it lists them. Raises KubeletAway for no answer."""
+        """Return what its pods hold, as it lists them. Raises KubeletAway for no answer."""
         classes = messages()
         try:
             answer = call(

@@ -1,6 +1,6 @@
-"""Metrics of the agent: names of the reference where it has them, and how its own rounds go.
+"""Prometheus metrics of the agent, with the names of the reference where it has them.
 
-source    agent spec, 19
+Source: agent spec, 19.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,7 +24,7 @@ MOST_DISTURBED: Final = 1_000
 
 
 class AgentMetrics:
-    """Instruments of one process."""
+    """The metrics of one process."""
 
     def __init__(self, registry: CollectorRegistry, nodes: int) -> None:
         self._per_node = nodes <= MOST_NODES
@@ -70,12 +70,12 @@ class AgentMetrics:
         self._refused = Gauge("koord_agent_outbox_refused", "Facts that found no room in the outbox", registry=registry)
 
     def started(self, node: str, unix: float) -> None:
-        """The agent of a node began."""
+        """Set the start time of the agent of a node."""
         if self._per_node:
             self._start.labels(node).set(unix)
 
     def protected(self, node: str, plans: Mapping[tuple[str, str], int], facts: Iterable[Event]) -> None:
-        """One round of protection: plans by plug-in and result, and its facts."""
+        """Count the plans and facts of one QoS cycle."""
         for (plugin, result), number in plans.items():
             self._plans.labels(plugin, result).inc(number)
         for fact in facts:
@@ -94,7 +94,7 @@ class AgentMetrics:
                     pass
 
     def _disturb(self, labels: tuple[str, str, str], state: int) -> None:
-        """Set a pod's state; those that were said of longest ago give way."""
+        """Set the state of a pod. The states that were set longest ago are dropped above the limit."""
         if not self._per_node:
             return
         self._states.labels(*labels).set(state)
@@ -106,7 +106,7 @@ class AgentMetrics:
             self._states.remove(*oldest)
 
     def _count_evicted(self, node: str, fact: PodsEvictedByAgent) -> None:
-        """Count by name; the series of pods that were evicted long ago give way."""
+        """Count evicted pods by name. The series of pods that were evicted longest ago are dropped above the limit."""
         for pod in fact.pods:
             labels = (node, pod.namespace, pod.name, fact.feature)
             self._evicted.labels(*labels).inc()
@@ -118,13 +118,17 @@ class AgentMetrics:
             self._evicted.remove(*oldest)
 
     def watch(self, outbox: Callable[[], int], refused: Callable[[], int]) -> None:
-        """Ask the outbox whenever somebody scrapes."""
+        """Read the outbox at each scrape."""
         self._outbox.set_function(outbox)
         self._refused.set_function(refused)
 
 
 class KubeletRequests:
-    """How requests to the kubelet went (agent spec, 4.3, 21)."""
+    """Duration of requests to the kubelet.
+
+    Source:
+        agent spec, 4.3, 21.
+    """
 
     def __init__(self, registry: CollectorRegistry, node: str) -> None:
         self._node = node
@@ -137,12 +141,12 @@ class KubeletRequests:
         )
 
     def observe(self, verb: str, path: str, status: int, seconds: float) -> None:
-        """One request; status 0 = no answer. Called from the thread that made it."""
+        """Count one request. Status 0 means no answer. Called from the thread that made it."""
         self._seconds.labels(self._node, verb, path, str(status)).observe(seconds)
 
 
 class ExtensionFailures(Collector):
-    """How often each extension of an installed package failed; read at each scrape."""
+    """Failures of each extension of an installed package, read at each scrape."""
 
     def __init__(self, failures: Mapping[tuple[Point, str], int]) -> None:
         self._failures = failures
@@ -158,7 +162,11 @@ class ExtensionFailures(Collector):
 
 
 class ResourceUpdates:
-    """How long writes to the kernel's files take (agent spec, 9, 21)."""
+    """Duration of writes to kernel files.
+
+    Source:
+        agent spec, 9, 21.
+    """
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._milliseconds = Histogram(
@@ -170,5 +178,5 @@ class ResourceUpdates:
         )
 
     def observe(self, resource: str, written: bool, seconds: float) -> None:
-        """One write. Called from the thread that made it."""
+        """Count one write. Called from the thread that made it."""
         self._milliseconds.labels(resource, "success" if written else "failed").observe(seconds * 1000)

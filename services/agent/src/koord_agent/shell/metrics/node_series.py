@@ -1,7 +1,9 @@
 """What `/metrics` says of each node, read at each scrape: usage, best effort, predictions, CPI, PSI, CPUs, caches.
 
 Names and labels are the reference's. Values are those of the agent's last look at the node, so what vanished from the
-node vanishes from here. source    agent spec, 21
+node vanishes from here.
+
+Source: agent spec, 21.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -31,8 +33,9 @@ _UNIT_OF: Final = {CPU: "core", MEMORY: "byte"}
 class NodeSeries(Collector):
     """The series of a process's nodes.
 
-    agents      read at each scrape; a process of many nodes gives none
-    reported    whether the last report is told, too (gate NodeMetricPromMetrics)
+    Attributes:
+        agents: Read at each scrape. A process of many nodes gives none.
+        reported: Whether the last report is told, too (gate NodeMetricPromMetrics).
     """
 
     def __init__(self, agents: Callable[[], Iterable[NodeAgent]], *, reported: bool = False) -> None:
@@ -40,7 +43,7 @@ class NodeSeries(Collector):
         self._reported = reported
 
     def collect(self) -> Iterator[Metric]:
-        """All families; see `Collector`."""
+        """Return all families. See `Collector`."""
         families = Families()
         for agent in self._agents():
             look = agent.last_look

@@ -1,6 +1,8 @@
 """What `/metrics` says of pods and their containers: requests, limits, bursts, CPI, PSI.
 
-Read at each scrape by `node_series`. source    agent spec, 21
+Read at each scrape by `node_series`.
+
+Source: agent spec, 21.
 """
 
 from collections.abc import Mapping
@@ -27,13 +29,13 @@ _SCALED: Final = (("container_scaled_cfs_burst_us", BURST), ("container_scaled_c
 
 
 class Families:
-    """Families by name; each made with its first sample."""
+    """Families by name. Each made with its first sample."""
 
     def __init__(self) -> None:
         self.all: dict[str, GaugeMetricFamily] = {}
 
     def add(self, name: str, labels: Mapping[str, str], value: float | None) -> None:
-        """One sample; None = there is none."""
+        """One sample. None means there is none."""
         if value is None:
             return
         family = self.all.get(name)
@@ -45,7 +47,11 @@ class Families:
 def add_pod(families: Families, look: NodeLook, pod: AgentPod, scaled: Mapping[CgroupFile, int]) -> None:
     """The samples of a pod.
 
-    scaled    quotas and bursts that CPU burst asked for
+    Args:
+        families: Metrics by name.
+        look: The node.
+        pod: The pod.
+        scaled: Quotas and bursts that CPU burst asked for.
     """
     labels = dict[str, str](zip(_PER_POD, (look.node, pod.namespace, pod.name, pod.uid), strict=True))
     supported = look.metrics.last(Kind.POD_PSI_CPU_FULL_SUPPORTED, pod.uid, within_ms=SLOW_MS)
@@ -95,7 +101,7 @@ def _container(
 def _scaled(
     families: Families, look: NodeLook, pod: AgentPod, container: AgentContainer, scaled: Mapping[CgroupFile, int]
 ) -> None:
-    """What CPU burst made of a container's limits, as long as it has a say."""
+    """Add the quotas and bursts that CPU burst proposed for a container."""
     try:
         directory = look.container_directory(pod, container.container_id)
     except UnknownContainerId:

@@ -9,7 +9,7 @@ from koord_agent.shell.metrics.agent_metrics import AgentMetrics
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ProblemLog:
-    """The problems of the nodes of one process; each is logged once, until it is gone."""
+    """The problems of the nodes of one process. Each is logged once, until it is gone."""
 
     logger: Logger
     metrics: AgentMetrics

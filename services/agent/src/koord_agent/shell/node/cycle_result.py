@@ -19,7 +19,7 @@ class CycleResult:
         facts: To append to the aggregate of the node, in order.
         sentence: One line for the operator.
         problems: What could not be done, one sentence each.
-        decision: Of CPU suppression; None = no decision was made.
+        decision: Of CPU suppression. None means no decision was made.
         outcomes: What became of each wanted value.
         plans: Number of plans by plug-in and result (applied, expired, overridden, conflict).
     """
@@ -38,6 +38,6 @@ def nothing_done(sentence: str, facts: tuple[Event, ...] = (), problems: tuple[s
 
 
 def place_of(error: Exception) -> str:
-    """Return file and line that raised an error."""
+    """Return the file and line that raised an error."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{Path(frame.filename).name}:{frame.lineno}"

@@ -63,7 +63,7 @@ class MachineSettings:
             )
 
     def disks(self, now_ms: int) -> StorageInfo | None:
-        """Return the disks of the machine; None while they are unknown or block IO is not set."""
+        """Return the disks of the machine. None while they are unknown or block IO is not set."""
         return None if self.storage is None else self.storage.known(now_ms)
 
     def group_identity(self, *, has_file: bool) -> BvtKernel:

@@ -52,7 +52,7 @@ class NodeMeasuring:
     """The measurements of one node. Owned by its agent, not shared.
 
     Attributes:
-        topology: Reports who may use which CPUs; None = it is not reported.
+        topology: Reports who may use which CPUs. None means it is not reported.
         last_report: The report that was made last.
     """
 
@@ -93,7 +93,7 @@ class NodeMeasuring:
 
     @property
     def pools(self) -> CpuPools | None:
-        """Who may use which CPUs; None if it is not known."""
+        """Who may use which CPUs. None if it is not known."""
         return None if self.topology is None else self.topology.pools
 
     @property
@@ -184,7 +184,7 @@ class NodeMeasuring:
         Args:
             desired: What is wanted on the node.
             pods: All pods of the node by UID.
-            be_quota_us: Quota of the best-effort class in force, -1 = unlimited.
+            be_quota_us: Quota of the best-effort class in force, -1 means unlimited.
             now_ms: Time in milliseconds.
             rfc3339_of: Text of a time in milliseconds.
         """
@@ -252,7 +252,7 @@ class NodeMeasuring:
         )
 
     def _keep(self, metrics: Metrics, pods: tuple[AgentPod, ...], now_ms: int) -> list[str]:
-        """Learn from the samples and keep them when it is due; return what failed."""
+        """Learn from the samples and keep them when it is due. Return what failed."""
         troubles: list[str | None] = []
         if self._predicting is not None:
             troubles.append(self._predicting.learn(metrics, pods, now_ms / 1000))

@@ -1,7 +1,7 @@
 """The agent of one node, without the bus: it runs the wanted pods, measures, protects, and returns facts.
 
 `koord_agent.cycle` gives it desired state and time, and carries its facts to the log. While the bus is away it goes on
-with the last desired state. One process may hold many of them (simulated nodes); each belongs to one task.
+with the last desired state. One process may hold many of them (simulated nodes). Each belongs to one task.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -38,12 +38,12 @@ class NodeAgent:
     Attributes:
         node: Name of the node.
         host: Its machine.
-        desired: What is wanted on the node; None = not known yet.
-        known: What a kubelet says of its pods; empty without one.
+        desired: What is wanted on the node. None means not known yet.
+        known: What a kubelet says of its pods. Empty without one.
         kubelet_static: Whether the CPU manager policy of the kubelet is static.
         last_look: The look of the last cycle. It is immutable and replaced as a whole, so any thread may read it.
         last_decision: The last decision of CPU suppression.
-        be_quota_us: Quota of the best-effort class in force as far as is known, per 100 ms; -1 = unlimited.
+        be_quota_us: Quota of the best-effort class in force as far as is known, per 100 ms. -1 means unlimited.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class NodeAgent:
         return PodsRun((), ()) if self.desired is None else self._pods.run(self.desired, self.known)
 
     def report(self, now_ms: int, rfc3339_of: Callable[[int], str]) -> NodeUsageReported | None:
-        """Return the node's report of this moment; None without desired state.
+        """Return the node's report of this moment. None without desired state.
 
         Args:
             now_ms: Time in milliseconds.
@@ -165,7 +165,7 @@ class NodeAgent:
         return self._qos.farewell(self.last_look, now_ms)
 
     def close(self, now_ms: int) -> None:
-        """Close what is open on the machine and keep the series; the pods go on."""
+        """Close what is open on the machine and keep the series. The pods go on."""
         self._measuring.close(now_ms)
 
     def collect_garbage(self, now_ms: int) -> None:
@@ -188,7 +188,7 @@ class NodeAgent:
 
     @property
     def topology(self) -> TopologyReporter | None:
-        """Reports who may use which CPUs; None = it is not reported."""
+        """Reports who may use which CPUs. None means it is not reported."""
         return self._measuring.topology
 
     @property

@@ -1,6 +1,6 @@
 """Which pods run on a node: started and ended as the log wants it where this agent runs them, and said of once.
 
-The log's pods and those that a kubelet knows become one set; the kubelet's view of a pod wins. A pod that was evicted
+The log's pods and those that a kubelet knows become one set. The kubelet's view of a pod wins. A pod that was evicted
 here does not start again while it is still wanted.
 """
 
@@ -20,23 +20,23 @@ from koord_agent.shell.host.host import Host
 
 
 class PodRunner(Protocol):
-    """What starts and ends pods on a machine: the simulated host itself; nothing on a host that a kubelet serves."""
+    """What starts and ends pods on a machine: the simulated host itself. Nothing on a host that a kubelet serves."""
 
     def start_pod(self, pod: AgentPod) -> None:
         """Run a pod. Raises InvalidInput for one that cannot be run as it is written."""
         ...
 
     def stop_pod(self, uid: str) -> bool:
-        """End a pod; False if it does not run here."""
+        """End a pod. False if it does not run here."""
         ...
 
 
 StopContainers = Callable[[Iterable[str]], tuple[str, ...]]
-"""Ends containers by their ids through the machine's runtime; what went wrong."""
+"""Ends containers by their ids through the machine's runtime. What went wrong."""
 
 
 class PodEnd(NamedTuple):
-    """Whether the processes of a pod were ended here; what went wrong. False = the request alone stands."""
+    """Whether the processes of a pod were ended here. What went wrong. False means the request alone stands."""
 
     ended: bool
     problems: tuple[str, ...] = ()
@@ -52,10 +52,11 @@ class PodsRun(NamedTuple):
 class NodePods:
     """The pods of one node. Not shared: its agent owns it.
 
-    runner       None = pods are started by somebody else, and count as started once their cgroup is there
-    announced    uids of the pods whose start is in the log already
-    forget       called with the uids of pods that are gone
-    stop         ends containers where somebody else started them; None = an eviction is only asked for
+    Attributes:
+        runner: None means pods are started by somebody else, and count as started once their cgroup is there.
+        announced: UIDs of the pods whose start is in the log already.
+        forget: Called with the UIDs of pods that are gone.
+        stop: Ends containers where somebody else started them. None means an eviction is only asked for.
     """
 
     def __init__(
@@ -68,9 +69,9 @@ class NodePods:
         stop: StopContainers | None = None,
     ) -> None:
         self.all: Mapping[str, AgentPod] = {}
-        """by uid, those that can have a directory of their own"""
+        """By UID, those that can have a directory of their own."""
         self.running: set[str] = set()
-        """uids of those that run here as far as the agent has seen"""
+        """UIDs of those that run here as far as the agent has seen."""
         self._host = host
         self._runner = runner
         self._announced = set(announced)
@@ -93,7 +94,10 @@ class NodePods:
         return PodEnd(bool(containers) and not problems, problems)
 
     def _containers(self, pod: AgentPod) -> list[str]:
-        """Ids of the running containers, as the kubelet knows them; without it by the directories of the pod."""
+        """Return the ids of the running containers, as the kubelet knows them.
+
+        Without it by the directories of the pod.
+        """
         running = [c.container_id for c in pod.containers if c.container_id and c.is_running]
         if running or any(c.container_id for c in pod.containers):
             return running
@@ -103,7 +107,7 @@ class NodePods:
         return [identity for identity in found if identity is not None]
 
     def run(self, desired: DesiredView, known: KnownPods) -> PodsRun:
-        """Start what is wanted and does not run, end what runs and is not wanted; done again, it finds nothing to do.
+        """Start what is wanted and does not run, end what runs and is not wanted. Done again, it finds nothing to do.
 
         Many nodes of one fleet run their pods first and look afterwards: a look costs little while no pod moves.
         """
@@ -131,7 +135,7 @@ class NodePods:
         return PodsRun(tuple(facts), tuple(problems))
 
     def not_said(self, facts: Iterable[Event]) -> None:
-        """These facts found no room in the outbox: what they say about pods is said in a later round."""
+        """Announce again in a later cycle what these facts say about pods: the outbox had no room for them."""
         for fact in facts:
             if isinstance(fact, PodsStarted):
                 self._announced -= set(fact.pods)
@@ -139,9 +143,11 @@ class NodePods:
                 self._announced |= set(fact.pods)
 
     def _take(self, placed: Mapping[str, AgentPod], known: Mapping[str, AgentPod]) -> list[str]:
-        """Keep the pods that can have a directory of their own; says once which cannot.
+        """Keep the pods that can have a directory of their own. Says once which cannot.
 
-        placed    by the log; known: to the kubelet, whose view of a pod wins
+        Args:
+            placed: By the log. Known: to the kubelet, whose view of a pod wins.
+            known: Pods that the kubelet lists, by UID.
         """
         if self._taken_of is not None and self._taken_of[0] is placed and self._taken_of[1] is known:
             return []

@@ -1,6 +1,6 @@
 """What the agent sets on a real machine outside of pods' cgroups: kernel parameters, and resctrl groups of QoS classes.
 
-Read, compare, write; the next round reads again. A file that this kernel does not have is skipped. What to write comes
+Read, compare, write. The next cycle reads again. A file that this kernel does not have is skipped. What to write comes
 from `domain.qos.system_config` and `domain.qos.resctrl`. Source: agent spec, 15, 17.
 """
 
@@ -36,8 +36,9 @@ GONE = (errno.ENOENT, errno.ESRCH, errno.ENODEV)
 class NodeSettings:
     """Kernel parameters and resctrl groups of one machine.
 
-    read_tasks   thread ids of a cgroup directory as text; None = it is gone
-    mount        mounts resctrl; False = it could not be mounted
+    Attributes:
+        read_tasks: Thread ids of a cgroup directory as text. None means it is gone.
+        mount: Mounts resctrl. False means it could not be mounted.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class NodeSettings:
         self._mount_tried = False
 
     def apply_system(self, look: NodeLook, section: Mapping[str, Any]) -> list[str]:
-        """Kernel parameters of a `systemStrategy`; what could not be done, one line each."""
+        """Return the kernel parameters of a `systemStrategy`. What could not be done, one line each."""
         features = self._path(SCHED_FEATURES)
         wanted = system_config.system_writes(
             section,
@@ -77,13 +78,15 @@ class NodeSettings:
         return problems
 
     def group_identity(self, *, has_file: bool) -> BvtKernel:
-        """What this kernel has of group identity; has_file: cpu.bvt_warp_ns in the pods' root."""
+        """Return what this kernel has of group identity. has_file: cpu.bvt_warp_ns in the pods' root."""
         text = read_kernel_file(str(self._path(system_config.SCHED_GROUP_IDENTITY)))
         is_there = self._path(system_config.SCHED_GROUP_IDENTITY).exists()
         return BvtKernel(has_file=has_file, has_switch=is_there, is_on=None if text is None else text.strip() == "1")
 
     def switch_group_identity(self) -> bool:
-        """Switch group identity on, core scheduling off: the kernel has one of them at a time. False = it would not.
+        """Switch group identity on, core scheduling off: the kernel has one of them at a time.
+
+        False means it would not.
 
         A kernel without the switch always has it on.
         """
@@ -97,7 +100,7 @@ class NodeSettings:
         return True
 
     def apply_resctrl(self, look: NodeLook, section: Mapping[str, Any]) -> list[str]:
-        """Groups, schemata and threads of the QoS classes of a `resourceQOSStrategy`; what could not be done."""
+        """Set groups, schemata and threads of the QoS classes of a `resourceQOSStrategy`, and return what failed."""
         if not self._support.control or not self._is_mounted():
             return []
         cbm_mask = read_kernel_file(str(self._resctrl / "info/L3/cbm_mask"))
@@ -137,7 +140,10 @@ class NodeSettings:
         return problems
 
     def _apply_tasks(self, look: NodeLook, section: Mapping[str, Any]) -> Iterable[str]:
-        """Threads of pods go into the group of their class, one write each; a thread that is gone is no error."""
+        """Return the threads of pods go into the group of their class, one write each.
+
+        A thread that is gone is no error.
+        """
         enabled = resctrl.enabled_classes(section)
         wanted: dict[str, set[int]] = {}
         for pod in look.pods:
@@ -202,7 +208,7 @@ class NodeSettings:
 
 
 def put(path: Path, text: str) -> None:
-    """One write to a file that is there; without O_CREAT a missing knob does not become a file of ours."""
+    """Write once to an existing file. Without O_CREAT a missing kernel file is not created as a plain file."""
     descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW)
     try:
         os.write(descriptor, text.encode())

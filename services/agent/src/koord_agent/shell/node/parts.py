@@ -1,6 +1,6 @@
 """What a node's agent is put together from: how it measures, how it runs pods, and how it protects them.
 
-The composition root (`koord_agent.wiring.node_agents`) builds these parts; `node_agent` uses them.
+The composition root (`koord_agent.wiring.node_agents`) builds these parts. `node_agent` uses them.
 """
 
 from collections.abc import Callable, Iterable
@@ -27,11 +27,11 @@ class Measurement:
     """How a node is measured.
 
     Attributes:
-        monitor: Its series; their retention decides about memory.
+        monitor: Its series. Their retention decides about memory.
         collectors: Which of the slow collectors run.
-        predicting: None = no prediction.
-        archive: Where the series are kept over a restart; None = nowhere.
-        topology: Reports who may use which CPUs; None = it is not reported.
+        predicting: None means no prediction.
+        archive: Where the series are kept over a restart. None means nowhere.
+        topology: Reports who may use which CPUs. None means it is not reported.
     """
 
     monitor: NodeMonitor
@@ -46,9 +46,9 @@ class PodControl:
     """How pods start and end on a node.
 
     Attributes:
-        runner: Starts and ends pods; None = a kubelet does, and a pod counts as started once its cgroup is there.
+        runner: Starts and ends pods. None means a kubelet does, and a pod counts as started once its cgroup is there.
         announced: UIDs of the pods whose start is in the log already, after a restart of the agent.
-        stop: Ends containers of evicted pods that a kubelet started; None = the eviction stays a request.
+        stop: Ends containers of evicted pods that a kubelet started. None means the eviction stays a request.
     """
 
     runner: PodRunner | None = None
@@ -78,7 +78,7 @@ class Protection:
         draw: Returns random numbers in 0..1.
         storage_refresh_ms: Milliseconds after which the disks are looked up again.
         observe_write: Told about every write.
-        is_on: False = the agent only tells which pods run: nothing is measured, nothing is written.
+        is_on: False means the agent only tells which pods run: nothing is measured, nothing is written.
     """
 
     gates: FeatureGates = field(default_factory=lambda: DEFAULT_GATES)

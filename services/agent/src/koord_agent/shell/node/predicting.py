@@ -1,6 +1,6 @@
-"""Prediction as part of a node's rounds: train when a minute has passed, keep checkpoints, answer with every report.
+"""Prediction as part of a node's cycles: train when a minute has passed, keep checkpoints, answer with every report.
 
-source    agent spec, 8
+Source: agent spec, 8.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from koord_agent.shell.store.checkpoints import CheckpointFolder
 
 
 class Predicting:
-    """The predictor of one node with its folder; folder None = what was learnt is lost with the process."""
+    """The predictor of one node with its folder. Folder None means what was learnt is lost with the process."""
 
     def __init__(self, predictor: PeakPredictor, folder: CheckpointFolder | None = None) -> None:
         self.last: ProdPrediction | None = None
@@ -24,7 +24,7 @@ class Predicting:
         self._restored = folder is None
 
     def learn(self, metrics: Metrics, pods: Sequence[AgentPod], now: float) -> str | None:
-        """Train if it is due; a sentence about a disk that failed, None: nothing did. `now`: unix seconds."""
+        """Train if it is due. A sentence about a disk that failed, None: nothing did. `now`: unix seconds."""
         if not self._restored and self._folder is not None:
             self._restored = True
             try:
@@ -43,7 +43,7 @@ class Predicting:
     def predict(
         self, pods: Sequence[AgentPod], allocatable: Amounts, annotations: Mapping[str, str], now: float
     ) -> Prediction | None:
-        """What a report says of prod pods; None before the first training, or while a class has no model."""
+        """Return what a report says of prod pods. None before the first training, or while a class has no model."""
         if not self._predictor.synced:
             return None
         self.last = self._predictor.predict(pods, allocatable, annotations, now)

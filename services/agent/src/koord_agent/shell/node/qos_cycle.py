@@ -1,9 +1,9 @@
-"""The QoS cycle of one node: detect, propose, arbitrate, write, set the machine, evict, record.
+r"""The QoS cycle of one node: detect, propose, arbitrate, write, set the machine, evict, record.
 
     look -> contentions -> proposals of all strategies -> arbiter -> executor -> audit, facts
-                                                       \\-> evictor -> facts
+                                                       \-> evictor -> facts
 
-Strategies are pure (`koord_agent.domain.qos.strategies`); this is the only place that runs them. Source: agent spec, 10
+Strategies are pure (`koord_agent.domain.qos.strategies`). This is the only place that runs them. Source: agent spec, 10
 to 19.
 """
 
@@ -59,7 +59,7 @@ class QosOutcome:
         problems: What could not be done, one sentence each.
         decision: Of CPU suppression.
         outcomes: What became of each wanted value.
-        quota_us: Quota of the best-effort class in force afterwards; None if it is unreadable.
+        quota_us: Quota of the best-effort class in force afterwards. None if it is unreadable.
         plans: Number of plans by plug-in and result (applied, expired, overridden, conflict).
     """
 
@@ -141,9 +141,9 @@ class QosCycle:
         Args:
             look: The node.
             view: What CPU suppression judges.
-            policy: Of CPU suppression; None without a valid NodeSLO.
-            report_interval_ms: Interval of the node's reports; small changes are told with every few of them.
-            end: Ends the processes of a pod on this node; False = it cannot.
+            policy: Of CPU suppression. None without a valid NodeSLO.
+            report_interval_ms: Interval of the node's reports. Small changes are told with every few of them.
+            end: Ends the processes of a pod on this node. False means it cannot.
         """
         problems: list[str] = []
         self._record.start_cycle(report_interval_ms)
@@ -196,7 +196,7 @@ class QosCycle:
         """Lift what only a living agent may hold, and return the last facts.
 
         Args:
-            look: The last one; None if there was none.
+            look: The last one. None if there was none.
             now_ms: Time in milliseconds.
         """
         if look is not None:

@@ -34,7 +34,7 @@ class QosRecord:
 
         Args:
             layout: Names of the cgroup directories.
-            quota_file: Quota of the best-effort class; it has facts of its own.
+            quota_file: Quota of the best-effort class. It has facts of its own.
             audit: Gets the audit events.
         """
         self._audit = audit

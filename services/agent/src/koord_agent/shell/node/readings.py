@@ -14,7 +14,7 @@ class HostReadings:
     """The readings of one host.
 
     Attributes:
-        machine: Settings of a real machine; None on a simulated one.
+        machine: Settings of a real machine. None on a simulated one.
     """
 
     def __init__(self, host: Host, machine: MachineSettings | None) -> None:

@@ -1,6 +1,6 @@
 """A node's report of one moment: usage over windows, prediction, health, and what extensions say of pods.
 
-source    agent spec, 7
+Source: agent spec, 7.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,11 +30,18 @@ def report_of(
     cold_memory_running: bool,
     rfc3339_of: Callable[[int], str],
 ) -> NodeUsageReported:
-    """The report of the moment of these metrics.
+    """Return the report of the moment of these metrics.
 
-    pods          by uid
-    be_quota_us   the best-effort quota in force, -1 = unlimited
-    rfc3339_of    text of a time in milliseconds
+    Args:
+        host: The machine.
+        metrics: Samples of the node.
+        desired: What is wanted on the node.
+        pods: By UID.
+        extended: What installed packages add.
+        prediction: What the models predict; None = nothing.
+        be_quota_us: The best-effort quota in force, -1 means unlimited.
+        cold_memory_running: Whether cold pages are counted on this machine.
+        rfc3339_of: Text of a time in milliseconds.
     """
     report = node_report(
         metrics.store,

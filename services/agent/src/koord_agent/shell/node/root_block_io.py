@@ -27,9 +27,9 @@ class RootBlockIo:
         """Work on one hierarchy.
 
         Args:
-            read: Text of a file; None if this kernel does not have it.
-            write: Writes a line to a file of the root; raises OSError.
-            disks: The disks at a time in milliseconds; None while they are unknown.
+            read: Text of a file. None if this kernel does not have it.
+            write: Writes a line to a file of the root. Raises OSError.
+            disks: The disks at a time in milliseconds. None while they are unknown.
         """
         self._read = read
         self._write = write

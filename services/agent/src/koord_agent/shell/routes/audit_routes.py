@@ -14,9 +14,9 @@ NEXT_PAGE_TOKEN = "Next-Page-Token"  # noqa: S105 - a header's name
 
 
 def audit_routes(log: AuditLog, queries: AuditQueries, monotonic: Callable[[], float]) -> list[Route]:
-    """The route of the audit log.
+    """Return the route of the audit log.
 
-    200 text lines, or with `Accept: application/json` an object {"NextPageToken", "Events"}; 400 a wrong size; 409 an
+    200 text lines, or with `Accept: application/json` an object {"NextPageToken", "Events"}. 400 a wrong size. 409 an
     unknown or closed token
     """
 

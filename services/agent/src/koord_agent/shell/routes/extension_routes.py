@@ -16,7 +16,10 @@ from koord_agent.domain.extending.extensions import ExtensionFailed, Extensions
 
 
 def extension_routes(extensions: Extensions, logger: Logger) -> list[Route]:
-    """The routes of every handler; 500 with the reason for one that fails, takes too long or still answers another."""
+    """Return the routes of every handler.
+
+    500 with the reason for one that fails, takes too long or still answers another.
+    """
     return [
         Route(path, partial(_answer, extensions, handler, logger), methods=["GET", "POST"])
         for path, handler in sorted(extensions.http.items())

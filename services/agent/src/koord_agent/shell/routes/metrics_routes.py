@@ -1,6 +1,8 @@
 """GET /internal-metrics and /external-metrics: the two halves of /metrics, as the reference's agent serves them.
 
-External is what tells of pods and of what they may use; internal is everything else. source    agent spec, 1, 21
+External is what tells of pods and of what they may use. Internal is everything else.
+
+Source: agent spec, 1, 21.
 """
 
 from collections.abc import Iterator
@@ -45,7 +47,7 @@ class _Half(Collector):
 
 
 def metrics_routes(registry: CollectorRegistry) -> list[Route]:
-    """The two routes over the registry of the process."""
+    """Return the two routes over the registry of the process."""
 
     def page(*, external: bool) -> Response:
         half = CollectorRegistry(auto_describe=False)

@@ -17,14 +17,14 @@ HIGHEST = 10.0
 
 
 class Load(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Factors of cpu usage; what a request leaves out is 1."""
+    """Factors of cpu usage. What a request leaves out is 1."""
 
     latency_sensitive_load: float = 1.0
     best_effort_load: float = 1.0
 
 
 def simulation_routes(fleet: SimulatedFleet) -> list[Route]:
-    """The route of a process of simulated nodes. 400 for anything but a load of 0 to 10."""
+    """Return the route of a process of simulated nodes. 400 for anything but a load of 0 to 10."""
 
     async def load(request: Request) -> Response:
         if request.method == "PUT":

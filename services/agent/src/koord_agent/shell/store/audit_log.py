@@ -1,7 +1,7 @@
 """The audit log on disk: a buffered writer that rotates, and readers that page backwards through all of its files.
 
 A reader remembers files by identity and how far it has read in each, so a rotation between two pages neither loses nor
-repeats an event (D-28). Served by `audit_routes`. Source: agent spec, 19; vectors audit_query.
+repeats an event (D-28). Served by `audit_routes`. Source: agent spec, 19. Vectors: audit_query.
 """
 
 import os
@@ -33,7 +33,7 @@ BLOCK_BYTES = 64 * 1024
 
 
 class AuditSink(Protocol):
-    """Where audit events go; the sink adds the time."""
+    """Where audit events go. The sink adds the time."""
 
     def __call__(self, event: AuditEvent, verbosity: int) -> None:
         """Take an event of this verbosity."""
@@ -41,15 +41,16 @@ class AuditSink(Protocol):
 
 
 def no_audit(event: AuditEvent, verbosity: int) -> None:
-    """Audit switched off."""
+    """Drop the event: the audit log is switched off."""
 
 
 class AuditLog:
-    """The writer. One task owns it; the caller gives the time, flushes at the latest every 5 s, and closes it.
+    """The writer. One task owns it. The caller gives the time, flushes at the latest every 5 s, and closes it.
 
-    verbose       events above this verbosity are dropped; 0 = none are
-    now           wall-clock time, for the names of rotated files
-    rotate_at     bytes at which the file is renamed
+    Attributes:
+        verbose: Events above this verbosity are dropped. 0 means none are.
+        now: Wall-clock time, for the names of rotated files.
+        rotate_at: Bytes at which the file is renamed.
     """
 
     def __init__(
@@ -74,9 +75,12 @@ class AuditLog:
         self._size = os.fstat(self._file).st_size
 
     def write(self, event: AuditEvent, verbosity: int, at_seconds: float) -> None:
-        """Take one event; it is on disk after the next flush.
+        """Take one event. It is on disk after the next flush.
 
-        at_seconds    monotonic
+        Args:
+            event: The event.
+            verbosity: Verbosity of the event.
+            at_seconds: Monotonic.
         """
         if not is_written(verbosity, self._verbose):
             return
@@ -90,7 +94,7 @@ class AuditLog:
             self.flush()
 
     def flush(self) -> None:
-        """Put everything on disk; a full disk drops what is buffered and says so in `failed`."""
+        """Put everything on disk. A full disk drops what is buffered and says so in `failed`."""
         lines, self._buffer, self._since = self._buffer, [], None
         for line in lines:
             try:
@@ -133,7 +137,7 @@ class UnknownToken(LookupError):
 
 
 class Page(NamedTuple):
-    """Events newest first, and the token of the next page; "" = the end was hit."""
+    """Events newest first, and the token of the next page. "" means the end was hit."""
 
     events: tuple[AuditEvent, ...]
     next_token: str
@@ -158,7 +162,7 @@ class _Reader:
 class AuditQueries:
     """The readers of one directory.
 
-    at most `readers` at a time: a further one closes the oldest; one that rests for `idle_seconds` is closed
+    at most `readers` at a time: a further one closes the oldest. One that rests for `idle_seconds` is closed
     """
 
     def __init__(
@@ -180,11 +184,16 @@ class AuditQueries:
         self._readers: dict[str, _Reader] = {}
 
     def page(self, size: str, token: str, at_seconds: float) -> Page:
-        """The next events of a reader, newest first; no token starts a reader at the newest event.
+        """Return the next events of a reader, newest first. No token starts a reader at the newest event.
 
-        size          as written in the request
-        at_seconds    monotonic
-        raises        BadRequest, UnknownToken
+        Args:
+            size: As written in the request.
+            token: Token of the last page; None = a new query.
+            at_seconds: Monotonic.
+
+        Raises:
+            BadRequest: It cannot be done.
+            UnknownToken: It cannot be done.
         """
         wanted = page_size(size, default=self._default, largest=self._largest)
         self.close_idle(at_seconds)
@@ -222,12 +231,12 @@ class AuditQueries:
         return found
 
     def _names(self) -> list[str]:
-        """Newest file first."""
+        """Return the newest file first."""
         rotated = sorted((found.name for found in self._directory.iterdir() if is_rotated(found.name)), reverse=True)
         return [ACTIVE_FILE, *rotated]
 
     def _read(self, reader: _Reader, wanted: int) -> tuple[list[AuditEvent], bool]:
-        """Events, and whether the end was hit while looking for one more."""
+        """Return the events, and whether the end was hit while looking for one more."""
         events: list[AuditEvent] = []
         while reader.positions:
             position = reader.positions[0]
@@ -244,7 +253,10 @@ class AuditQueries:
         return events, len(events) < wanted
 
     def _lines_backwards(self, position: _Position) -> Iterator[tuple[bytes, int]]:
-        """Lines that end before the position, last first, each with where it starts; none if the file is gone."""
+        """Return the lines that end before the position, last first, each with where it starts.
+
+        None if the file is gone.
+        """
         path = self._path_of(position.identity)
         if path is None:
             return
@@ -288,5 +300,5 @@ def _decode(line: bytes) -> AuditEvent | None:
 
 
 def text_of(events: Sequence[AuditEvent]) -> str:
-    """One JSON line per event."""
+    """Return one JSON line per event."""
     return "".join(codec.encode(event).decode() + "\n" for event in events)

@@ -1,6 +1,6 @@
-"""Checkpoints of usage models in a folder: one file per uid, written beside and renamed, so that none is ever half.
+"""Checkpoints of usage models in a folder: one file per UID, written beside and renamed, so that none is ever half.
 
-source    agent spec, 8.3
+Source: agent spec, 8.3.
 """
 
 import contextlib
@@ -15,16 +15,20 @@ _UNFINISHED: Final = ".tmp"
 
 
 class CheckpointFolder:
-    """The folder of one node's models. A disk that fails costs what was learnt, never a round."""
+    """The folder of one node's models. A disk that fails costs what was learnt, never a cycle."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def restore(self, predictor: PeakPredictor, pods: Collection[str]) -> int:
-        """Give the predictor what it had learnt; how many models. Unfinished, unreadable and unknown files are deleted.
+        """Give the predictor what it had learnt. How many models. Unfinished, unreadable and unknown files are deleted.
 
-        pods    uids that exist
-        raises  OSError if there can be no such folder
+        Args:
+            predictor: The models of the node.
+            pods: UIDs that exist.
+
+        Raises:
+            OSError: There can be no such folder.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         known, restored = NODE_UIDS | set(pods), 0
@@ -38,9 +42,11 @@ class CheckpointFolder:
         return restored
 
     def save(self, predictor: PeakPredictor, now: float) -> str | None:
-        """Write what is due and delete what has expired; a sentence about what failed, None: nothing did.
+        """Write what is due and delete what has expired. A sentence about what failed, None: nothing did.
 
-        now    unix seconds
+        Args:
+            predictor: The models of the node.
+            now: Unix seconds.
         """
         trouble: str | None = None
         for uid, data in predictor.checkpoints_due(now):

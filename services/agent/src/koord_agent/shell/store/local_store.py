@@ -1,7 +1,7 @@
 """What an agent keeps on disk: facts on their way to the log, which pods are announced, the last desired state.
 
 One SQLite file per process. A fact and what it announces are one transaction, so a restart neither repeats nor forgets
-it. Used by `outbox` and `desired_state`; nobody else opens the file.
+it. Used by `outbox` and `desired_state`. Nobody else opens the file.
 """
 
 import hashlib
@@ -47,9 +47,10 @@ class NotStored(Exception):
 class LocalStore:
     """The file. Not thread-safe: one task owns it.
 
-    folder      None: in memory, lost with the process
-    set_aside   where a file that could not be read was put; None: it could
-    unusable    why everything is in memory although there is a folder, such as a full disk; "" = it is not
+    Attributes:
+        folder: None: in memory, lost with the process.
+        set_aside: Where a file that could not be read was put. None: it could.
+        unusable: Why everything is in memory although there is a folder, such as a full disk. "" means it is not.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -77,7 +78,7 @@ class LocalStore:
             return _open(file)
 
     def facts(self) -> list[QueuedFact]:
-        """Facts that wait, oldest first."""
+        """Return the facts that wait, oldest first."""
         rows = self._db.execute("select id, kind, token, headers, body from fact order by id")
         return [_fact(row) for row in rows]
 
@@ -89,10 +90,16 @@ class LocalStore:
         stopped: Mapping[str, Iterable[str]],
         topologies: Mapping[str, str] | None = None,
     ) -> list[QueuedFact]:
-        """Keep facts, with the pods that they announce as started or stopped, by node; all or nothing.
+        """Keep facts, with the pods that they announce as started or stopped, by node. All or nothing.
 
-        topologies    digests of the topologies that they report, by node
-        raises        NotStored
+        Args:
+            facts: Facts to add.
+            started: UIDs of started pods by node.
+            stopped: UIDs of stopped pods by node.
+            topologies: Digests of the topologies that they report, by node.
+
+        Raises:
+            NotStored: It cannot be done.
         """
         added: list[QueuedFact] = []
         with self._transaction():
@@ -120,14 +127,14 @@ class LocalStore:
             self._db.executemany("delete from fact where id = ?", [(fact.id,) for fact in facts])
 
     def announced(self) -> dict[str, set[str]]:
-        """Node -> uids of the pods whose start was said and whose end was not."""
+        """Return the node -> UIDs of the pods whose start was said and whose end was not."""
         found: dict[str, set[str]] = defaultdict(set)
         for node, uid in self._db.execute("select node, uid from announced"):
             found[node].add(uid)
         return found
 
     def topologies(self) -> dict[str, str]:
-        """Node -> digest of the topology that was reported last."""
+        """Return the node -> digest of the topology that was reported last."""
         return dict(self._db.execute("select node, digest from topology"))
 
     def save_desired(self, values: Iterable[DesiredNode], at_ms: int) -> None:
@@ -139,7 +146,7 @@ class LocalStore:
             )
 
     def desired(self, now_ms: int, max_age_ms: float) -> tuple[dict[str, DesiredNode], list[str]]:
-        """The kept desired states that are intact and young enough, and a sentence about each that is not."""
+        """Return the kept desired states that are intact and young enough, and a sentence about each that is not."""
         found: dict[str, DesiredNode] = {}
         problems: list[str] = []
         for node, at_ms, digest, body in self._db.execute("select node, at_ms, digest, body from desired"):

@@ -2,8 +2,10 @@
 
     folder/<start of the segment, ms>.series    records: length, crc32, zlib(msgpack [[kind, labels, times, values]..])
 
-A torn or damaged record ends its segment; a segment is deleted when all of it is older than the retention, or when the
-files together are larger than the cap. source    agent spec, 5 (storage, retention, size)
+A torn or damaged record ends its segment. A segment is deleted when all of it is older than the retention, or when the
+files together are larger than the cap.
+
+Source: agent spec, 5 (storage, retention, size).
 """
 
 import struct
@@ -47,10 +49,12 @@ class SeriesArchive:
         self._segment_ms = 0
 
     def restore(self, store: SeriesStore, now_ms: int) -> int:
-        """Give a new store what is on disk, as far as it keeps it; how many samples.
+        """Give a new store what is on disk, as far as it keeps it. How many samples.
 
         Samples from the future (the clock was set back meanwhile) are left out.
-        raises    OSError if there can be no such folder
+
+        Raises:
+            OSError: There can be no such folder.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         restored = 0
@@ -65,11 +69,11 @@ class SeriesArchive:
         return restored
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether a minute has passed since the last time; a clock set back does not stop it."""
+        """Return whether a minute has passed since the last time. A clock set back does not stop it."""
         return self._saved_ms is None or not 0 <= now_ms - self._saved_ms < SAVE_EVERY_MS
 
     def save(self, store: SeriesStore, now_ms: int) -> str | None:
-        """Append what came since the last time; a sentence about a disk that failed, None: nothing did."""
+        """Append what came since the last time. A sentence about a disk that failed, None: nothing did."""
         since = self._saved_ms if self._saved_ms is not None and self._saved_ms <= now_ms else now_ms - SAVE_EVERY_MS
         kept = [
             _Kept(

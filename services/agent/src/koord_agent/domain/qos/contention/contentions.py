@@ -25,7 +25,7 @@ _BEST_EFFORT_WEIGHT = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSignals:
-    """Values of one pod in this round; an absent signal changes nothing."""
+    """Values of one pod in this cycle. An absent signal changes nothing."""
 
     pod: AgentPod
     values: Mapping[Signal, float]
@@ -33,7 +33,7 @@ class PodSignals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodLoad:
-    """What a pod uses, for the ranking of suspects; 0 = not known."""
+    """What a pod uses, for the ranking of suspects. 0 means not known."""
 
     cpu_cores: float = 0.0
     memory_bytes: float = 0.0
@@ -41,12 +41,13 @@ class PodLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effects:
-    """What the contentions that go on change elsewhere; nothing unless `psi.act` is set.
+    """What the contentions that go on change elsewhere. Nothing unless `psi.act` is set.
 
-    suppress_points   by which the best-effort budget's threshold is lowered
-    memory_points     by which the memory eviction threshold is lowered
-    halve_io_weight   whether best effort's block-IO weight is halved
-    causes            ids of the contentions behind each, in that order
+    Attributes:
+        suppress_points: By which the best-effort budget's threshold is lowered.
+        memory_points: By which the memory eviction threshold is lowered.
+        halve_io_weight: Whether best effort's block-IO weight is halved.
+        causes: Ids of the contentions behind each, in that order.
     """
 
     suppress_points: int = 0
@@ -82,10 +83,14 @@ class Contentions:
         pods: Mapping[str, AgentPod],
         now_ms: int,
     ) -> tuple[Event, ...]:
-        """Take one round's values; the facts about contentions that began or ended.
+        """Take one cycle's values. The facts about contentions that began or ended.
 
-        loads   by uid, of all pods
-        pods    all pods of the node by uid: contentions of others end
+        Args:
+            settings: Settings of the NodeSLO.
+            signals: Values by pod.
+            loads: By UID, of all pods.
+            pods: All pods of the node by UID: contentions of others end.
+            now_ms: Time in milliseconds.
         """
         facts: list[Event] = []
         for uid, signal in [key for key in self._states if key[0] not in pods or not settings.enable]:
@@ -117,7 +122,7 @@ class Contentions:
         return tuple(facts)
 
     def effects(self, settings: InterferenceSettings) -> Effects:
-        """What follows from the contentions of prod pods that go on."""
+        """Return what follows from the contentions of prod pods that go on."""
         if not settings.psi.act:
             return NO_EFFECTS
         by_signal: dict[Signal, list[str]] = {}
@@ -143,7 +148,7 @@ class Contentions:
 
 
 def mitigation_of(settings: InterferenceSettings, signal: Signal, *, is_prod: bool) -> list[str]:
-    """What a contention leads to, in words."""
+    """Return what a contention leads to, in words."""
     if not settings.psi.act or not is_prod:
         return []
     match signal:
@@ -160,9 +165,9 @@ def mitigation_of(settings: InterferenceSettings, signal: Signal, *, is_prod: bo
 def rank_suspects(
     signal: Signal, victim: str, loads: Mapping[str, PodLoad], pods: Mapping[str, AgentPod]
 ) -> list[Suspect]:
-    """The other pods of the node, most suspicious first: by their share of what the signal is about.
+    """Return the other pods of the node, most suspicious first: by their share of what the signal is about.
 
-    CPU for the signals of CPU and caches, memory for those of memory; best effort counts double.
+    CPU for the signals of CPU and caches, memory for those of memory. Best effort counts double.
     """
     by_memory = signal in (Signal.PSI_MEM, Signal.MEM_ALLOC)
 

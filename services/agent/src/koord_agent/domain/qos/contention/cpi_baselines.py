@@ -1,6 +1,6 @@
 """What workloads have learnt of their own CPI: samples of days in little memory, and the baseline made of them.
 
-Used by `cpi_book`; the rule of a baseline is in `koord_agent.domain.metrics.cpi`. Workloads come and go with every
+Used by `cpi_book`. The rule of a baseline is in `koord_agent.domain.metrics.cpi`. Workloads come and go with every
 release of their owner: those that have been silent for a week are forgotten. Source: agent spec, 18.
 """
 
@@ -27,7 +27,7 @@ class Workload(NamedTuple):
 
 @dataclass(slots=True)
 class _Samples:
-    """Newest samples of one workload, 24 bytes each; tasks are numbers of `_numbers`."""
+    """Newest samples of one workload, 24 bytes each. Tasks are numbers of `_numbers`."""
 
     _times_ms: "array[int]" = field(default_factory=lambda: array("q"))
     _tasks: "array[int]" = field(default_factory=lambda: array("q"))
@@ -80,7 +80,7 @@ class Baselines:
         self._learnt.setdefault(workload, _Learnt()).samples.add(now_ms, task, value)
 
     def threshold(self, workload: Workload, now_ms: int, sigma: float) -> float | None:
-        """CPI above which a sample of the workload stands out; None = not enough is known of it."""
+        """Return the CPI above which a sample of the workload stands out. None means not enough is known of it."""
         learnt = self._learnt.get(workload)
         if learnt is None:
             return None

@@ -1,6 +1,6 @@
 """Pods that are held down because they slow another one: for some minutes, then what was there before comes back.
 
-A cap is an emergency plan for the pod's quota each round; its end is a plan that is renewed until the file says the
+A cap is an emergency plan for the pod's quota each cycle. Its end is a plan that is renewed until the file says the
 value from before. A process that was killed leaves caps behind: the next one recognises and lifts them. Source: agent
 spec, 18 (antagonist).
 """
@@ -45,17 +45,20 @@ class Caps:
         return uid in self._caps
 
     def hold(self, uid: str, *, quota_us: int, before_us: int, now_ms: int, seconds: int, cause: str) -> None:
-        """Hold a pod to a quota from now on; before_us is the one that comes back."""
+        """Hold a pod to a quota from now on. before_us is the one that comes back."""
         lasts_ms = seconds * 1000
         self._caps[uid] = _Cap(quota_us=quota_us, before_us=before_us, since_ms=now_ms, lasts_ms=lasts_ms, cause=cause)
 
     def plans(
         self, look: NodeLook, read_quota: Callable[[str], int | None], *, ttl_ms: int, ends: bool = False
     ) -> tuple[Plan, ...]:
-        """Caps that go on, and the quota from before for those that ended, until it is there.
+        """Return the caps that go on, and the quota from before for those that ended, until it is there.
 
-        read_quota    cfs quota of a directory now; None = unreadable
-        ends          the agent stops: all of them end
+        Args:
+            look: The node.
+            read_quota: Cfs quota of a directory now. None if unreadable.
+            ttl_ms: Life of a plan in milliseconds.
+            ends: The agent stops: all of them end.
         """
         self._take_over(look, read_quota)
         plans: list[Plan] = []
@@ -74,7 +77,10 @@ class Caps:
         return tuple(plans)
 
     def _is_lifted(self, look: NodeLook, pod: AgentPod, cap: _Cap, read_quota: Callable[[str], int | None]) -> bool:
-        """Whether the quota from before is there, or somebody else's; its class's means that it was cut to that."""
+        """Return whether the quota from before is there, or somebody else's.
+
+        Its class's means that it was cut to that.
+        """
         quota = read_quota(look.pod_directory(pod))
         if quota in (None, cap.before_us):
             return quota is not None

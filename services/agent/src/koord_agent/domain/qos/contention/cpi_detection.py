@@ -1,7 +1,7 @@
 """Cycles per instruction against what a workload has learnt of itself: outliers, anomalies, and who is held down.
 
-The rules are in `koord_agent.domain.metrics.cpi`, what was learnt in `cpi_baselines`, who is held down in `cpi_caps`;
-this book puts them together from minute to minute. Source: agent spec, 18.
+The rules are in `koord_agent.domain.metrics.cpi`, what was learnt in `cpi_baselines`, who is held down in `cpi_caps`.
+This book puts them together from minute to minute. Source: agent spec, 18.
 """
 
 from collections import deque
@@ -35,7 +35,7 @@ class CpiDetection:
     """The cycles per instruction of the containers of one node, and the caps of antagonists that follow.
 
     Attributes:
-        caps: Antagonists that are capped; `AntagonistCapsStrategy` turns them into plans.
+        caps: Antagonists that are capped. `AntagonistCapsStrategy` turns them into plans.
     """
 
     caps: Caps = field(default_factory=Caps)
@@ -46,9 +46,12 @@ class CpiDetection:
     _due_ms: int = 0
 
     def take(self, look: NodeLook, settings: CpiSettings, read_quota: Callable[[str], int | None]) -> tuple[Event, ...]:
-        """Take one minute's samples; the facts about anomalies that began or ended. Between minutes it does nothing.
+        """Take one minute's samples. The facts about anomalies that began or ended. Between minutes it does nothing.
 
-        read_quota   cfs quota of a directory now; None = unreadable: its pod is not capped
+        Args:
+            look: The node.
+            settings: Settings of the NodeSLO.
+            read_quota: Cfs quota of a directory now. None if unreadable: its pod is not capped.
         """
         if look.now_ms < self._due_ms <= look.now_ms + MINUTE_MS:
             return ()
@@ -117,7 +120,7 @@ class CpiDetection:
     def _search(
         self, look: NodeLook, settings: CpiSettings, pod: AgentPod, victim: _Victim, threshold: float
     ) -> tuple[list[Suspect], rules.Cap | None]:
-        """The other pods by how their usage goes with the victim's CPI, and who of them may be capped for it."""
+        """Return the other pods by how their usage goes with the victim's CPI, and who of them may be capped for it."""
         since = look.now_ms - settings.correlation_seconds * 1000
         cpis = {at: value for at, value in victim.minutes if at > since}
         minutes = [(at, used) for at, used in self._usage if at in cpis]
@@ -185,7 +188,10 @@ class CpiDetection:
 
 
 def _containers(pod: AgentPod) -> Iterable[tuple[str, str]]:
-    """Id under which cycles are counted, and name; a pod of which no containers are known stands for its only one."""
+    """Return the id under which cycles are counted, and name.
+
+    A pod of which no containers are known stands for its only one.
+    """
     if not pod.containers:
         return ((pod.uid, "main"),)
     return tuple((c.container_id, c.name) for c in pod.containers if c.container_id and not c.is_init)

@@ -38,7 +38,7 @@ class Detection:
         Args:
             look: The node.
             settings: Settings of the NodeSLO.
-            read_quota: CFS quota of a directory; None if it is unreadable.
+            read_quota: CFS quota of a directory. None if it is unreadable.
 
         Returns:
             Facts about contentions that began or ended.

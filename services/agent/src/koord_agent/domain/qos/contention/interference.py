@@ -1,6 +1,6 @@
 """Is somebody disturbed, and by how much: signals from kernel counters, and one state machine for all of them.
 
-Each signal gives a value or None (no activity, or a counter that went back); `Contention` turns values into the states
+Each signal gives a value or None (no activity, or a counter that went back). `Contention` turns values into the states
 normal and contended with a threshold and some patience. Waiting for CPU and memory is computed in `domain.sched_delay`
 and `domain.pressure`. Source: agent spec, 18; vectors interference.
 """
@@ -53,7 +53,7 @@ class Contention:
     below: int = 0
 
     def after(self, value: float | None, threshold: float, patience: Patience = Patience()) -> "Contention":
-        """The state after one more value.
+        """Return the state after one more value.
 
         Contended after `enter_samples` values in a row at or above the threshold, normal again after `leave_samples` in
         a row below 0.8 of it. A missing value changes nothing.
@@ -72,9 +72,11 @@ class Contention:
 
 
 def disk_await_ms(previous: Sequence[int], current: Sequence[int]) -> float | None:
-    """Milliseconds per disk request.
+    """Return the milliseconds per disk request.
 
-    previous, current   reads, ms reading, writes, ms writing, as in /proc/diskstats
+    Args:
+        previous: Reads, ms reading, writes, ms writing, as in /proc/diskstats.
+        current: Reads, ms reading, writes, ms writing, as in /proc/diskstats.
     """
     reads, read_ms, writes, write_ms = (now - then for then, now in zip(previous, current, strict=True))
     if min(reads, read_ms, writes, write_ms) < 0 or reads + writes <= 0:
@@ -85,7 +87,9 @@ def disk_await_ms(previous: Sequence[int], current: Sequence[int]) -> float | No
 def retransmit_ratio(previous: Sequence[int], current: Sequence[int]) -> float | None:
     """Share of TCP segments that were sent again.
 
-    previous, current   segments out, segments retransmitted, as in /proc/<pid>/net/snmp
+    Args:
+        previous: Segments out, segments retransmitted, as in /proc/<pid>/net/snmp.
+        current: Segments out, segments retransmitted, as in /proc/<pid>/net/snmp.
     """
     out, again = current[0] - previous[0], current[1] - previous[1]
     if out <= 0 or again < 0:
@@ -94,7 +98,7 @@ def retransmit_ratio(previous: Sequence[int], current: Sequence[int]) -> float |
 
 
 class PsiSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """`psi` of the interference settings: thresholds in percent (avg10); act = whether contention changes limits."""
+    """`psi` of the interference settings: thresholds in percent (avg10). Act = whether contention changes limits."""
 
     cpu_some: float = 20.0
     mem_full: float = 5.0
@@ -109,7 +113,7 @@ class PsiSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return Patience(enter_samples=max(self.enter_samples, 1), leave_samples=max(self.leave_samples, 1))
 
     def threshold(self, signal: Signal) -> float | None:
-        """Threshold of a PSI signal; None for another one."""
+        """Return the threshold of a PSI signal. None for another one."""
         return {Signal.PSI_CPU: self.cpu_some, Signal.PSI_MEM: self.mem_full, Signal.PSI_IO: self.io_full}.get(signal)
 
 
@@ -129,8 +133,11 @@ class CpiSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class InterferenceSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """NodeSLO `extensions.interference`.
 
-    sched_delay_ms, mem_alloc_ratio, disk_await_ms, retransmit_ratio   thresholds of signals that are only reported;
-                                                                       None = not judged
+    Attributes:
+        sched_delay_ms: Thresholds of signals that are only reported. None means not judged.
+        mem_alloc_ratio: Thresholds of signals that are only reported. None means not judged.
+        disk_await_ms: Thresholds of signals that are only reported. None means not judged.
+        retransmit_ratio: Thresholds of signals that are only reported. None means not judged.
     """
 
     enable: bool = False
@@ -142,7 +149,7 @@ class InterferenceSettings(msgspec.Struct, frozen=True, kw_only=True, rename="ca
     retransmit_ratio: float | None = None
 
     def threshold(self, signal: Signal) -> float | None:
-        """From which value on a signal speaks for a contention; None = it is not judged here."""
+        """Return the from which value on a signal speaks for a contention. None means it is not judged here."""
         others = {
             Signal.SCHED_DELAY: self.sched_delay_ms,
             Signal.MEM_ALLOC: self.mem_alloc_ratio,
@@ -153,9 +160,10 @@ class InterferenceSettings(msgspec.Struct, frozen=True, kw_only=True, rename="ca
 
 
 def interference_settings(slo: Mapping[str, Any]) -> InterferenceSettings:
-    """The settings of an effective NodeSLO; defaults (switched off) without any.
+    """Return the settings of an effective NodeSLO. Defaults (switched off) without any.
 
-    raises    InvalidInput for a field of a wrong type
+    Raises:
+        InvalidInput: A field of a wrong type.
     """
     extensions: Mapping[str, Any] = slo.get("extensions") or {}
     return convert(extensions.get("interference"), InterferenceSettings)

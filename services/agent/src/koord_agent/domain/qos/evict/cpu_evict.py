@@ -1,7 +1,7 @@
 """Eviction for CPU: best effort that gets too little of what it asked for, and nodes that are too busy.
 
 Features in run order: BECPUEvict, CPUAllocatableEvict, CPUEvict. Each returns a task for `eviction.release`.
-Source: agent spec, 12.2-12.4; vectors cpu_evict.
+Source: agent spec, 12.2-12.4. Vectors: cpu_evict.
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,7 +47,7 @@ class BeCpuHistory:
 
 
 def satisfaction_window_seconds(policy: EvictionPolicy, collect_interval_seconds: float) -> float:
-    """The window that BECPUEvict averages over."""
+    """Return the window that BECPUEvict averages over."""
     return max(collect_interval_seconds, policy.cpu_evict_time_window_seconds or 0)
 
 
@@ -60,11 +60,15 @@ def judge_be_satisfaction(
     pods: Sequence[AgentPod],
     used_milli: Mapping[str, int],
 ) -> Judgement:
-    """Whether best-effort pods are starved and use all they get, and who goes.
+    """Return whether best-effort pods are starved and use all they get, and who goes.
 
-    history      None = not measured
-    allocatable  of the node, milli-cores for batch-cpu
-    used_milli   last cpu usage by uid
+    Args:
+        policy: Settings in force.
+        history: None means not measured.
+        collect_interval_seconds: Seconds between two collections.
+        allocatable: Of the node, milli-cores for batch-cpu.
+        pods: The pods of the node.
+        used_milli: Last cpu usage by UID.
     """
     lower, upper = policy.cpu_evict_be_satisfaction_lower_percent, policy.cpu_evict_be_satisfaction_upper_percent
     if lower is None or upper is None or not 0 < lower <= HIGHEST_SATISFACTION_LOWER or not lower <= upper < 100:
@@ -117,7 +121,10 @@ def judge_be_satisfaction(
 
 
 def _limit(policy: EvictionPolicy, be: BeCpu, allocatable: Amounts) -> float:
-    """What best effort can get: its real limit or what the node offers; -1 = not known, an offer of 0 counts as 1."""
+    """Return what best effort can get.
+
+    Its real limit or what the node offers. -1 means not known, an offer of 0 counts as 1.
+    """
     if not policy.by_allocatable:
         return be.real_limit_milli
     offered = allocatable.get(BATCH_CPU, -1)
@@ -136,7 +143,7 @@ def _is_usage_high(policy: EvictionPolicy, be: BeCpu, allocatable: Amounts) -> b
 
 
 def _be_release(policy: EvictionPolicy, be: BeCpu, allocatable: Amounts, lower: int, upper: int) -> int:
-    """Milli-cores of requests to release: int(request * (upper - limit / request)) if usage is high; else 0."""
+    """Return the milli-cores of requests to release: int(request * (upper - limit / request)), 0 if usage is low."""
     if be.request_milli <= 0 or not _is_usage_high(policy, be, allocatable):
         return 0
     satisfaction = _limit(policy, be, allocatable) / be.request_milli
@@ -148,7 +155,7 @@ def _be_release(policy: EvictionPolicy, be: BeCpu, allocatable: Amounts, lower: 
 def judge_cpu_allocatable(
     policy: EvictionPolicy, *, allocatable: Amounts, pods: Sequence[AgentPod], used_milli: Mapping[str, int]
 ) -> Judgement:
-    """Whether more mid-cpu or batch-cpu is requested than the node offers; see `judge_allocatable`."""
+    """Return whether more mid-cpu or batch-cpu is requested than the node offers. See `judge_allocatable`."""
     return judge_allocatable(
         CPU_ALLOCATABLE_EVICT,
         CPU_RESOURCES,
@@ -169,11 +176,16 @@ def judge_cpu_usage(
     pods: Sequence[AgentPod],
     used_milli: Mapping[str, int],
 ) -> Judgement:
-    """Whether the node is too busy, and who goes.
+    """Return whether the node is too busy, and who goes.
 
-        usage% = int(average cores * 1000) * 100 div capacity;  >= threshold  =>  capacity * (usage% - lower) / 100
+        usage% = int(average cores * 1000) * 100 div capacity.  >= threshold  =>  capacity * (usage% - lower) / 100
 
-    node_cpu_used_cores   average over the window; None = not measured
+    Args:
+        policy: Settings in force.
+        node_cpu_used_cores: Average over the window. None means not measured.
+        capacity_milli: CPU of the node in milli-cores.
+        pods: The pods of the node.
+        used_milli: Usage by UID in milli-cores.
     """
     limits = bounds(policy.cpu_evict_threshold_percent, policy.cpu_evict_lower_percent, default_gap=DEFAULT_LOWER_GAP)
     priority = policy.evict_enabled_priority_threshold

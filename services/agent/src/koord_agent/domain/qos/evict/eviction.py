@@ -1,7 +1,7 @@
 """Which pods have to go so that what is asked for is released: the one pass over all eviction tasks of a plug-in.
 
-`cpu_evict` and `memory_evict` make the tasks; the shell carries each eviction out and says whether it was accepted.
-Source: agent spec, 12.1; vectors evict_release.
+`cpu_evict` and `memory_evict` make the tasks. The shell carries each eviction out and says whether it was accepted.
+Source: agent spec, 12.1. Vectors: evict_release.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,11 +22,12 @@ class Target(StrEnum):
 class EvictionTask:
     """Something that must be released, and whose turn it is.
 
-    to_release   resource -> amount: milli-cores for cpu kinds, bytes for memory kinds
-    order        uids of the candidates, first = evicted first
-    releases     uid -> what that pod would give back to this task; also for pods that are no candidates of it, because
-                 they may be victims of another task
-    reason       one sentence with the numbers that led to it
+    Attributes:
+        to_release: Resource -> amount: milli-cores for cpu kinds, bytes for memory kinds.
+        order: UIDs of the candidates, first = evicted first.
+        releases: UID -> what that pod would give back to this task. Also for pods that are no candidates of it,
+            because they may be victims of another task.
+        reason: One sentence with the numbers that led to it.
     """
 
     feature: str
@@ -51,9 +52,10 @@ class Victim:
 class Release:
     """What a pass came to.
 
-    pending    pods that were evicted a moment ago and whose release is still on its way
-    released   per kind of target, each pod counted once
-    unmet      per feature, what is still missing after the pass
+    Attributes:
+        pending: Pods that were evicted a moment ago and whose release is still on its way.
+        released: Per kind of target, each pod counted once.
+        unmet: Per feature, what is still missing after the pass.
     """
 
     victims: tuple[Victim, ...] = ()
@@ -70,8 +72,11 @@ def release(
 
     A victim's release counts for every task of the pass, as the maximum over tasks of one target, so a pod is a victim
     once. A candidate that gives back none of what is missing is left alone (D-19).
-    already_evicted   uids evicted within the last two minutes: counted, not evicted again
-    evict             asks for one eviction; False = refused, the next candidate is tried
+
+    Args:
+        tasks: Tasks of one strategy, in order.
+        already_evicted: UIDs evicted within the last two minutes: counted, not evicted again.
+        evict: Asks for one eviction. False means refused, the next candidate is tried.
     """
     wanting = [task for task in tasks if any(amount > 0 for amount in task.to_release.values())]
     released: dict[Target, Amounts] = {}

@@ -17,7 +17,7 @@ from koord_agent.domain.state.pods import AgentPod
 
 
 def is_allowed(pod: AgentPod, feature: str) -> bool:
-    """Whether the pod's eviction policy lets this feature take it: absent allows all, malformed none."""
+    """Return whether the pod's eviction policy lets this feature take it: absent allows all, malformed none."""
     text = pod.annotations.get(keys.EVICTION_POLICY)
     if text is None:
         return True
@@ -31,12 +31,17 @@ def is_allowed(pod: AgentPod, feature: str) -> bool:
 def by_priority(
     pods: Iterable[AgentPod], *, feature: str, priority_threshold: int, amount: Mapping[str, int], known: Iterable[str]
 ) -> tuple[AgentPod, ...]:
-    """The candidates of a feature for pods of any class, in the order in which they go.
+    """Return the candidates of a feature for pods of any class, in the order in which they go.
 
     Active, allowed, opted in, priority value at most the threshold, with a last usage sample. Sorted by eviction
     priority, priority value and label priority ascending, then amount descending, then name.
-    amount   uid -> what the feature compares (usage or request)
-    known    uids that have a last usage sample
+
+    Args:
+        pods: The pods of the node.
+        feature: Name of the eviction feature.
+        priority_threshold: Pods above this priority are no candidates.
+        amount: UID -> what the feature compares (usage or request).
+        known: UIDs that have a last usage sample.
     """
     seen = set(known)
     able = [
@@ -66,9 +71,11 @@ def by_priority(
 def best_effort_by_priority(
     pods: Iterable[AgentPod], *, feature: str, then: Callable[[AgentPod, AgentPod], int]
 ) -> tuple[AgentPod, ...]:
-    """The candidates of a best-effort feature: label BE and allowed, whatever their phase, lowest spec.priority first.
+    """Return the candidates of a best-effort feature.
 
-    Priorities count only if both pods have one; `then` decides the rest (negative: the first pod goes first).
+    Label BE and allowed, whatever their phase, lowest spec.priority first.
+
+    Priorities count only if both pods have one. `then` decides the rest (negative: the first pod goes first).
     """
 
     def compare(one: AgentPod, other: AgentPod) -> int:

@@ -15,7 +15,7 @@ from koord_agent.domain.qos.evict.eviction import EvictionTask
 
 
 class EvictionPolicy(msgspec.Struct, frozen=True, kw_only=True, rename=wire_name):
-    """Thresholds in whole percents, priorities as Kubernetes priority values; None = not configured."""
+    """Thresholds in whole percents, priorities as Kubernetes priority values. None means not configured."""
 
     memory_evict_threshold_percent: int | None = None
     memory_evict_lower_percent: int | None = None
@@ -40,9 +40,10 @@ class EvictionPolicy(msgspec.Struct, frozen=True, kw_only=True, rename=wire_name
 
 
 def eviction_policy(section: Mapping[str, Any]) -> EvictionPolicy:
-    """The policy of a threshold section in wire spelling; other fields of it are ignored.
+    """Return the policy of a threshold section in wire spelling. Other fields of it are ignored.
 
-    raises    InvalidInput for a field of a wrong type
+    Raises:
+        InvalidInput: A field of a wrong type.
     """
     return convert(dict(section), EvictionPolicy)
 
@@ -51,9 +52,10 @@ def eviction_policy(section: Mapping[str, Any]) -> EvictionPolicy:
 class Judgement:
     """What a feature makes of its settings and the node.
 
-    is_valid   whether the settings allow the feature to work at all
-    task       None = nothing to evict
-    reason     why there is no task, or the numbers behind it
+    Attributes:
+        is_valid: Whether the settings allow the feature to work at all.
+        task: None means nothing to evict.
+        reason: Why there is no task, or the numbers behind it.
     """
 
     is_valid: bool
@@ -62,9 +64,14 @@ class Judgement:
 
 
 def bounds(threshold: int | None, lower: int | None, *, default_gap: int | None = None) -> tuple[int, int] | None:
-    """Threshold and lower bound in percent; None = not usable: not set, negative, or lower not below the threshold.
+    """Return the threshold and lower bound in percent.
 
-    default_gap   how far below the threshold an unset lower bound lies; None = it must be set
+    None means not usable: not set, negative, or lower not below the threshold.
+
+    Args:
+        threshold: Threshold of the signal.
+        lower: Lower bound.
+        default_gap: How far below the threshold an unset lower bound lies. None means it must be set.
     """
     if lower is None and threshold is not None and default_gap is not None:
         lower = threshold - default_gap

@@ -46,7 +46,7 @@ class Evictor:
         Args:
             look: The node.
             evictions: Tasks by name of the strategy.
-            end: Ends the processes of a pod on this node; False = the eviction stays a request.
+            end: Ends the processes of a pod on this node. False means the eviction stays a request.
 
         Returns:
             One fact for each feature that evicted pods.

@@ -1,6 +1,6 @@
 """Eviction for memory: best effort first, then low priorities, then whoever opted in.
 
-Features in run order: BEMemoryEvict, MemoryAllocatableEvict, MemoryEvict. Source: agent spec, 12.5; vectors
+Features in run order: BEMemoryEvict, MemoryAllocatableEvict, MemoryEvict. Source: agent spec, 12.5. Vectors
 memory_evict.
 """
 
@@ -32,9 +32,14 @@ def judge_be_memory(
     pods: Sequence[AgentPod],
     used_bytes: Mapping[str, int],
 ) -> Judgement:
-    """Whether node memory is short, and which best-effort pods go.
+    """Return whether node memory is short, and which best-effort pods go.
 
-    used_bytes   last memory usage by uid; a pod without one is a candidate that comes last
+    Args:
+        policy: Settings in force.
+        node_memory_used_bytes: Memory in use on the node; None = no sample.
+        capacity_bytes: Memory of the node in bytes.
+        pods: The pods of the node.
+        used_bytes: Last memory usage by UID. A pod without one is a candidate that comes last.
     """
     check = _usage_release(BE_MEMORY_EVICT, policy, node_memory_used_bytes, capacity_bytes)
     if isinstance(check, Judgement):
@@ -52,7 +57,7 @@ def judge_be_memory(
 def judge_memory_allocatable(
     policy: EvictionPolicy, *, allocatable: Amounts, pods: Sequence[AgentPod], used_bytes: Mapping[str, int]
 ) -> Judgement:
-    """Whether more mid-memory or batch-memory is requested than the node offers; see `judge_allocatable`."""
+    """Return whether more mid-memory or batch-memory is requested than the node offers. See `judge_allocatable`."""
     return judge_allocatable(
         MEMORY_ALLOCATABLE_EVICT,
         MEMORY_RESOURCES,
@@ -73,7 +78,11 @@ def judge_memory_usage(
     pods: Sequence[AgentPod],
     used_bytes: Mapping[str, int],
 ) -> Judgement:
-    """Whether node memory is short, and which pods of low priority go; used_bytes as measured last, bytes (D-22)."""
+    """Return whether memory of the node is short, and which pods of low priority are evicted.
+
+    Source:
+        agent spec, 12 (D-22).
+    """
     priority = policy.evict_enabled_priority_threshold
     if priority is None:
         return Judgement(is_valid=False, reason=f"{MEMORY_EVICT}: no priority threshold")
@@ -88,9 +97,9 @@ def judge_memory_usage(
 def _usage_release(
     feature: str, policy: EvictionPolicy, used_bytes: float | None, capacity_bytes: int
 ) -> Judgement | tuple[int, str]:
-    """Bytes to release with the reason, or the judgement that nothing is to be done.
+    """Return the bytes to release with the reason, or the judgement that nothing is to be done.
 
-    usage% = int(used) * 100 div capacity;  >= threshold  =>  capacity * (usage% - lower) / 100
+    usage% = int(used) * 100 div capacity.  >= threshold  =>  capacity * (usage% - lower) / 100
     """
     limits = bounds(
         policy.memory_evict_threshold_percent, policy.memory_evict_lower_percent, default_gap=DEFAULT_LOWER_GAP

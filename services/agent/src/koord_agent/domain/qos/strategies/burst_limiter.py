@@ -1,6 +1,6 @@
 """A token bucket that lets a container burst above its limit for as long as it has saved up below it.
 
-One per container, kept by `cpu_burst`. Source: agent spec, 13.4; vectors cpu_burst, op limiter.
+One per container, kept by `cpu_burst`. Source: agent spec, 13.4. Vectors: cpu_burst, op limiter.
 """
 
 from dataclasses import dataclass
@@ -12,9 +12,10 @@ LARGEST_START_FRACTION = 0.5
 
 @dataclass(slots=True, kw_only=True)
 class BurstLimiter:
-    """Tokens are percent-seconds above the limit; owned by one task.
+    """Tokens are percent-seconds above the limit. Owned by one task.
 
-    capacity   period * (percent - 100); the balance stays within plus and minus it
+    Attributes:
+        capacity: Period * (percent - 100). The balance stays within plus and minus it.
     """
 
     period_seconds: int
@@ -33,11 +34,13 @@ class BurstLimiter:
         return 2 * self.period_seconds
 
     def allows(self) -> bool:
-        """Whether the container may burst now."""
+        """Return whether the container may burst now."""
         return self.tokens > 0
 
     def step(self, usage_percent: int, now_ms: int) -> bool:
-        """Account for the time since the last step at this usage (percent of the limit); whether bursting is allowed.
+        """Return the account for the time since the last step at this usage (percent of the limit).
+
+        Whether bursting is allowed.
 
         Whole seconds count: at 100 % and above tokens go, below 60 % they come back.
         """
@@ -52,14 +55,18 @@ class BurstLimiter:
 
 
 def capacity_tokens(period_seconds: int, percent: int) -> int:
-    """period * (percent - 100), percent-seconds."""
+    """Return the period * (percent - 100), percent-seconds."""
     return period_seconds * (percent - 100)
 
 
 def new_limiter(period_seconds: int, percent: int, *, start_fraction: float, now_ms: int) -> BurstLimiter:
-    """A limiter that starts with a part of its capacity.
+    """Return a limiter that starts with a part of its capacity.
 
-    start_fraction   0 to 0.5, drawn by the caller, so that containers do not all run out together
+    Args:
+        period_seconds: Period of the policy in seconds.
+        percent: Percent of the policy.
+        start_fraction: 0 to 0.5, drawn by the caller, so that containers do not all run out together.
+        now_ms: Time in milliseconds.
     """
     tokens = int(capacity_tokens(period_seconds, percent) * min(max(start_fraction, 0.0), LARGEST_START_FRACTION))
     return BurstLimiter(period_seconds=period_seconds, percent=percent, tokens=tokens, updated_ms=now_ms)

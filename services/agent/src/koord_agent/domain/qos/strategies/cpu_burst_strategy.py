@@ -57,7 +57,7 @@ class CpuBurstStrategy:
     """CPU burst of one node.
 
     Attributes:
-        draw: Returns a random number in 0..1; it decides where new limiters start.
+        draw: Returns a random number in 0..1. It decides where new limiters start.
         scaled: Quotas and bursts that were proposed last, by file.
     """
 
@@ -106,7 +106,7 @@ class CpuBurstStrategy:
         pool: PoolState,
         read_quota: Callable[[str], int | None],
     ) -> tuple[dict[str, int], bool]:
-        """New quotas by directory, and whether every quota could be read."""
+        """Return the new quotas by directory, and whether every quota could be read."""
         pod_quota = read_quota(of_pod)
         if pod_quota is None:
             return {}, False
@@ -139,7 +139,7 @@ class CpuBurstStrategy:
         return changed, complete
 
     def _allows(self, target: _Target, policy: BurstPolicy, now_ms: int) -> bool:
-        """Whether the container's limiter lets it burst (agent spec, 13.4)."""
+        """Return whether the container's limiter lets it burst (agent spec, 13.4)."""
         period, percent = policy.cfs_quota_burst_period_seconds, policy.cfs_quota_burst_percent
         if not policy.bursts_by_quota or period < 0:
             return True
@@ -201,7 +201,7 @@ def _targets(look: NodeLook, pod: AgentPod) -> Iterator[_Target]:
 
 
 def _least_us(targets: Iterable[_Target]) -> int:
-    """What a pod's quota never goes below: its containers' limits together, whatever any file reads."""
+    """Return what a pod's quota never goes below: its containers' limits together, whatever any file reads."""
     return sum(milli_to_quota_us(target.limit_milli) for target in targets if target.limit_milli > 0)
 
 

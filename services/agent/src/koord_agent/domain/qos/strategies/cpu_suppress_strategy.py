@@ -53,7 +53,7 @@ class CpuSuppressStrategy:
         return Proposal([replace(plan, cause=causes[0]) for plan in plans] if causes else plans)
 
     def decision(self, view: NodeView) -> Decision:
-        """Return the decision that is in force; while the strategy is switched off, one that changes nothing."""
+        """Return the decision that is in force. While the strategy is switched off, one that changes nothing."""
         return self._decision or decide(view, None, self._memory, ttl_ms=0)
 
 

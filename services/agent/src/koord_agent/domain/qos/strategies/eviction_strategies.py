@@ -21,7 +21,7 @@ from koord_agent.domain.state.pods import AgentPod
 
 
 class CpuEvictStrategy:
-    """Eviction for CPU of one node; each of its three features has a gate of its own."""
+    """Eviction for CPU of one node. Each of its three features has a gate of its own."""
 
     name = cpu_evict.PLUGIN
     needs = Needs(
@@ -76,7 +76,7 @@ class CpuEvictStrategy:
 
 
 class MemoryEvictStrategy:
-    """Eviction for memory of one node; each of its three features has a gate of its own."""
+    """Eviction for memory of one node. Each of its three features has a gate of its own."""
 
     name = memory_evict.PLUGIN
     needs = Needs(
@@ -120,7 +120,7 @@ def _tasks(judgements: Iterable[Judgement]) -> list[EvictionTask]:
 
 
 def _with_less_memory(policy: EvictionPolicy, points: int) -> EvictionPolicy:
-    """Lower threshold and lower bound of memory together, so that the one stays below the other."""
+    """Return the lower threshold and lower bound of memory together, so that the one stays below the other."""
     if not points:
         return policy
     threshold, lower = policy.memory_evict_threshold_percent, policy.memory_evict_lower_percent

@@ -1,7 +1,7 @@
 """Kernel parameters of the whole node that the strategy `systemStrategy` names.
 
-`system_writes` says what to write where; the shell compares with the file and writes only differences. Source: agent
-spec, 17; vectors sysreconcile.
+`system_writes` says what to write where. The shell compares with the file and writes only differences. Source: agent
+spec, 17. Vectors: sysreconcile.
 """
 
 from collections.abc import Mapping
@@ -50,12 +50,14 @@ class SystemWrites:
 def system_writes(
     strategy: Mapping[str, Any], *, memory_capacity_bytes: int, sched_features: str | None
 ) -> SystemWrites:
-    """What the strategy asks for; values out of range are left out, nothing without a memory capacity.
+    """Return what the strategy asks for. Values out of range are left out, nothing without a memory capacity.
 
         min_free_kbytes = capacity / 1024 * factor / 10000
 
-    strategy         wire spelling
-    sched_features   text of the kernel's sched_features; None = it has none
+    Args:
+        strategy: Wire spelling.
+        memory_capacity_bytes: Memory of the node.
+        sched_features: Text of the kernel's sched_features. None means it has none.
     """
     if memory_capacity_bytes <= 0:
         return SystemWrites()

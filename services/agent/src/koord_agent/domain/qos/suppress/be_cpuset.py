@@ -1,6 +1,6 @@
 """Which logical CPUs best-effort pods may run on, when suppression goes by CPU lists.
 
-Used by `cpu_suppress` for the policy `cpuset`. Source: agent spec, 11.2-11.4; vectors be_cpuset_select, cpu_suppress.
+Used by `cpu_suppress` for the policy `cpuset`. Source: agent spec, 11.2-11.4. Vectors: be_cpuset_select, cpu_suppress.
 """
 
 import math
@@ -23,14 +23,14 @@ class CpuOwners:
 
     cpus: tuple[CpuPlace, ...]
     by_qos_label: Mapping[int, str] = field(default_factory=dict[int, str])
-    """CPU -> QoS label of the pod that owns it exclusively (annotation resource-status)"""
+    """CPU -> QoS label of the pod that owns it exclusively (annotation resource-status)."""
     reserved: frozenset[int] = NO_CPUS
-    """CPUs of the node reservation, as the topology object reports them"""
+    """CPUs of the node reservation, as the topology object reports them."""
     system_exclusive: frozenset[int] = NO_CPUS
-    """CPUs of the system QoS, if they are exclusive"""
+    """CPUs of the system QoS, if they are exclusive."""
 
     def usable(self) -> tuple[CpuPlace, ...]:
-        """CPUs that neither the reservation nor the exclusive system QoS takes."""
+        """Return the CPUs that neither the reservation nor the exclusive system QoS takes."""
         taken = self.reserved | self.system_exclusive
         return tuple(cpu for cpu in self.cpus if cpu.cpu not in taken)
 
@@ -41,10 +41,10 @@ class CpuOwners:
 
 
 def select_cpus(count: int, cpus: Iterable[CpuPlace]) -> frozenset[int]:
-    """`count` CPUs spread over (socket, NUMA node), whole cores first; empty if there are fewer than `count`.
+    """Return `count` CPUs spread over (socket, NUMA node), whole cores first. Empty if there are fewer than `count`.
 
     (a) round robin over the buckets while two or more are needed: the first unused neighbours of one core, until a full
-    round takes nothing; (b) on from the current bucket: the first unused CPU of each.
+    round takes nothing. (b) on from the current bucket: the first unused CPU of each.
     """
     ordered = sorted(cpus, key=lambda c: (c.socket, c.node, c.core, c.cpu))
     if count <= 0 or len(ordered) < count:
@@ -74,14 +74,20 @@ def _first_pair(bucket: Sequence[CpuPlace], chosen: set[int]) -> tuple[int, ...]
 
 
 def wanted_cpus(budget_milli: int, old_count: int, node_cpus: int) -> int:
-    """How many CPUs the budget buys: ceil(budget / 1000), at least 2, at most 10 % of the node more than before."""
+    """Return how many CPUs the budget buys.
+
+    Ceil(budget / 1000), at least 2, at most 10 % of the node more than before.
+    """
     return min(max(math.ceil(budget_milli / 1000), MIN_CPUS), old_count + math.ceil(MAX_GROWTH * node_cpus))
 
 
 def choose_be_cpus(want: int, owners: CpuOwners) -> frozenset[int]:
-    """The CPUs for best effort: `want` split over the CPUs of LSR pods and the others by their numbers, LSE left out.
+    """Return the CPUs for best effort.
 
-    returns   empty = no change: nothing is left (D-17), or neither part can give what it is asked for
+    `want` split over the CPUs of LSR pods and the others by their numbers, LSE left out.
+
+    Returns:
+        Empty = no change: nothing is left (D-17), or neither part can give what it is asked for.
     """
     usable = owners.usable()
     lsr = [cpu for cpu in usable if owners.by_qos_label.get(cpu.cpu) == "LSR"]

@@ -1,7 +1,8 @@
 """How much CPU best-effort pods may use right now, and the knob that holds them to it.
 
 The strategy of the agent's fast loop: `decide` gets one immutable look at the node and returns a Decision that carries
-its formula's terms, a sentence for people and the plans for the executor. Source: agent spec, 11; vectors cpu_suppress.
+its formula's terms, a sentence for people and the plans for the executor. Source: agent spec, 11. Vectors:
+cpu_suppress.
 """
 
 from dataclasses import dataclass
@@ -26,19 +27,19 @@ MAX_STEP_US_PER_CORE = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodCpu:
-    """Last cpu usage of a pod; None = no sample within two collect intervals."""
+    """Last cpu usage of a pod. None means no sample within two collect intervals."""
 
     is_best_effort: bool
-    """label BE or Kubernetes QoS BestEffort"""
+    """Label BE or Kubernetes QoS BestEffort."""
     cpu_used_cores: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostAppCpu:
-    """Last cpu usage of a host application; None = no sample."""
+    """Last cpu usage of a host application. None means no sample."""
 
     is_best_effort: bool
-    """qos BE and its cgroup below the best-effort class"""
+    """Qos BE and its cgroup below the best-effort class."""
     cpu_used_cores: float | None
 
 
@@ -55,14 +56,15 @@ class BeCgroup:
 class NodeView:
     """Everything that the decision looks at, read once.
 
-    capacity_milli       of the whole node; reserved_milli = max(capacity - allocatable, annotated reservation)
-    node_cpu_used_cores  last value; None = no sample
-    orphan_cpu_used_cores  usage of pods that have a metric but no pod object
-    be_root              directory of the best-effort class
-    be_quota_us          its cfs quota now; -1 = unlimited; None = unreadable
-    be_cgroups           best-effort root first, then pods and containers below it; empty = no CPU lists here
-    owners               None = CPU topology unknown
-    kubelet_static       whether the kubelet's CPU manager policy is static
+    Attributes:
+        capacity_milli: Of the whole node. reserved_milli = max(capacity - allocatable, annotated reservation).
+        node_cpu_used_cores: Last value. None means no sample.
+        orphan_cpu_used_cores: Usage of pods that have a metric but no pod object.
+        be_root: Directory of the best-effort class.
+        be_quota_us: Its cfs quota now. -1 means unlimited. None if unreadable.
+        be_cgroups: Best-effort root first, then pods and containers below it. Empty = no CPU lists here.
+        owners: None means CPU topology unknown.
+        kubelet_static: Whether the kubelet's CPU manager policy is static.
     """
 
     now_ms: int
@@ -81,7 +83,7 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuppressTerms:
-    """The terms of the budget, milli-cores; budget may be negative."""
+    """The terms of the budget, milli-cores. Budget may be negative."""
 
     capacity_milli: int
     threshold_percent: int
@@ -93,7 +95,7 @@ class SuppressTerms:
     budget_milli: int
 
     def sentence(self) -> str:
-        """The formula with its numbers, in cores."""
+        """Return the formula with its numbers, in cores."""
         floor = "" if self.min_percent is None else f", at least {self.min_percent}% of the node"
         return (
             f"BE may use {cores(self.budget_milli)} cores = {cores(self.capacity_milli)} x {self.threshold_percent}%"
@@ -122,11 +124,13 @@ class SuppressMemory:
 class Decision:
     """A decision with its explanation.
 
-    terms           None = the budget was not computed (missing input, or disabled)
-    target_quota_us what the budget asks for before dead band and step; None with other knobs
-    old_quota_us    quota found; None = unreadable
-    new_quota_us    quota in force after the plans were carried out
-    want_cpus       CPUs asked for under policy cpuset; cpuset = the CPU list in force afterwards
+    target_quota_us what the budget asks for before dead band and step. None with other knobs
+
+    Attributes:
+        terms: None means the budget was not computed (missing input, or disabled).
+        old_quota_us: Quota found. None if unreadable.
+        new_quota_us: Quota in force after the plans were carried out.
+        want_cpus: CPUs asked for under policy cpuset. cpuset = the CPU list in force afterwards.
     """
 
     action: Action
@@ -142,13 +146,15 @@ class Decision:
 
 
 def budget(view: NodeView, policy: SuppressPolicy, node_cpu_used_cores: float) -> SuppressTerms:
-    """Milli-cores that best-effort pods may use.
+    """Return the milli-cores that best-effort pods may use.
 
         BE = capacity * threshold / 100 - int(podNonBE * 1000) - int(hostNonBE * 1000) - int(system * 1000)
         system = max(node - all pods - all host applications, 0, reserved)
 
     Sums in cores (float), truncated per term. With min_percent, at least capacity * min_percent / 100.
-    source    agent spec, 11.1
+
+    Source:
+        agent spec, 11.1.
     """
     pods = [(pod.is_best_effort, pod.cpu_used_cores) for pod in view.pods if pod.cpu_used_cores is not None]
     apps = [(a.is_best_effort, a.cpu_used_cores) for a in view.host_applications if a.cpu_used_cores is not None]
@@ -174,13 +180,17 @@ def budget(view: NodeView, policy: SuppressPolicy, node_cpu_used_cores: float) -
 
 
 def next_quota_us(budget_milli: int, current_us: int, capacity_milli: int) -> tuple[int, str]:
-    """The best-effort quota to have next, and why it is not simply the target.
+    """Return the best-effort quota to have next, and why it is not simply the target.
 
     target = max(budget * 100, 2000). Against a limited current value: a change below 1 % of the node is not worth a
-    write (unless the floor is reached), a raise is at most 10 % of the node; lowering is immediate. Against an
+    write (unless the floor is reached), a raise is at most 10 % of the node. Lowering is immediate. Against an
     unlimited one neither rule applies (D-18).
-    returns   (quota, remark); the current value when nothing is to be done
-    source    agent spec, 11.5
+
+    Returns:
+        (quota, remark). The current value when nothing is to be done.
+
+    Source:
+        agent spec, 11.5.
     """
     cores = -(-capacity_milli // 1000)
     target = max(budget_milli * QUOTA_US_PER_MILLI, MIN_QUOTA_US)
@@ -200,12 +210,16 @@ def decide(
     *,
     ttl_ms: int = 2_000,
 ) -> Decision:
-    """What to do about best-effort CPU in this round.
+    """Return what to do about best-effort CPU in this cycle.
 
-    policy    None = no valid NodeSLO: nothing is done and nothing restored
-    memory    of the last decision
-    ttl_ms    life of the plans: two intervals of the strategy
-    source    agent spec, 11 (order of checks)
+    Args:
+        view: What is in force.
+        policy: None means no valid NodeSLO: nothing is done and nothing restored.
+        memory: Of the last decision.
+        ttl_ms: Life of the plans: two intervals of the strategy.
+
+    Source:
+        agent spec, 11 (order of checks).
     """
     if policy is None:
         return _nothing(view, memory, "no valid suppression policy for this node, last values stay")
@@ -240,7 +254,10 @@ def _root_cpuset(view: NodeView) -> frozenset[int] | None:
 
 
 def _by_quota(view: NodeView, terms: SuppressTerms, ttl_ms: int) -> Decision:
-    """Quota on the best-effort root alone; the CPU lists below it get back what suppression may have taken."""
+    """Return the quota on the best-effort root alone.
+
+    The CPU lists below it get back what suppression may have taken.
+    """
     memory = SuppressMemory(quota_recovered=False)
     if view.be_quota_us is None or view.be_quota_us < UNLIMITED:
         return _nothing(view, memory, f"quota of {view.be_root} is unreadable, this round is skipped", terms)
@@ -298,7 +315,7 @@ def _by_cpuset(view: NodeView, terms: SuppressTerms, memory: SuppressMemory, ttl
 
 
 def _recover(view: NodeView, memory: SuppressMemory, ttl_ms: int) -> Decision:
-    """Suppression is off: give back what it took."""
+    """Return the suppression is off: give back what it took."""
     plans = (*_quota_recovery(view, memory, ttl_ms), *_cpuset_recovery(view, ttl_ms))
     quota = UNLIMITED if any(plan.file.resource == "cpu.cfs_quota_us" for plan in plans) else view.be_quota_us
     recovery = view.owners.recovery_set if view.owners else NO_CPUS
@@ -316,14 +333,14 @@ def _recover(view: NodeView, memory: SuppressMemory, ttl_ms: int) -> Decision:
 
 
 def _quota_recovery(view: NodeView, memory: SuppressMemory, ttl_ms: int) -> tuple[Plan, ...]:
-    """Unlimited quota, once per change of policy: a quota that someone else sets afterwards is theirs."""
+    """Return the unlimited quota, once per change of policy: a quota that someone else sets afterwards is theirs."""
     if memory.quota_recovered or view.be_quota_us in (None, UNLIMITED):
         return ()
     return (_quota_plan(view, UNLIMITED, Band.RECOVER, ttl_ms),)
 
 
 def _cpuset_recovery(view: NodeView, ttl_ms: int) -> tuple[Plan, ...]:
-    """The recovery set for every best-effort directory that has another CPU list (agent spec, 11.4)."""
+    """Return the recovery set for every best-effort directory that has another CPU list (agent spec, 11.4)."""
     if view.owners is None:
         return ()
     recovery = view.owners.recovery_set
