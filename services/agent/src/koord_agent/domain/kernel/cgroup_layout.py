@@ -49,17 +49,16 @@ class HostApplication:
 
     @property
     def is_best_effort(self) -> bool:
-        """Whether CPU suppression counts it as best effort.
-
-        QoS BE and inside the best-effort class (agent spec, 11.1).
-        """
+        """Whether CPU suppression counts it as best effort: QoS BE and inside the best-effort class."""
         return self.qos == "BE" and self.base == "KubepodsBesteffort"
 
 
 @dataclass(frozen=True, slots=True)
 class CgroupLayout:
-    """The directory names of one cgroup driver. `kubepods` replaces the name of the root, for a tree beside the
-    kubelet's.
+    """The directory names of one cgroup driver.
+
+    Attributes:
+        kubepods: Name of the root of all pods; another name makes a tree beside the kubelet's.
     """
 
     driver: Driver
@@ -110,8 +109,9 @@ class CgroupLayout:
         return parsed[1] if parsed else None
 
     def container_id(self, basename: str) -> str | None:
-        """Return `<runtime>://<id>` of a container's directory, or the bare id with cgroupfs, which does not name the
-        runtime.
+        """Return `<runtime>://<id>` of a container's directory, or the bare id with cgroupfs.
+
+        cgroupfs does not name the runtime.
 
         Returns:
             None for any other directory.

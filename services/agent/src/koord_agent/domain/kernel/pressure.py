@@ -1,6 +1,6 @@
-"""Pressure stall information of one cgroup: the text of cpu.pressure, memory.pressure or io.pressure.
+"""Pressure stall information of one cgroup: the texts of cpu.pressure, memory.pressure and io.pressure.
 
-`collectors` store avg10 of each. `total` feeds the allocation-latency signal.
+`avg10` of each becomes a series; `total` is used for the signal of allocation latency.
 
 Source: agent spec, 6.8, 18.
 """
@@ -23,7 +23,10 @@ _LINE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
-    """Share of time lost over three windows, percent, and the sum since the cgroup exists, microseconds."""
+    """Share of stalled time over three windows in percent.
+
+    The total since the cgroup was created in microseconds.
+    """
 
     avg10: float = 0.0
     avg60: float = 0.0
@@ -33,7 +36,7 @@ class Stall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pressure:
-    """One file: some = at least one task waited, full = all of them did."""
+    """One pressure file: `some` counts time in which at least one task waited, `full` time in which all did."""
 
     some: Stall
     full: Stall
@@ -41,10 +44,10 @@ class Pressure:
 
 
 def parse_pressure(text: str) -> Pressure:
-    """Return the two lines of a pressure file, in any order. Without a line `full` it counts as zeros and unsupported.
+    """Return the two lines of a pressure file, in any order. A missing line `full` counts as zeros and unsupported.
 
     Raises:
-        MalformedCounter: Any other line, or without the line `some` (D-8).
+        MalformedCounter: The line `some` is missing, or there is any other line (D-8).
     """
     found: dict[str, Stall] = {}
     for line in text.splitlines():
@@ -59,7 +62,7 @@ def parse_pressure(text: str) -> Pressure:
 
 
 def stall_ratio(previous: Stall, current: Stall, interval_ns: int) -> float | None:
-    """Share of an interval in which some task waited: delta total / delta t. None means no value.
+    """Return the share of an interval in which some task waited: delta total / delta t; None = no value.
 
     Source:
         agent spec, 18 (mem-alloc).

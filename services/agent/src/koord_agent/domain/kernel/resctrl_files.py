@@ -1,7 +1,6 @@
 """Texts of the resctrl file system: schemata, monitoring counters, and what a CPU supports.
 
-Values of a group are kept by kind (L3 masks, MB) and cache id. Which values a class should have is decided by
-`qos`. This module reads what is there.
+`domain.hooks.resctrl` computes the values of a group.
 
 Source: agent spec, 6.9, 15.
 """
@@ -29,7 +28,7 @@ _HEX: Final = frozenset("0123456789abcdefABCDEF")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schemata:
-    """A group's settings by cache id. A kind that the file does not have is empty."""
+    """Settings of a group by cache id. A kind that the file does not have is empty."""
 
     l3: Mapping[int, int] = field(default_factory=dict[int, int])
     mb: Mapping[int, int] = field(default_factory=dict[int, int])
@@ -40,16 +39,16 @@ class Schemata:
 
 
 def parse_schemata(text: str, caches: int | None = None) -> Schemata:
-    """Return the lines `L3:<id>=<hex>;...` and `MB:<id>=<decimal>;...`.
+    """Return the settings of the lines `L3:<id>=<hex>;...` and `MB:<id>=<decimal>;...`.
 
-    Other keys are ignored, items without one `=` skipped.
+    Other lines are ignored. Items without exactly one `=` are skipped.
 
     Args:
         text: Text of the file.
-        caches: How many ids each line must have. None means as many as the first line that is read.
+        caches: Number of ids that each line must have; None = as many as the first line has.
 
     Raises:
-        MalformedCounter: A number that does not parse, or another count of ids.
+        MalformedCounter: A number cannot be parsed, or a line has another number of ids.
 
     Source:
         agent spec, 15 (3).
@@ -131,7 +130,7 @@ def resctrl_support(cpuinfo: str) -> ResctrlSupport:
 def parse_monitoring(groups: Mapping[str, Mapping[str, str]]) -> dict[int, dict[str, int]]:
     """Return the counters of one group by cache id, from the texts of `mon_data/mon_L3_<id>/<file>`.
 
-    Directories of another name and files that are no number (`Unavailable`, `Error`) are left out.
+    Directories of another name and files without a number (`Unavailable`, `Error`) are left out.
 
     Source:
         agent spec, 6.9 (D-9).

@@ -1,4 +1,4 @@
-"""How long threads wait for a CPU: the counters of /proc/<pid>/schedstat, summed over a cgroup.
+"""Time that threads wait for a CPU: counters of /proc/<pid>/schedstat, summed over a cgroup.
 
 Source: agent spec, 18 (sched-delay).
 """
@@ -10,17 +10,17 @@ from koord_agent.domain.kernel.counters import MalformedCounter, whole_number
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedCounters:
-    """Time that threads were ready but did not run, and how often they got a CPU."""
+    """Nanoseconds in which threads were ready but did not run, and number of their time slices."""
 
     wait_ns: int
     slices: int
 
 
 def parse_schedstat(text: str) -> SchedCounters:
-    """Return one thread's `run ns, wait ns, slices`.
+    """Return the counters of one thread: `run ns, wait ns, slices`.
 
     Raises:
-        MalformedCounter: Anything else.
+        MalformedCounter: The text has another form.
     """
     numbers = [whole_number(field) for field in text.split()]
     if len(numbers) != 3 or None in numbers:
@@ -29,9 +29,10 @@ def parse_schedstat(text: str) -> SchedCounters:
 
 
 def sched_delay_ms(previous: SchedCounters, current: SchedCounters) -> float | None:
-    """Return the mean milliseconds of waiting per time slice: delta wait / delta slices / 10^6. None means no value.
+    """Return the mean milliseconds of waiting per time slice: delta wait / delta slices / 10^6.
 
-    Threads that ended take their counters with them. Then a sum falls and there is no value.
+    Returns:
+        None (no value) if a sum fell: threads that ended take their counters with them.
     """
     wait, slices = current.wait_ns - previous.wait_ns, current.slices - previous.slices
     if wait < 0 or slices <= 0:

@@ -1,6 +1,6 @@
-"""Which disk a device, partition, volume group or pod volume lives on, from the texts of the node's own tools.
+"""The disk of a device, partition, volume group or pod volume, from the texts of the node's own tools.
 
-Read by `qos.blkio` through `disk_number`. Source: agent spec, 6.11, 16. Vectors: blkio, op storage.
+Source: agent spec, 6.11, 16. Vectors: blkio, op storage.
 """
 
 import re
@@ -13,14 +13,14 @@ MINORS_PER_DISK = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageInfo:
-    """The node's storage.
+    """The storage of the node.
 
     Attributes:
-        disk_number: /dev/<disk> -> MAJ:MIN.
-        partition_disk: /dev/<partition> -> /dev/<disk>.
-        vg_disk: Volume group -> /dev/<disk>, groups of a single physical volume only.
-        lv_mapper_vg: /dev/mapper/<vg>-<lv> -> volume group.
-        mountpoint_device: Mount point -> device.
+        disk_number: MAJ:MIN by /dev/<disk>.
+        partition_disk: /dev/<disk> by /dev/<partition>.
+        vg_disk: /dev/<disk> by volume group; only groups of a single physical volume.
+        lv_mapper_vg: Volume group by /dev/mapper/<vg>-<lv>.
+        mountpoint_device: Device by mount point.
     """
 
     disk_number: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -30,24 +30,18 @@ class StorageInfo:
     mountpoint_device: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def disk_of_device(self, device: str) -> str | None:
-        """Return the MAJ:MIN of the disk that a device is, is a partition of, or is a logical volume on.
-
-        None if unknown.
-        """
+        """Return MAJ:MIN of the disk of a disk, partition or logical volume; None if it is unknown."""
         disk = self.partition_disk.get(device, device)
         if disk in self.lv_mapper_vg:
             disk = self.vg_disk.get(self.lv_mapper_vg[disk], "")
         return self.disk_number.get(disk)
 
     def disk_of_group(self, volume_group: str) -> str | None:
-        """Return the MAJ:MIN of a volume group's disk. None if unknown."""
+        """Return MAJ:MIN of the disk of a volume group; None if it is unknown."""
         return self.disk_number.get(self.vg_disk.get(volume_group, ""))
 
     def disk_of_volume(self, pod_uid: str, volume: str, *, kubelet_dir: str = "/var/lib/kubelet") -> str | None:
-        """Return the MAJ:MIN of the disk behind a pod's CSI volume.
-
-        None means it is not mounted, or not on a known disk.
-        """
+        """Return MAJ:MIN of the disk of a pod's CSI volume; None if it is not mounted or its disk is unknown."""
         mount = f"{kubelet_dir.rstrip('/')}/pods/{pod_uid}/volumes/kubernetes.io~csi/{volume}/mount"
         device = self.mountpoint_device.get(mount)
         return None if device is None else self.disk_of_device(device)
@@ -56,15 +50,16 @@ class StorageInfo:
 def parse_storage(
     *, lsblk: str, vgs: str, lvs: str, findmnt: str, parents: Mapping[str, str] | None = None
 ) -> StorageInfo:
-    """Return the storage from the outputs of lsblk, vgs, lvs and findmnt. Lines that do not fit are skipped.
+    """Return the storage from the outputs of lsblk, vgs, lvs and findmnt. Malformed lines are skipped.
 
     Args:
         lsblk: Output of lsblk.
         vgs: Output of vgs.
         lvs: Output of lvs.
         findmnt: Output of findmnt.
-        parents: Partition -> disk as the kernel says (`/sys/class/block`), by name without /dev/. A partition that is
-            not in it is taken to belong to minor - minor % 16, which is wrong for NVMe (D-11).
+        parents: Disk by partition as the kernel tells (`/sys/class/block`), names without /dev/. A partition that is
+            not in
+            it counts as one of minor - minor % 16, which is wrong for NVMe (D-11).
     """
     disks: dict[str, str] = {}
     partitions: dict[str, str] = {}

@@ -1,8 +1,8 @@
-"""What the manager wants on this node, as the agent acts on it: pods, suppression policy, report policy.
+"""Desired state of the node as the agent acts on it: pods, suppression policy, collect policy.
 
-Built from the node's desired state and kept fresh by pushes. `apply_push` notices a missed one. The shell
-(`koord_agent.shell.node.node_agent`) only ever replaces the whole value. Source: event-bus spec, 3.3; agent spec, 2.1,
-7.
+It is built from the node's desired state and kept fresh by pushes. `apply_push` detects a missed push.
+
+Source: event-bus spec, 3.3; agent spec, 2.1, 7.
 """
 
 from collections.abc import Mapping
@@ -37,19 +37,19 @@ RENDERED_KINDS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesiredView:
-    """The agent's desired state.
+    """The desired state of the agent. It is immutable and replaced as a whole.
 
     Attributes:
-        desired: The value that this view shows, with the pushes since it was read. It is kept on disk.
-        pods: By UID: of the node's ledger, and those that somebody else bound to the node.
-        policy: None means no valid NodeSLO so far: nothing is enforced and nothing restored.
-        policy_problem: Why the newest NodeSLO was not taken (the last good policy stays in force). "" means it was
-            taken.
-        collect: How it is measured and reported. collect_problem likewise.
-        slo: Effective NodeSLO in wire spelling, defaults filled in. None as with policy.
-        host_applications: Processes outside Kubernetes that the NodeSLO names. Empty without a NodeSLO (D-1).
-        capacity: Of the node object: cpu in milli-cores, others in whole units.
-        allocatable: Of the node object: cpu in milli-cores, others in whole units.
+        desired: The value of this view, with the pushes since it was read; it is stored on disk.
+        pods: By UID: pods of the node's ledger, and pods that somebody else bound to the node.
+        policy: Policy of CPU suppression; None = no valid NodeSLO so far: nothing is enforced and nothing restored.
+        policy_problem: Why the newest NodeSLO was refused (the last valid policy stays); "" = it was accepted.
+        collect: Collect policy of the node.
+        collect_problem: Why the newest collect policy was refused; "" = it was accepted.
+        slo: Effective NodeSLO in wire spelling with defaults; None as with policy.
+        host_applications: Processes outside Kubernetes that the NodeSLO names; empty without a NodeSLO (D-1).
+        capacity: Of the node object: CPU in milli-cores, other resources in whole units.
+        allocatable: Of the node object, in the same units.
     """
 
     desired: DesiredNode
@@ -70,7 +70,7 @@ class DesiredView:
 
     @property
     def as_of(self) -> Mapping[str, int]:
-        """Last sequence per aggregate kind that this value reflects."""
+        """Last sequence of each aggregate kind that this value contains."""
         return self.desired.as_of
 
 
@@ -81,7 +81,7 @@ def suppress_policy(slo: Mapping[str, object] | None) -> SuppressPolicy | None:
         None if the NodeSLO, its threshold strategy or the field `enable` is absent.
 
     Raises:
-        InvalidInput: The message names the field of a wrong type.
+        InvalidInput: A field has a wrong type; the message names it.
 
     Source:
         agent spec, 2.1 (rule), 4.2.
@@ -108,11 +108,11 @@ def suppress_policy(slo: Mapping[str, object] | None) -> SuppressPolicy | None:
 
 
 def view_of(desired: DesiredNode, last: DesiredView | None = None) -> DesiredView:
-    """Return the agent's view of a desired state that was just read.
+    """Return the view of a desired state that was just read.
 
     Args:
-        desired: What is wanted on the node.
-        last: What was in force until now: its policy stays if the new NodeSLO is malformed.
+        desired: The value.
+        last: The view until now; its policy stays if the new NodeSLO is malformed.
     """
     slo = _slo_or_last(desired.slo, last)
     collect, collect_problem = _collect_or_last(desired.metric_policy, last)
@@ -152,10 +152,7 @@ class _Slo(NamedTuple):
 
 
 def _slo_or_last(slo: Mapping[str, Any] | None, last: DesiredView | None) -> _Slo:
-    """Return what a rendered NodeSLO asks for.
-
-    Of a malformed one nothing is taken, the last good one stays in force.
-    """
+    """Return the settings of a rendered NodeSLO. If it is malformed, return the last valid settings."""
     if slo is None:
         return _Slo(None, None, (), "")
     try:
@@ -168,14 +165,17 @@ def _slo_or_last(slo: Mapping[str, Any] | None, last: DesiredView | None) -> _Sl
 
 @lru_cache(maxsize=RENDERED_KINDS)
 def _slo_of(spec: bytes) -> _Slo:
-    """Read once for all nodes that have the same: a process may hold thousands. Raises InvalidInput."""
+    """Return the settings of a NodeSLO, parsed once for all nodes that share it.
+
+    Raise InvalidInput if it is malformed.
+    """
     slo = codec.decode(spec, dict[str, Any])
     effective = complete_node_slo(slo)
     return _Slo(suppress_policy(slo), effective, host_applications_of(slo), "")
 
 
 def _collect_or_last(written: Mapping[str, Any], last: DesiredView | None) -> tuple[CollectPolicy, str]:
-    """Return how to measure, and why the newest policy was not taken."""
+    """Return the collect policy, and why the newest one was refused."""
     try:
         return collect_policy_of(written).effective(), ""
     except InvalidInput as error:
@@ -196,10 +196,10 @@ class _HostApplication(msgspec.Struct, rename="camel"):
 
 
 def host_applications_of(slo: Mapping[str, Any] | None) -> tuple[HostApplication, ...]:
-    """Return the host applications of a NodeSLO, in its order. None without a NodeSLO (D-1).
+    """Return the host applications of a NodeSLO, in its order; none without a NodeSLO (D-1).
 
     Raises:
-        InvalidInput: The message names the entry whose form is wrong.
+        InvalidInput: An entry is malformed; the message names it.
 
     Source:
         agent spec, 3.3.
@@ -232,9 +232,9 @@ def apply_push(view: DesiredView, push: Push) -> DesiredView | None:
     """Return the view after a pushed fact.
 
     Returns:
-        The same view for a fact that it reflects already. None means facts before it were missed: read the desired
-            state
-            again.
+        The same view if it contains the fact already. None if earlier facts were missed and the desired state must be
+        read
+        again.
 
     Source:
         event-bus spec, 3.3.
@@ -275,5 +275,5 @@ def apply_push(view: DesiredView, push: Push) -> DesiredView | None:
 
 
 def is_behind(read: Mapping[str, int], known: Mapping[str, int]) -> bool:
-    """Return whether a value that was read reflects less of some aggregate than what is known already."""
+    """Return whether a value that was read contains less of some aggregate than the known one."""
     return any(read.get(kind, 0) < seq for kind, seq in known.items())

@@ -79,6 +79,7 @@ class NodeLook:
     def container_directory(self, pod: AgentPod, container_id: str) -> str:
         """Return the cgroup directory of a container of a pod.
 
-        Raise UnknownContainerId for an id of an unknown runtime.
+        Raises:
+            UnknownContainerId: The id is not of a known runtime.
         """
         return self.layout.container_directory(pod.kube_qos, pod.uid, container_id)

@@ -137,10 +137,7 @@ class AgentPod:
 
     @cached_property
     def is_best_effort(self) -> bool:
-        """Whether CPU suppression counts it as best effort.
-
-        Label BE or Kubernetes class BestEffort (agent spec, 11.1).
-        """
+        """Whether CPU suppression counts it as best effort: label BE or Kubernetes class BestEffort."""
         return self.qos_label == QosClass.BE or self.kube_qos is KubeQos.BEST_EFFORT
 
     @cached_property

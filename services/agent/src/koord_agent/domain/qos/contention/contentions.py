@@ -1,8 +1,10 @@
-"""Which latency-sensitive pods of a node are disturbed, by whom most likely, and what the agent does about it.
+"""Which latency-sensitive pods of a node are disturbed, who disturbs them most likely, and what follows from it.
 
-`Contentions` feeds each signal of each pod into its state machine (`interference`), ranks suspects when a contention
-begins, and says what follows from the contentions that go on. Its facts carry an id that mitigations name as their
-cause. Source: agent spec, 18.
+`Contentions` feeds each signal of each pod into its state machine (`interference`) and ranks suspects when a contention
+begins. The ongoing contentions have effects on other strategies. A fact about a contention carries an id, and plans
+that follow from it name the id as their cause.
+
+Source: agent spec, 18.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,7 +27,7 @@ _BEST_EFFORT_WEIGHT = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSignals:
-    """Values of one pod in this cycle. An absent signal changes nothing."""
+    """Values of one pod in this cycle. A signal without a value keeps its state."""
 
     pod: AgentPod
     values: Mapping[Signal, float]
@@ -33,7 +35,7 @@ class PodSignals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodLoad:
-    """What a pod uses, for the ranking of suspects. 0 means not known."""
+    """Usage of a pod for the ranking of suspects; 0 = unknown."""
 
     cpu_cores: float = 0.0
     memory_bytes: float = 0.0
@@ -41,13 +43,15 @@ class PodLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effects:
-    """What the contentions that go on change elsewhere. Nothing unless `psi.act` is set.
+    """What ongoing contentions change in other strategies; nothing unless `psi.act` is set.
 
     Attributes:
-        suppress_points: By which the best-effort budget's threshold is lowered.
-        memory_points: By which the memory eviction threshold is lowered.
-        halve_io_weight: Whether best effort's block-IO weight is halved.
-        causes: Ids of the contentions behind each, in that order.
+        suppress_points: Percentage points by which the threshold of CPU suppression is lowered.
+        memory_points: Percentage points by which the threshold of eviction for memory is lowered.
+        halve_io_weight: Whether the block-IO weight of best effort is halved.
+        suppress_causes: Ids of the contentions that lower the threshold of CPU suppression.
+        memory_causes: Ids of the contentions that lower the threshold of eviction for memory.
+        io_causes: Ids of the contentions that halve the weight.
     """
 
     suppress_points: int = 0
@@ -71,7 +75,7 @@ class _Ongoing:
 
 @dataclass(slots=True)
 class Contentions:
-    """The contentions of one node. Owned by its agent."""
+    """The contentions of one node. Owned by its `Detection`."""
 
     _states: dict[tuple[str, Signal], _Ongoing] = field(default_factory=dict[tuple[str, Signal], _Ongoing])
 
@@ -83,13 +87,13 @@ class Contentions:
         pods: Mapping[str, AgentPod],
         now_ms: int,
     ) -> tuple[Event, ...]:
-        """Take one cycle's values. The facts about contentions that began or ended.
+        """Add the values of one cycle, and return the facts about contentions that began or ended.
 
         Args:
             settings: Settings of the NodeSLO.
             signals: Values by pod.
-            loads: By UID, of all pods.
-            pods: All pods of the node by UID: contentions of others end.
+            loads: Usage of all pods by UID.
+            pods: All pods of the node by UID; contentions of other pods end.
             now_ms: Time in milliseconds.
         """
         facts: list[Event] = []
@@ -122,7 +126,7 @@ class Contentions:
         return tuple(facts)
 
     def effects(self, settings: InterferenceSettings) -> Effects:
-        """Return what follows from the contentions of prod pods that go on."""
+        """Return the effects of the ongoing contentions of prod pods."""
         if not settings.psi.act:
             return NO_EFFECTS
         by_signal: dict[Signal, list[str]] = {}
@@ -143,12 +147,12 @@ class Contentions:
 
     @property
     def ongoing(self) -> tuple[str, ...]:
-        """Ids of the contentions that go on."""
+        """Ids of the ongoing contentions."""
         return tuple(sorted(ongoing.id for ongoing in self._states.values() if ongoing.id))
 
 
 def mitigation_of(settings: InterferenceSettings, signal: Signal, *, is_prod: bool) -> list[str]:
-    """Return what a contention leads to, in words."""
+    """Return what the agent does about a contention, in words."""
     if not settings.psi.act or not is_prod:
         return []
     match signal:
@@ -165,9 +169,9 @@ def mitigation_of(settings: InterferenceSettings, signal: Signal, *, is_prod: bo
 def rank_suspects(
     signal: Signal, victim: str, loads: Mapping[str, PodLoad], pods: Mapping[str, AgentPod]
 ) -> list[Suspect]:
-    """Return the other pods of the node, most suspicious first: by their share of what the signal is about.
+    """Return the other pods of the node, the most suspicious first, by their share of the contended resource.
 
-    CPU for the signals of CPU and caches, memory for those of memory. Best effort counts double.
+    The resource is CPU for the signals of CPU and caches, and memory for those of memory. Best effort counts double.
     """
     by_memory = signal in (Signal.PSI_MEM, Signal.MEM_ALLOC)
 

@@ -1,7 +1,9 @@
-"""What workloads have learnt of their own CPI: samples of days in little memory, and the baseline made of them.
+"""Baselines of the CPI of workloads: samples of many days in little memory.
 
-Used by `cpi_book`. The rule of a baseline is in `koord_agent.domain.metrics.cpi`. Workloads come and go with every
-release of their owner: those that have been silent for a week are forgotten. Source: agent spec, 18.
+The rule of a baseline is in `koord_agent.domain.metrics.cpi`. Workloads change with every release of their owner, so a
+workload without a sample for a week is forgotten.
+
+Source: agent spec, 18.
 """
 
 from array import array
@@ -19,7 +21,7 @@ FORGET_AFTER_MS = 7 * DAY_MS
 
 
 class Workload(NamedTuple):
-    """Whose CPI is alike: the workload's owner and the container's name (the CPU model is the node's)."""
+    """Containers with a similar CPI: owner of the pod and name of the container. The CPU model is that of the node."""
 
     owner: str
     container: str
@@ -27,7 +29,7 @@ class Workload(NamedTuple):
 
 @dataclass(slots=True)
 class _Samples:
-    """Newest samples of one workload, 24 bytes each. Tasks are numbers of `_numbers`."""
+    """Newest samples of one workload, 24 bytes each. A task is an index of `_numbers`."""
 
     _times_ms: "array[int]" = field(default_factory=lambda: array("q"))
     _tasks: "array[int]" = field(default_factory=lambda: array("q"))
@@ -68,7 +70,7 @@ class _Learnt:
 
 @dataclass(slots=True)
 class Baselines:
-    """The baselines of one node's workloads. Owned by its `CpiBook`."""
+    """The baselines of the workloads of one node. Owned by its `CpiDetection`."""
 
     _learnt: dict[Workload, _Learnt] = field(default_factory=dict[Workload, _Learnt])
 
@@ -76,11 +78,11 @@ class Baselines:
         return len(self._learnt)
 
     def add(self, workload: Workload, task: str, value: float, now_ms: int) -> None:
-        """Take a sample of one task."""
+        """Add a sample of one task."""
         self._learnt.setdefault(workload, _Learnt()).samples.add(now_ms, task, value)
 
     def threshold(self, workload: Workload, now_ms: int, sigma: float) -> float | None:
-        """Return the CPI above which a sample of the workload stands out. None means not enough is known of it."""
+        """Return the CPI above which a sample of the workload is an outlier; None while the baseline is not robust."""
         learnt = self._learnt.get(workload)
         if learnt is None:
             return None
@@ -92,7 +94,7 @@ class Baselines:
         return baseline.threshold(sigma) if baseline is not None and baseline.robust else None
 
     def forget_silent(self, now_ms: int) -> None:
-        """Drop workloads that gave no sample for a week."""
+        """Drop workloads without a sample for a week."""
         self._learnt = {
             workload: learnt
             for workload, learnt in self._learnt.items()

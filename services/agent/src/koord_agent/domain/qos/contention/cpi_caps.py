@@ -1,8 +1,9 @@
-"""Pods that are held down because they slow another one: for some minutes, then what was there before comes back.
+"""Caps of antagonists: pods that disturb another one are limited for some minutes, then get their quota back.
 
-A cap is an emergency plan for the pod's quota each cycle. Its end is a plan that is renewed until the file says the
-value from before. A process that was killed leaves caps behind: the next one recognises and lifts them. Source: agent
-spec, 18 (antagonist).
+A cap is an emergency plan for the quota of the pod in each cycle. After its end, a recovery plan is renewed until the
+file has the previous quota. A killed agent leaves caps behind; the next one recognises and lifts them.
+
+Source: agent spec, 18 (antagonist).
 """
 
 from collections.abc import Callable
@@ -45,20 +46,29 @@ class Caps:
         return uid in self._caps
 
     def hold(self, uid: str, *, quota_us: int, before_us: int, now_ms: int, seconds: int, cause: str) -> None:
-        """Hold a pod to a quota from now on. before_us is the one that comes back."""
+        """Cap a pod.
+
+        Args:
+            uid: UID of the pod.
+            quota_us: Quota while the cap lasts, microseconds per period.
+            before_us: Quota that the pod gets back.
+            now_ms: Time in milliseconds.
+            seconds: Duration of the cap.
+            cause: Id of the contention.
+        """
         lasts_ms = seconds * 1000
         self._caps[uid] = _Cap(quota_us=quota_us, before_us=before_us, since_ms=now_ms, lasts_ms=lasts_ms, cause=cause)
 
     def plans(
         self, look: NodeLook, read_quota: Callable[[str], int | None], *, ttl_ms: int, ends: bool = False
     ) -> tuple[Plan, ...]:
-        """Return the caps that go on, and the quota from before for those that ended, until it is there.
+        """Return plans for ongoing caps, and for ended caps until the previous quota is in the file.
 
         Args:
             look: The node.
-            read_quota: Cfs quota of a directory now. None if unreadable.
+            read_quota: Returns the CFS quota of a directory; None if it is unreadable.
             ttl_ms: Life of a plan in milliseconds.
-            ends: The agent stops: all of them end.
+            ends: Whether the agent stops, which ends all caps.
         """
         self._take_over(look, read_quota)
         plans: list[Plan] = []
@@ -77,9 +87,9 @@ class Caps:
         return tuple(plans)
 
     def _is_lifted(self, look: NodeLook, pod: AgentPod, cap: _Cap, read_quota: Callable[[str], int | None]) -> bool:
-        """Return whether the quota from before is there, or somebody else's.
+        """Return whether the file has the previous quota or one that another writer set.
 
-        Its class's means that it was cut to that.
+        If it has the quota of its class, the kernel cut it to that, so the cap is not lifted yet.
         """
         quota = read_quota(look.pod_directory(pod))
         if quota in (None, cap.before_us):
@@ -87,7 +97,7 @@ class Caps:
         return quota not in (cap.quota_us, read_quota(look.layout.qos_directory(pod.kube_qos)))
 
     def _take_over(self, look: NodeLook, read_quota: Callable[[str], int | None]) -> None:
-        """Look once at each pod that may be capped: a cap that nobody holds is one of a process that was killed."""
+        """Look once at each pod that may be capped. A cap without an owner was left behind by a killed agent."""
         self._looked_at &= look.by_uid.keys()
         for pod in look.pods:
             quota_us = rules.CAP_QUOTA_US.get(pod.priority)

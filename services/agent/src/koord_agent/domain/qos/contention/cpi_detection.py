@@ -1,7 +1,9 @@
-"""Cycles per instruction against what a workload has learnt of itself: outliers, anomalies, and who is held down.
+"""Detection by cycles per instruction: outliers and anomalies against a workload's baseline, and caps of antagonists.
 
-The rules are in `koord_agent.domain.metrics.cpi`, what was learnt in `cpi_baselines`, who is held down in `cpi_caps`.
-This book puts them together from minute to minute. Source: agent spec, 18.
+The rules are in `koord_agent.domain.metrics.cpi`, baselines in `cpi_baselines`, caps in `cpi_caps`. Samples are taken
+once a minute.
+
+Source: agent spec, 18.
 """
 
 from collections import deque
@@ -46,12 +48,13 @@ class CpiDetection:
     _due_ms: int = 0
 
     def take(self, look: NodeLook, settings: CpiSettings, read_quota: Callable[[str], int | None]) -> tuple[Event, ...]:
-        """Take one minute's samples. The facts about anomalies that began or ended. Between minutes it does nothing.
+        """Add the samples of one minute, and return the facts about anomalies that began or ended. No-op between
+        minutes.
 
         Args:
             look: The node.
             settings: Settings of the NodeSLO.
-            read_quota: Cfs quota of a directory now. None if unreadable: its pod is not capped.
+            read_quota: Returns the CFS quota of a directory. If it is unreadable (None), the pod is not capped.
         """
         if look.now_ms < self._due_ms <= look.now_ms + MINUTE_MS:
             return ()
@@ -120,7 +123,7 @@ class CpiDetection:
     def _search(
         self, look: NodeLook, settings: CpiSettings, pod: AgentPod, victim: _Victim, threshold: float
     ) -> tuple[list[Suspect], rules.Cap | None]:
-        """Return the other pods by how their usage goes with the victim's CPI, and who of them may be capped for it."""
+        """Return the other pods by the correlation of their usage with the victim's CPI, and the cap that follows."""
         since = look.now_ms - settings.correlation_seconds * 1000
         cpis = {at: value for at, value in victim.minutes if at > since}
         minutes = [(at, used) for at, used in self._usage if at in cpis]
@@ -188,9 +191,9 @@ class CpiDetection:
 
 
 def _containers(pod: AgentPod) -> Iterable[tuple[str, str]]:
-    """Return the id under which cycles are counted, and name.
+    """Return id and name of each container whose cycles are counted.
 
-    A pod of which no containers are known stands for its only one.
+    A pod without known containers counts as its own only container.
     """
     if not pod.containers:
         return ((pod.uid, "main"),)

@@ -1,8 +1,10 @@
-"""Is somebody disturbed, and by how much: signals from kernel counters, and one state machine for all of them.
+"""Signals of disturbed pods from kernel counters, and the state machine that they share.
 
-Each signal gives a value or None (no activity, or a counter that went back). `Contention` turns values into the states
-normal and contended with a threshold and some patience. Waiting for CPU and memory is computed in `domain.sched_delay`
-and `domain.pressure`. Source: agent spec, 18; vectors interference.
+Each signal gives a value or None (no activity, or a counter that fell). `Contention` turns values into the states
+normal and contended, with a threshold and patience. Signals of waiting are in `domain.kernel.sched_delay` and
+`domain.kernel.pressure`.
+
+Source: agent spec, 18. Vectors: interference.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +19,7 @@ LEAVE_FRACTION = 0.8
 
 
 class Signal(StrEnum):
-    """What is looked at."""
+    """What is measured of a pod."""
 
     PSI_CPU = "psi-cpu"
     PSI_MEM = "psi-mem"
@@ -30,7 +32,7 @@ class Signal(StrEnum):
 
 
 class State(StrEnum):
-    """Whether an object is disturbed in one respect."""
+    """Whether a pod is disturbed in one signal."""
 
     NORMAL = "normal"
     CONTENDED = "contended"
@@ -38,7 +40,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How many values in a row change the state."""
+    """Number of consecutive values that change the state."""
 
     enter_samples: int = 3
     leave_samples: int = 3
@@ -46,7 +48,7 @@ class Patience:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contention:
-    """State of one signal of one object, with the values in a row that speak for the other state."""
+    """State of one signal of one pod, and the number of consecutive values for the other state."""
 
     state: State = State.NORMAL
     above: int = 0
@@ -55,8 +57,8 @@ class Contention:
     def after(self, value: float | None, threshold: float, patience: Patience = Patience()) -> "Contention":
         """Return the state after one more value.
 
-        Contended after `enter_samples` values in a row at or above the threshold, normal again after `leave_samples` in
-        a row below 0.8 of it. A missing value changes nothing.
+        The state becomes contended after `enter_samples` consecutive values at or above the threshold, and normal after
+        `leave_samples` consecutive values below 0.8 of it. A missing value changes nothing.
         """
         if value is None:
             return self
@@ -72,11 +74,11 @@ class Contention:
 
 
 def disk_await_ms(previous: Sequence[int], current: Sequence[int]) -> float | None:
-    """Return the milliseconds per disk request.
+    """Return the milliseconds per disk request; None if there was none.
 
     Args:
-        previous: Reads, ms reading, writes, ms writing, as in /proc/diskstats.
-        current: Reads, ms reading, writes, ms writing, as in /proc/diskstats.
+        previous: Reads, ms reading, writes, ms writing of the earlier reading, as in /proc/diskstats.
+        current: The same of the later reading.
     """
     reads, read_ms, writes, write_ms = (now - then for then, now in zip(previous, current, strict=True))
     if min(reads, read_ms, writes, write_ms) < 0 or reads + writes <= 0:
@@ -85,11 +87,11 @@ def disk_await_ms(previous: Sequence[int], current: Sequence[int]) -> float | No
 
 
 def retransmit_ratio(previous: Sequence[int], current: Sequence[int]) -> float | None:
-    """Share of TCP segments that were sent again.
+    """Return the share of TCP segments that were retransmitted; None if none was sent.
 
     Args:
-        previous: Segments out, segments retransmitted, as in /proc/<pid>/net/snmp.
-        current: Segments out, segments retransmitted, as in /proc/<pid>/net/snmp.
+        previous: Segments out and segments retransmitted of the earlier reading, as in /proc/<pid>/net/snmp.
+        current: The same of the later reading.
     """
     out, again = current[0] - previous[0], current[1] - previous[1]
     if out <= 0 or again < 0:
@@ -98,7 +100,7 @@ def retransmit_ratio(previous: Sequence[int], current: Sequence[int]) -> float |
 
 
 class PsiSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """`psi` of the interference settings: thresholds in percent (avg10). Act = whether contention changes limits."""
+    """`psi` of the interference settings: thresholds in percent (avg10); `act` = whether contentions have effects."""
 
     cpu_some: float = 20.0
     mem_full: float = 5.0
@@ -109,11 +111,11 @@ class PsiSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def patience(self) -> Patience:
-        """As the state machine takes it."""
+        """Numbers of samples for the state machine."""
         return Patience(enter_samples=max(self.enter_samples, 1), leave_samples=max(self.leave_samples, 1))
 
     def threshold(self, signal: Signal) -> float | None:
-        """Return the threshold of a PSI signal. None for another one."""
+        """Return the threshold of a PSI signal; None for any other signal."""
         return {Signal.PSI_CPU: self.cpu_some, Signal.PSI_MEM: self.mem_full, Signal.PSI_IO: self.io_full}.get(signal)
 
 
@@ -134,10 +136,10 @@ class InterferenceSettings(msgspec.Struct, frozen=True, kw_only=True, rename="ca
     """NodeSLO `extensions.interference`.
 
     Attributes:
-        sched_delay_ms: Thresholds of signals that are only reported. None means not judged.
-        mem_alloc_ratio: Thresholds of signals that are only reported. None means not judged.
-        disk_await_ms: Thresholds of signals that are only reported. None means not judged.
-        retransmit_ratio: Thresholds of signals that are only reported. None means not judged.
+        sched_delay_ms: Threshold of a signal that is only reported; None = not judged.
+        mem_alloc_ratio: Likewise.
+        disk_await_ms: Likewise.
+        retransmit_ratio: Likewise.
     """
 
     enable: bool = False
@@ -149,7 +151,7 @@ class InterferenceSettings(msgspec.Struct, frozen=True, kw_only=True, rename="ca
     retransmit_ratio: float | None = None
 
     def threshold(self, signal: Signal) -> float | None:
-        """Return the from which value on a signal speaks for a contention. None means it is not judged here."""
+        """Return the threshold of a signal; None if the signal is not judged here."""
         others = {
             Signal.SCHED_DELAY: self.sched_delay_ms,
             Signal.MEM_ALLOC: self.mem_alloc_ratio,
@@ -160,10 +162,10 @@ class InterferenceSettings(msgspec.Struct, frozen=True, kw_only=True, rename="ca
 
 
 def interference_settings(slo: Mapping[str, Any]) -> InterferenceSettings:
-    """Return the settings of an effective NodeSLO. Defaults (switched off) without any.
+    """Return the settings of an effective NodeSLO. Without any, detection is off.
 
     Raises:
-        InvalidInput: A field of a wrong type.
+        InvalidInput: A field has a wrong type.
     """
     extensions: Mapping[str, Any] = slo.get("extensions") or {}
     return convert(extensions.get("interference"), InterferenceSettings)

@@ -1,6 +1,7 @@
-"""Eviction because more mid or batch resources are requested on the node than it (still) offers.
+"""Eviction because pods request more mid or batch resources than the node offers.
 
-One rule for CPU and memory. `cpu_evict` and `memory_evict` name the features. Native requests never count (D-21).
+One rule for CPU and memory. Native requests never count (D-21).
+
 Source: agent spec, 12.3, 12.5.
 """
 
@@ -23,7 +24,7 @@ HIGHEST_PRIORITY_THRESHOLD = 7999
 
 
 def running_request(pod: AgentPod, resource: str) -> int | None:
-    """Return what the pod's containers and sidecars request of a resource. None means nobody names it."""
+    """Return what containers and sidecars of the pod request of a resource; None if no container names it."""
     if not pod.containers:
         return pod.requests.get(resource)
     named = [c.requests[resource] for c in pod.containers if resource in c.requests and (not c.is_init or c.is_sidecar)]
@@ -41,18 +42,18 @@ def judge_allocatable(
     pods: Sequence[AgentPod],
     measured: Mapping[str, int],
 ) -> Judgement:
-    """Return whether pods of low priority request too much, and who goes.
+    """Return whether pods of low priority request too much, and which pods are evicted.
 
         requested / allocatable > threshold  =>  release (requested / allocatable - lower) * allocatable
         no allocatable (or 0)                =>  release all
 
     Args:
         feature: Name of the eviction feature.
-        resources: Lists the pods by the pod-resources socket.
-        threshold_percent: Threshold in percent.
+        resources: Resources that the feature compares.
+        threshold_percent: Threshold in percent; None = not configured.
         lower_percent: Lower bound in percent; None = the default.
         priority_threshold: Pods above this priority are no candidates.
-        allocatable: Of the node. Milli-cores for cpu kinds, bytes for memory kinds.
+        allocatable: Of the node: milli-cores for CPU kinds, bytes for memory kinds.
         pods: The pods of the node.
         measured: UIDs with a last usage sample.
     """

@@ -47,7 +47,7 @@ class BeCpuHistory:
 
 
 def satisfaction_window_seconds(policy: EvictionPolicy, collect_interval_seconds: float) -> float:
-    """Return the window that BECPUEvict averages over."""
+    """Return the window of averages for BECPUEvict."""
     return max(collect_interval_seconds, policy.cpu_evict_time_window_seconds or 0)
 
 
@@ -60,15 +60,15 @@ def judge_be_satisfaction(
     pods: Sequence[AgentPod],
     used_milli: Mapping[str, int],
 ) -> Judgement:
-    """Return whether best-effort pods are starved and use all they get, and who goes.
+    """Return whether best-effort pods get too little CPU and use all they get, and which pods are evicted.
 
     Args:
         policy: Settings in force.
-        history: None means not measured.
+        history: Averages and last values; None = not measured.
         collect_interval_seconds: Seconds between two collections.
         allocatable: Of the node, milli-cores for batch-cpu.
         pods: The pods of the node.
-        used_milli: Last cpu usage by UID.
+        used_milli: Last CPU usage by UID.
     """
     lower, upper = policy.cpu_evict_be_satisfaction_lower_percent, policy.cpu_evict_be_satisfaction_upper_percent
     if lower is None or upper is None or not 0 < lower <= HIGHEST_SATISFACTION_LOWER or not lower <= upper < 100:
@@ -121,9 +121,10 @@ def judge_be_satisfaction(
 
 
 def _limit(policy: EvictionPolicy, be: BeCpu, allocatable: Amounts) -> float:
-    """Return what best effort can get.
+    """Return the CPU that best effort can get: its real limit, or the allocatable of the node.
 
-    Its real limit or what the node offers. -1 means not known, an offer of 0 counts as 1.
+    Returns:
+        -1 if it is unknown; an allocatable of 0 counts as 1.
     """
     if not policy.by_allocatable:
         return be.real_limit_milli
@@ -176,13 +177,14 @@ def judge_cpu_usage(
     pods: Sequence[AgentPod],
     used_milli: Mapping[str, int],
 ) -> Judgement:
-    """Return whether the node is too busy, and who goes.
+    """Return whether the CPU of the node is too busy, and which pods are evicted.
 
-        usage% = int(average cores * 1000) * 100 div capacity.  >= threshold  =>  capacity * (usage% - lower) / 100
+        usage% = int(average cores * 1000) * 100 div capacity;  usage% >= threshold  =>  capacity * (usage% - lower) /
+        100
 
     Args:
         policy: Settings in force.
-        node_cpu_used_cores: Average over the window. None means not measured.
+        node_cpu_used_cores: Average over the window; None = not measured.
         capacity_milli: CPU of the node in milli-cores.
         pods: The pods of the node.
         used_milli: Usage by UID in milli-cores.

@@ -1,6 +1,7 @@
-"""Which pods have to go so that what is asked for is released: the one pass over all eviction tasks of a plug-in.
+"""Which pods are evicted so that the requested amounts are released: one pass over all tasks of a strategy.
 
-`cpu_evict` and `memory_evict` make the tasks. The shell carries each eviction out and says whether it was accepted.
+`domain.qos.strategies.eviction_strategies` makes the tasks, `evictor` carries them out.
+
 Source: agent spec, 12.1. Vectors: evict_release.
 """
 
@@ -20,14 +21,15 @@ class Target(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionTask:
-    """Something that must be released, and whose turn it is.
+    """Amounts to release, and the candidates for it.
 
     Attributes:
-        to_release: Resource -> amount: milli-cores for cpu kinds, bytes for memory kinds.
-        order: UIDs of the candidates, first = evicted first.
-        releases: UID -> what that pod would give back to this task. Also for pods that are no candidates of it,
-            because they may be victims of another task.
-        reason: One sentence with the numbers that led to it.
+        to_release: Amount by resource: milli-cores for CPU kinds, bytes for memory kinds.
+        order: UIDs of the candidates; the first is evicted first.
+        releases: Amounts that each pod would release, by UID. It also has pods that are no candidates of this task,
+            because
+            they may be victims of another task.
+        reason: One sentence with the numbers behind it.
     """
 
     feature: str
@@ -40,7 +42,7 @@ class EvictionTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Victim:
-    """A pod that was evicted in this pass, by which task and for what."""
+    """A pod that was evicted in this pass, its task, and what it releases."""
 
     uid: str
     feature: str
@@ -50,12 +52,12 @@ class Victim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """What a pass came to.
+    """The result of a pass.
 
     Attributes:
-        pending: Pods that were evicted a moment ago and whose release is still on its way.
-        released: Per kind of target, each pod counted once.
-        unmet: Per feature, what is still missing after the pass.
+        pending: Pods that were evicted before and whose release is still on its way.
+        released: By kind of target, each pod counted once.
+        unmet: Amounts that are still missing after the pass, by feature.
     """
 
     victims: tuple[Victim, ...] = ()
@@ -70,13 +72,14 @@ def release(
 ) -> Release:
     """Run the tasks in order until each has what it needs.
 
-    A victim's release counts for every task of the pass, as the maximum over tasks of one target, so a pod is a victim
-    once. A candidate that gives back none of what is missing is left alone (D-19).
+    The release of a victim counts for every task of the pass, as the maximum over tasks of one target, so a pod is a
+    victim once. A candidate that releases nothing of what is missing is skipped (D-19).
 
     Args:
         tasks: Tasks of one strategy, in order.
-        already_evicted: UIDs evicted within the last two minutes: counted, not evicted again.
-        evict: Asks for one eviction. False means refused, the next candidate is tried.
+        already_evicted: UIDs evicted within the last two minutes. Their release counts, and they are not evicted
+            again.
+        evict: Evicts one pod. If it returns False, the next candidate is tried.
     """
     wanting = [task for task in tasks if any(amount > 0 for amount in task.to_release.values())]
     released: dict[Target, Amounts] = {}

@@ -1,6 +1,6 @@
-"""Which pods an eviction feature may take, and in which order.
+"""Candidates of an eviction feature, and their order.
 
-Used by `cpu_evict`, `memory_evict` and `allocatable_evict`. Source: agent spec, 12.1 (priority order, annotations).
+Source: agent spec, 12.1 (priority order, annotations).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +17,7 @@ from koord_agent.domain.state.pods import AgentPod
 
 
 def is_allowed(pod: AgentPod, feature: str) -> bool:
-    """Return whether the pod's eviction policy lets this feature take it: absent allows all, malformed none."""
+    """Return whether the eviction policy of the pod allows this feature. No policy allows all, a malformed one none."""
     text = pod.annotations.get(keys.EVICTION_POLICY)
     if text is None:
         return True
@@ -31,16 +31,17 @@ def is_allowed(pod: AgentPod, feature: str) -> bool:
 def by_priority(
     pods: Iterable[AgentPod], *, feature: str, priority_threshold: int, amount: Mapping[str, int], known: Iterable[str]
 ) -> tuple[AgentPod, ...]:
-    """Return the candidates of a feature for pods of any class, in the order in which they go.
+    """Return the candidates of a feature for pods of any class, in the order of eviction.
 
-    Active, allowed, opted in, priority value at most the threshold, with a last usage sample. Sorted by eviction
-    priority, priority value and label priority ascending, then amount descending, then name.
+    A candidate is active, allowed, opted in, has a priority value of at most the threshold and a last usage sample.
+    They are sorted by eviction priority, priority value and label priority ascending, then by amount descending, then
+    by name.
 
     Args:
         pods: The pods of the node.
         feature: Name of the eviction feature.
         priority_threshold: Pods above this priority are no candidates.
-        amount: UID -> what the feature compares (usage or request).
+        amount: What the feature compares (usage or request), by UID.
         known: UIDs that have a last usage sample.
     """
     seen = set(known)
@@ -71,11 +72,10 @@ def by_priority(
 def best_effort_by_priority(
     pods: Iterable[AgentPod], *, feature: str, then: Callable[[AgentPod, AgentPod], int]
 ) -> tuple[AgentPod, ...]:
-    """Return the candidates of a best-effort feature.
+    """Return the candidates of a best-effort feature: label BE and allowed, lowest spec.priority first.
 
-    Label BE and allowed, whatever their phase, lowest spec.priority first.
-
-    Priorities count only if both pods have one. `then` decides the rest (negative: the first pod goes first).
+    The phase does not matter. Priorities count only if both pods have one; `then` decides the rest (negative: the first
+    pod is evicted first).
     """
 
     def compare(one: AgentPod, other: AgentPod) -> int:

@@ -1,6 +1,8 @@
-"""The eviction part of a node's threshold strategy, as the eviction features read it.
+"""The eviction part of the threshold strategy of a node.
 
-Absent fields stay None: each feature says itself which of them it cannot do without. Source: agent spec, 4.2, 12.
+Absent fields stay None: each feature decides which fields it requires.
+
+Source: agent spec, 4.2, 12.
 """
 
 from collections.abc import Mapping
@@ -15,7 +17,7 @@ from koord_agent.domain.qos.evict.eviction import EvictionTask
 
 
 class EvictionPolicy(msgspec.Struct, frozen=True, kw_only=True, rename=wire_name):
-    """Thresholds in whole percents, priorities as Kubernetes priority values. None means not configured."""
+    """Thresholds in whole percents, priorities as Kubernetes priority values; None = not configured."""
 
     memory_evict_threshold_percent: int | None = None
     memory_evict_lower_percent: int | None = None
@@ -40,21 +42,21 @@ class EvictionPolicy(msgspec.Struct, frozen=True, kw_only=True, rename=wire_name
 
 
 def eviction_policy(section: Mapping[str, Any]) -> EvictionPolicy:
-    """Return the policy of a threshold section in wire spelling. Other fields of it are ignored.
+    """Return the policy of a threshold section in wire spelling. Other fields are ignored.
 
     Raises:
-        InvalidInput: A field of a wrong type.
+        InvalidInput: A field has a wrong type.
     """
     return convert(dict(section), EvictionPolicy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What a feature makes of its settings and the node.
+    """The judgement of a feature about the node.
 
     Attributes:
-        is_valid: Whether the settings allow the feature to work at all.
-        task: None means nothing to evict.
+        is_valid: Whether the settings allow the feature to work.
+        task: None = nothing is evicted.
         reason: Why there is no task, or the numbers behind it.
     """
 
@@ -64,14 +66,15 @@ class Judgement:
 
 
 def bounds(threshold: int | None, lower: int | None, *, default_gap: int | None = None) -> tuple[int, int] | None:
-    """Return the threshold and lower bound in percent.
-
-    None means not usable: not set, negative, or lower not below the threshold.
+    """Return threshold and lower bound in percent.
 
     Args:
-        threshold: Threshold of the signal.
-        lower: Lower bound.
-        default_gap: How far below the threshold an unset lower bound lies. None means it must be set.
+        threshold: Threshold in percent; None = not set.
+        lower: Lower bound in percent; None = not set.
+        default_gap: Distance of an unset lower bound from the threshold; None = it must be set.
+
+    Returns:
+        None if they are not usable: not set, negative, or the lower bound is not below the threshold.
     """
     if lower is None and threshold is not None and default_gap is not None:
         lower = threshold - default_gap

@@ -1,7 +1,8 @@
-"""Eviction for memory: best effort first, then low priorities, then whoever opted in.
+"""Eviction for memory: best effort first, then low priorities, then pods that opted in.
 
-Features in run order: BEMemoryEvict, MemoryAllocatableEvict, MemoryEvict. Source: agent spec, 12.5. Vectors
-memory_evict.
+Features in their order: BEMemoryEvict, MemoryAllocatableEvict, MemoryEvict.
+
+Source: agent spec, 12.5. Vectors: memory_evict.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,14 +33,14 @@ def judge_be_memory(
     pods: Sequence[AgentPod],
     used_bytes: Mapping[str, int],
 ) -> Judgement:
-    """Return whether node memory is short, and which best-effort pods go.
+    """Return whether memory of the node is short, and which best-effort pods are evicted.
 
     Args:
         policy: Settings in force.
         node_memory_used_bytes: Memory in use on the node; None = no sample.
         capacity_bytes: Memory of the node in bytes.
         pods: The pods of the node.
-        used_bytes: Last memory usage by UID. A pod without one is a candidate that comes last.
+        used_bytes: Last memory usage by UID. A pod without usage is the last candidate.
     """
     check = _usage_release(BE_MEMORY_EVICT, policy, node_memory_used_bytes, capacity_bytes)
     if isinstance(check, Judgement):
@@ -97,9 +98,9 @@ def judge_memory_usage(
 def _usage_release(
     feature: str, policy: EvictionPolicy, used_bytes: float | None, capacity_bytes: int
 ) -> Judgement | tuple[int, str]:
-    """Return the bytes to release with the reason, or the judgement that nothing is to be done.
+    """Return the bytes to release with the reason, or the judgement that nothing is evicted.
 
-    usage% = int(used) * 100 div capacity.  >= threshold  =>  capacity * (usage% - lower) / 100
+    usage% = int(used) * 100 div capacity;  usage% >= threshold  =>  capacity * (usage% - lower) / 100
     """
     limits = bounds(
         policy.memory_evict_threshold_percent, policy.memory_evict_lower_percent, default_gap=DEFAULT_LOWER_GAP

@@ -1,6 +1,6 @@
-"""A token bucket that lets a container burst above its limit for as long as it has saved up below it.
+"""A token bucket: a container may burst above its limit for as long as it has saved tokens below the limit.
 
-One per container, kept by `cpu_burst`. Source: agent spec, 13.4. Vectors: cpu_burst, op limiter.
+Source: agent spec, 13.4. Vectors: cpu_burst, op limiter.
 """
 
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ LARGEST_START_FRACTION = 0.5
 
 @dataclass(slots=True, kw_only=True)
 class BurstLimiter:
-    """Tokens are percent-seconds above the limit. Owned by one task.
+    """The limiter of one container. Tokens are percent-seconds above the limit.
 
     Attributes:
-        capacity: Period * (percent - 100). The balance stays within plus and minus it.
+        capacity: period * (percent - 100). The balance stays within plus and minus it.
     """
 
     period_seconds: int
@@ -25,12 +25,12 @@ class BurstLimiter:
 
     @property
     def capacity(self) -> int:
-        """Largest balance, percent-seconds."""
+        """Largest balance in percent-seconds."""
         return capacity_tokens(self.period_seconds, self.percent)
 
     @property
     def expire_seconds(self) -> int:
-        """Unused for longer than this, the limiter is dropped."""
+        """Seconds without use after which the limiter is dropped."""
         return 2 * self.period_seconds
 
     def allows(self) -> bool:
@@ -38,11 +38,10 @@ class BurstLimiter:
         return self.tokens > 0
 
     def step(self, usage_percent: int, now_ms: int) -> bool:
-        """Return the account for the time since the last step at this usage (percent of the limit).
+        """Account the time since the last step at this usage (percent of the limit), and return whether a burst is
+        allowed.
 
-        Whether bursting is allowed.
-
-        Whole seconds count: at 100 % and above tokens go, below 60 % they come back.
+        Whole seconds count. At 100 % and above tokens are spent, below 60 % they are saved.
         """
         seconds = max(now_ms - self.updated_ms, 0) // 1000
         self.updated_ms = now_ms
@@ -55,7 +54,7 @@ class BurstLimiter:
 
 
 def capacity_tokens(period_seconds: int, percent: int) -> int:
-    """Return the period * (percent - 100), percent-seconds."""
+    """Return period * (percent - 100), percent-seconds."""
     return period_seconds * (percent - 100)
 
 
@@ -65,7 +64,7 @@ def new_limiter(period_seconds: int, percent: int, *, start_fraction: float, now
     Args:
         period_seconds: Period of the policy in seconds.
         percent: Percent of the policy.
-        start_fraction: 0 to 0.5, drawn by the caller, so that containers do not all run out together.
+        start_fraction: 0 to 0.5, drawn at random, so that containers do not run out of tokens together.
         now_ms: Time in milliseconds.
     """
     tokens = int(capacity_tokens(period_seconds, percent) * min(max(start_fraction, 0.0), LARGEST_START_FRACTION))

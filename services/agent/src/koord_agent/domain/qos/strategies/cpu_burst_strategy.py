@@ -42,7 +42,7 @@ MOST_SCALED = 2_000
 
 
 class _Target(NamedTuple):
-    """A container, or a pod that stands for its only one."""
+    """A container, or a pod that counts as its own only container."""
 
     key: str
     directory: str
@@ -201,7 +201,7 @@ def _targets(look: NodeLook, pod: AgentPod) -> Iterator[_Target]:
 
 
 def _least_us(targets: Iterable[_Target]) -> int:
-    """Return what a pod's quota never goes below: its containers' limits together, whatever any file reads."""
+    """Return the quota below which a pod never falls: the sum of its containers' limits, whatever any file reads."""
     return sum(milli_to_quota_us(target.limit_milli) for target in targets if target.limit_milli > 0)
 
 

@@ -1,7 +1,8 @@
-"""Kernel parameters of the whole node that the strategy `systemStrategy` names.
+"""Kernel parameters of the whole node from the strategy `systemStrategy`.
 
-`system_writes` says what to write where. The shell compares with the file and writes only differences. Source: agent
-spec, 17. Vectors: sysreconcile.
+`koord_agent.shell.node.node_settings` writes the values that differ.
+
+Source: agent spec, 17. Vectors: sysreconcile.
 """
 
 from collections.abc import Mapping
@@ -41,7 +42,7 @@ _SWITCHES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemWrites:
-    """Parameter -> value, and the scheduler features to append one by one (`NAME` or `NO_NAME`), sorted."""
+    """Value by parameter, and the scheduler features to append one by one (`NAME` or `NO_NAME`), sorted."""
 
     values: Mapping[str, str] = field(default_factory=dict[str, str])
     sched_features: tuple[str, ...] = ()
@@ -50,14 +51,14 @@ class SystemWrites:
 def system_writes(
     strategy: Mapping[str, Any], *, memory_capacity_bytes: int, sched_features: str | None
 ) -> SystemWrites:
-    """Return what the strategy asks for. Values out of range are left out, nothing without a memory capacity.
+    """Return the values of the strategy. Values out of range are left out. Without a memory capacity there are none.
 
         min_free_kbytes = capacity / 1024 * factor / 10000
 
     Args:
-        strategy: Wire spelling.
+        strategy: In wire spelling.
         memory_capacity_bytes: Memory of the node.
-        sched_features: Text of the kernel's sched_features. None means it has none.
+        sched_features: Text of the kernel's sched_features; None = the kernel has none.
     """
     if memory_capacity_bytes <= 0:
         return SystemWrites()

@@ -1,6 +1,6 @@
-"""Which logical CPUs best-effort pods may run on, when suppression goes by CPU lists.
+"""The CPUs of best-effort pods, if CPU suppression works by CPU lists.
 
-Used by `cpu_suppress` for the policy `cpuset`. Source: agent spec, 11.2-11.4. Vectors: be_cpuset_select, cpu_suppress.
+Source: agent spec, 11.2-11.4. Vectors: be_cpuset_select, cpu_suppress.
 """
 
 import math
@@ -19,7 +19,7 @@ NO_CPUS = EMPTY
 
 @dataclass(frozen=True, kw_only=True)
 class CpuOwners:
-    """Who holds which CPUs of the node."""
+    """Who owns which CPUs of the node."""
 
     cpus: tuple[CpuPlace, ...]
     by_qos_label: Mapping[int, str] = field(default_factory=dict[int, str])
@@ -30,21 +30,21 @@ class CpuOwners:
     """CPUs of the system QoS, if they are exclusive."""
 
     def usable(self) -> tuple[CpuPlace, ...]:
-        """Return the CPUs that neither the reservation nor the exclusive system QoS takes."""
+        """Return the CPUs that neither the reservation nor exclusive system QoS owns."""
         taken = self.reserved | self.system_exclusive
         return tuple(cpu for cpu in self.cpus if cpu.cpu not in taken)
 
     @cached_property
     def recovery_set(self) -> frozenset[int]:
-        """What best-effort pods get when they are not suppressed: all but reserved, exclusive system and LSE CPUs."""
+        """CPUs of best-effort pods without suppression: all but reserved, exclusive system and LSE CPUs."""
         return frozenset(cpu.cpu for cpu in self.usable() if self.by_qos_label.get(cpu.cpu) != "LSE")
 
 
 def select_cpus(count: int, cpus: Iterable[CpuPlace]) -> frozenset[int]:
-    """Return `count` CPUs spread over (socket, NUMA node), whole cores first. Empty if there are fewer than `count`.
+    """Return `count` CPUs spread over (socket, NUMA node), whole cores first; empty if there are fewer than `count`.
 
-    (a) round robin over the buckets while two or more are needed: the first unused neighbours of one core, until a full
-    round takes nothing. (b) on from the current bucket: the first unused CPU of each.
+    (a) Round robin over the buckets while two or more are needed: take the first unused neighbours of one core, until a
+    full pass takes nothing. (b) Go on from the current bucket: take the first unused CPU of each.
     """
     ordered = sorted(cpus, key=lambda c: (c.socket, c.node, c.core, c.cpu))
     if count <= 0 or len(ordered) < count:
@@ -74,20 +74,20 @@ def _first_pair(bucket: Sequence[CpuPlace], chosen: set[int]) -> tuple[int, ...]
 
 
 def wanted_cpus(budget_milli: int, old_count: int, node_cpus: int) -> int:
-    """Return how many CPUs the budget buys.
+    """Return the number of CPUs for a budget: ceil(budget / 1000), at least 2.
 
-    Ceil(budget / 1000), at least 2, at most 10 % of the node more than before.
+    It grows by at most 10 % of the node per cycle.
     """
     return min(max(math.ceil(budget_milli / 1000), MIN_CPUS), old_count + math.ceil(MAX_GROWTH * node_cpus))
 
 
 def choose_be_cpus(want: int, owners: CpuOwners) -> frozenset[int]:
-    """Return the CPUs for best effort.
+    """Return the CPUs for best effort: `want` split over the CPUs of LSR pods and the others, by their numbers.
 
-    `want` split over the CPUs of LSR pods and the others by their numbers, LSE left out.
+    CPUs of LSE pods are left out.
 
     Returns:
-        Empty = no change: nothing is left (D-17), or neither part can give what it is asked for.
+        Empty = no change: no CPU is left (D-17), or neither part can give its share.
     """
     usable = owners.usable()
     lsr = [cpu for cpu in usable if owners.by_qos_label.get(cpu.cpu) == "LSR"]

@@ -1,8 +1,9 @@
-"""How much CPU best-effort pods may use right now, and the knob that holds them to it.
+"""CPU suppression: how much CPU best-effort pods may use now, and the plans that hold them to it.
 
-The strategy of the agent's fast loop: `decide` gets one immutable look at the node and returns a Decision that carries
-its formula's terms, a sentence for people and the plans for the executor. Source: agent spec, 11. Vectors:
-cpu_suppress.
+`decide` gets one immutable view of the node and returns a Decision with the terms of its formula, a sentence for people
+and plans.
+
+Source: agent spec, 11. Vectors: cpu_suppress.
 """
 
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ MAX_STEP_US_PER_CORE = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodCpu:
-    """Last cpu usage of a pod. None means no sample within two collect intervals."""
+    """Last CPU usage of a pod; None = no sample within two collect intervals."""
 
     is_best_effort: bool
     """Label BE or Kubernetes QoS BestEffort."""
@@ -36,7 +37,7 @@ class PodCpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostAppCpu:
-    """Last cpu usage of a host application. None means no sample."""
+    """Last CPU usage of a host application; None = no sample."""
 
     is_best_effort: bool
     """Qos BE and its cgroup below the best-effort class."""
@@ -45,7 +46,7 @@ class HostAppCpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeCgroup:
-    """A directory of the best-effort tree with the CPU list that it has now."""
+    """A directory of the best-effort tree with its present CPU list."""
 
     directory: str
     cpuset: frozenset[int]
@@ -54,17 +55,18 @@ class BeCgroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView:
-    """Everything that the decision looks at, read once.
+    """Inputs of the decision, read once per cycle.
 
     Attributes:
-        capacity_milli: Of the whole node. reserved_milli = max(capacity - allocatable, annotated reservation).
-        node_cpu_used_cores: Last value. None means no sample.
+        capacity_milli: CPU of the whole node.
+        reserved_milli: max(capacity - allocatable, annotated reservation).
+        node_cpu_used_cores: Last value; None = no sample.
         orphan_cpu_used_cores: Usage of pods that have a metric but no pod object.
         be_root: Directory of the best-effort class.
-        be_quota_us: Its cfs quota now. -1 means unlimited. None if unreadable.
-        be_cgroups: Best-effort root first, then pods and containers below it. Empty = no CPU lists here.
-        owners: None means CPU topology unknown.
-        kubelet_static: Whether the kubelet's CPU manager policy is static.
+        be_quota_us: CFS quota of the class; -1 = unlimited, None = unreadable.
+        be_cgroups: Best-effort root first, then pods and containers below it; empty = no CPU lists here.
+        owners: None = the CPU topology is unknown.
+        kubelet_static: Whether the CPU manager policy of the kubelet is static.
     """
 
     now_ms: int
@@ -83,7 +85,7 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuppressTerms:
-    """The terms of the budget, milli-cores. Budget may be negative."""
+    """The terms of the budget in milli-cores. The budget may be negative."""
 
     capacity_milli: int
     threshold_percent: int
@@ -115,7 +117,10 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuppressMemory:
-    """What the strategy carries from round to round: whether the quota was given back since it last held it."""
+    """What the strategy remembers between cycles.
+
+    Whether the quota was given back since it last limited best effort.
+    """
 
     quota_recovered: bool = False
 
@@ -124,13 +129,13 @@ class SuppressMemory:
 class Decision:
     """A decision with its explanation.
 
-    target_quota_us what the budget asks for before dead band and step. None with other knobs
-
     Attributes:
-        terms: None means the budget was not computed (missing input, or disabled).
-        old_quota_us: Quota found. None if unreadable.
-        new_quota_us: Quota in force after the plans were carried out.
-        want_cpus: CPUs asked for under policy cpuset. cpuset = the CPU list in force afterwards.
+        terms: None = the budget was not computed (missing input, or disabled).
+        target_quota_us: Quota of the budget before dead band and step; None without a quota.
+        old_quota_us: Quota before; None = unreadable.
+        new_quota_us: Quota after the plans were carried out.
+        want_cpus: Number of CPUs under policy cpuset.
+        cpuset: CPU list after the plans were carried out.
     """
 
     action: Action
@@ -151,7 +156,8 @@ def budget(view: NodeView, policy: SuppressPolicy, node_cpu_used_cores: float) -
         BE = capacity * threshold / 100 - int(podNonBE * 1000) - int(hostNonBE * 1000) - int(system * 1000)
         system = max(node - all pods - all host applications, 0, reserved)
 
-    Sums in cores (float), truncated per term. With min_percent, at least capacity * min_percent / 100.
+    Sums are in cores (float) and truncated per term. With min_percent the result is at least capacity * min_percent /
+    100.
 
     Source:
         agent spec, 11.1.
@@ -180,14 +186,14 @@ def budget(view: NodeView, policy: SuppressPolicy, node_cpu_used_cores: float) -
 
 
 def next_quota_us(budget_milli: int, current_us: int, capacity_milli: int) -> tuple[int, str]:
-    """Return the best-effort quota to have next, and why it is not simply the target.
+    """Return the next quota of best effort, and a remark if it is not the target.
 
-    target = max(budget * 100, 2000). Against a limited current value: a change below 1 % of the node is not worth a
-    write (unless the floor is reached), a raise is at most 10 % of the node. Lowering is immediate. Against an
-    unlimited one neither rule applies (D-18).
+    target = max(budget * 100, 2000). Against a limited current quota, a change below 1 % of the node is skipped (unless
+    the target is the floor), and a raise is at most 10 % of the node. A lower quota applies at once. Against an
+    unlimited quota neither rule applies (D-18).
 
     Returns:
-        (quota, remark). The current value when nothing is to be done.
+        Quota and remark; the current quota if nothing changes.
 
     Source:
         agent spec, 11.5.
@@ -210,11 +216,11 @@ def decide(
     *,
     ttl_ms: int = 2_000,
 ) -> Decision:
-    """Return what to do about best-effort CPU in this cycle.
+    """Return the decision about best-effort CPU in this cycle.
 
     Args:
-        view: What is in force.
-        policy: None means no valid NodeSLO: nothing is done and nothing restored.
+        view: Inputs of this cycle.
+        policy: None = no valid NodeSLO: nothing is done and nothing restored.
         memory: Of the last decision.
         ttl_ms: Life of the plans: two intervals of the strategy.
 
@@ -254,7 +260,7 @@ def _root_cpuset(view: NodeView) -> frozenset[int] | None:
 
 
 def _by_quota(view: NodeView, terms: SuppressTerms, ttl_ms: int) -> Decision:
-    """Return the quota on the best-effort root alone.
+    """Limit the best-effort root by its quota.
 
     The CPU lists below it get back what suppression may have taken.
     """
@@ -315,7 +321,7 @@ def _by_cpuset(view: NodeView, terms: SuppressTerms, memory: SuppressMemory, ttl
 
 
 def _recover(view: NodeView, memory: SuppressMemory, ttl_ms: int) -> Decision:
-    """Return the suppression is off: give back what it took."""
+    """Give back what suppression took, after it was switched off."""
     plans = (*_quota_recovery(view, memory, ttl_ms), *_cpuset_recovery(view, ttl_ms))
     quota = UNLIMITED if any(plan.file.resource == "cpu.cfs_quota_us" for plan in plans) else view.be_quota_us
     recovery = view.owners.recovery_set if view.owners else NO_CPUS
@@ -333,14 +339,14 @@ def _recover(view: NodeView, memory: SuppressMemory, ttl_ms: int) -> Decision:
 
 
 def _quota_recovery(view: NodeView, memory: SuppressMemory, ttl_ms: int) -> tuple[Plan, ...]:
-    """Return the unlimited quota, once per change of policy: a quota that someone else sets afterwards is theirs."""
+    """Return a plan for an unlimited quota, once per change of policy. A quota that another writer sets later stays."""
     if memory.quota_recovered or view.be_quota_us in (None, UNLIMITED):
         return ()
     return (_quota_plan(view, UNLIMITED, Band.RECOVER, ttl_ms),)
 
 
 def _cpuset_recovery(view: NodeView, ttl_ms: int) -> tuple[Plan, ...]:
-    """Return the recovery set for every best-effort directory that has another CPU list (agent spec, 11.4)."""
+    """Return plans for the recovery set, for every best-effort directory with another CPU list (agent spec, 11.4)."""
     if view.owners is None:
         return ()
     recovery = view.owners.recovery_set
