@@ -257,7 +257,7 @@ NOT_ACTED_ON: Final = {
 """Fields of the document that are accepted and change nothing here, with the reason."""
 
 IDLE_ARGUMENTS: Final = {
-    ("Coscheduling", "skip_check_schedule_cycle"): "has no effect since v1.5",
+    ("Coscheduling", "skip_check_schedule_cycle"): "no effect since v1.5",
     ("Coscheduling", "controller_workers"): "one task does this work",
     ("Reservation", "controller_workers"): "one task does this work",
     ("DeviceShare", "allocator"): "there is one allocator",
