@@ -14,10 +14,11 @@ from koord_manager.domain.admission.request import Operation
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.documents.apply import decide_apply
 from koord_manager.domain.gateway.node_metric import report_of
-from koord_manager.domain.node_resources.topology import device_from, topology_from
 from koordcore.events.objects.custom import CustomObjectObserved
 from koordcore.protocol.crd import Accepted, ResourceVersion, admit, find_resource, resource_versions
+from koordcore.protocol.devices import device_from
 from koordcore.protocol.manifests import InvalidManifest, shape_manifest
+from koordcore.protocol.node_topology import topology_from
 from koordcore.protocol.objects import object_from_json
 from koordcore.protocol.scheduling_objects import ElasticQuota
 from koordcore.values import codec

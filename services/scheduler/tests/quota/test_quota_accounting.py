@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 
 from koord_scheduler.domain.quota.manager import QuotaManager
-from koord_scheduler.domain.quota.specs.objects import QuotaSpec
 from koord_scheduler.domain.quota.specs.pods import PodFacts
 from koord_scheduler.domain.quota.specs.settings import QuotaGates, QuotaSettings
 from koord_scheduler.domain.quota.status.reports import QuotaReports
 from koordcore.protocol import keys
+from koordcore.protocol.quota import QuotaSpec
 
 BIG = {"cpu": 1_000_000, "memory": 1_000_000}
 

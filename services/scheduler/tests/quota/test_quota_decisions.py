@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 import pytest
 from koord_scheduler.domain.quota.manager import QuotaManager
-from koord_scheduler.domain.quota.specs.objects import QuotaSpec
 from koord_scheduler.domain.quota.specs.pods import PodFacts
 from koord_scheduler.domain.quota.specs.settings import QuotaSettings
 from koord_scheduler.domain.quota.tree.admission import Admission, Check
 from koord_scheduler.domain.quota.tree.overuse import OveruseClock
 from koordcore.protocol import keys
+from koordcore.protocol.quota import QuotaSpec
 
 GI = 1 << 30
 MAX = {"cpu": 10_000, "memory": 16 * GI}

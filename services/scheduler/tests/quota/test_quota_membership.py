@@ -4,12 +4,12 @@ import json
 
 import pytest
 from koord_scheduler.domain.quota.manager import QuotaManager
-from koord_scheduler.domain.quota.specs.objects import QuotaSpec, quota_spec
 from koord_scheduler.domain.quota.specs.pods import PodFacts, pod_facts
 from koord_scheduler.domain.quota.specs.settings import QuotaGates, QuotaSettings
 from koordcore.protocol import keys
 from koordcore.protocol.objects import ObjectMeta, pod_from_json
 from koordcore.protocol.pod_resources import pod_requests
+from koordcore.protocol.quota import QuotaSpec, quota_spec
 
 CPU = {"cpu": 100_000}
 

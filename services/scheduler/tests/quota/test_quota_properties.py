@@ -8,13 +8,14 @@ from typing import NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from koord_scheduler.domain.quota.manager import QuotaManager
-from koord_scheduler.domain.quota.specs.objects import QuotaSpec, built_in_quotas, shared_weight
+from koord_scheduler.domain.quota.specs.built_in import built_in_quotas
 from koord_scheduler.domain.quota.specs.pods import PodFacts
 from koord_scheduler.domain.quota.specs.settings import QuotaGates, QuotaSettings
 from koord_scheduler.domain.quota.status.reports import QuotaReports
 from koord_scheduler.domain.quota.status.status import QuotaStatus
 from koord_scheduler.domain.quota.tree.division import Claim, divide
 from koordcore.protocol import keys
+from koordcore.protocol.quota import QuotaSpec, shared_weight
 
 RESOURCES = ("cpu", "nvidia.com/gpu")
 QUOTAS = ("a", "b", "c", "d", "e", "ns-1")

@@ -1,13 +1,13 @@
 """What is said about quotas: the object's status, the explanation of a share."""
 
 from koord_scheduler.domain.quota.manager import QuotaManager
-from koord_scheduler.domain.quota.specs.objects import QuotaSpec
 from koord_scheduler.domain.quota.specs.pods import PodFacts
 from koord_scheduler.domain.quota.status.gauges import quota_gauges
 from koord_scheduler.domain.quota.status.reports import QuotaReports
 from koord_scheduler.domain.quota.status.status import changed
 from koord_scheduler.domain.quota.tree.snapshot import QuotaSnapshot
 from koordcore.protocol import keys
+from koordcore.protocol.quota import QuotaSpec
 from koordcore.values import codec
 
 

@@ -21,7 +21,6 @@ from koord_manager.domain.node_resources.mid import compute_mid
 from koord_manager.domain.node_resources.publish import publish_batch
 from koord_manager.domain.node_resources.ratios import amplification_text, normalization_text
 from koord_manager.domain.node_resources.sync import sync_need
-from koord_manager.domain.node_resources.topology import topology_from
 from koord_manager.domain.node_resources.zones import compute_zones
 from koordcore.events.agents.observation import HostApplicationUsage, NodeUsageReported, PodUsage, Usage
 from koordcore.protocol.config.config_map import read_config_map
@@ -29,6 +28,7 @@ from koordcore.protocol.config.parse import parse_section
 from koordcore.protocol.config.sections import SECTIONS, SectionName
 from koordcore.protocol.config.strategy import Strategy, resolve_section
 from koordcore.protocol.config.typed import ColocationStrategy, colocation_strategy
+from koordcore.protocol.node_topology import topology_from
 from koordcore.protocol.objects import Node, node_from_json, pod_from_json
 from koordcore.values.resources import parse_amounts, parse_resources
 

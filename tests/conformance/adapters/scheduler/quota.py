@@ -7,7 +7,6 @@ import json
 from conformance.registry import Json, adapter
 from koord_scheduler.domain.quota.manager import QuotaManager
 from koord_scheduler.domain.quota.specs.membership import Membership
-from koord_scheduler.domain.quota.specs.objects import QuotaSpec, quota_spec
 from koord_scheduler.domain.quota.specs.pods import PodFacts, pod_facts
 from koord_scheduler.domain.quota.specs.settings import QuotaGates, QuotaSettings, unlimited
 from koord_scheduler.domain.quota.status.reports import QuotaReports
@@ -17,6 +16,7 @@ from koord_scheduler.domain.quota.tree.overuse import RunningPod, pods_to_revoke
 from koordcore.protocol import keys
 from koordcore.protocol.objects import ObjectMeta, pod_from_json
 from koordcore.protocol.pod_resources import pod_requests
+from koordcore.protocol.quota import QuotaSpec, quota_spec
 from koordcore.values.resources import Amounts, parse_amounts
 
 

@@ -32,6 +32,8 @@ from koordcore.events.objects.mirror import (
 )
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken
 from koordcore.events.scheduling.schedule_explanation import ScheduleExplanationComputed
+from koordcore.protocol.devices import Device, device_from
+from koordcore.protocol.node_topology import NodeResourceTopology, topology_from
 from koordcore.protocol.objects import Node, Pod
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import (
@@ -47,10 +49,10 @@ from koordcore.state.aggregates import (
     ScheduleExplanationState,
     WorkloadState,
 )
+from koordcore.state.pod_index import PodIndex
 
 from koord_manager.domain.admission.context.facts import ADMISSION_KINDS, ConfigNames, Recommend
 from koord_manager.domain.admission.context.fold_facts import facts_of, fold_fact
-from koord_manager.domain.cluster.pod_index import PodIndex
 from koord_manager.domain.controller_names import (
     AGENT_EVICTION,
     CONFIGURATION,
@@ -65,13 +67,7 @@ from koord_manager.domain.controller_names import (
     WORKLOAD,
 )
 from koord_manager.domain.node_resources.amounts import PodFacts, pod_facts
-from koord_manager.domain.node_resources.topology import (
-    Device,
-    NodeResourceTopology,
-    device_from,
-    topology_from,
-    topology_of_agent,
-)
+from koord_manager.domain.node_resources.topology import topology_of_agent
 from koord_manager.domain.work_queue import WorkQueue
 
 TOPOLOGIES = "noderesourcetopologies"

@@ -17,6 +17,7 @@ from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import BasedOn
 from koordcore.events.management.nodepolicy import NodeOvercommitComputed, ZoneOvercommit
 from koordcore.protocol.config.typed import ColocationStrategy
+from koordcore.protocol.node_topology import NodeResourceTopology
 from koordcore.protocol.objects import Node, Pod
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
 from koordcore.state.aggregates import NodePolicyState
@@ -35,7 +36,6 @@ from koord_manager.domain.node_resources.batch import Batch, compute_batch
 from koord_manager.domain.node_resources.mid import Mid, compute_mid
 from koord_manager.domain.node_resources.publish import PublishedBatch, normalized, publish_batch
 from koord_manager.domain.node_resources.sync import differs, sync_need
-from koord_manager.domain.node_resources.topology import NodeResourceTopology
 from koord_manager.domain.node_resources.zones import compute_zones, zone_names
 
 _MILLI = 1000

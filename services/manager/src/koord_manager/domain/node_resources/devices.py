@@ -6,6 +6,7 @@ source    manager spec, 5.10, 5.11
 from typing import Final, NamedTuple
 
 from koordcore.protocol import keys
+from koordcore.protocol.devices import Device
 from koordcore.protocol.resource_names import (
     GPU,
     GPU_CORE,
@@ -19,8 +20,6 @@ from koordcore.protocol.resource_names import (
 )
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import ResourceList, add, parse_resources
-
-from koord_manager.domain.node_resources.topology import Device
 
 GPU_RESOURCES: Final = (
     GPU,

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.protocol.annotations.allocation import allocation_of
 from koordcore.protocol.config.typed import CalculatePolicy, ColocationStrategy
+from koordcore.protocol.node_topology import NodeResourceTopology, Zone
 from koordcore.protocol.objects import Node, Pod
 from koordcore.protocol.resource_names import CPU, MEMORY
 from koordcore.values.invalid import InvalidInput
@@ -19,7 +20,6 @@ from koordcore.values.quantity import parse_milli
 
 from koord_manager.domain.node_resources.amounts import Amount, PodUse, scaled, system_usage
 from koord_manager.domain.node_resources.batch import BATCH_SYSTEM_CLASSES, HighPriorityUse, node_reserved, use_of
-from koord_manager.domain.node_resources.topology import NodeResourceTopology, Zone
 
 _MILLI = 1000
 

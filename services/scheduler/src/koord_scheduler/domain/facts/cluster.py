@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar, cast
 
 from koordcore.protocol.objects import Namespace, Node, Pod, Workload, object_from_json
+from koordcore.protocol.quota import quota_spec
 from koordcore.protocol.scheduling_objects import (
     ElasticQuota,
     PersistentVolume,
@@ -45,7 +46,6 @@ from koord_scheduler.domain.pods.equivalence_classes import PodClasses
 from koord_scheduler.domain.pods.owner_selectors import OwnerSelectors
 from koord_scheduler.domain.pods.transformers import PodTransformers
 from koord_scheduler.domain.quota.manager import QuotaManager
-from koord_scheduler.domain.quota.specs.objects import quota_spec
 from koord_scheduler.domain.quota.specs.pods import pod_facts
 from koord_scheduler.domain.quota.specs.settings import QuotaSettings
 from koord_scheduler.domain.quota.tree.changes import QuotaChanges

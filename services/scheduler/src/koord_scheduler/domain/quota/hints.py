@@ -7,7 +7,7 @@ source    scheduler-core spec, 10.9 (enableQueueHint)
 
 from collections.abc import Sequence
 
-from koord_scheduler.domain.quota.specs.objects import QuotaSpec
+from koordcore.protocol.quota import QuotaSpec
 
 
 def has_changed(before: QuotaSpec | None, after: QuotaSpec) -> bool:

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from koordcore.protocol import keys
+from koordcore.protocol.quota import BUILT_IN, QuotaSpec
 
 from koord_scheduler.domain.quota.hints import pod_deletion_helps, quota_change_helps
 from koord_scheduler.domain.quota.preemption import QuotaRoom, may_preempt
-from koord_scheduler.domain.quota.specs.objects import BUILT_IN, QuotaSpec
 from koord_scheduler.domain.quota.specs.pods import PodFacts
 from koord_scheduler.domain.quota.tree.accounting import masked
 from koord_scheduler.domain.quota.tree.admission import NO_QUOTA, Admission, Standing, admit, exceeding

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from koordcore.protocol import keys
+from koordcore.protocol.quota import BUILT_IN
 from koordcore.values.allocation import NOTHING, Allocation
 
 from koord_scheduler.domain.framework.extension_points import (
@@ -23,7 +24,6 @@ from koord_scheduler.domain.plugins.jobs.quota_pages import quota_pages
 from koord_scheduler.domain.pods.record import PodRecord
 from koord_scheduler.domain.quota.manager import QuotaManager
 from koord_scheduler.domain.quota.preemption import QuotaRoom
-from koord_scheduler.domain.quota.specs.objects import BUILT_IN
 from koord_scheduler.domain.quota.tree.changes import QuotaChanges
 from koord_scheduler.domain.quota.tree.node import QuotaPod
 

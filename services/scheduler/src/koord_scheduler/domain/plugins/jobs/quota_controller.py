@@ -8,10 +8,10 @@ from typing import Final
 
 from koordcore.events.envelope import AggregateRef, name_token
 from koordcore.events.scheduling.quota import QuotaStatusComputed
+from koordcore.protocol.quota import BUILT_IN
 
 from koord_scheduler.domain.framework.lifecycle_hooks import Eviction, Status
 from koord_scheduler.domain.quota.manager import QuotaManager
-from koord_scheduler.domain.quota.specs.objects import BUILT_IN
 from koord_scheduler.domain.quota.specs.text import quantity_text
 from koord_scheduler.domain.quota.status.reports import QuotaReports
 from koord_scheduler.domain.quota.status.status import QuotaStatus

@@ -6,8 +6,7 @@ source    scheduler-core spec, 10.2
 from collections.abc import Mapping
 
 from koordcore.protocol import keys
-
-from koord_scheduler.domain.quota.specs.objects import QuotaSpec
+from koordcore.protocol.quota import QuotaSpec
 
 
 class Membership:

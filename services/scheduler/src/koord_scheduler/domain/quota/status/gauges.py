@@ -6,7 +6,8 @@ source    scheduler-core spec, 15 (elastic_quota_spec, elastic_quota_status)
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from koord_scheduler.domain.quota.specs.objects import BUILT_IN, QuotaSpec
+from koordcore.protocol.quota import BUILT_IN, QuotaSpec
+
 from koord_scheduler.domain.quota.status.reports import QuotaReports
 from koord_scheduler.domain.quota.status.status import QuotaStatus
 from koord_scheduler.domain.quota.tree.books import QuotaBooks

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from koordcore.protocol import keys
+from koordcore.protocol.quota import BUILT_IN, QuotaSpec
 
+from koord_scheduler.domain.quota.specs.built_in import built_in_quotas
 from koord_scheduler.domain.quota.specs.membership import Membership
-from koord_scheduler.domain.quota.specs.objects import BUILT_IN, QuotaSpec, built_in_quotas
 from koord_scheduler.domain.quota.specs.pods import PodFacts
 from koord_scheduler.domain.quota.specs.settings import QuotaSettings
 from koord_scheduler.domain.quota.tree.accounting import Accounting

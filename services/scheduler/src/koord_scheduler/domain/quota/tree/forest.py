@@ -9,8 +9,8 @@ source    scheduler-core spec, 10.1, 10.7
 from collections.abc import Collection, Iterable
 
 from koordcore.protocol import keys
+from koordcore.protocol.quota import BESIDE_THE_TREE, BUILT_IN, QuotaSpec
 
-from koord_scheduler.domain.quota.specs.objects import BESIDE_THE_TREE, BUILT_IN, QuotaSpec
 from koord_scheduler.domain.quota.tree.accounting import Accounting
 from koord_scheduler.domain.quota.tree.node import QuotaNode
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from koordcore.protocol import keys
+from koordcore.protocol.quota import BESIDE_THE_TREE, QuotaSpec
 
-from koord_scheduler.domain.quota.specs.objects import BESIDE_THE_TREE, QuotaSpec
 from koord_scheduler.domain.quota.specs.pods import PodFacts
 from koord_scheduler.domain.quota.tree.division import Claim
 

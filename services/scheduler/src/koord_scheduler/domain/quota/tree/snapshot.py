@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 
 import msgspec
+from koordcore.protocol.quota import QuotaSpec
 
-from koord_scheduler.domain.quota.specs.objects import QuotaSpec
 from koord_scheduler.domain.quota.specs.pods import PodFacts
 from koord_scheduler.domain.quota.tree.node import QuotaPod
 

@@ -12,8 +12,6 @@ from koordcore.protocol.resource_names import DEPRECATED, rename_resources
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import Amounts, amount_of, parse_resources
 
-from koord_scheduler.domain.quota.specs.settings import QuotaSettings
-
 BUILT_IN: Final = frozenset((keys.ROOT_QUOTA, keys.SYSTEM_QUOTA, keys.DEFAULT_QUOTA))
 BESIDE_THE_TREE: Final = frozenset((keys.SYSTEM_QUOTA, keys.DEFAULT_QUOTA))
 """Quotas that take no part in the division: what they use is taken from the total beforehand."""
@@ -79,20 +77,6 @@ def shared_weight(written: Mapping[str, int], maximum: Mapping[str, int]) -> Map
     """The weights in force: as written (a negative one counts 0), or max when nothing but zeros is written."""
     weight = {name: amount for name, amount in written.items() if amount > 0}
     return weight or maximum
-
-
-def built_in_quotas(settings: QuotaSettings) -> tuple[QuotaSpec, ...]:
-    """The quotas that are there without anybody having written them.
-
-    source    scheduler-core spec, 10.1
-    """
-    namespace = settings.quota_group_namespace
-    default, system = settings.default_quota_group_max, settings.system_quota_group_max
-    return (
-        QuotaSpec(name=keys.ROOT_QUOTA, namespace=namespace, parent="", is_parent=True, allow_lent=False),
-        QuotaSpec(name=keys.SYSTEM_QUOTA, namespace=namespace, max=system, weight=system),
-        QuotaSpec(name=keys.DEFAULT_QUOTA, namespace=namespace, max=default, weight=default),
-    )
 
 
 def _json(text: str | None) -> object:

@@ -1,0 +1,70 @@
+"""NodeResourceTopology: the NUMA zones of a node and facts about its processor.
+
+Source:
+    protocol spec, 9 (NodeResourceTopology); manager spec, 5.4, 5.6
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from koordcore.protocol import keys, lenient_json
+from koordcore.protocol.amplification import CpuBasicInfo
+from koordcore.protocol.annotations.text import parse_present
+from koordcore.protocol.objects import KubeStruct, ObjectMeta, object_from_json
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+
+_ZONE_ID = re.compile(r".*-([0-9]+)", re.DOTALL)
+
+
+class ZoneResource(KubeStruct):
+    """`zones[].resources[]`."""
+
+    name: str = ""
+    capacity: str | int | float = "0"
+    allocatable: str | int | float = "0"
+    available: str | int | float = "0"
+
+
+class Zone(KubeStruct):
+    """`zones[]`."""
+
+    name: str = ""
+    type: str = ""
+    resources: list[ZoneResource] = []
+
+    @property
+    def id(self) -> int | None:
+        """The NUMA node: the number after the last `-` of the name; None when there is none.
+
+        source    manager spec, 5.4
+        """
+        match = _ZONE_ID.fullmatch(self.name)
+        return int(match[1]) if match else None
+
+
+class NodeResourceTopology(KubeStruct):
+    """topology.node.k8s.io/v1alpha1, named as its node."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    zones: list[Zone] = []
+
+    def cpu_basic_info(self) -> CpuBasicInfo | None:
+        """Model and settings of the processor; None when the agent has not reported them, or not readably."""
+        try:
+            return parse_present(
+                self.metadata.annotations, keys.CPU_BASIC_INFO, lambda text: lenient_json.decode(text, CpuBasicInfo)
+            )
+        except InvalidInput:
+            return None
+
+
+def topology_from(raw: Mapping[str, Any] | None) -> NodeResourceTopology | None:
+    """Return the topology of a stored object; None if there is no object or it cannot be read."""
+    try:
+        return None if raw is None else object_from_json(raw, NodeResourceTopology)
+    except codec.DecodeError:
+        return None
