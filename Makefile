@@ -12,7 +12,7 @@ PYTEST := $(VENV)/bin/pytest
 EXIT ?=
 DEMO_FLAGS ?=
 
-.PHONY: help setup demo up down test check compiled bench lint format typecheck contracts schemas clean
+.PHONY: help setup demo up down test check compiled bench docs lint format typecheck contracts schemas clean
 
 help: ## what each target does
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  \033[1mmake %-10s\033[0m %s\n", $$1, $$2}'
@@ -84,6 +84,10 @@ schemas: setup ## regenerate schemas/ from the event models and the CRDs, and th
 	@$(VENV)/bin/python -m koordcore.protocol.crd schemas/crds
 	@$(VENV)/bin/python -m koord_manager.shell.export_fields \
 		libs/koordcore/src/koordcore/protocol/kubernetes_fields.json
+
+docs: setup ## the documentation site, with the reference from the docstrings, in var/docs-site
+	@$(UV) sync --quiet --frozen --all-packages --inexact --group docs
+	@echo "==> building var/docs-site"; NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet
 
 clean: ## remove what the recipes made
 	@rm -rf var .venv .pytest_cache .ruff_cache .hypothesis
