@@ -85,8 +85,9 @@ class Attempt:
         self._sight = CycleView(pod.pod, subject)
         self._now = now
         self._needs: dict[Subject, Needs | None] = {}
-        self._framework = state.framework_of(pod)
-        self._engine = self._framework.engine
+        self.framework = state.framework_of(pod)
+        self._plugins = self.framework.plugins_for(pod)
+        self._engine = self.framework.engine
 
     def run(self, based_on: BasedOn) -> Found | NotFound | WholeJob:
         """Pre-filter, plan, filter, score, choose; without a node: what preemption can do."""
@@ -102,20 +103,32 @@ class Attempt:
         return replace(self._rejected(Rejection(plugin=fault.plugin, message=fault.message), based_on), is_fault=True)
 
     def _run(self, based_on: BasedOn) -> Found | NotFound | WholeJob:
-        pod = self._framework.before_pre_filter(self._pod, self._now)
+        if not self._plugins.is_plain:
+            return self._run_changed(based_on)
+        answer = self.framework.pre_filter(self._pod, self._now)
+        if isinstance(answer, Rejection):
+            return self._rejected(answer, based_on)
+        restriction = self._restriction(answer)
+        self._within = restriction.rows
+        return self._looked(restriction, based_on)
+
+    def _run_changed(self, based_on: BasedOn) -> Found | NotFound | WholeJob:
+        """Run a cycle that plugins may change or plan."""
+        pod = self.framework.before_pre_filter(self._pod, self._now)
         if isinstance(pod, Rejection):
             return self._rejected(pod, based_on)
         if pod is not self._pod:
             assert pod.pod is not None and pod.subject is not None, f"the copy of pod {pod.uid} has no subject"  # noqa: PT018
             self._pod, self._sight = pod, CycleView(pod.pod, pod.subject)
-        answer = self._framework.pre_filter(self._pod, self._now)
+            self._plugins = self.framework.plugins_for(pod)
+        answer = self.framework.pre_filter(self._pod, self._now)
         if isinstance(answer, Rejection):
             return self._rejected(answer, based_on)
-        refusal = self._framework.after_pre_filter(self._pod, answer)
+        refusal = self.framework.after_pre_filter(self._pod, answer)
         if refusal is not None:
             return self._rejected(refusal, based_on)
         restriction = self._restriction(answer)
-        planner = self._framework.plugins_for(self._pod).one_at(FIND_ONE_NODE)
+        planner = self._plugins.one_at(FIND_ONE_NODE)
         if planner is not None:
             plan = planner.find_one_node(self._pod, NodeOffers(self._state, self._pod, restriction))
             if isinstance(plan, Rejection):
@@ -125,7 +138,7 @@ class Attempt:
                     return WholeJob(planner.name, plan.job)
                 restriction = self._restriction([*answer, (planner.name, plan)])
         self._within = restriction.rows
-        if not self._framework.plugins_for(self._pod).at(BEFORE_FILTER):
+        if not self._plugins.at(BEFORE_FILTER):
             return self._looked(restriction, based_on)
         rows = np.flatnonzero(self._state.nodes.alive) if restriction.rows is None else restriction.rows
         with seen(self._state, self._pod, rows) as sight:
@@ -141,7 +154,7 @@ class Attempt:
             restriction = replace(restriction, barred=barred)
         uid, sight = self._pod.uid, self._sight
         decision: Decision | Rejection
-        if sight.apart or self._framework.plugins_for(self._pod).at(BEFORE_SCORE):
+        if not self._plugins.is_plain and (sight.apart or self._plugins.at(BEFORE_SCORE)):
             parts = sight.parts(np.flatnonzero(self._state.nodes.alive))
             decision = self._engine.decide_in_parts(sight.subject, parts, uid, based_on, restriction, self._scored_as)
         else:
@@ -153,19 +166,19 @@ class Attempt:
         return self._not_found(decision.message, decision.explanation, None)
 
     def _scored_as(self, rows: Rows) -> ScoredAs | Rejection:
-        return self._framework.before_score(self._pod, rows)
+        return self.framework.before_score(self._pod, rows)
 
     def _found(self, placed: Placed) -> Found | NotFound:
         """On its node the pod may have to ask for something else. source    scheduler-core spec, 1 (step 10)"""
         if not self._state.frameworks.gates.resize_pod:
             return Found(placed)
-        resized = self._framework.resized(self._own, placed.node)
+        resized = self.framework.resized(self._own, placed.node)
         if resized is None:
             return Found(placed)
         if isinstance(resized, Rejection):
             message = resized.message
         else:
-            subject = self._framework.subject_of(_with_resources_of(resized, self._sight.pod_at(placed.row)))
+            subject = self.framework.subject_of(_with_resources_of(resized, self._sight.pod_at(placed.row)))
             if self._engine.passes(subject, placed.row) and not self._is_barred(placed.node, placed.row, subject):
                 return Found(placed, resized)
             message = "the pod does not fit with what it is to ask for"

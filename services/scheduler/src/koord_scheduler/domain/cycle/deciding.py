@@ -60,7 +60,7 @@ def decide_next(state: SchedulerState, now: float, turn: str = "") -> Placement 
     if isinstance(work, Rejection):
         return _refused(state, pod, queued, found, work, now, basis_of(state, based_on, now))
     # 4. permit: go, wait with the node, or lose it
-    match state.framework_of(pod).permit(pod, work.node):
+    match attempt.framework.permit(pod, work.node):
         case Allow(waiting=waiting, activate=activate, gang=gang):
             _let_go(state, [work], waiting, gang)
             state.queue.activate(activate)

@@ -2,18 +2,21 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from koordcore.values import codec
 
 from koord_scheduler.domain.framework.extension_point import ExtensionPoint
 from koord_scheduler.domain.framework.extension_points import (
+    AFTER_PRE_FILTER,
     BEFORE_FILTER,
     BEFORE_PRE_FILTER,
+    BEFORE_SCORE,
     CROSS_NODE_FILTER,
     CROSS_NODE_SCORE,
     EXTENSION_POINTS,
     FILTER,
+    FIND_ONE_NODE,
     SCORE,
 )
 from koord_scheduler.domain.framework.node_points import FilterPlugin, ScorePlugin
@@ -29,24 +32,27 @@ class PluginLists:
 
     Attributes:
         sees_otherwise: Whether a cycle may find room where looking at pods and nodes as they are finds none.
+        is_plain: Whether no plugin changes what the cycle sees, or plans it: nodes are judged right after PreFilter.
     """
 
-    __slots__ = ("_lists", "sees_otherwise")
+    __slots__ = ("_lists", "is_plain", "sees_otherwise")
 
     def __init__(self, lists: Mapping[ExtensionPoint[Any], Iterable[Plugin]]) -> None:
-        self._lists: dict[ExtensionPoint[Any], tuple[Plugin, ...]] = {
+        self._lists: dict[ExtensionPoint[Any], tuple[Any, ...]] = {
             point: tuple(lists.get(point, ()))[: 1 if point.is_single else None] for point in EXTENSION_POINTS
         }
         self.sees_otherwise = bool(self._lists[BEFORE_PRE_FILTER] or self._lists[BEFORE_FILTER])
+        changing = (BEFORE_PRE_FILTER, AFTER_PRE_FILTER, FIND_ONE_NODE, BEFORE_FILTER, BEFORE_SCORE)
+        self.is_plain = not any(self._lists[point] for point in changing)
 
     def at(self, point: ExtensionPoint[P]) -> tuple[P, ...]:
         """Return the plugins that implement the extension point."""
-        return cast("tuple[P, ...]", self._lists[point])
+        return self._lists[point]
 
     def one_at(self, point: ExtensionPoint[P]) -> P | None:
         """Return the first plugin that implements the extension point, None if there is none."""
         found = self._lists[point]
-        return cast("P", found[0]) if found else None
+        return found[0] if found else None
 
     def without(self, unconcerned: Iterable[Plugin]) -> "PluginLists":
         """Return the lists without some plugins."""

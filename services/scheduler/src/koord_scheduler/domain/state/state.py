@@ -150,8 +150,10 @@ class SchedulerState:
         return self.framework_of(pod).engine
 
     def framework_of(self, pod: PodRecord) -> Framework:
-        """The plugins of the pod's profile."""
-        return self.frameworks.framework_of(pod)
+        """Return the framework of a pod that is ours and has a spec."""
+        framework = pod.framework
+        assert isinstance(framework, Framework), f"pod {pod.uid} is not ours, or has no spec"
+        return framework
 
     def profile_of(self, uid: str) -> str:
         """Scheduler name of a pod; "" for one that is gone, or not readable."""
