@@ -1,9 +1,8 @@
 """What the scheduler asks of an installed package: what the plugin is called and takes, and how to make it."""
 
-from koord_scheduler.domain.config.catalogue import KnownPlugin
+from koord_scheduler.domain.config.catalogue import known_plugin
 from koord_scheduler.domain.config.effective import EffectiveProfile
 from koord_scheduler.domain.facts.cluster import Cluster
-from koord_scheduler.domain.framework.points import Point
 
 from cheap_nodes.plugin import CheapNodes, CheapNodesArgs
 
@@ -11,7 +10,7 @@ from cheap_nodes.plugin import CheapNodes, CheapNodesArgs
 class Offer:
     """`known` makes a configuration accept the plugin, `make` makes it for one profile."""
 
-    known = KnownPlugin(name=CheapNodes.name, points=frozenset({Point.FILTER, Point.SCORE}), args=CheapNodesArgs)
+    known = known_plugin(CheapNodes, CheapNodesArgs)
 
     def make(self, cluster: Cluster, profile: EffectiveProfile) -> CheapNodes:
         """The plugin of one profile, over the facts that all plugins share."""

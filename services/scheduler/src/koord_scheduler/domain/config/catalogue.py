@@ -6,11 +6,12 @@ The catalogue is a value: a plugin that a user has installed is added to it befo
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final, Protocol
 
 from koord_scheduler.domain.config.args import fine_grained, koordinator, kubernetes
 from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
 from koord_scheduler.domain.config.wire import WireModel
+from koord_scheduler.domain.framework.extension_point import ExtensionPoint
 from koord_scheduler.domain.framework.points import Point
 
 
@@ -29,6 +30,27 @@ class KnownPlugin:
     args: type[WireModel] | None = None
     default_weight: int | None = None
     has_effect: bool = True
+
+
+class DeclaringPlugin(Protocol):
+    """A class of plugins."""
+
+    name: str
+    extension_points: tuple[ExtensionPoint[Any], ...]
+
+
+def known_plugin(
+    plugin: type[DeclaringPlugin], args: type[WireModel] | None = None, *, elsewhere: Point = Point.PRE_FILTER
+) -> KnownPlugin:
+    """Describe an installed plugin: a configuration may enable it where its extension points are.
+
+    Args:
+        plugin: Its class.
+        args: Type of its arguments; None if it takes none.
+        elsewhere: Where to enable a plugin whose extension points are all active wherever it runs.
+    """
+    points = frozenset(point.enabled_at for point in plugin.extension_points if point.enabled_at is not None)
+    return KnownPlugin(name=plugin.name, points=points or frozenset({elsewhere}), args=args)
 
 
 Catalogue = Mapping[str, KnownPlugin]
