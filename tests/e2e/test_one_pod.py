@@ -182,7 +182,7 @@ def test_apply_warns_on_standard_error_and_a_dry_run_says_that_it_was_one(koord:
 def test_top_of_a_node_that_does_not_exist_says_so(koord: Koord) -> None:
     for words in (("top", "pod", "--node", "nope"), ("top", "node", "nope")):
         assert koord.said(*words, status=1) == ("", "error: there is no node nope\n")
-    assert koord.said("top", "pod", "-n", "nowhere")[1] == "no pod in namespace nowhere has been reported yet\n"
+    assert koord.said("top", "pod", "-n", "nowhere")[1] == "no pods in namespace nowhere reported yet\n"
 
 
 def test_recommendation_that_exists_is_told_from_its_first_moment_on(koord: Koord) -> None:
