@@ -1,12 +1,12 @@
-"""The collectors of one node, each at its own interval: what of a machine becomes samples, and when.
+"""The collectors of one node, each at its own interval.
 
-    every interval   node, NUMA nodes, pods, containers, host applications, best-effort class, the system's rest
-    10 s             PSI and resctrl counters. Waiting for CPU, memory, disks and the network
+    every interval   node, NUMA nodes, pods, containers, host applications, best-effort class, rest of the system
+    10 s             PSI and resctrl counters, waiting for CPU, memory, disks and the network
     60 s, for 10 s   cycles and instructions
     5 s              cold pages
 
-Only what this machine can do and its gates allow runs. The rest is told by `Features`, never guessed. Reading is in
-`sensing`, the rules are in `domain.monitor` and `domain.collected`.
+A collector runs only if the machine can do it and its gate is on. `Features` tells the reasons. `sensing` reads, the
+rules are in `domain.metrics.monitor` and `domain.metrics.collected`.
 
 Source: agent spec, 6.
 """
@@ -35,7 +35,7 @@ from koord_agent.shell.host.host import CycleSource, Host
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectOptions:
-    """Which collectors are wanted, and their intervals on the service's clock (agent spec, 2.1, 2.2)."""
+    """Which collectors run, and their intervals on the service's clock (agent spec, 2.1, 2.2)."""
 
     psi: bool = False
     cpi: bool = False
@@ -62,7 +62,7 @@ VISITS: Final = {Feature.COLD_PAGES: PodCollector.COLD_PAGES}
 
 
 class _Slow(NamedTuple):
-    """A collector with an interval of its own. Always = whether or not interference is looked for."""
+    """A collector with an interval of its own; `always` = it runs even if interference is not detected."""
 
     always: bool
     feature: Feature
@@ -73,19 +73,14 @@ class _Slow(NamedTuple):
 
 @dataclass(slots=True)
 class _Measuring:
-    """Counters that are open, and since when."""
+    """Open counters, and the time since when they count."""
 
     since_ms: int
     sources: dict[tuple[str, str], CycleSource] = field(default_factory=dict[tuple[str, str], CycleSource])
 
 
 class Collectors:
-    """All collectors of one node. Not shared: one task owns it. Call `close` when it ends.
-
-    Attributes:
-        topology: Online CPUs, for usage by NUMA node.
-        measured: The pods that a collector visits, of all.
-    """
+    """All collectors of one node. Owned by one task; call `close` at the end."""
 
     def __init__(
         self,
@@ -135,7 +130,7 @@ class Collectors:
         apps_with_page_cache: bool = False,
         for_interference: bool = False,
     ) -> Latest:
-        """Return one cycle of what is due. The last values of the fast collectors.
+        """Run the collectors that are due, and return the last values of the fast ones.
 
         Args:
             pods: The pods of the node.
@@ -143,8 +138,8 @@ class Collectors:
             host_applications: Processes outside Kubernetes that the NodeSLO names.
             best_effort: The best-effort class as found.
             apps_with_page_cache: Whether memory of host applications is reported with page cache.
-            for_interference: Whether interference is looked for: then PSI and waiting are collected whatever the
-                gates.
+            for_interference: Whether interference is detected: PSI and waiting are collected then, whatever the gates
+                say.
         """
         visited = self._measured(PodCollector.USAGE, pods)
         reading = read_host(
@@ -172,7 +167,7 @@ class Collectors:
         return any(slow.feature is Feature.COLD_PAGES for slow in self._slow)
 
     def forget(self, uids: Iterable[str]) -> None:
-        """Drop what is remembered about pods that are gone."""
+        """Drop the counters of pods that are gone."""
         for uid in uids:
             self._waits.pop(uid, None)
             self._stalls.pop(uid, None)
@@ -180,7 +175,7 @@ class Collectors:
             self._segments.pop(uid, None)
 
     def close(self) -> None:
-        """Let go of open counters."""
+        """Close open counters."""
         if self._measuring is not None:
             for source in self._measuring.sources.values():
                 source.close()

@@ -1,7 +1,4 @@
-"""One look at a host per cycle: the reading for `domain.monitor`, and the view that suppression judges.
-
-The order of a cycle: `read_host` -> `NodeMonitor.observe` -> `suppress_view` -> `cpu_suppress.decide` -> executor.
-"""
+"""Readings of a host in one cycle: counters for `domain.metrics.monitor`, and the view that CPU suppression judges."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +26,7 @@ CFS_PERIOD_US = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestEffortTree:
-    """The best-effort class as found: quota of its root (None if unreadable) and the CPU lists, parents first."""
+    """The best-effort class as found: quota of its root (None = unreadable) and its CPU lists, parents first."""
 
     quota_us: int | None
     cgroups: tuple[BeCgroup, ...]
@@ -143,12 +140,12 @@ def _application_counters(host: Host, application: HostApplication) -> CgroupCou
 
 
 def node_signals(host: Host, metrics: Metrics, pods: Iterable[AgentPod], window_ms: int) -> dict[str, float]:
-    """Return the health of the node as its report tells it, in percent. What is not measured is left out.
+    """Return the health of the node for its report, in percent. Signals that are not measured are left out.
 
         cpuPressure      largest PSI cpu some avg60 of the burstable class and of each guaranteed pod
         memoryPressure   largest PSI memory full avg60 of them (the pods' root would count best effort, too)
         cpuThrottled     highest mean throttled ratio of a latency-sensitive pod over the window
-        lsSlowdown       of simulated machines: time of a request against that on an idle node, 100 = no longer
+        lsSlowdown       simulated machines only: time of a request compared with an idle node, 100 = equal
 
     Source:
         manager spec, 16.1.
@@ -185,7 +182,7 @@ def cpu_owners(
     reserved: CpuSet = EMPTY,
     system_exclusive: CpuSet = EMPTY,
 ) -> CpuOwners | None:
-    """Return who holds which CPUs. None if the topology is unknown."""
+    """Return who owns which CPUs; None if the topology is unknown."""
     if not topology:
         return None
     return CpuOwners(
@@ -209,20 +206,18 @@ def suppress_view(
     owners: CpuOwners | None = None,
     kubelet_static: bool = False,
 ) -> NodeView:
-    """Return what `cpu_suppress.decide` looks at.
-
-    Last usages with the classes of their owners, and the knobs as they are.
+    """Return the inputs of CPU suppression: last usage by class, and the present quota and CPU lists.
 
     Args:
         host: The machine.
         now_ms: Time in milliseconds.
-        capacity_milli: Of the node object. reserved_milli from `domain.pods.node_reserved_milli`.
+        capacity_milli: CPU of the node object in milli-cores.
         reserved_milli: Milli-cores that the system keeps.
         pods: The pods of the node.
         latest: Newest usage of the node and its pods.
         best_effort: The best-effort class as found.
         host_applications: Processes outside Kubernetes that the NodeSLO names.
-        owners: Who holds which CPUs; None = unknown.
+        owners: Who owns which CPUs; None = unknown.
         kubelet_static: Whether the CPU manager policy of the kubelet is static.
     """
     known = tuple(pods)

@@ -1,6 +1,6 @@
-"""Which disks this machine has, from lsblk, vgs, lvs, findmnt and sysfs, looked up beside the cycles.
+"""The disks of this machine, from lsblk, vgs, lvs, findmnt and sysfs.
 
-The commands run in a thread of their own: a disk that hangs holds up nothing but the newest news about disks.
+The commands run in a thread of their own, so a disk that hangs delays only the next look-up.
 
 Source: agent spec, 6.11.
 """
@@ -24,7 +24,7 @@ COMMANDS: Mapping[str, Sequence[str]] = {
 
 
 def output_of(command: Sequence[str]) -> str:
-    """Return what a command of the host prints. "" if it is not there, fails or takes too long."""
+    """Return the output of a command; "" if it does not exist, fails or takes too long."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
@@ -33,19 +33,19 @@ def output_of(command: Sequence[str]) -> str:
 
 
 def in_thread(work: Callable[[], None]) -> None:
-    """Do it beside whatever goes on. It is left behind when the process ends."""
+    """Start the work in a thread that ends with the process."""
     Thread(target=work, name="storage", daemon=True).start()
 
 
 @dataclass(slots=True)
 class Looks:
-    """How many looks at something of the machine went well, and how many did not."""
+    """Numbers of readings of the machine that succeeded and that failed."""
 
     succeeded: int = 0
     failed: int = 0
 
     def count(self, *, succeeded: bool) -> None:
-        """Count one look."""
+        """Count one reading."""
         if succeeded:
             self.succeeded += 1
         else:
@@ -53,13 +53,7 @@ class Looks:
 
 
 class Storage:
-    """The disks of one machine as they were looked up last. None before the first look-up has ended.
-
-    Attributes:
-        run: Output of a command. "" means it failed or is not there.
-        start: Does the work of a look-up.
-        refresh_ms: Between look-ups.
-    """
+    """The disks of one machine as looked up last; None before the first look-up has ended."""
 
     def __init__(
         self,
@@ -79,7 +73,7 @@ class Storage:
         self.looks = Looks()
 
     def known(self, now_ms: int) -> StorageInfo | None:
-        """Return what is known. Begins a new look-up when it is time. None means nothing yet."""
+        """Return the disks, and start a look-up if one is due; None before the first has ended."""
         is_fresh = self._asked_ms is not None and 0 <= now_ms - self._asked_ms < self._refresh_ms
         if not is_fresh and not self._is_looking:
             self._asked_ms, self._is_looking = now_ms, True
@@ -95,7 +89,7 @@ class Storage:
             self._is_looking = False
 
     def _parents(self) -> dict[str, str]:
-        """Return the partition -> disk, by where the kernel keeps the one below the other."""
+        """Return the disk of each partition by the folders of the kernel."""
         found: dict[str, str] = {}
         try:
             for entry in self._block_devices.iterdir():

@@ -1,4 +1,4 @@
-"""CPUs and NUMA nodes of a real machine: who may use which CPUs, and the report when something of it changed.
+"""CPUs and NUMA nodes of a real machine: who may use which CPUs, and the report when that changed.
 
 Source: agent spec, 4.4, 4.7.
 """
@@ -33,14 +33,10 @@ CPU_INFO_EVERY_MS: Final = 60_000
 
 
 class TopologyReporter:
-    """The topology of one machine. Not shared: its agent owns it.
+    """The topology of one machine. Owned by its agent, not shared.
 
     Attributes:
-        reports: Whether changes are said at all (gate NodeTopologyReport).
-        said: Digest of the report that is in the log. "" means none.
-        sync_ms: Between looks at who may use what.
-        cpu_info_ms: Between looks at which CPUs are online.
-        kubelet: Set by whoever follows the kubelet.
+        kubelet: Configuration of the kubelet; set by who follows it.
     """
 
     def __init__(
@@ -74,10 +70,15 @@ class TopologyReporter:
         self._due_ms: int | None = None
 
     def report(self, desired: DesiredView, pods: Sequence[AgentPod], now_ms: int) -> NodeTopologyReported | None:
-        """Look when it is time. The report if it changed.
+        """Read the topology if it is due, and return the report if it changed.
+
+        Args:
+            desired: What is wanted on the node.
+            pods: The pods of the node.
+            now_ms: Time in milliseconds.
 
         Raises:
-            InvalidInput: A malformed system QoS of the node: nothing is changed or said.
+            InvalidInput: The annotation of system QoS is malformed. Nothing changes then.
         """
         if self._due_ms is not None and self._due_ms - self._sync_ms <= now_ms < self._due_ms:
             return None
@@ -94,7 +95,7 @@ class TopologyReporter:
 
     @property
     def places(self) -> tuple[CpuPlace, ...]:
-        """The CPUs that were online at the last look. Empty = unknown."""
+        """The CPUs that were online at the last reading; empty = unknown."""
         return self._topology.places
 
     def _look_at_cpus(self, now_ms: int) -> None:
@@ -144,7 +145,7 @@ def _quantities(amounts: Amounts) -> ResourceList:
 
 
 def _basic_info(host: LinuxHost) -> Mapping[str, str | bool]:
-    """Return the model, threads, turbo, cache mask, vendor (agent spec, 4.4). What cannot be read is left out."""
+    """Return model, threads, turbo, cache mask and vendor of the CPU (agent spec, 4.4). Unreadable parts are empty."""
     roots = host.roots
     lines: dict[str, str] = {}
     for line in (read_kernel_file(str(roots.proc / "cpuinfo")) or "").splitlines():

@@ -1,10 +1,10 @@
-"""Ends containers at once through the machine's container runtime: what an eviction does first on a real node.
+"""Stops containers of evicted pods through the container runtime of this machine.
 
     containerd, cri-o, pouch   CRI  RuntimeService.StopContainer, without grace
     docker                     its own API  POST /containers/<id>/stop?t=0
 
-Blocking, within `seconds` for all containers of one pod: the cycles wait for it. A runtime that does not answer is left
-alone for a minute, and the request that goes with every eviction does the work.
+Calls block for at most `seconds` for all containers of one pod, and the cycle waits for them. A runtime that does not
+answer is skipped for a minute; the eviction then remains a request.
 
 Source: agent spec, 2.2, 12.1 (D-20).
 """
@@ -39,7 +39,7 @@ _DOCKER_FINE: Final = frozenset({204, 304, 404})
 
 
 class NotStopped(Exception):
-    """A container may still run. The message says why. `is_silent`: its runtime gave no answer at all."""
+    """A container may still run. The message says why; `is_silent` = its runtime did not answer."""
 
     def __init__(self, message: str, *, is_silent: bool = False) -> None:
         super().__init__(message)
@@ -48,15 +48,15 @@ class NotStopped(Exception):
 
 @cache
 def messages() -> Any:
-    """Return the message classes of CRI by name."""
+    """Return the message classes of the CRI by name."""
     return message_classes("runtime.v1", _MESSAGES)
 
 
 def socket_of(runtime: str, roots: Sequence[Path], given: Path | None) -> Path | None:
-    """Return where a runtime listens: its usual place below the roots, else the one that was given. None means nowhere.
+    """Return the socket of a runtime: its usual place below the roots, else the given path; None if there is none.
 
     Args:
-        runtime: Docker, containerd, pouch or cri-o.
+        runtime: docker, containerd, pouch or cri-o.
         roots: Folders that may hold the socket.
         given: Paths that the flags give, by runtime.
     """
@@ -65,14 +65,7 @@ def socket_of(runtime: str, roots: Sequence[Path], given: Path | None) -> Path |
 
 
 class ContainerRuntimes:
-    """The runtimes of one machine. One thread at a time.
-
-    Attributes:
-        roots: /run, /var/run.
-        given: Sockets by runtime where they are not in their usual place.
-        default: Runtime of a container that is known by its directory only.
-        monotonic: A clock in seconds.
-    """
+    """The runtimes of one machine. Used by one thread at a time."""
 
     def __init__(
         self,
@@ -91,10 +84,13 @@ class ContainerRuntimes:
         self._left_alone: dict[Path, float] = {}
 
     def stop(self, container_ids: Iterable[str]) -> tuple[str, ...]:
-        """End the containers of a pod, every one tried whatever happens to the others. What went wrong.
+        """Stop the containers of a pod; a failure of one does not skip the others.
 
         Args:
-            container_ids: `<runtime>://<id>`, or the bare id of one of the default runtime.
+            container_ids: `<runtime>://<id>`, or the bare id of a container of the default runtime.
+
+        Returns:
+            What went wrong, one sentence each.
         """
         problems: list[str] = []
         end = self._monotonic() + self._seconds

@@ -1,7 +1,6 @@
-"""Protobuf message classes from a table of field numbers: for the few messages of foreign interfaces that are used.
+"""Protobuf message classes from tables of field numbers, for the few messages of foreign interfaces that are used.
 
-protobuf itself is imported with the first table that is asked for: an agent without a kubelet and a runtime does
-without it.
+protobuf is imported with the first table, so an agent without kubelet and runtime does not load it.
 """
 
 from collections.abc import Mapping
@@ -14,10 +13,10 @@ _REPEATED: Final = "repeated "
 
 
 def message_classes(package: str, messages: Mapping[str, Fields]) -> Mapping[str, Any]:
-    """Return a class for every message, by name. Fields that the table does not name are kept and ignored by them.
+    """Return a class for every message, by name. Fields that the table does not name are kept.
 
     Raises:
-        KeyError: A kind that is neither known nor in the table.
+        KeyError: The table names a kind that is neither known nor in the table.
     """
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 

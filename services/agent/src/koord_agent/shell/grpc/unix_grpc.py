@@ -1,7 +1,7 @@
 """Unary gRPC calls over a unix socket of this machine: the kubelet's pod resources, the container runtime.
 
-Blocking, made in threads. A call opens its own channel: these sockets are replaced when their owner restarts, calls
-are rare, and nothing stays open between them. grpc is imported with the first call, because it takes 11 MiB.
+Calls block and are made in threads. Each opens its own channel, because sockets are replaced when their owner restarts
+and calls are rare. grpc is imported with the first call, because it takes 11 MiB.
 """
 
 from collections.abc import Mapping
@@ -13,10 +13,10 @@ LARGEST_MESSAGE: Final = 16 * 1024 * 1024
 
 
 class SocketAway(Exception):
-    """The call has no answer. The message says which socket, which call and why.
+    """The call has no answer. The message names the socket, the call and the reason.
 
     Attributes:
-        code: GRPC status in capitals, such as UNAVAILABLE, NOT_FOUND.
+        code: gRPC status in capitals, such as UNAVAILABLE, NOT_FOUND.
     """
 
     def __init__(self, message: str, code: str) -> None:
@@ -25,17 +25,17 @@ class SocketAway(Exception):
 
 
 def call(socket: Path, method: str, request: Any, answer: Any, *, seconds: float) -> Any:
-    """Return one call.
+    """Make one call and return the answer.
 
     Args:
         socket: Path of the socket.
         method: `/<package>.<Service>/<Method>`.
-        request: A message of `protobuf.message_classes`, and the class of its answer.
-        answer: A message of `protobuf.message_classes`, and the class of its answer.
-        seconds: How long it may take.
+        request: A message of `protobuf.message_classes`.
+        answer: The class of the answer.
+        seconds: Longest time to wait.
 
     Raises:
-        SocketAway: Everything that can go wrong, a broken answer among it.
+        SocketAway: The call failed, or its answer is malformed.
     """
     import grpc
 

@@ -1,8 +1,8 @@
-"""Carries out plans on a host: writes only what changed, in the planned order, and looks whether it held.
+"""Carries out plans on a host: it writes only what changed, in the planned order, and reads back whether it held.
 
-Which plan wins comes from `koord_agent.domain.plans.arbiter`, the order from `koord_agent.domain.plans.executor`.
-Killed after any step, it leaves files that are loosened, never tightened halfway, and the next cycle ends where this
-one would have. One executor per host. Calls must not overlap.
+`koord_agent.domain.plans.arbiter` picks the winners, `koord_agent.domain.plans.executor` orders the writes. If it is
+killed after any step, files are loosened and never half tightened, and the next cycle ends in the same state. One
+executor per host; calls must not overlap.
 """
 
 import posixpath
@@ -23,7 +23,7 @@ PURGE_EVERY_MS = 60_000
 
 
 class Result(StrEnum):
-    """What became of one wanted value."""
+    """The result of one wanted value."""
 
     WRITTEN = "written"
     UNCHANGED = "unchanged"
@@ -42,9 +42,9 @@ class Outcome:
     """One wanted value with its result.
 
     Attributes:
-        before: Text of the file before. None means not read.
-        after: Text read back after the write. None means nothing was written, or the file vanished.
-        held: Whether the text read back says the wanted value.
+        before: Text of the file before; None = not read.
+        after: Text read back after the write; None = nothing was written, or the file vanished.
+        held: Whether the text read back has the wanted value.
     """
 
     file: CgroupFile
@@ -61,11 +61,7 @@ ObserveWrite = Callable[[str, bool, float], None]
 
 
 class CgroupExecutor:
-    """The executor of one host.
-
-    Attributes:
-        trees: Directories (relative) that may be written, with everything below them. See `writable_trees`.
-    """
+    """The executor of one host."""
 
     def __init__(
         self,
@@ -86,20 +82,26 @@ class CgroupExecutor:
         self._trees = tuple(trees)
 
     def apply(self, plans: Iterable[Plan], now_ms: int) -> tuple[Outcome, ...]:
-        """Arbitrate plans and carry out what won. One outcome per knob."""
+        """Arbitrate plans, write the winners, and return one outcome per file."""
         return self.write(self.arbitrate(plans, now_ms), now_ms)
 
     def arbitrate(self, plans: Iterable[Plan], now_ms: int) -> Arbitration:
-        """Return who wins which knob, with the parents as they are now for the cut."""
+        """Return the winner of each file; parents as they read now cut their children."""
         wanted = tuple(plans)
         return arbitrate(wanted, now_ms, self._parents(wanted))
 
     def write(self, arbitration: Arbitration, now_ms: int) -> tuple[Outcome, ...]:
-        """Carry out what won. One outcome per knob, never an exception for what a kernel or a plan may do wrong."""
+        """Write the winners, and return one outcome per file.
+
+        Failures of kernel or plan are outcomes, never exceptions.
+        """
         return self.apply_levels(levels_of(arbitration.winners.values()), now_ms)
 
     def _parents(self, plans: Sequence[Plan]) -> dict[CgroupFile, str]:
-        """Return the CPU lists and quotas of the directories above planned ones that have no plan of their own."""
+        """Return CPU lists and quotas of the parents of planned directories.
+
+        If the parents have no plan of their own.
+        """
         planned = {plan.file for plan in plans}
         found: dict[CgroupFile, str] = {}
         for file in planned:
@@ -120,7 +122,7 @@ class CgroupExecutor:
         return found
 
     def apply_levels(self, levels: Sequence[Sequence[Update]], now_ms: int) -> tuple[Outcome, ...]:
-        """Return as `write`, for updates that are grouped into levels from top to bottom already."""
+        """Write updates that are grouped into levels already, from top to bottom. See `write`."""
         outcomes: dict[CgroupFile, Outcome] = {}
         allowed = [[update for update in level if self._is_allowed(update, outcomes)] for level in levels]
         if not any(allowed):
@@ -162,7 +164,7 @@ class CgroupExecutor:
         return tuple(outcomes.values())
 
     def forget(self, file: CgroupFile) -> None:
-        """Look at this file again in the next cycle whatever the cache says."""
+        """Forget the cached value of a file, so that the next cycle reads it."""
         self._cache.forget(file)
 
     def _is_allowed(self, update: Update, outcomes: dict[CgroupFile, Outcome]) -> bool:

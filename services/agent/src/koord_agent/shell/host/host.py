@@ -1,7 +1,7 @@
-"""The face that every machine shows to the agent. `linux` and `simulated` implement it.
+"""The protocol of every machine. `linux` and `simulated_host` implement it.
 
-Values are v1-style (agent spec, 3.4) whatever the kernel has; directories are relative to a hierarchy's root. Calls
-block briefly (files of /proc and /sys): the shell runs one node's calls in one thread at a time.
+Values are v1-style (agent spec, 3.4) on every kernel. Directories are relative to the root of a hierarchy. Calls block
+briefly (files of /proc and /sys), so the shell runs the calls of one node in one thread at a time.
 """
 
 from collections.abc import Mapping
@@ -23,16 +23,16 @@ from koord_agent.shell.host.probe import HostRoots
 
 
 class WriteFailed(Exception):
-    """The kernel did not take a value. The message names file, value and the kernel's reason."""
+    """The kernel refused a value. The message names file, value and the kernel's reason."""
 
 
 class Vanished(WriteFailed):
-    """The file or its directory is not there (any more)."""
+    """The file or its directory does not exist (any more)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodDirectory:
-    """A pod's cgroup as found on the machine. pod_id as written in the name (systemd: `_` for `-`)."""
+    """The cgroup of a pod as found on the machine. The pod_id is as written in the name (systemd: `_` for `-`)."""
 
     qos: KubeQos
     pod_id: str
@@ -41,7 +41,7 @@ class PodDirectory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """The whole machine."""
+    """CPU and memory of a machine."""
 
     cpu_milli: int
     memory_bytes: int
@@ -51,50 +51,50 @@ class CycleSource(Protocol):
     """Open hardware counters of one cgroup."""
 
     def read(self) -> Counted:
-        """Return what was counted since they were opened."""
+        """Return the counts since the counters were opened."""
         ...
 
     def close(self) -> None:
-        """Let go of them."""
+        """Close the counters."""
         ...
 
 
 class Host(Protocol):
-    """One machine."""
+    """One machine. Readings that fail return None."""
 
     @property
     def layout(self) -> CgroupLayout:
-        """Names of its cgroup directories."""
+        """Names of the cgroup directories."""
         ...
 
     @property
     def cgroup_version(self) -> int:
-        """1 or 2."""
+        """Version of the cgroup interface: 1 or 2."""
         ...
 
     @property
     def roots(self) -> HostRoots | None:
-        """Where the file systems of a real machine are. None means a simulated one."""
+        """Where the file systems of a real machine are; None = a simulated machine."""
         ...
 
     def capacity(self) -> Capacity:
-        """Return the CPU and memory of the machine. Raises MalformedCounter or OSError if /proc cannot be read."""
+        """Return CPU and memory of the machine. Raise MalformedCounter or OSError if /proc cannot be read."""
         ...
 
     def node_counters(self) -> NodeCounters | None:
-        """Return the counters of the whole machine. None if unreadable this time."""
+        """Return the counters of the whole machine; None if they are unreadable."""
         ...
 
     def cgroup_counters(self, directory: str) -> CgroupCounters | None:
-        """Return the counters of one cgroup. None means it is not there."""
+        """Return the counters of one cgroup; None if it does not exist."""
         ...
 
     def numa_memory(self) -> Mapping[int, int]:
-        """Return the bytes in use by NUMA node. Empty = unknown this time."""
+        """Return the bytes in use by NUMA node; empty if they are unreadable."""
         ...
 
     def numa_pages(self, directory: str) -> Mapping[int, int] | None:
-        """Return the pages of one cgroup by NUMA node. None if unreadable."""
+        """Return the pages of one cgroup by NUMA node; None if they are unreadable."""
         ...
 
     def pressure(self, directory: str) -> Mapping[str, Pressure] | None:
@@ -105,38 +105,41 @@ class Host(Protocol):
         ...
 
     def cold_page_bytes(self, directory: str) -> int | None:
-        """Return the idle page cache of one cgroup ("" means the node). None if unreadable."""
+        """Return the idle page cache of one cgroup ("" = the node); None if it is unreadable."""
         ...
 
     def sched_counters(self, directory: str) -> SchedCounters | None:
-        """Return the waiting for a CPU, summed over the threads below one cgroup. None if unreadable."""
+        """Return the time of waiting for a CPU, summed over the threads of one cgroup; None if it is unreadable."""
         ...
 
     def disk_counters(self, directory: str) -> Mapping[str, DiskCounters] | None:
-        """Return the counters of the disks that one cgroup has used, by MAJ:MIN. None if unknown."""
+        """Return the counters of the disks that one cgroup has used, by MAJ:MIN; None if they are unknown."""
         ...
 
     def tcp_counters(self, directory: str) -> TcpCounters | None:
-        """Return the counters of a pod's own network. None if unknown, or it shares the machine's."""
-        ...
+        """Return the counters of a pod's network.
 
-    def open_cycle_counters(self, directory: str) -> CycleSource | None:
-        """Begin to count cycles and instructions of one cgroup. None means not possible here. Close what is given."""
-        ...
-
-    def resctrl_counters(self) -> Mapping[str, Mapping[int, Mapping[str, int]]]:
-        """Return the counters of the groups LSR, LS, BE by cache id and file.
-
-        Groups that are not there are left out.
+        None if they are unknown or the pod shares the network of the machine.
         """
         ...
 
+    def open_cycle_counters(self, directory: str) -> CycleSource | None:
+        """Open counters of cycles and instructions of one cgroup; None if it is not possible.
+
+        The caller closes them.
+        """
+        ...
+
+    def resctrl_counters(self) -> Mapping[str, Mapping[int, Mapping[str, int]]]:
+        """Return the counters of the groups LSR, LS, BE by cache id and file. Missing groups are left out."""
+        ...
+
     def features(self) -> Features:
-        """Return what this machine can do. Asks the kernel, so it takes a moment."""
+        """Return the features of the machine. It probes the kernel, which takes a moment."""
         ...
 
     def cpu_topology(self) -> tuple[CpuPlace, ...]:
-        """Return the online CPUs. Empty = unknown."""
+        """Return the online CPUs; empty if they are unknown."""
         ...
 
     def pod_directories(self) -> tuple[PodDirectory, ...]:
@@ -144,20 +147,20 @@ class Host(Protocol):
         ...
 
     def tree(self, directory: str) -> tuple[str, ...]:
-        """Return the directory and those up to two levels below it, parents first. Empty = it is not there."""
+        """Return the directory and those up to two levels below, parents first; empty if it does not exist."""
         ...
 
     def read(self, file: CgroupFile) -> str | None:
-        """Return the raw text of a knob as this kernel writes it. None means unsupported or not there."""
+        """Return the raw text of a kernel file; None if it is unsupported or does not exist."""
         ...
 
     def write(self, file: CgroupFile, value: str) -> None:
-        """Give a knob a v1-style value.
+        """Write a v1-style value to a kernel file.
 
         Raises:
-            Vanished: It cannot be done.
-            WriteFailed: It cannot be done.
-            InvalidInput: Before anything is touched.
-            Unsupported: Before anything is touched.
+            Vanished: The file does not exist.
+            WriteFailed: The kernel refused the value.
+            InvalidInput: The value is not valid; nothing was written.
+            Unsupported: The kernel does not have the file; nothing was written.
         """
         ...

@@ -1,4 +1,4 @@
-"""Directories that appear and vanish, by inotify(7): pods and containers as their cgroups come and go.
+"""Watches cgroup directories of pods and containers with inotify(7).
 
 Source: agent spec, 4.5.
 """
@@ -23,11 +23,11 @@ _READ_BYTES: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CgroupEvent:
-    """A pod's or a container's directory came or went.
+    """The directory of a pod or container was created or removed.
 
     Attributes:
         pod_id: As written in the directory (systemd: `_` for `-`).
-        container_id: Without its runtime. None means the event is about the pod itself.
+        container_id: Without its runtime; None = the event is about the pod itself.
     """
 
     appeared: bool
@@ -37,9 +37,6 @@ class CgroupEvent:
 
 class PodWatcher:
     """Watches the class directories and every pod below them.
-
-    Attributes:
-        root: Absolute directory of the cpu hierarchy.
 
     Raises:
         OSError: The kernel has no inotify, or no room for another watch.
@@ -61,18 +58,18 @@ class PodWatcher:
 
     @property
     def classes(self) -> int:
-        """How many of the class directories are watched. Those that are not there yet cannot be."""
+        """Number of class directories that are watched. A directory that does not exist yet cannot be watched."""
         return len(self._classes)
 
     def fileno(self) -> int:
-        """Return the readable when something happened."""
+        """Return the descriptor; it is readable when something happened."""
         return self._descriptor
 
     def read(self) -> list[CgroupEvent]:
-        """Return what happened since the last time. Names that are neither a pod's nor a container's are left out.
+        """Return the events since the last call. Names that are neither of a pod nor of a container are left out.
 
         Raises:
-            OSError: Events were lost: whoever looks on needs a new watcher.
+            OSError: Events were lost: make a new watcher.
         """
         found: list[CgroupEvent] = []
         while True:
@@ -93,7 +90,7 @@ class PodWatcher:
             self._descriptor = -1
 
     def _watch_all(self) -> None:
-        """Watch what is there already, too: its containers would otherwise never be seen (D-4)."""
+        """Watch existing pods, too; their containers would otherwise never be seen (D-4)."""
         for qos in KubeQos:
             directory = self._layout.qos_directory(qos)
             path = f"{self._root}/{directory}"
@@ -111,7 +108,7 @@ class PodWatcher:
                     self._watch_pod(f"{path}/{name}", pod_id)
 
     def _watch_pod(self, path: str, pod_id: str) -> list[CgroupEvent]:
-        """Return the watch a pod. The containers that it has already."""
+        """Watch a pod, and return events of the containers that it has already."""
         watch = self._add(path)
         if watch is None:
             return []

@@ -1,4 +1,4 @@
-"""Reading a kernel's text file: short, without exceptions for what is gone, any bytes taken for what they are."""
+"""Reads text files of the kernel: without exceptions for files that are gone, and with any bytes."""
 
 import os
 
@@ -11,9 +11,9 @@ half a page: what is shorter than that is all that there is.
 
 
 def read_kernel_file(path: str) -> str | None:
-    """Return the whole text. None if it cannot be read (not there, gone meanwhile, refused, not supported).
+    """Return the whole text of a file; None if it cannot be read (missing, gone, refused, not supported).
 
-    Bytes that are no ASCII come as replacement characters: the parsers refuse them.
+    Bytes that are not ASCII become replacement characters, which the parsers refuse.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

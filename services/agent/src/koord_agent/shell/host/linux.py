@@ -1,7 +1,7 @@
 """A real Linux machine: procfs, sysfs, cgroup v1 and v2, both cgroup drivers.
 
-Everything that can vanish between two calls (a pod's directory, a file of it) is answered with None or `Vanished`, and
-so is a text that is not what a kernel writes. What the machine can do at all is asked in `linux_features`.
+What may vanish between two calls (the directory of a pod, a file in it) is answered with None or `Vanished`, and so is
+a malformed text. `linux_features` probes what the machine can do.
 """
 
 import errno
@@ -54,14 +54,7 @@ _KEPT_PATHS: Final = 8192
 
 
 class LinuxHost:
-    """This machine, see `Host`.
-
-    Attributes:
-        monotonic_ns: The machine's own clock: counters advance in real time, whatever the service's clock does.
-        layout: None means probed.
-        version: None means probed.
-        jiffy: None means probed.
-    """
+    """This machine, see `Host`. Layout, version and jiffy are probed unless given."""
 
     def __init__(
         self,
@@ -99,7 +92,7 @@ class LinuxHost:
 
     @property
     def numa(self) -> NumaReader:
-        """Its NUMA nodes."""
+        """The NUMA nodes of this machine."""
         return self._numa
 
     def features(self) -> Features:
@@ -148,7 +141,7 @@ class LinuxHost:
         )
 
     def _counter_paths(self, directory: str) -> tuple[str, str, str, str]:
-        """Return the files of a cgroup that are read every second. Their names are worth keeping."""
+        """Return the counter files of a cgroup. They are read every second, so their names are cached."""
         if len(self._paths) >= _KEPT_PATHS:
             self._paths.clear()
         resources = ("cpuacct.usage", "memory.stat", "cpu.stat", "memory.numa_stat")
@@ -210,7 +203,7 @@ class LinuxHost:
             return None
 
     def start_cold_page_scans(self) -> bool:
-        """Let the kernel look for idle pages (kidled). False if it does not (agent spec, 6.10)."""
+        """Let the kernel look for idle pages (kidled). Return False if it does not (agent spec, 6.10)."""
         folder = self._roots.sys / "kernel/mm/kidled"
         try:
             for name, value in KIDLED_SETTINGS.items():

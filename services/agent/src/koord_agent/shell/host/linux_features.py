@@ -1,6 +1,6 @@
-"""What this kernel, this CPU and these rights allow: every feature with the file that decides it.
+"""Features of this kernel, this CPU and the agent's rights, each with the file that decides it.
 
-Asked once at start. A collector whose feature is missing does not run, and the reason is told instead of zeros.
+Probed once at start. A collector without its feature does not run, and the reason is told instead of zeros.
 
 Source: agent spec, 1 (3), 3.4, 6, 15.
 """
@@ -28,7 +28,7 @@ _PROBED_IN_ROOT = frozenset({"blkio.cost.qos", "blkio.cost.model"})
 
 
 def find_features(roots: HostRoots, version: int, layout: CgroupLayout) -> Features:
-    """Return all features and all knobs of the resource table, usable or why not."""
+    """Return all features and all files of the resource table, usable or with the reason why not."""
     probe = _Probe(roots, version, layout)
     return Features((*probe.measured(), *probe.knobs()))
 
@@ -40,7 +40,7 @@ class _Probe:
         self._layout = layout
 
     def measured(self) -> Iterator[Finding]:
-        """Return what the collectors need."""
+        """Return the findings about what collectors need."""
         roots = self._roots
         yield _readable(Feature.NODE_COUNTERS, roots.proc / "stat")
         yield self._cgroup_counters()
@@ -66,7 +66,7 @@ class _Probe:
         yield _socket(Feature.CONTAINER_RUNTIME, sockets, "no runtime listens in its usual place: pods are asked to go")
 
     def knobs(self) -> Iterator[Finding]:
-        """Return every resource of the table, by its v1 name."""
+        """Return the findings about every resource of the table, by its v1 name."""
         directory = self._some_directory()
         for name in sorted(RESOURCES):
             try:
@@ -80,7 +80,9 @@ class _Probe:
             yield Finding(feature=name, usable=there, file=path, why="" if there else self._why_missing(name, path))
 
     def _some_directory(self) -> str:
-        """Return the pods' root if there is one, else a directory of somebody's: the root itself lacks most knobs."""
+        """Return the root of the pods if it exists, else any directory, because the root of the hierarchy lacks most
+        files.
+        """
         if self._directory(self._layout.root).is_dir():
             return self._layout.root
         children = sorted(self._children(self._directory("")))
@@ -151,7 +153,7 @@ class _Probe:
 
 
 def _readable(feature: str, file: Path, why: str = "") -> Finding:
-    """Return whether a file can be read. `why` replaces the kernel's words for a file that is not there."""
+    """Return whether a file can be read. `why` replaces the reason of the kernel if the file is missing."""
     try:
         with os.fdopen(os.open(file, os.O_RDONLY), "rb") as stream:
             stream.read(1)
@@ -163,6 +165,6 @@ def _readable(feature: str, file: Path, why: str = "") -> Finding:
 
 
 def _socket(feature: str, places: Sequence[Path], why: str) -> Finding:
-    """Return the first of the places where somebody has a socket."""
+    """Return the finding about the first place that has a socket."""
     found = next((place for place in places if place.is_socket()), None)
     return Finding(feature=feature, usable=found is not None, file=str(found or places[0]), why="" if found else why)

@@ -16,9 +16,9 @@ _PAGES_PREFIX, _PAGES_SUFFIX = "hugepages-", "kB"
 
 
 class NumaReader:
-    """Reads `<sys>/bus/node/devices/node<i>`. Which nodes there are is asked once.
+    """Reads `<sys>/bus/node/devices/node<i>`. The list of nodes is read once.
 
-    Nodes that only hold an initiator (`has_generic_initiator`) have no memory and do not count.
+    Nodes with only an initiator (`has_generic_initiator`) have no memory and do not count.
     """
 
     def __init__(self, sys: Path) -> None:
@@ -31,7 +31,7 @@ class NumaReader:
         return self._nodes
 
     def memory_used(self) -> Mapping[int, int]:
-        """Return the bytes in use by node. Nodes that cannot be read are left out."""
+        """Return the bytes in use by node. Unreadable nodes are left out."""
         found: dict[int, int] = {}
         for node in self._nodes:
             text = read_kernel_file(f"{self._devices}/{_PREFIX}{node}/meminfo")
@@ -43,7 +43,7 @@ class NumaReader:
         return found
 
     def memory(self) -> tuple[NumaMemory, ...] | None:
-        """Return the totals and huge pages by node, in order. None means one of them cannot be read."""
+        """Return totals and huge pages by node, in order; None if one of them is unreadable."""
         found: list[NumaMemory] = []
         for node in self._nodes:
             text = read_kernel_file(f"{self._devices}/{_PREFIX}{node}/meminfo")

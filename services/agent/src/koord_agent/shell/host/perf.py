@@ -1,7 +1,6 @@
 """Hardware counters of a cgroup by perf_event_open(2): cycles and instructions on every CPU.
 
-A counter that the kernel, the CPU or the rights do not allow is absent, never zero. Descriptors are closed on every
-path.
+A counter that kernel, CPU or rights do not allow is absent, never zero. Descriptors are closed on every path.
 
 Source: agent spec, 6.7.
 """
@@ -31,22 +30,22 @@ _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class CountersAbsent(Exception):
-    """The counters cannot be opened here. The message is the kernel's reason."""
+    """The counters cannot be opened. The message is the kernel's reason."""
 
 
 class CycleCounters:
-    """Open counters of one cgroup. `read` may be called until `close`."""
+    """Open counters of one cgroup. Call `read` only before `close`."""
 
     def __init__(self, descriptors: Sequence[tuple[int, int]]) -> None:
         self._descriptors = list(descriptors)
 
     @property
     def open_descriptors(self) -> int:
-        """How many it holds."""
+        """Number of open descriptors."""
         return 2 * len(self._descriptors)
 
     def read(self) -> Counted:
-        """Return what was counted since they were opened. A CPU that cannot be read counts nothing."""
+        """Return the counts since the counters were opened. A CPU that cannot be read counts nothing."""
         return scale_counters(
             CpuCounters(
                 cycles=cycles[0],
@@ -66,7 +65,7 @@ class CycleCounters:
         return found
 
     def close(self) -> None:
-        """Give the descriptors back. A second call does nothing."""
+        """Close the descriptors. No-op if they are closed."""
         descriptors, self._descriptors = self._descriptors, []
         for pair in descriptors:
             for descriptor in pair:
@@ -74,15 +73,15 @@ class CycleCounters:
 
 
 def open_cgroup_counters(directory: str, cpus: Sequence[int]) -> CycleCounters:
-    """Count cycles and instructions of a cgroup on the given CPUs.
+    """Open counters of cycles and instructions of a cgroup on the given CPUs.
 
     Args:
         directory: Absolute, in the hierarchy perf_event (v1) or the unified one (v2).
         cpus: Online CPUs.
 
     Raises:
-        CountersAbsent: It cannot be done.
-        OSError: The directory is not there.
+        CountersAbsent: The kernel refuses them.
+        OSError: The directory does not exist.
     """
     cgroup = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     opened: list[int] = []

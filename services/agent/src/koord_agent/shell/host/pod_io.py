@@ -1,4 +1,4 @@
-"""A real pod's disks and connections, by the devices and processes of its cgroup.
+"""Disks and connections of a real pod, from the devices and processes of its cgroup.
 
 Source: agent spec, 18 (disk-io, network).
 """
@@ -13,11 +13,11 @@ from koord_agent.shell.host.kernel_files import read_kernel_file
 
 
 def disk_counters(proc: Path, devices_file: str) -> Mapping[str, DiskCounters] | None:
-    """Return the counters of the devices that a cgroup has used. None if unknown.
+    """Return the counters of the devices that a cgroup has used; None if they are unknown.
 
     Args:
         proc: Where procfs is.
-        devices_file: Its `io.stat` or `blkio.throttle.io_serviced_recursive`.
+        devices_file: `io.stat` or `blkio.throttle.io_serviced_recursive` of the cgroup.
     """
     used, stats = read_kernel_file(devices_file), read_kernel_file(f"{proc}/diskstats")
     if used is None or stats is None:
@@ -27,10 +27,7 @@ def disk_counters(proc: Path, devices_file: str) -> Mapping[str, DiskCounters] |
 
 
 def tcp_counters(proc: Path, processes: Iterable[str]) -> TcpCounters | None:
-    """Return the counters of the network that the first living of a pod's processes is in.
-
-    None if that is the machine's own.
-    """
+    """Return the counters of the network of a pod's first living process; None if it is the network of the machine."""
     host = _network(proc, "1")
     for process in processes:
         network = _network(proc, process)

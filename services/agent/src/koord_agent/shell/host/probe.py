@@ -1,4 +1,7 @@
-"""What kind of machine this is: cgroup version, directory names, clock tick. Asked at start (agent spec, 1, 3.1)."""
+"""Probes the machine at start: cgroup version, directory names, clock tick.
+
+Source: agent spec, 1, 3.1.
+"""
 
 import ctypes
 import os
@@ -16,13 +19,13 @@ DEFAULT_JIFFY_NS = 10_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostRoots:
-    """Where the machine's file systems are. A container sees them elsewhere, a test brings its own.
+    """Where the file systems of the machine are. A container sees them elsewhere.
 
     Attributes:
-        filesystems: What /sys/fs holds (resctrl). None means `fs` below sys.
-        sockets: Folders of the runtimes' sockets: /run, /var/run.
-        kubelet: The kubelet's folder.
-        in_container: Commands of the machine are run in the mount namespace of its first process.
+        filesystems: Content of /sys/fs (resctrl); None = `fs` below sys.
+        sockets: Folders of the sockets of runtimes: /run, /var/run.
+        kubelet: Folder of the kubelet.
+        in_container: Whether commands run in the mount namespace of the machine's first process.
     """
 
     cgroup: Path = Path("/sys/fs/cgroup")
@@ -39,7 +42,7 @@ class HostRoots:
         return (self.filesystems or self.sys / "fs") / "resctrl"
 
     def command(self, words: Sequence[str]) -> list[str]:
-        """Return a command that is to see the machine, not the container of the agent (agent spec, 2.2)."""
+        """Return a command that runs on the machine and not in the agent's container (agent spec, 2.2)."""
         return [*(["nsenter", f"--mount={self.proc}/1/ns/mnt"] if self.in_container else []), *words]
 
 
@@ -64,7 +67,7 @@ def cgroup_version(root: Path) -> int:
 
 
 def cgroup_layout(root: Path, version: int, proc: Path = Path("/proc")) -> CgroupLayout:
-    """Return the directory names by what exists below the cpu hierarchy, else by how the kubelet runs, else systemd's.
+    """Return the directory names: by the directories of the cpu hierarchy, else by the kubelet's flags, else systemd.
 
     Source:
         agent spec, 3.1.
@@ -76,11 +79,9 @@ def cgroup_layout(root: Path, version: int, proc: Path = Path("/proc")) -> Cgrou
 
 
 def kubelet_command(proc: Path) -> tuple[list[str] | None, str | None]:
-    """Return the arguments of the machine's kubelet and the text of its configuration file.
+    """Return the arguments of the machine's kubelet and the text of its configuration file; None = unreadable.
 
-    None means not there, or not readable.
-
-    A relative file is relative to the process's own working directory.
+    A relative file is relative to the working directory of the kubelet.
     """
     for entry in sorted(proc.glob("[0-9]*/comm")):
         if (read_kernel_file(str(entry)) or "").strip() != "kubelet":
@@ -105,7 +106,7 @@ def _config_file(arguments: list[str]) -> str | None:
 
 
 def jiffy_ns() -> int:
-    """Return the length of a clock tick. 10 ms if the system does not say."""
+    """Return the length of a clock tick in nanoseconds; 10 ms if the system does not tell."""
     try:
         ticks = os.sysconf("SC_CLK_TCK")
     except (ValueError, OSError):

@@ -11,7 +11,7 @@ from koord_agent.shell.host.kernel_files import read_kernel_file
 
 
 def read_resctrl_counters(root: Path) -> Mapping[str, Mapping[int, Mapping[str, int]]]:
-    """Return the counters by group, cache id and file. Groups without any are left out.
+    """Return the counters by group, cache id and file. Groups without counters are left out.
 
     Args:
         root: Where resctrl is mounted.

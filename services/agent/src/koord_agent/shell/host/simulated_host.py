@@ -1,7 +1,6 @@
-"""One simulated machine behind the `Host` protocol. Cgroup v1, so texts are what a v1 kernel writes.
+"""One simulated machine behind the `Host` protocol. It has cgroup v1, so texts are what a v1 kernel writes.
 
-The columns behind it belong to `simulated.SimulatedFleet`. `start_pod` and `stop_pod` stand for the kubelet and the
-container runtime.
+`simulated_machines` holds its columns. `start_pod` and `stop_pod` take the place of kubelet and container runtime.
 """
 
 import posixpath
@@ -80,7 +79,7 @@ class _SimulatedPod:
 
 
 class _CycleCounters:
-    """Cycles and instructions of one pod since it was made."""
+    """Cycles and instructions of one pod since the counters were opened."""
 
     def __init__(self, fleet: SimulatedMachines, row: int) -> None:
         self._fleet, self._row = fleet, row
@@ -158,7 +157,7 @@ class SimulatedHost:
         self._fleet.changed()
 
     def stop_pod(self, uid: str) -> bool:
-        """End a pod and remove its cgroup. False if it does not run here."""
+        """End a pod and remove its cgroup. Return False if it does not run here."""
         gone = self._pods.pop(uid, None)
         if gone is None:
             return False
@@ -169,12 +168,12 @@ class SimulatedHost:
 
     @property
     def running_pods(self) -> tuple[str, ...]:
-        """Uids of the pods that run here, sorted."""
+        """Return the UIDs of the pods that run here, sorted."""
         return tuple(sorted(self._pods))
 
     @property
     def slowdown(self) -> float:
-        """How much longer requests of latency-sensitive pods take than on an idle node, 1 = no longer."""
+        """Time of a request of latency-sensitive pods compared with an idle node; 1 = equal."""
         return float(self._fleet.slowdown[self._index])
 
     def node_counters(self) -> NodeCounters | None:
@@ -324,7 +323,7 @@ class SimulatedHost:
             return False
 
     def _limit_cores(self, knobs: dict[str, str]) -> float:
-        """Return what quota and CPU list of a directory leave to it, cores. Infinite if neither limits."""
+        """Return the cores that quota and CPU list of a directory allow; infinite if neither limits."""
         quota = int(from_file_text("cpu.cfs_quota_us", knobs.get("cpu.cfs_quota_us", str(UNLIMITED)), 1))
         period = int(from_file_text("cpu.cfs_period_us", knobs.get("cpu.cfs_period_us", str(CFS_PERIOD_US)), 1))
         limit = np.inf if quota == UNLIMITED else quota / period

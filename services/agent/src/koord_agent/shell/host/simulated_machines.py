@@ -73,9 +73,9 @@ class SimulatedMachines:
         return self._index[node]
 
     def advance(self, now_seconds: float) -> None:
-        """Let all machines run until the given simulated time. A time that is not later changes nothing.
+        """Let all machines run until the given simulated time. No-op if the time is not later.
 
-        Knobs written since the last call hold for the whole interval.
+        Values written since the last call hold for the whole interval.
         """
         length = now_seconds - self._now_seconds
         if length <= 0:

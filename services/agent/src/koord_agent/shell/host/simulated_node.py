@@ -1,4 +1,4 @@
-"""A node to simulate, by itself: an agent of a real machine reads this without loading what simulates it."""
+"""A node to simulate. The module is separate so that an agent of a real machine does not load the simulation."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Pods of all simulated nodes as columns. `simulated` advances them together."""
+"""Pods of all simulated nodes as columns."""
 
 from dataclasses import dataclass
 
@@ -34,14 +34,15 @@ class Snapshot:
 
 
 class PodColumns:
-    """One row per pod. Rows of gone pods are reused. Growing doubles the rows.
-
-    wait_ns, slices waiting for a CPU so far
+    """One row per pod. Rows of gone pods are reused. The number of rows doubles when they are full.
 
     Attributes:
-        cpu_limit: Cores that quota and CPU list of the pod leave to it. Infinite without.
-        periods: CFS periods since it has a quota, and in how many of them it was throttled.
-        instructions: Retired so far.
+        cpu_limit: Cores that quota and CPU list of the pod allow; infinite without.
+        periods: CFS periods since the pod has a quota.
+        throttled: Periods in which it was throttled.
+        instructions: Retired instructions.
+        wait_ns: Nanoseconds of waiting for a CPU.
+        slices: Number of time slices.
     """
 
     COLUMNS = (
@@ -91,7 +92,7 @@ class PodColumns:
         self.free = list(range(self.rows - 1, -1, -1))
 
     def add(self, node: int, pod: AgentPod, profile: UsageProfile) -> int:
-        """Put a pod into a free row. Its counters start at zero."""
+        """Add a pod and return its row. Its counters start at zero."""
         if not self.free:
             self._grow()
         row = self.free.pop()
@@ -118,7 +119,7 @@ class PodColumns:
         return row
 
     def remove(self, row: int) -> None:
-        """Give a row back. It uses nothing from now on."""
+        """Free a row. It uses nothing from now on."""
         self.cpu_request[row] = 0.0
         self.cpu_limit[row] = np.inf
         self.memory_bytes[row] = self.page_cache_bytes[row] = 0

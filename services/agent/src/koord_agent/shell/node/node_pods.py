@@ -1,7 +1,7 @@
-"""Which pods run on a node: started and ended as the log wants it where this agent runs them, and said of once.
+"""The pods of a node: started and ended as the log wants it if this agent runs them, and announced once.
 
-The log's pods and those that a kubelet knows become one set. The kubelet's view of a pod wins. A pod that was evicted
-here does not start again while it is still wanted.
+Pods of the log and of the kubelet become one set; the kubelet's object of a pod wins. A pod that was evicted here does
+not start again while it is still wanted.
 """
 
 import posixpath
@@ -20,14 +20,14 @@ from koord_agent.shell.host.host import Host
 
 
 class PodRunner(Protocol):
-    """What starts and ends pods on a machine: the simulated host itself. Nothing on a host that a kubelet serves."""
+    """Starts and ends pods on a machine. Only simulated hosts have one; on real machines the kubelet does it."""
 
     def start_pod(self, pod: AgentPod) -> None:
-        """Run a pod. Raises InvalidInput for one that cannot be run as it is written."""
+        """Run a pod. Raise InvalidInput if its simulation annotation is malformed."""
         ...
 
     def stop_pod(self, uid: str) -> bool:
-        """End a pod. False if it does not run here."""
+        """End a pod. Return False if it does not run here."""
         ...
 
 
@@ -36,28 +36,21 @@ StopContainers = Callable[[Iterable[str]], tuple[str, ...]]
 
 
 class PodEnd(NamedTuple):
-    """Whether the processes of a pod were ended here. What went wrong. False means the request alone stands."""
+    """Whether the processes of a pod were ended here, and what went wrong. If not, the eviction remains a request."""
 
     ended: bool
     problems: tuple[str, ...] = ()
 
 
 class PodsRun(NamedTuple):
-    """What starting and ending pods came to: facts to append in order, and what could not be done."""
+    """Result of starting and ending pods: facts to append in order, and what could not be done."""
 
     facts: tuple[Event, ...]
     problems: tuple[str, ...]
 
 
 class NodePods:
-    """The pods of one node. Not shared: its agent owns it.
-
-    Attributes:
-        runner: None means pods are started by somebody else, and count as started once their cgroup is there.
-        announced: UIDs of the pods whose start is in the log already.
-        forget: Called with the UIDs of pods that are gone.
-        stop: Ends containers where somebody else started them. None means an eviction is only asked for.
-    """
+    """The pods of one node. Owned by its agent, not shared."""
 
     def __init__(
         self,
@@ -82,7 +75,7 @@ class NodePods:
         self._refused: tuple[str, ...] = ()
 
     def end(self, uid: str) -> PodEnd:
-        """End an evicted pod here and now: for good where this agent runs it, else by stopping its containers."""
+        """End an evicted pod: for good if this agent runs it, else by stopping its containers."""
         if self._runner is not None:
             self._evicted.add(uid)
             return PodEnd(self._runner.stop_pod(uid))
@@ -94,10 +87,7 @@ class NodePods:
         return PodEnd(bool(containers) and not problems, problems)
 
     def _containers(self, pod: AgentPod) -> list[str]:
-        """Return the ids of the running containers, as the kubelet knows them.
-
-        Without it by the directories of the pod.
-        """
+        """Return the ids of the running containers from the kubelet, or from the directories of the pod without one."""
         running = [c.container_id for c in pod.containers if c.container_id and c.is_running]
         if running or any(c.container_id for c in pod.containers):
             return running

@@ -48,8 +48,9 @@ class CpiDetection:
     _due_ms: int = 0
 
     def take(self, look: NodeLook, settings: CpiSettings, read_quota: Callable[[str], int | None]) -> tuple[Event, ...]:
-        """Add the samples of one minute, and return the facts about anomalies that began or ended. No-op between
-        minutes.
+        """Add the samples of one minute, and return the facts about anomalies that began or ended.
+
+        No-op between minutes.
 
         Args:
             look: The node.

@@ -12,11 +12,7 @@ LARGEST_START_FRACTION = 0.5
 
 @dataclass(slots=True, kw_only=True)
 class BurstLimiter:
-    """The limiter of one container. Tokens are percent-seconds above the limit.
-
-    Attributes:
-        capacity: period * (percent - 100). The balance stays within plus and minus it.
-    """
+    """The limiter of one container. Tokens are percent-seconds above the limit."""
 
     period_seconds: int
     percent: int
@@ -38,10 +34,13 @@ class BurstLimiter:
         return self.tokens > 0
 
     def step(self, usage_percent: int, now_ms: int) -> bool:
-        """Account the time since the last step at this usage (percent of the limit), and return whether a burst is
-        allowed.
+        """Account the time since the last step, and return whether a burst is allowed.
 
         Whole seconds count. At 100 % and above tokens are spent, below 60 % they are saved.
+
+        Args:
+            usage_percent: Usage in percent of the limit.
+            now_ms: Time in milliseconds.
         """
         seconds = max(now_ms - self.updated_ms, 0) // 1000
         self.updated_ms = now_ms
