@@ -1,6 +1,6 @@
-"""The composition root of the agent: what runs, in which order it stops, and which adapters it works with.
+"""The composition root of the agent: what runs, in which order it stops, and which adapters it uses.
 
-Beside it: `node_agents` (the agent of a node), `machine` (who tells it about its pods), `auditing`.
+`wiring` has its parts: `node_agents` (the agent of a node), `machine` (kubelet and pod events), `auditing`.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ FLUSH_SECONDS = 5.0
 
 
 async def compose(shell: Shell[AgentSettings]) -> None:
-    """Add the agent's components: the bus once it answers, the outbox, desired state, the cycles."""
+    """Add the components of the agent: the bus once it answers, outbox, desired state, cycle."""
     link = BusLink()
     shell.health.add_readiness("bus", link.trouble)
 
@@ -85,11 +85,11 @@ async def compose(shell: Shell[AgentSettings]) -> None:
 
 
 def assemble(shell: Shell[AgentSettings], link: BusLink) -> Cycle:
-    """Return the agent over any bus.
+    """Put the agent together over any bus, and return its cycle.
 
     Raises:
-        InvalidInput: A value is malformed.
-        OSError: A nodes file or a machine that cannot be read.
+        InvalidInput: A setting or the nodes file is malformed.
+        OSError: The nodes file or the machine cannot be read.
     """
     settings, clock = shell.settings, shell.clock
     fleet = _fleet(settings, clock.unix())
@@ -214,7 +214,7 @@ def _is_connected(connection: BusConnection) -> bool:
 
 
 def node_name(settings: AgentSettings, environ: Mapping[str, str]) -> str:
-    """Return this machine's node: the flag, else $NODE_NAME, else the host's name."""
+    """Return the name of this machine's node: the flag, else $NODE_NAME, else the name of the host."""
     return settings.node_name or environ.get("NODE_NAME", "") or os.uname().nodename.lower()
 
 

@@ -1,4 +1,4 @@
-"""What the agent can be told, besides what every service can be told."""
+"""Settings of the agent, in addition to those of every service."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -155,12 +155,12 @@ class AgentSettings(ServiceSettings):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was changed about the command line, one sentence each."""
+        """Changes of the command line, one sentence each."""
         return self._notes
 
     @classmethod
     def load(cls, words: Sequence[str], environ: Mapping[str, str]) -> Self:
-        """Return as `ServiceSettings.load`, for command lines of the reference, too. See `koord_agent.config.flags`."""
+        """Return the settings of a command line, also one of the reference's agent. See `koord_agent.config.flags`."""
         taken = accepted(words, {name for spec in cls.flag_specs() for name in spec.names} | {"h", "help"})
         settings = super().load(taken.words, {**container_paths(environ, cls.env_prefix()), **environ})
         settings._notes = taken.notes

@@ -1,6 +1,6 @@
-"""Command lines that were written for the reference's agent: names of older releases, flags that mean nothing here.
+"""Command lines of the reference's agent: flag names of older releases, and flags without meaning here.
 
-What is translated or passed over is said in the log. A flag that neither knows is refused.
+The log tells what is translated or ignored. A flag that neither agent knows is refused.
 
 Source: agent spec, 2.2, 23.
 """
@@ -79,17 +79,17 @@ _SUFFIX: Final = "-seconds"
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """Words that the agent's own flags can read, and what was changed about them, one sentence each."""
+    """The words for the agent's own flags, and what was changed about them, one sentence each."""
 
     words: tuple[str, ...]
     notes: tuple[str, ...]
 
 
 def accepted(words: Sequence[str], known: Collection[str]) -> Accepted:
-    """Return the pass over flags without effect. Give flags with and without `-seconds` the name that is known.
+    """Drop flags without effect, and give flags with and without `-seconds` the name that is known.
 
     Args:
-        words: A command line without the program's name.
+        words: A command line without the name of the program.
         known: Names of the agent's flags, without dashes.
     """
     kept: list[str] = []
@@ -123,14 +123,14 @@ def accepted(words: Sequence[str], known: Collection[str]) -> Accepted:
 
 
 def container_paths(environ: Mapping[str, str], prefix: str) -> dict[str, str]:
-    """Return the environment of an agent in a container: the paths of the DaemonSet's mounts, which flags override."""
+    """Return the environment of an agent in a container: paths of the DaemonSet's mounts. Flags override them."""
     if environ.get(AGENT_MODE, HOST_MODE) == HOST_MODE:
         return {}
     return {prefix + name.upper(): path for name, path in CONTAINER_PATHS.items()} | {f"{prefix}IN_CONTAINER": "true"}
 
 
 def _in_unit_of(name: str, text: str) -> str:
-    """Return a number of seconds for a flag that wants one, a duration for the others."""
+    """Return a number of seconds for a flag that takes one, a duration for others."""
     if name.endswith(_SUFFIX):
         return text.removesuffix("s")
     return f"{text}s" if whole_number(text) is not None else text

@@ -1,16 +1,17 @@
-"""How simulated pods get in each other's way: what best-effort work on a node costs its latency-sensitive pods.
+"""Interference of simulated pods: what best-effort work on a node costs its latency-sensitive pods.
 
     u  used cores / capacity, b  best-effort cores / capacity, both over one step
 
-    cpu pressure of latency-sensitive pods   p = min(max(u - 0.6, 0) / 0.4, 1)^2           share of time some task waits
+    cpu pressure of latency-sensitive pods   p = min(max(u - 0.6, 0) / 0.4, 1)^2           share of time some task
+    waits
     scheduling delay, ms                     d = 0.05 + 8 p
     cycles per instruction                   c = 1 + 0.8 b                                 shared caches and bandwidth
     slowdown of a request                    s = c (1 + 3 p)
     cpu pressure of best effort              1 - used / wanted
 
-So a node that is full of best-effort work (b = 0.6, u = 1) serves latency-sensitive requests about six times slower
-than without it, and holding best effort down to u = 0.65 brings that back to about 1.3. The shape (quadratic in load
-above a knee, linear in the share of cache-hungry work) is what is seen on real nodes. The constants are made up.
+A node that is full of best-effort work (b = 0.6, u = 1) serves latency-sensitive requests about six times slower than
+without it. Suppression of best effort to u = 0.65 reduces that to about 1.3. The shape (quadratic in load above a knee,
+linear in the share of cache-hungry work) is that of real nodes; the constants are invented.
 """
 
 import math
@@ -31,11 +32,11 @@ WINDOWS_SECONDS = (10.0, 60.0, 300.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interference:
-    """One step, each (N,) by node.
+    """Interference of one step, each (N,) by node.
 
     Attributes:
-        ls_pressure: Share of time in which some task waited for a CPU, 0..1.
-        be_pressure: Share of time in which some task waited for a CPU, 0..1.
+        ls_pressure: Share of time in which a latency-sensitive task waited for a CPU, 0..1.
+        be_pressure: Share of time in which a best-effort task waited for a CPU, 0..1.
         delay_ms: Mean wait of a latency-sensitive thread per time slice.
         cpi: Cycles per instruction of latency-sensitive pods.
         slowdown: Of their requests, 1 = undisturbed.
@@ -49,7 +50,7 @@ class Interference:
 
 
 def interference(capacity: Floats, used: Floats, be_used: Floats, be_wanted: Floats) -> Interference:
-    """Return the step's interference, from cores by node (N,). See the module for the formulas."""
+    """Return the interference of a step from cores by node (N,). The formulas are in the module docstring."""
     load = np.clip(used / capacity, 0.0, 1.0)
     pressure = np.minimum(np.maximum(load - KNEE, 0.0) / (1.0 - KNEE), 1.0) ** 2
     cpi = 1.0 + CACHE_COST * np.clip(be_used / capacity, 0.0, 1.0)
@@ -64,9 +65,12 @@ def interference(capacity: Floats, used: Floats, be_used: Floats, be_wanted: Flo
 
 
 def running_averages(averages: Floats, share: Floats, seconds: float) -> Floats:
-    """Return the PSI averages after a step: (3, N) over 10, 60 and 300 s, as the kernel's exponential averages.
+    """Return the PSI averages after a step, shape (3, N): exponential averages over 10, 60 and 300 s, as in the kernel.
 
-    Share (N,).
+    Args:
+        averages: Before the step, (3, N).
+        share: Pressure of the step, (N,).
+        seconds: Length of the step.
     """
     kept = np.array([[math.exp(-seconds / window)] for window in WINDOWS_SECONDS])
     return averages * kept + share[np.newaxis, :] * (1.0 - kept)

@@ -1,7 +1,7 @@
-"""How simulated pods use cpu and memory: a pure function of profile and simulated time, for many pods at once.
+"""Usage of CPU and memory of simulated pods: a pure function of profile and simulated time, for many pods at once.
 
-`SimulatedFleet` (koord_agent.shell.host.simulated) keeps the arrays and calls `mean_fractions` and `share_cpu` once per
-tick for all nodes together. There is no random state: two runs over the same times see the same usage.
+`koord_agent.shell.host.simulated_machines` keeps the arrays and calls `mean_fractions` and `share_cpu` once per cycle
+for all nodes together. There is no random state: two runs over the same times give the same usage.
 """
 
 import math
@@ -41,14 +41,13 @@ class ProfileKind(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageProfile:
-    """Usage of one pod as a fraction of its request.
+    """Usage of one pod as a fraction of its request. memory_fraction is constant over time.
 
-        constant  level
-        diurnal   level + swing * sin(2 pi (t - phase) / period)
-        bursty    level, and swing during one burst of duty * period per period, its place drawn from (seed, period no.)
-        trace     linear between points (seconds, fraction). The first and last value hold outside
-
-    memory_fraction is constant over time.
+    constant  level
+    diurnal   level + swing * sin(2 pi (t - phase) / period)
+    bursty    level, and swing during one burst of duty * period per period, its place drawn from (seed, period
+    no.)
+    trace     linear between points (seconds, fraction); the first and last value hold outside
     """
 
     kind: ProfileKind
@@ -79,9 +78,10 @@ class _Written(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def default_profile(uid: str, *, is_best_effort: bool) -> UsageProfile:
-    """Return the usage of a pod that declares none: best effort stays near its request, others follow the day.
+    """Return the profile of a pod without an annotation: best effort stays near its request, others follow the day.
 
-    The UID shifts the crest by up to two hours either way (latency-sensitive) or the level by up to 5 % (best effort).
+    The UID shifts the crest by up to two hours either way (latency-sensitive) or the level by up to 5 % (best
+    effort).
     """
     spread = zlib.crc32(uid.encode()) / 0xFFFFFFFF
     if is_best_effort:
@@ -213,7 +213,7 @@ def mean_fractions(table: ProfileTable, from_seconds: float, to_seconds: float) 
 
 
 def unit_hash(seed: NDArray[np.uint64], number: Floats) -> Floats:
-    """Return a number in [0, 1) drawn from (seed, number) by the splitmix64 finaliser, (S,)."""
+    """Return a number in [0, 1) by (seed, number), shape (S,), with the splitmix64 finaliser."""
     x = seed + number.astype(np.int64).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -223,11 +223,11 @@ def unit_hash(seed: NDArray[np.uint64], number: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuShares:
-    """Who got how much cpu, cores.
+    """CPU that pods got, in cores.
 
     Attributes:
-        used: (S,) per pod.
-        be_used: (N,) per node, sum over its best-effort pods.
+        used: (S,) by pod.
+        be_used: (N,) by node, sum over its best-effort pods.
         be_throttled: (N,) whether best effort wanted more than its limit.
     """
 
@@ -239,20 +239,18 @@ class CpuShares:
 def share_cpu(
     wanted: Floats, node: Indices, is_best_effort: Flags, *, capacity: Floats, system: Floats, be_limit: Floats
 ) -> CpuShares:
-    """Return the divide each node's cpu.
-
-    The system first, then latency-sensitive pods, then best effort up to its limit.
+    """Divide the CPU of each node: the system first, then latency-sensitive pods, then best effort up to its limit.
 
     Args:
-        wanted: (S,): cores, row of the pod's node, class.
-        node: (S,): cores, row of the pod's node, class.
-        is_best_effort: (S,): cores, row of the pod's node, class.
-        capacity: (N,): cores. be_limit is infinite without a quota.
-        system: (N,): cores. be_limit is infinite without a quota.
-        be_limit: (N,): cores. be_limit is infinite without a quota.
+        wanted: Cores by pod, (S,).
+        node: Row of the pod's node, (S,).
+        is_best_effort: Class of the pod, (S,).
+        capacity: Cores by node, (N,).
+        system: Cores of the system by node, (N,).
+        be_limit: Limit of best effort by node in cores, (N,); infinite without a quota.
 
     Returns:
-        Pods of one class on one node are scaled by the same factor when there is not enough.
+        Pods of one class on one node are scaled by the same factor if there is not enough.
     """
     nodes = len(capacity)
     ls_wanted = sum_by_node(np.where(is_best_effort, 0.0, wanted), node, nodes)
@@ -270,14 +268,14 @@ def share_cpu(
 
 
 def sum_by_node(values: Floats, node: Indices, nodes: int) -> Floats:
-    """Return the sums of a pod column (S,) per node, (N,)."""
+    """Return the sum of a pod column (S,) by node, (N,)."""
     return np.bincount(node, weights=values, minlength=nodes).astype(np.float64)
 
 
 def _scale(available: Floats, wanted: Floats) -> Floats:
-    """Return the min(1, available / wanted), a hair below so that rounded shares never add up to more.
+    """Return min(1, available / wanted), slightly less so that rounded shares never exceed it.
 
-    1 where none is wanted.
+    1 if nothing is wanted.
     """
     short = wanted > available
     return np.where(short, available / np.where(short, wanted, 1.0) * ROUNDING_GUARD, 1.0)

@@ -1,10 +1,10 @@
-"""Desired state of this process's nodes: the last one kept on disk, then the bucket's, then pushes as they come.
+"""Desired state of the nodes of this process: first from disk, then from the bucket, then by pushes.
 
-    start       what was kept on disk, if intact and young enough (enforced while the bus is away)
-    bucket      read once the pushes are subscribed. Again on a gap, after a reconnect, and every 5 minutes
-    push        applied when it follows what is known. Otherwise it waits while the bucket is read again
+    start       the stored value, if intact and young enough (enforced while the bus is away)
+    bucket      read once the pushes are subscribed; again on a gap, after a reconnect, and every 5 minutes
+    push        applied if it follows the known value; otherwise it waits while the bucket is read again
 
-`cycle` asks which nodes changed and gives the values to their agents. One event loop owns all of it.
+`koord_agent.cycle` gives changed values to their agents. One event loop owns all of it.
 
 Source: event-bus spec, 3.3.
 """
@@ -38,7 +38,7 @@ KEPT_PUSHES = 1_000
 
 
 class Cause(NamedTuple):
-    """Headers of the fact that placed a pod, for the fact that it started."""
+    """Headers of the fact that placed a pod. The fact that the pod started continues them."""
 
     event_id: str
     correlation_id: str
@@ -47,11 +47,12 @@ class Cause(NamedTuple):
 
 
 class DesiredStates:
-    """What the manager wants on each node of this process.
+    """Desired state of the nodes of this process.
 
     Attributes:
-        jitter: A factor around 1 per call, so that many agents do not read at the same moments.
-        changed: Called with a node whose value changed.
+        nodes: The nodes.
+        views: Desired state by node.
+        read_once: Nodes whose bucket was read at least once.
     """
 
     def __init__(
@@ -80,18 +81,18 @@ class DesiredStates:
         self._soon: dict[str, asyncio.TimerHandle] = {}
 
     def restore(self, kept: dict[str, DesiredNode]) -> None:
-        """Begin with what was kept on disk. The bucket's first value replaces it whatever its age."""
+        """Begin with the stored values. The first value of the bucket replaces them, whatever their age."""
         for node, value in kept.items():
             if node in self._known and self._take(value):
                 self._provisional.add(node)
 
     def cause_of(self, node: str, uid: str) -> Cause | None:
-        """Return what placed a pod, once. None when its push was not seen (the pod was read from the bucket)."""
+        """Return the cause of a pod, once; None if its push was not seen (the pod was read from the bucket)."""
         causes = self._causes.get(node)
         return causes.pop(uid, None) if causes else None
 
     def unsaved(self, most: int) -> list[DesiredNode]:
-        """Return some values that changed or were confirmed since they were last given here."""
+        """Return at most `most` values that changed or were confirmed since they were returned last."""
         nodes = [self._unsaved.pop() for _ in range(min(most, len(self._unsaved)))]
         return [self.views[node].desired for node in nodes]
 
@@ -100,7 +101,7 @@ class DesiredStates:
         self._unsaved.update(value.node for value in values)
 
     async def run(self) -> None:
-        """Follow the bucket and the pushes for ever."""
+        """Follow the bucket and the pushes until cancelled."""
         ports = await self._link.connected()
         try:
             async with asyncio.TaskGroup() as group:
@@ -154,14 +155,14 @@ class DesiredStates:
             self._causes[node].update((entry.uid, cause) for entry in event.pods)
 
     def _drop_causes(self, node: str) -> None:
-        """Forget what placed pods that are not wanted here (any more)."""
+        """Drop the causes of pods that are not wanted here (any more)."""
         causes = self._causes.get(node)
         if causes:
             wanted = self.views[node].pods
             self._causes[node] = {uid: cause for uid, cause in causes.items() if uid in wanted}
 
     def _apply(self, node: str, push: Push) -> bool:
-        """Return whether the push follows what is known (or is known already)."""
+        """Return whether the push follows the known value, or is contained in it already."""
         view = self.views.get(node)
         if view is None:
             return False
@@ -177,7 +178,7 @@ class DesiredStates:
         return True
 
     def _take(self, value: DesiredNode) -> bool:
-        """Put a value that was read in force. False if it cannot be acted on (the last one stays)."""
+        """Put a value in force. Return False if it is malformed; the last one stays then."""
         last = self.views.get(value.node)
         try:
             view = view_of(value, last)

@@ -1,9 +1,9 @@
-"""Facts of this process's nodes on their way to the log: kept on disk, oldest kept, one append per aggregate in flight.
+"""Facts of the nodes of this process on their way to the log: stored on disk, oldest first.
 
     cycle --put--> disk --send--> log, up to 200 aggregates in one atomic batch, one by one after a conflict
 
-Enforcement never waits for it: while the bus is away facts pile up to the limit, then new ones are refused and offered
-again by the cycle. Expectations come from the last event of each aggregate, read once and carried on from there.
+Enforcement never waits for it. While the bus is away facts wait up to the limit; then new ones are refused, and the
+cycle offers them again. The expected sequence comes from the last event of each aggregate, read once.
 
 Source: event-bus spec, 3.3 (bounded on-disk queue, oldest kept), 4.3.
 """
@@ -35,7 +35,7 @@ KIND = "nodestate"
 
 
 class Fact(NamedTuple):
-    """One fact of a node with the headers that it will carry."""
+    """One fact of a node with its headers."""
 
     node: str
     event: Event
@@ -44,14 +44,14 @@ class Fact(NamedTuple):
 
 @dataclass(slots=True)
 class _Aggregate:
-    """Facts of one node that wait, oldest first. last_seq None means not read yet."""
+    """Waiting facts of one node, oldest first; last_seq is None until it has been read."""
 
     waiting: deque[QueuedFact]
     last_seq: int | None = None
 
 
 class Outbox:
-    """The queue. One task (`run`) sends. `put` is called by the cycle."""
+    """The queue of facts. The task `run` sends, the cycle calls `put`."""
 
     def __init__(self, store: LocalStore, link: BusLink, *, limit: int, logger: Logger) -> None:
         self.dropped = 0
@@ -69,11 +69,11 @@ class Outbox:
         self._queue(store.facts())
 
     def __len__(self) -> int:
-        """Return the facts that wait or are in flight."""
+        """Return the number of facts that wait or are in flight."""
         return self._depth
 
     def put(self, facts: Sequence[Fact]) -> list[Fact]:
-        """Keep facts. Gives those that found no room, or that the disk did not take."""
+        """Store facts, and return those that found no room or that the disk refused."""
         room = max(0, self._limit - self._depth)
         taken, refused = facts[:room], list(facts[room:])
         if refused:
@@ -97,7 +97,7 @@ class Outbox:
         return refused
 
     async def run(self) -> None:
-        """Send for ever."""
+        """Send facts until cancelled."""
         ports = await self._link.connected()
         while True:
             self._wake.clear()
@@ -115,7 +115,7 @@ class Outbox:
                 await asyncio.sleep(PAUSE_SECONDS)
 
     async def flush(self, real_seconds: float) -> None:
-        """Wait until nothing is left to send, or for that long."""
+        """Wait until nothing is left to send, at most for this time."""
         try:
             async with asyncio.timeout(real_seconds):
                 await self._idle.wait()
@@ -138,7 +138,7 @@ class Outbox:
         return heads[:MAX_BATCH]
 
     async def _send(self, log: OwnFacts, heads: list[QueuedFact]) -> bool:
-        """Return one append of the heads. Whether to pause before the next."""
+        """Append the heads, and return whether to pause before the next append."""
         await self._read_positions(log, heads)
         try:
             outcome = await log.append([self._event(fact) for fact in heads], deadline=APPEND_SECONDS)
@@ -164,9 +164,9 @@ class Outbox:
         return self._settle([fact], outcome)
 
     async def _after_conflict(self, log: OwnFacts, fact: QueuedFact) -> bool:
-        """Return the another process of this node wrote, or the position was stale.
+        """Read the position again after a conflict, and return whether to pause.
 
-        The facts are observations, they stay true.
+        Another process of this node wrote, or the position was stale. Facts are observations, so they stay true.
         """
         last = await log.last_of(fact.ref)
         aggregate = self._aggregates[fact.node]
@@ -197,7 +197,7 @@ class Outbox:
                 return True
 
     def _complain(self, error: NotStored) -> None:
-        """Tell what the disk did not take, once until it changes."""
+        """Log what the disk refused, once until it changes."""
         if str(error) != self._trouble:
             self._trouble = str(error)
             self._logger.error("facts_not_stored", reason=self._trouble)

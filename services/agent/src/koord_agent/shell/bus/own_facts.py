@@ -1,7 +1,7 @@
-"""The log as an agent may use it: appends to its nodes' aggregates, reads of their last events by direct get.
+"""The log as an agent may use it: appends to the aggregates of its nodes, and direct gets of their last events.
 
-Leader reads would let an agent read every fact of the cluster, so its user has none. It is the only writer of its
-aggregates. A replica that is behind shows at worst an expectation that fails, and the outbox reads again.
+With reads of the leader an agent could read every fact of the cluster, so its user may not. The agent is the only
+writer of its aggregates. A replica that is behind leads at worst to a failed expectation, and the outbox reads again.
 
 Source: event-bus spec, 10 (agent of node n).
 """
@@ -21,7 +21,7 @@ _NOT_FOUND = "404"
 
 
 class _LastOnlyReader(StreamReader):
-    """Newest message of a subject by direct get. Of older ones it knows nothing."""
+    """Returns the newest message of a subject by direct get, and no older ones."""
 
     def __init__(self, connection: BusConnection, stream: str, prefix: str, *, deadline: float = 30.0) -> None:
         super().__init__(connection, stream, prefix, deadline=deadline)
@@ -31,9 +31,11 @@ class _LastOnlyReader(StreamReader):
         self._own_deadline = deadline
 
     async def last_of(self, subject: str) -> StoredEvent | None:
-        """Return the newest message of one exact subject.
+        """Return the newest message of one exact subject; None if there is none.
 
-        None when there is none. Raises NoAnswer after the deadline. Denied.
+        Raises:
+            NoAnswer: The deadline has passed.
+            Denied: The user may not read the subject.
         """
         connection, direct_get = self._own_connection, f"$JS.API.DIRECT.GET.{self._own_stream}.{subject}"
         reply = await connection.patiently(lambda: connection.request(direct_get), subject, deadline=self._own_deadline)
@@ -45,7 +47,7 @@ class _LastOnlyReader(StreamReader):
         return StoredEvent(seq, AggregateRef(kind, id_), headers, reply.data)
 
     async def next_of(self, subject: str, seq: int) -> StoredEvent | None:
-        """Return the newest message if it is not before `seq`: with one append in flight it is the only one."""
+        """Return the newest message if it is not before `seq`. With one append in flight it is the only one."""
         last = await self.last_of(subject)
         return last if last is not None and last.seq >= seq else None
 

@@ -1,6 +1,6 @@
-"""Loops of installed packages beside the agent's, each in a thread with an event loop of its own.
+"""Controllers of installed packages, each in a thread with an event loop of its own.
 
-One that blocks holds up nobody. One that ends or fails is told and begun again, later each time.
+A controller that blocks delays nobody. One that ends or fails is logged and started again, with growing pauses.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class _Controller:
         self._pause = first_pause_seconds
 
     async def run(self) -> None:
-        """Runs it again and again until cancelled."""
+        """Run the controller again and again until cancelled."""
         pause = self._pause
         while True:
             reason = await self._once()
@@ -50,7 +50,7 @@ class _Controller:
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     async def _once(self) -> str:
-        """Return one life of it. Why it ended."""
+        """Run the controller once, and return why it ended."""
         ours = asyncio.get_running_loop()
         ended: asyncio.Future[str] = ours.create_future()
         theirs = asyncio.new_event_loop()

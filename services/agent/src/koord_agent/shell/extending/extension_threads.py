@@ -1,7 +1,6 @@
-"""Threads for the code of installed packages: one for each thing that is registered: what hangs holds up itself.
+"""Threads for the code of installed packages, one for each registered extension, so that it can only block itself.
 
-A cycle of the agent waits for the answers of each for a moment only. A thread that is still busy is told of and left
-alone.
+A cycle waits briefly for each answer. A thread that is still busy is reported and left alone.
 """
 
 import threading
@@ -105,7 +104,7 @@ class ThreadGuard:
 
 
 class _Worker:
-    """A thread that makes one call at a time, each with an answer of its own. It ends with the process."""
+    """A thread that makes one call at a time. It ends with the process."""
 
     def __init__(self, point: Point, name: str) -> None:
         self._point = point
@@ -117,11 +116,11 @@ class _Worker:
         threading.Thread(target=self._run, name=f"{point} {name}", daemon=True).start()
 
     def begin(self, call: Callable[[], T], *, polled: bool = False) -> Future[T] | None:
-        """Make a call. None while an earlier one goes on.
+        """Start a call, and return its answer; None while an earlier call is running.
 
         Args:
             call: The function to call.
-            polled: `take` shall give its answer.
+            polled: Whether `take` returns the answer.
         """
         with self._lock:
             if self._newest is not None and not self._newest.done():
@@ -133,7 +132,7 @@ class _Worker:
             return answer
 
     def take(self) -> Future[Any] | None:
-        """Return the answer of a polled call once it is there. Given once."""
+        """Return the answer of a polled call, once; None while there is none."""
         with self._lock:
             answer = self._polled
             if answer is None or not answer.done():

@@ -1,4 +1,4 @@
-"""The extensions that installed packages offer, and which of their strategies are switched on."""
+"""Extensions of installed packages, and which of their strategies are switched on."""
 
 from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
@@ -15,17 +15,16 @@ ENTRY_POINTS: Final = "koord_agent.extensions"
 
 
 def installed_extensions(logger: Logger, switches: tuple[str, ...] = ()) -> Extensions:
-    """Return the everything that installed packages register.
-
-    A package that cannot is told, counted and left out as a whole.
+    """Return the extensions of all installed packages. A package that fails is logged, counted and left out.
 
     Args:
         logger: Gets what goes wrong.
         switches: `<strategy>=true|false`.
 
     Raises:
-        InvalidInput: A name that another package has taken, and for a strategy that nobody has, unless a package
-            failed whose it may be.
+        InvalidInput: Two packages use one name, or a switched strategy does not exist (unless a package failed, which
+            may
+            have it).
     """
     extensions = Extensions()
     for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: entry.name):

@@ -80,8 +80,9 @@ class _Probe:
             yield Finding(feature=name, usable=there, file=path, why="" if there else self._why_missing(name, path))
 
     def _some_directory(self) -> str:
-        """Return the root of the pods if it exists, else any directory, because the root of the hierarchy lacks most
-        files.
+        """Return the root of the pods if it exists, else any directory below the root of the hierarchy.
+
+        The root itself lacks most files.
         """
         if self._directory(self._layout.root).is_dir():
             return self._layout.root

@@ -1,7 +1,8 @@
-"""The kubelet's HTTP face: pods and configuration, by the read-only port or with the service account's token.
+"""HTTP requests to the kubelet: pods and configuration, by the read-only port or with the token of the service account.
 
-Blocking calls of at most `timeout` seconds, made in threads by `koord_agent.shell.kubelets.kubelet_states`. source
-agent spec, 4.3
+Calls block for at most `timeout` seconds; `kubelet_states` makes them in threads.
+
+Source: agent spec, 4.3.
 """
 
 import http.client
@@ -29,17 +30,18 @@ class _PodList(msgspec.Struct):
 
 
 class KubeletAway(Exception):
-    """It did not answer, or not with what was asked for. The message says what."""
+    """The kubelet did not answer, or its answer is malformed. The message says what."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletAddress:
-    """Where the kubelet is.
+    """Address of the kubelet.
 
     Attributes:
-        insecure: Plain HTTP without a token on the read-only port. Else HTTPS, whose certificate is not verified: it
-            is the kubelet's own, and the agent runs on the same machine.
-        token_file: Read anew for each request, because tokens are rotated. None means no token is sent.
+        insecure: Plain HTTP without a token on the read-only port. Otherwise HTTPS without verification of the
+            certificate:
+            it is the kubelet's own, and the agent runs on the same machine.
+        token_file: Read for each request, because tokens are rotated; None = no token is sent.
     """
 
     host: str
@@ -54,11 +56,7 @@ Observe = Callable[[str, str, int, float], None]
 
 
 class Kubelet:
-    """Requests to one kubelet. Safe to call from one thread at a time.
-
-    Attributes:
-        now: Of a monotonic clock, for durations.
-    """
+    """Requests to one kubelet, from one thread at a time."""
 
     def __init__(self, address: KubeletAddress, *, now: Callable[[], float], observe: Observe | None = None) -> None:
         self._address = address
@@ -66,11 +64,12 @@ class Kubelet:
         self._observe = observe
 
     def pods(self) -> list[bytes]:
-        """Return the node's pods, the JSON of each.
+        """Return the JSON of each pod of the node.
 
         Raises:
-            KubeletAway: No answer, another status than 200, or no list.
-            an empty list counts as no answer: a kubelet that just started knows no pods yet.
+            KubeletAway: The kubelet did not answer, the status is not 200, or the answer is not a list. An empty list
+                counts
+                as no answer, because a kubelet that just started knows no pods yet.
         """
         body = self._get("/pods/")
         try:
@@ -82,7 +81,7 @@ class Kubelet:
         return [bytes(item) for item in items]
 
     def configuration(self) -> KubeletConfiguration:
-        """Return its effective configuration. Raises KubeletAway."""
+        """Return the effective configuration. Raise KubeletAway if it cannot be read."""
         try:
             return parse_configz(self._get("/configz"))
         except (codec.DecodeError, InvalidInput) as error:

@@ -1,10 +1,9 @@
-"""What the kubelet of this machine says, kept fresh: its pods every few seconds and at once when one appears.
+"""Follows the kubelet of this machine: its pods every few seconds, and at once when a pod appears.
 
     every 10 s, and after a pod's cgroup appeared (5 a second, 10 at once)   GET /pods/, then the pod-resources socket
     every 60 s                                                              GET /configz, cpu_manager_state
 
-An agent that may not ask the kubelet's port has the socket alone: the log then says which pods there are, and the
-socket which CPUs they hold.
+Without access to the kubelet's port, the log tells which pods there are, and the socket which CPUs they own.
 
 Source: agent spec, 4.3, 4.6, 4.7 (1).
 """
@@ -34,7 +33,7 @@ CPU_MANAGER_STATE: Final = "cpu_manager_state"
 
 @dataclass(slots=True)
 class _Bucket:
-    """Tokens for lists beside the regular ones."""
+    """Token bucket for lists beside the regular ones."""
 
     tokens: float = SOON_AT_ONCE
     at: float = 0.0
@@ -49,16 +48,7 @@ class _Bucket:
 
 
 class KubeletStates:
-    """Follows one kubelet. One event loop owns it.
-
-    Attributes:
-        kubelet: Its port. None means only the socket is asked.
-        resources: Its socket. None means it is not asked.
-        folder: The kubelet's own (cpu_manager_state).
-        pods: Those that the agent knows of, by whatever source.
-        now_ms: The service's clock. Monotonic: the host's, in seconds.
-        changed: Called after each list that was taken.
-    """
+    """Follows one kubelet. Owned by one event loop."""
 
     def __init__(
         self,
@@ -94,18 +84,18 @@ class KubeletStates:
 
     @property
     def cpu_entries(self) -> Mapping[str, Mapping[str, str]]:
-        """Pod UID -> container -> CPUs that the kubelet's CPU manager has pinned."""
+        """CPUs that the CPU manager gave to containers, by pod UID and container."""
         return pinned_cpus(self._of_file, self.held, (*self._pods(), *self.known.pods.values()))
 
     @property
     def is_static(self) -> bool:
-        """Whether the CPU manager hands out whole CPUs: by its configuration, without it by what containers hold."""
+        """Whether the CPU manager gives whole CPUs, by its configuration or else by what containers own."""
         if self.configuration is not None:
             return self.configuration.is_static
         return any(pod.cpus for pod in self.held)
 
     def trouble(self) -> str | None:
-        """Return why the agent is not ready. None once the kubelet has listed its pods."""
+        """Return why the agent is not ready; None once the kubelet has listed its pods."""
         if self._kubelet is None or self.known.at_ms is not None:
             return None
         return self._said.get("/pods/") or "the kubelet has not listed its pods yet"
@@ -116,7 +106,7 @@ class KubeletStates:
             self._soon.set()
 
     async def run(self) -> None:
-        """Follow for ever."""
+        """Follow until cancelled."""
         configured_at = float("-inf")
         while True:
             await self.sync()
@@ -146,7 +136,7 @@ class KubeletStates:
         self._changed()
 
     async def sync_held(self) -> None:
-        """Ask the socket what the pods hold, if there is one. Whatever goes wrong keeps the last answer."""
+        """Ask the socket which CPUs the pods own. If it fails, the last answer stays."""
         resources = self._resources
         if resources is None or not resources.is_there:
             return
@@ -163,7 +153,7 @@ class KubeletStates:
         self._changed()
 
     async def configure(self) -> None:
-        """Ask for the configuration. With the static CPU manager, what it has pinned."""
+        """Ask for the configuration, and with the static CPU manager for the CPUs that it gave away."""
         if self._kubelet is None:
             return
         try:
@@ -185,7 +175,7 @@ class KubeletStates:
             self._complain(CPU_MANAGER_STATE, "")
 
     def _complain(self, of: str, trouble: str) -> None:
-        """Tell what went wrong with a source, once until it changes. "" means nothing."""
+        """Log what went wrong with a source, once until it changes; "" = nothing."""
         if trouble and trouble != self._said.get(of):
             self._logger.warning("kubelet_trouble", reason=trouble)
         self._said[of] = trouble

@@ -1,6 +1,6 @@
-"""Follows the coming and going of pods' cgroups for as long as the agent runs, and tells who wants to know.
+"""Follows the cgroups of pods as they are created and removed.
 
-Events only make things faster: without inotify the regular cycles and lists see the same.
+Events only shorten delays: without inotify the regular cycles and lists find the same pods.
 
 Source: agent spec, 4.5.
 """
@@ -20,11 +20,7 @@ LOOK_AGAIN_SECONDS: Final = 30.0
 
 
 class PodEvents:
-    """One machine's events. `told` is called in the event loop, one event after the other.
-
-    Attributes:
-        root: Absolute directory of the cpu hierarchy.
-    """
+    """The events of one machine. `told` is called in the event loop, one event after the other."""
 
     def __init__(self, root: str, layout: CgroupLayout, *, told: Callable[[CgroupEvent], None], logger: Logger) -> None:
         self._root = root

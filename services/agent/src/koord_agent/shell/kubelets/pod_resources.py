@@ -1,6 +1,6 @@
-"""The kubelet's pod-resources socket: which CPUs its containers have for themselves.
+"""The pod-resources socket of the kubelet: CPUs that containers own exclusively.
 
-`PodResourcesLister.List` of version 1. Blocking. `koord_agent.shell.kubelets.kubelet_states` asks it in a thread.
+It uses `PodResourcesLister.List` of version 1. Calls block; `kubelet_states` makes them in a thread.
 
 Source: agent spec, 4.6.
 """
@@ -35,7 +35,7 @@ def messages() -> Any:
 
 
 class PodResources:
-    """One kubelet's socket. It need not be there yet: a kubelet makes it when it starts."""
+    """The socket of one kubelet. It may not exist yet, because the kubelet creates it when it starts."""
 
     def __init__(self, folder: Path, *, timeout_seconds: float) -> None:
         self.socket = folder / POD_RESOURCES_SOCKET
@@ -43,11 +43,11 @@ class PodResources:
 
     @property
     def is_there(self) -> bool:
-        """Whether there is such a socket at this moment."""
+        """Whether the socket exists now."""
         return self.socket.is_socket()
 
     def held(self) -> tuple[HeldByPod, ...]:
-        """Return what its pods hold, as it lists them. Raises KubeletAway for no answer."""
+        """Return the CPUs of the kubelet's pods. Raise KubeletAway if it does not answer."""
         classes = messages()
         try:
             answer = call(

@@ -1,7 +1,6 @@
-"""What `/metrics` says of each node, read at each scrape: usage, best effort, predictions, CPI, PSI, CPUs, caches.
+"""Metrics of each node at `/metrics`: usage, best effort, predictions, CPI, PSI, CPUs, caches.
 
-Names and labels are the reference's. Values are those of the agent's last look at the node, so what vanished from the
-node vanishes from here.
+Names and labels are those of the reference. Values come from the last look, so series of objects that are gone end.
 
 Source: agent spec, 21.
 """
@@ -31,12 +30,7 @@ _UNIT_OF: Final = {CPU: "core", MEMORY: "byte"}
 
 
 class NodeSeries(Collector):
-    """The series of a process's nodes.
-
-    Attributes:
-        agents: Read at each scrape. A process of many nodes gives none.
-        reported: Whether the last report is told, too (gate NodeMetricPromMetrics).
-    """
+    """The series of the nodes of a process, read at each scrape. A process with many nodes has none."""
 
     def __init__(self, agents: Callable[[], Iterable[NodeAgent]], *, reported: bool = False) -> None:
         self._agents = agents
@@ -82,7 +76,7 @@ def _node(families: Families, look: NodeLook) -> None:
 
 
 def _extensions(families: Families, look: NodeLook) -> None:
-    """The last values of what collectors of installed packages measure."""
+    """Add the last values of collectors of installed packages."""
     store, since_ms = look.metrics.store, look.now_ms - SLOW_MS
     for of in store.held(Kind.EXTENSION):
         collector, metric, about = of
@@ -103,7 +97,7 @@ def _best_effort(families: Families, look: NodeLook, decision: Decision | None, 
 
 
 def _caches(families: Families, look: NodeLook) -> None:
-    """Counters of resctrl groups: occupancy by cache, bandwidth by cache and kind."""
+    """Add the counters of resctrl groups: occupancy by cache, bandwidth by cache and kind."""
     for name, kind in (("resctrl_llc_occupancy", Kind.RESCTRL_LLC), ("resctrl_memory_bandwidth", Kind.RESCTRL_MB)):
         for of in sorted(look.metrics.store.held(kind)):
             qos, cache, *of_kind = of
@@ -152,7 +146,7 @@ def _resources(peak: Peak) -> Iterator[tuple[str, float]]:
 
 
 def _report(families: Families, node: str, report: NodeUsageReported | None) -> None:
-    """Usage as it was reported last: of the node, of the system, of NUMA nodes."""
+    """Add the usage of the last report: of the node, of the system, of NUMA nodes."""
     if report is None:
         return
     for name, usage in (("node_usage", report.node_usage), ("system_usage", report.system_usage)):
@@ -174,7 +168,7 @@ def _used(usage: Usage | None) -> Iterator[tuple[str, float]]:
 
 
 def _looks(families: Families, agent: NodeAgent) -> None:
-    """How looks at CPUs, NUMA nodes and disks went."""
+    """Add how often CPUs, NUMA nodes and disks were read."""
     topology, storage = agent.topology, agent.storage
     found: dict[str, Looks] = {}
     if topology is not None:
@@ -187,6 +181,6 @@ def _looks(families: Families, agent: NodeAgent) -> None:
 
 
 def _store(families: Families, agent: NodeAgent) -> None:
-    """How much the store of samples holds."""
+    """Add the size of the store of samples."""
     families.add("tsdb_series", {"node": agent.node}, len(agent.store))
     families.add("tsdb_size_bytes", {"node": agent.node}, agent.store.size_bytes)

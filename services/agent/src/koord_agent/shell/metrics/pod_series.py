@@ -1,6 +1,4 @@
-"""What `/metrics` says of pods and their containers: requests, limits, bursts, CPI, PSI.
-
-Read at each scrape by `node_series`.
+"""Metrics of pods and their containers: requests, limits, bursts, CPI, PSI.
 
 Source: agent spec, 21.
 """
@@ -29,13 +27,13 @@ _SCALED: Final = (("container_scaled_cfs_burst_us", BURST), ("container_scaled_c
 
 
 class Families:
-    """Families by name. Each made with its first sample."""
+    """Metric families by name, each created with its first sample."""
 
     def __init__(self) -> None:
         self.all: dict[str, GaugeMetricFamily] = {}
 
     def add(self, name: str, labels: Mapping[str, str], value: float | None) -> None:
-        """One sample. None means there is none."""
+        """Add one sample. No-op if the value is None."""
         if value is None:
             return
         family = self.all.get(name)
@@ -45,13 +43,13 @@ class Families:
 
 
 def add_pod(families: Families, look: NodeLook, pod: AgentPod, scaled: Mapping[CgroupFile, int]) -> None:
-    """The samples of a pod.
+    """Add the samples of a pod.
 
     Args:
         families: Metrics by name.
         look: The node.
         pod: The pod.
-        scaled: Quotas and bursts that CPU burst asked for.
+        scaled: Quotas and bursts that CPU burst proposed.
     """
     labels = dict[str, str](zip(_PER_POD, (look.node, pod.namespace, pod.name, pod.uid), strict=True))
     supported = look.metrics.last(Kind.POD_PSI_CPU_FULL_SUPPORTED, pod.uid, within_ms=SLOW_MS)

@@ -97,10 +97,7 @@ class NodePods:
         return [identity for identity in found if identity is not None]
 
     def run(self, desired: DesiredView, known: KnownPods) -> PodsRun:
-        """Start what is wanted and does not run, end what runs and is not wanted. Done again, it finds nothing to do.
-
-        Many nodes of one fleet run their pods first and look afterwards: a look costs little while no pod moves.
-        """
+        """Start wanted pods that do not run, and end pods that are not wanted. A second call finds nothing to do."""
         problems = self._take(desired.pods, known.pods)
         wanted = {uid: pod for uid, pod in self.all.items() if uid in desired.pods}
         gone = sorted((self.running | self._announced) - wanted.keys())
@@ -133,11 +130,11 @@ class NodePods:
                 self._announced |= set(fact.pods)
 
     def _take(self, placed: Mapping[str, AgentPod], known: Mapping[str, AgentPod]) -> list[str]:
-        """Keep the pods that can have a directory of their own. Says once which cannot.
+        """Take over the pods that can have a cgroup directory of their own, and return once which cannot.
 
         Args:
-            placed: By the log. Known: to the kubelet, whose view of a pod wins.
-            known: Pods that the kubelet lists, by UID.
+            placed: Pods of the log by UID.
+            known: Pods of the kubelet by UID; they win.
         """
         if self._taken_of is not None and self._taken_of[0] is placed and self._taken_of[1] is known:
             return []

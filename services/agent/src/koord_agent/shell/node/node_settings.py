@@ -1,7 +1,9 @@
-"""What the agent sets on a real machine outside of pods' cgroups: kernel parameters, and resctrl groups of QoS classes.
+"""Kernel parameters, and resctrl groups of QoS classes, of a real machine.
 
-Read, compare, write. The next cycle reads again. A file that this kernel does not have is skipped. What to write comes
-from `domain.qos.system_config` and `domain.qos.resctrl`. Source: agent spec, 15, 17.
+Each cycle reads, compares and writes. A file that this kernel does not have is skipped. The values come from
+`domain.qos.strategies.system_config` and `domain.hooks.resctrl`.
+
+Source: agent spec, 15, 17.
 """
 
 import errno
@@ -34,12 +36,7 @@ GONE = (errno.ENOENT, errno.ESRCH, errno.ENODEV)
 
 
 class NodeSettings:
-    """Kernel parameters and resctrl groups of one machine.
-
-    Attributes:
-        read_tasks: Thread ids of a cgroup directory as text. None means it is gone.
-        mount: Mounts resctrl. False means it could not be mounted.
-    """
+    """Kernel parameters and resctrl groups of one machine."""
 
     def __init__(
         self,
@@ -58,7 +55,7 @@ class NodeSettings:
         self._mount_tried = False
 
     def apply_system(self, look: NodeLook, section: Mapping[str, Any]) -> list[str]:
-        """Return the kernel parameters of a `systemStrategy`. What could not be done, one line each."""
+        """Set the kernel parameters of a `systemStrategy`, and return what failed, one sentence each."""
         features = self._path(SCHED_FEATURES)
         wanted = system_config.system_writes(
             section,
@@ -78,17 +75,22 @@ class NodeSettings:
         return problems
 
     def group_identity(self, *, has_file: bool) -> BvtKernel:
-        """Return what this kernel has of group identity. has_file: cpu.bvt_warp_ns in the pods' root."""
+        """Return the support of this kernel for group identity.
+
+        Args:
+            has_file: Whether cpu.bvt_warp_ns exists in the root of the pods.
+        """
         text = read_kernel_file(str(self._path(system_config.SCHED_GROUP_IDENTITY)))
         is_there = self._path(system_config.SCHED_GROUP_IDENTITY).exists()
         return BvtKernel(has_file=has_file, has_switch=is_there, is_on=None if text is None else text.strip() == "1")
 
     def switch_group_identity(self) -> bool:
-        """Switch group identity on, core scheduling off: the kernel has one of them at a time.
+        """Switch group identity on and core scheduling off: the kernel allows one of them at a time.
 
-        False means it would not.
+        A kernel without the switch always has group identity on.
 
-        A kernel without the switch always has it on.
+        Returns:
+            False if the kernel refuses.
         """
         switch, core_sched = self._path(system_config.SCHED_GROUP_IDENTITY), self._roots.proc / "sys/kernel/sched_core"
         for path, value in ((core_sched, "0"), (switch, "1")):
@@ -140,10 +142,7 @@ class NodeSettings:
         return problems
 
     def _apply_tasks(self, look: NodeLook, section: Mapping[str, Any]) -> Iterable[str]:
-        """Return the threads of pods go into the group of their class, one write each.
-
-        A thread that is gone is no error.
-        """
+        """Move threads of pods into the group of their class, one write each. A thread that has ended is no error."""
         enabled = resctrl.enabled_classes(section)
         wanted: dict[str, set[int]] = {}
         for pod in look.pods:
@@ -217,7 +216,7 @@ def put(path: Path, text: str) -> None:
 
 
 def mount_resctrl(target: Path) -> bool:
-    """Mount resctrl where the kernel has its directory for it."""
+    """Mount resctrl at its usual directory. Return False if it cannot be mounted."""
     if not target.is_dir():
         return False
     command = ["mount", "-t", "resctrl", "resctrl", str(target)]

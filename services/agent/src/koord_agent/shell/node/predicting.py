@@ -1,4 +1,4 @@
-"""Prediction as part of a node's cycles: train when a minute has passed, keep checkpoints, answer with every report.
+"""Prediction in the cycles of a node: train once a minute, store checkpoints, predict with every report.
 
 Source: agent spec, 8.
 """
@@ -15,7 +15,10 @@ from koord_agent.shell.store.checkpoints import CheckpointFolder
 
 
 class Predicting:
-    """The predictor of one node with its folder. Folder None means what was learnt is lost with the process."""
+    """The predictor of one node and the folder of its checkpoints.
+
+    Without a folder models are lost with the process.
+    """
 
     def __init__(self, predictor: PeakPredictor, folder: CheckpointFolder | None = None) -> None:
         self.last: ProdPrediction | None = None
@@ -24,7 +27,13 @@ class Predicting:
         self._restored = folder is None
 
     def learn(self, metrics: Metrics, pods: Sequence[AgentPod], now: float) -> str | None:
-        """Train if it is due. A sentence about a disk that failed, None: nothing did. `now`: unix seconds."""
+        """Train the models if it is due, and return a sentence if the disk failed.
+
+        Args:
+            metrics: Samples of the node.
+            pods: The pods of the node.
+            now: Unix time in seconds.
+        """
         if not self._restored and self._folder is not None:
             self._restored = True
             try:
@@ -43,7 +52,7 @@ class Predicting:
     def predict(
         self, pods: Sequence[AgentPod], allocatable: Amounts, annotations: Mapping[str, str], now: float
     ) -> Prediction | None:
-        """Return what a report says of prod pods. None before the first training, or while a class has no model."""
+        """Return the prediction for a report; None before the first training, or while a class has no model."""
         if not self._predictor.synced:
             return None
         self.last = self._predictor.predict(pods, allocatable, annotations, now)

@@ -1,4 +1,4 @@
-"""A node's report of one moment: usage over windows, prediction, health, and what extensions say of pods.
+"""The usage report of a node at one moment: usage over windows, prediction, health, values of extensions.
 
 Source: agent spec, 7.
 """
@@ -39,9 +39,9 @@ def report_of(
         pods: By UID.
         extended: What installed packages add.
         prediction: What the models predict; None = nothing.
-        be_quota_us: The best-effort quota in force, -1 means unlimited.
+        be_quota_us: Quota of the best-effort class in force; -1 = unlimited.
         cold_memory_running: Whether cold pages are counted on this machine.
-        rfc3339_of: Text of a time in milliseconds.
+        rfc3339_of: Returns the text of a time in milliseconds.
     """
     report = node_report(
         metrics.store,

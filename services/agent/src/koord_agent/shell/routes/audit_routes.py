@@ -1,4 +1,7 @@
-"""GET /events: pages of the audit log over HTTP (agent spec, 19)."""
+"""GET /events: pages of the audit log over HTTP.
+
+Source: agent spec, 19.
+"""
 
 from collections.abc import Callable
 
@@ -16,8 +19,8 @@ NEXT_PAGE_TOKEN = "Next-Page-Token"  # noqa: S105 - a header's name
 def audit_routes(log: AuditLog, queries: AuditQueries, monotonic: Callable[[], float]) -> list[Route]:
     """Return the route of the audit log.
 
-    200 text lines, or with `Accept: application/json` an object {"NextPageToken", "Events"}. 400 a wrong size. 409 an
-    unknown or closed token
+    Status 200 has text lines, or with `Accept: application/json` an object {"NextPageToken", "Events"}. Status 400
+    means a wrong size, 409 an unknown or closed token.
     """
 
     async def events(request: Request) -> Response:

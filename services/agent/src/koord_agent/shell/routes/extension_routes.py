@@ -1,6 +1,6 @@
-"""Pages that installed packages add to the agent's port: `domain.extension_points.HttpHandler`.
+"""HTTP pages of installed packages on the agent's port: `extension_points.HttpHandler`.
 
-Each is asked in a thread of its own, one request after the other.
+Each page has a thread of its own, which answers one request after the other.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ from koord_agent.domain.extending.extensions import ExtensionFailed, Extensions
 
 
 def extension_routes(extensions: Extensions, logger: Logger) -> list[Route]:
-    """Return the routes of every handler.
+    """Return the routes of all handlers.
 
-    500 with the reason for one that fails, takes too long or still answers another.
+    Status 500 has the reason if a handler fails, takes too long or is still answering another request.
     """
     return [
         Route(path, partial(_answer, extensions, handler, logger), methods=["GET", "POST"])

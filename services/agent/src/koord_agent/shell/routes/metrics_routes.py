@@ -1,6 +1,6 @@
-"""GET /internal-metrics and /external-metrics: the two halves of /metrics, as the reference's agent serves them.
+"""GET /internal-metrics and /external-metrics: the two halves of /metrics, as in the reference's agent.
 
-External is what tells of pods and of what they may use. Internal is everything else.
+External metrics are those of pods and their resources. Internal metrics are all others.
 
 Source: agent spec, 1, 21.
 """

@@ -1,8 +1,8 @@
-"""GET and PUT /simulation: how hard the simulated pods of this process work, all nodes alike.
+"""GET and PUT /simulation: load of the simulated pods of this process, the same on all nodes.
 
-    {"latencySensitiveLoad": 1.0, "bestEffortLoad": 4.0}     times what their profiles say
+    {"latencySensitiveLoad": 1.0, "bestEffortLoad": 4.0}     factors on the usage of their profiles
 
-So a rush can be shown when it suits: the same pods, with protection off and on.
+With it a demo can show a rush with the same pods, with protection off and on.
 """
 
 import msgspec
@@ -17,14 +17,14 @@ HIGHEST = 10.0
 
 
 class Load(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Factors of cpu usage. What a request leaves out is 1."""
+    """Factors on CPU usage; an omitted factor is 1."""
 
     latency_sensitive_load: float = 1.0
     best_effort_load: float = 1.0
 
 
 def simulation_routes(fleet: SimulatedFleet) -> list[Route]:
-    """Return the route of a process of simulated nodes. 400 for anything but a load of 0 to 10."""
+    """Return the route for simulated nodes. Status 400 means that a load is outside 0..10."""
 
     async def load(request: Request) -> Response:
         if request.method == "PUT":

@@ -1,7 +1,9 @@
-"""The audit log on disk: a buffered writer that rotates, and readers that page backwards through all of its files.
+"""The audit log on disk: a buffered writer that rotates files, and readers that page backwards through all of them.
 
-A reader remembers files by identity and how far it has read in each, so a rotation between two pages neither loses nor
-repeats an event (D-28). Served by `audit_routes`. Source: agent spec, 19. Vectors: audit_query.
+A reader remembers files by identity and its position in each, so a rotation between two pages neither loses nor repeats
+an event (D-28). `audit_routes` serves it.
+
+Source: agent spec, 19. Vectors: audit_query.
 """
 
 import os
@@ -33,10 +35,10 @@ BLOCK_BYTES = 64 * 1024
 
 
 class AuditSink(Protocol):
-    """Where audit events go. The sink adds the time."""
+    """Gets audit events and adds the time."""
 
     def __call__(self, event: AuditEvent, verbosity: int) -> None:
-        """Take an event of this verbosity."""
+        """Write an event of this verbosity."""
         ...
 
 
@@ -45,13 +47,7 @@ def no_audit(event: AuditEvent, verbosity: int) -> None:
 
 
 class AuditLog:
-    """The writer. One task owns it. The caller gives the time, flushes at the latest every 5 s, and closes it.
-
-    Attributes:
-        verbose: Events above this verbosity are dropped. 0 means none are.
-        now: Wall-clock time, for the names of rotated files.
-        rotate_at: Bytes at which the file is renamed.
-    """
+    """The writer. Owned by one task, which gives the time, calls `flush_if_due`, and closes it."""
 
     def __init__(
         self,
@@ -75,12 +71,12 @@ class AuditLog:
         self._size = os.fstat(self._file).st_size
 
     def write(self, event: AuditEvent, verbosity: int, at_seconds: float) -> None:
-        """Take one event. It is on disk after the next flush.
+        """Write one event. It is on disk after the next flush.
 
         Args:
             event: The event.
             verbosity: Verbosity of the event.
-            at_seconds: Monotonic.
+            at_seconds: Monotonic time in seconds.
         """
         if not is_written(verbosity, self._verbose):
             return
@@ -94,7 +90,7 @@ class AuditLog:
             self.flush()
 
     def flush(self) -> None:
-        """Put everything on disk. A full disk drops what is buffered and says so in `failed`."""
+        """Write the buffer to disk. If the disk is full, the buffer is dropped and `failed` says so."""
         lines, self._buffer, self._since = self._buffer, [], None
         for line in lines:
             try:
@@ -109,7 +105,7 @@ class AuditLog:
             self.failed = ""
 
     def close(self) -> None:
-        """Flush and let go of the file."""
+        """Flush and close the file."""
         self.flush()
         os.close(self._file)
 
@@ -133,11 +129,11 @@ class AuditLog:
 
 
 class UnknownToken(LookupError):
-    """A page token that was never given, or whose reader has been closed."""
+    """The page token was never given, or its reader has been closed."""
 
 
 class Page(NamedTuple):
-    """Events newest first, and the token of the next page. "" means the end was hit."""
+    """Events, newest first, and the token of the next page; "" = the end was reached."""
 
     events: tuple[AuditEvent, ...]
     next_token: str
@@ -145,7 +141,7 @@ class Page(NamedTuple):
 
 @dataclass(slots=True)
 class _Position:
-    """How far back a file has been read: everything at and after `end` is done."""
+    """Position in a file: everything at and after `end` has been read."""
 
     identity: tuple[int, int]
     end: int
@@ -153,7 +149,7 @@ class _Position:
 
 @dataclass(slots=True)
 class _Reader:
-    """One query on its way through the files, and when it was asked last."""
+    """One query on its way through the files, and the time of its last page."""
 
     positions: list[_Position]
     used: float
@@ -162,7 +158,7 @@ class _Reader:
 class AuditQueries:
     """The readers of one directory.
 
-    at most `readers` at a time: a further one closes the oldest. One that rests for `idle_seconds` is closed
+    A further reader closes the oldest one, and an idle reader is closed after a while.
     """
 
     def __init__(
