@@ -7,21 +7,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from koord_scheduler.domain.columns.node_columns import NodeColumns, Rows
 from koord_scheduler.domain.config.catalogue import BUILT_IN, known_plugin
 from koord_scheduler.domain.config.effective import effective_configuration
 from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.controllers.statuses import status_facts
 from koord_scheduler.domain.framework.extension_points import EXTENSION_POINTS, FILTER
+from koord_scheduler.domain.framework.outcomes import Rejection
 from koord_scheduler.domain.framework.plugin import Plugin, checked
 from koord_scheduler.domain.framework.points import Point
+from koord_scheduler.domain.framework.transforming import Views
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koord_scheduler.domain.runtime.profiles import frameworks_of
 from koord_scheduler.domain.state.state import SchedulerState
 from koord_scheduler.shell.debugging import DebugFlags, DecisionLog
 from koord_scheduler.shell.routes import routes
 from koordcore.events.agents.observation import NodeUsageReported, Usage
+from koordcore.protocol.objects import Pod
 from koordcore.service.telemetry.logging import logger, set_level
 from koordcore.values.invalid import InvalidInput
+from support.scheduler.plugins import MadeUp, shipped_with
 from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod, with_metadata
 
 EXAMPLE = Path(__file__).parents[4] / "examples" / "scheduler_plugin" / "src"
@@ -118,6 +123,34 @@ def test_the_example_package_exercises_every_extension_point(tour: Any) -> None:
         "took",
         "settle",
     } <= calls.keys()
+
+
+class Showing(MadeUp):
+    """Shows some pods other nodes than there are, and others nothing."""
+
+    name = "Showing"
+
+    def concerns(self, pod: Pod) -> bool:
+        return "shown" in pod.metadata.labels
+
+    def before_filter(self, pod: Pod, nodes: NodeColumns, rows: Rows) -> Views | Rejection | None:
+        return None
+
+
+def test_an_event_on_a_node_wakes_only_the_pods_that_a_transforming_plugin_concerns() -> None:
+    log = SmallLog()
+    log.add_node(node("a", cpu="1"))
+    scheduler = shipped_with(log, Showing)
+    for number in range(3):
+        log.add_pod(pod(f"plain-{number}", {"cpu": f"{8 + number}"}))
+    log.add_pod(with_metadata(pod("shown", {"cpu": "8"}), labels={"shown": ""}))
+    scheduler.run()
+    attempts = {uid: scheduler.state.queue.get(uid) for uid in scheduler.state.pods}
+    before = {uid: queued.attempts for uid, queued in attempts.items() if queued is not None}
+    log.add_node(node("b", cpu="2"))
+    scheduler.run(now=60.0)
+    after = {uid: queued.attempts for uid, queued in attempts.items() if queued is not None}
+    assert {uid for uid in after if after[uid] > before[uid]} == {"shown"}
 
 
 def test_in_tree_plugins_declare_what_they_implement() -> None:
