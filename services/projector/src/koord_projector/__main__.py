@@ -9,7 +9,7 @@ from koord_projector.settings import ProjectorSettings
 
 
 def main() -> None:
-    """Runs the projector until it is told to stop."""
+    """Run the projector until it is told to stop."""
     sys.exit(run_service(ProjectorSettings, compose))
 
 

@@ -23,7 +23,7 @@ from koord_projector.shell.web.pages import Dashboard
 
 
 async def compose(shell: Shell[ProjectorSettings]) -> None:
-    """Adds the projector's components: the log, the tables, the fold, the archives, the routes."""
+    """Add the projector's components: the log, the tables, the fold, the archives, the routes."""
     resources = AsyncExitStack()
     bus = await resources.enter_async_context(open_bus(bus_settings(shell.settings), metrics=shell.metrics.bus))
     shell.service.add(Component(name="bus", close=resources.aclose))

@@ -54,7 +54,7 @@ class BusSettings:
     follower: FollowerSettings = field(default_factory=lambda: DEFAULTS)
 
     def connection(self) -> ConnectionSettings:
-        """The part of it that makes the connection."""
+        """Return the part of it that makes the connection."""
         return ConnectionSettings(
             urls=self.urls,
             name=self.instance or self.user,
@@ -81,7 +81,7 @@ class Bus:
 
 
 def memory_bus(cluster: str = "memory", *, log: MemoryLog | None = None) -> Bus:
-    """Everything in memory. Several buses over one `log` behave like several services on one server."""
+    """Return everything in memory. Several buses over one `log` behave like several services on one server."""
     shared = log or MemoryLog()
     return Bus(
         names=BusNames(cluster),
@@ -121,7 +121,7 @@ def bus_on(
     metrics: BusMetrics = NO_METRICS,
     follower: FollowerSettings = DEFAULTS,
 ) -> Bus:
-    """All ports over one connection."""
+    """Return all ports over one connection."""
     return Bus(
         names=names,
         events=JetStreamEventLog(connection, names, metrics=metrics, follower=follower),

@@ -96,7 +96,7 @@ class BusNames:
         return f"OBJ_{self.snapshot_bucket}"
 
     def stream_of(self, class_: str) -> str:
-        """The stream that holds a class of subjects ("ev", "obs", "explanations")."""
+        """Return the stream that holds a class of subjects ("ev", "obs", "explanations")."""
         return {"ev": self.ev, "obs": self.obs, "explanations": self.explanations}[class_]
 
     @property
@@ -119,9 +119,9 @@ class BusNames:
         return f"koord.{self.cluster}.{class_}.{ref.kind}.{ref.id}"
 
     def desired_subject(self, node_token: str) -> str:
-        """Subject of a node's key in the KV bucket."""
+        """Return subject of a node's key in the KV bucket."""
         return f"$KV.{self.desired_bucket}.node.{node_token}"
 
     def dlq_subject(self, consumer: str) -> str:
-        """Where work items of a consumer are parked."""
+        """Return where work items of a consumer are parked."""
         return f"koord.{self.cluster}.dlq.{consumer}"

@@ -59,7 +59,7 @@ async def start_in_background(
 
 
 def _launch_detached(argv: tuple[str, ...], *, log_file: Path, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """A process in a session of its own, with no ties to our terminal."""
+    """Return a process in a session of its own, with no ties to our terminal."""
     log_file.parent.mkdir(parents=True, exist_ok=True)
     with log_file.open("ab") as log:
         return subprocess.Popen(

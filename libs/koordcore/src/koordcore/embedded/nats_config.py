@@ -101,7 +101,7 @@ class NatsServerConfig:
 
 
 def render(config: NatsServerConfig) -> str:
-    """The configuration file of one server.
+    """Return the configuration file of one server.
 
     Raises:
         AssertionError: The ports have not been chosen yet.

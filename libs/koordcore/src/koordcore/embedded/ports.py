@@ -19,7 +19,7 @@ _given_out: set[int] = set()
 
 
 def is_port_free(port: int) -> bool:
-    """Whether a server could listen on this loopback port now (connections in TIME_WAIT do not count)."""
+    """Return whether a server could listen on this loopback port now (connections in TIME_WAIT do not count)."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -30,7 +30,7 @@ def is_port_free(port: int) -> bool:
 
 
 def free_ports(count: int) -> tuple[int, ...]:
-    """Distinct free loopback ports; a port is given out once per process, so concurrent callers never share one.
+    """Return distinct free loopback ports; a port is given out once per process, so concurrent callers never share one.
 
     Raises:
         EmbeddedError: No free port was found in 500 draws.

@@ -100,7 +100,7 @@ class PostgresServer:
         return self.dsn_for(self.config.database)
 
     def dsn_for(self, database: str) -> str:
-        """The same for another database of this server."""
+        """Return the same for another database of this server."""
         password = urllib.parse.quote(self._read_or_create_password(), safe="")
         return self._url(f"{self.config.user}:{password}", database)
 
@@ -120,7 +120,10 @@ class PostgresServer:
         return self.pid is not None
 
     def spec(self) -> ProcessSpec:
-        """The process of this server for a supervisor; `prepare` creates the data directory when there is none."""
+        """Return the process of this server for a supervisor.
+
+        `prepare` creates the data directory when there is none.
+        """
         if self.config.port is None:
             self.config = replace(self.config, port=free_ports(1)[0])
         location = self.location
@@ -298,7 +301,10 @@ class PostgresServer:
         fresh.rename(location.data)
 
     def _read_or_create_password(self) -> str:
-        """The password; a random one is written, for us alone to read, while there is no data that knows another."""
+        """Return the password.
+
+        A random one is written, for us alone to read, while there is no data that knows another.
+        """
         file = self.password_file
         if file.exists():
             return file.read_text().strip()
@@ -338,5 +344,5 @@ class PostgresServer:
 
 
 def _identifier(name: str) -> str:
-    """A quoted SQL identifier."""
+    """Return a quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'

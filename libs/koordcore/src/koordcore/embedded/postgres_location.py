@@ -78,12 +78,15 @@ def locate(data_dir: Path, installation: Path) -> Location:
 
 
 def pointer_file(data_dir: Path) -> Path:
-    """The file that tells people and tools where relocated data went."""
+    """Return the file that tells people and tools where relocated data went."""
     return data_dir.with_name(data_dir.name + ".location")
 
 
 def is_traversable(path: Path, owner: Owner) -> bool:
-    """Whether the user can pass through `path` and all above it; parts that do not exist yet count as passable."""
+    """Return whether the user can pass through `path` and all above it.
+
+    Parts that do not exist yet count as passable.
+    """
     for part in (path, *path.parents):
         try:
             status = part.stat()
@@ -101,7 +104,7 @@ def is_traversable(path: Path, owner: Owner) -> bool:
 
 
 def _owner_of(data: Path) -> Owner:
-    """The owner of existing data, so that a change of user never orphans it; else the unprivileged user."""
+    """Return the owner of existing data, so that a change of user never orphans it; else the unprivileged user."""
     if data.exists() and data.stat().st_uid != 0:
         return Owner(uid=data.stat().st_uid, gid=data.stat().st_gid)
     entry = pwd.getpwnam(UNPRIVILEGED_USER)
@@ -109,7 +112,7 @@ def _owner_of(data: Path) -> Owner:
 
 
 def _own_base(wanted: Path) -> Path:
-    """A folder of ours below /var/tmp for this path; refuses one that another user has put there."""
+    """Return a folder of ours below /var/tmp for this path; refuses one that another user has put there."""
     digest = hashlib.sha256(str(wanted).encode()).hexdigest()[:12]
     base = TRAVERSABLE_ROOT / f"koordstream-{digest}"
     base.mkdir(mode=0o755, exist_ok=True)
@@ -124,7 +127,7 @@ def _own_base(wanted: Path) -> Path:
 
 
 def _reachable(installation: Path, owner: Owner) -> Path:
-    """The installation itself, or a copy below /var/tmp when the user cannot reach it.
+    """Return the installation itself, or a copy below /var/tmp when the user cannot reach it.
 
     The programs find the wheel's shared libraries relative to themselves, so the copy keeps the wheel's layout:
     `<package>/<installation>`, with the libraries in `<package>.libs` (Linux) or `<package>/.dylibs` (macOS).

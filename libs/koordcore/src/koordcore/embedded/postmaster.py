@@ -9,7 +9,7 @@ from koordcore.embedded.identity import command_line, start_mark
 
 
 def live_postmaster(data: Path, *, status: str | None = None) -> int | None:
-    """The pid of the server that runs on this data directory; None when there is none.
+    """Return the pid of the server that runs on this data directory; None if there is none.
 
     A pid file left by kill -9 names a pid that is gone, or that by now is another program: both count as none.
 

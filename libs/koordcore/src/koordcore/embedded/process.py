@@ -53,7 +53,7 @@ class RestartPolicy:
     max_restarts: int | None = None
 
     def delay_seconds(self, restarts_in_a_row: int) -> float:
-        """The pause before the next restart, `first * 2^n`, at most `max_delay_seconds`."""
+        """Return the pause before the next restart, `first * 2^n`, at most `max_delay_seconds`."""
         return float(min(self.max_delay_seconds, self.first_delay_seconds * 2 ** min(restarts_in_a_row, 30)))
 
 
@@ -228,7 +228,7 @@ class ChildProcess:
             self._popen.send_signal(number)  # polls first: a reaped pid is never signalled
 
     def last_words(self) -> str:
-        """The last error that the log of this run tells of, in one line; empty when it tells of none."""
+        """Return the last error that the log of this run tells of, in one line; empty when it tells of none."""
         return last_words(self.spec.log_file, since=self._log_began)
 
     def _is_passing(self, error: BaseException) -> bool:
@@ -251,7 +251,7 @@ async def is_ready(ready: Ready | None) -> bool:
 
 
 def http_ok(url: str) -> bool:
-    """Whether `GET url` answers 200 within a second. Blocks."""
+    """Return whether `GET url` answers 200 within a second. Blocks."""
     parts = urllib.parse.urlsplit(url)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=PROBE_SECONDS)
     try:
@@ -264,7 +264,7 @@ def http_ok(url: str) -> bool:
 
 
 def log_tail(log_file: Path | None, *, since: int = 0, lines: int = LOG_TAIL_LINES) -> str:
-    """The last lines of a log file, none from before the byte `since`; empty when there is no file."""
+    """Return the last lines of a log file, none from before the byte `since`; empty when there is no file."""
     if log_file is None or not log_file.exists():
         return ""
     with log_file.open("rb") as log:

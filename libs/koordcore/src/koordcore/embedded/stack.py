@@ -96,7 +96,7 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(status for status in self.processes if status.process is not None and is_alive(status.process))
 
     def find(self, name: str) -> ProcessStatus | None:
-        """The process of that name."""
+        """Return the process of that name."""
         return next((status for status in self.processes if status.name == name), None)
 
 
@@ -110,7 +110,7 @@ def write_stack(state_file: Path, stack: Stack) -> None:
 
 
 def read_stack(state_file: Path) -> Stack | None:
-    """The recorded stack, live or not; None when there is no file.
+    """Return the recorded stack, live or not; None when there is no file.
 
     Raises:
         EmbeddedError: The file is not of this version.

@@ -30,8 +30,9 @@ from koordcore.embedded.stack import (
 
 
 class Supervisor:
-    """The owner of a stack's processes. One task starts and stops it; `status`, `kill` and `restart` may be called
-    from any task of the same loop.
+    """The owner of the processes of a stack.
+
+    One task starts and stops it. Any task of the same loop may call `status`, `kill` and `restart`.
 
     Args:
         specs: Names are unique; `after` names others of them, without a cycle.
@@ -54,7 +55,7 @@ class Supervisor:
         self._identity = me
 
     def status(self) -> Stack:
-        """The stack now."""
+        """Return the stack now."""
         phase = self._phase
         if phase is Phase.READY and any(m.state is not ProcessState.READY for m in self._managed.values()):
             phase = Phase.DEGRADED
@@ -269,7 +270,7 @@ def _say_nothing(_sentence: str) -> None:
 
 
 def require_startable(specs: tuple[ProcessSpec, ...]) -> tuple[ProcessSpec, ...]:
-    """The specs themselves, when they can all be started in some order.
+    """Return the specs themselves, when they can all be started in some order.
 
     Raises:
         EmbeddedError: Naming a doubled name, an unknown name in `after`, or a cycle.

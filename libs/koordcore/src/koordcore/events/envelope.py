@@ -57,7 +57,7 @@ class AggregateRef(NamedTuple):
 
 
 def name_token(name: str) -> str:
-    """The subject token of an object name: `.` becomes `_`, which no Kubernetes name contains.
+    """Return the subject token of an object name: `.` becomes `_`, which no Kubernetes name contains.
 
     Source:
         event-bus spec, 2
@@ -66,12 +66,12 @@ def name_token(name: str) -> str:
 
 
 def name_from_token(token: str) -> str:
-    """The object name of a subject token; inverse of `name_token`."""
+    """Return the object name of a subject token; inverse of `name_token`."""
     return token.replace("_", ".")
 
 
 def namespaced_token(namespace: str, name: str) -> str:
-    """The subject token of a namespaced object: `<ns>=<name>` with `.` as `_`."""
+    """Return the subject token of a namespaced object: `<ns>=<name>` with `.` as `_`."""
     return f"{name_token(namespace)}={name_token(name)}"
 
 
@@ -140,7 +140,7 @@ class DeferredHeaders(Mapping[str, str]):
 
     @abstractmethod
     def has_line(self, line: bytes) -> bool:
-        """Whether a header stands there just so, `Name: value`; answered without reading the others."""
+        """Return whether a header stands there just so, `Name: value`; answered without reading the others."""
 
 
 class StoredEvent(msgspec.Struct, frozen=True, gc=False):
@@ -158,7 +158,7 @@ class StoredEvent(msgspec.Struct, frozen=True, gc=False):
     stored_at_ns: int = 0
 
     def has_id(self, event_id: str) -> bool:
-        """Whether this is the event of that id."""
+        """Return whether this is the event of that id."""
         headers = self.headers
         if isinstance(headers, DeferredHeaders):
             return headers.has_line(_ID_LINE % event_id.encode())
@@ -239,7 +239,7 @@ def event_id(causation_id: str, ref: AggregateRef, index: int) -> str:
 
 
 def seal(draft: Draft, origin: Origin, index: int, schema: int) -> NewEvent:
-    """The appendable event of a draft.
+    """Return the appendable event of a draft.
 
     Args:
         index: Position of the draft in its decision.

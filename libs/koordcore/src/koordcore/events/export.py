@@ -56,13 +56,13 @@ _WORK_HEADERS: dict[str, tuple[str, str]] = {
 
 
 def body_schema(entry: EventType) -> dict[str, Any]:
-    """JSON Schema of an event's body, self-contained."""
+    """Return JSON Schema of an event's body, self-contained."""
     schema = msgspec.json.schema(entry.model)
     return {"$schema": _DIALECT, "$id": f"koordstream/events/{entry.name}.v{entry.schema}.json", **schema}
 
 
 def async_api() -> dict[str, Any]:
-    """The AsyncAPI 3 document of all streams."""
+    """Return the AsyncAPI 3 document of all streams."""
     channels: dict[str, Any] = {}
     messages: dict[str, Any] = {}
     operations: dict[str, Any] = {}

@@ -68,7 +68,7 @@ class Catalogue:
         aliases: tuple[str, ...] = (),
         ignorable: bool = False,
     ) -> Callable[[type[E]], type[E]]:
-        """Class decorator that registers an event model under its class name.
+        """Return class decorator that registers an event model under its class name.
 
         Raises:
             AssertionError: A reused name or an incomplete chain of upcasters: a bug, found at import.
@@ -97,25 +97,25 @@ class Catalogue:
         return decorate
 
     def __iter__(self) -> Iterator[EventType]:
-        """Types in order of stream, kind, name."""
+        """Return types in order of stream, kind, name."""
         return iter(sorted(self._by_model.values(), key=lambda entry: (entry.stream, entry.kind, entry.name)))
 
     def of(self, model: type[Event]) -> EventType:
-        """The entry of a model."""
+        """Return the entry of a model."""
         return self._by_model[model]
 
     def find(self, name: str) -> EventType | None:
-        """The entry of a type name or alias; None when unknown."""
+        """Return the entry of a type name or alias; None when unknown."""
         return self._by_name.get(name)
 
     def seal(self, drafts: list[Draft], origin: Origin) -> list[NewEvent]:
-        """The appendable events of one decision, in order."""
+        """Return the appendable events of one decision, in order."""
         return [
             seal(draft, origin, index, self._by_model[type(draft.event)].schema) for index, draft in enumerate(drafts)
         ]
 
     def read(self, stored: StoredEvent) -> Event | None:
-        """The typed event of a stored one, upcast to the current version.
+        """Return the typed event of a stored one, upcast to the current version.
 
         Returns:
             None for an ignorable type in a version newer than this code knows.

@@ -13,31 +13,34 @@ class Clock(Protocol):
     """Time of the run. Seconds are seconds of this clock, whatever they last on the host."""
 
     def now(self) -> datetime:
-        """The moment, aware, UTC; agrees with `unix()`."""
+        """Return the moment, aware, UTC; agrees with `unix()`."""
         ...
 
     def unix(self) -> float:
-        """The moment in seconds since 1970-01-01 UTC. May jump when the host's time is corrected: do not measure
-        durations with it.
+        """Return the seconds since 1970-01-01 UTC.
+
+        May jump when the time of the host is corrected: do not measure durations with it.
         """
         ...
 
     def monotonic(self) -> float:
-        """Seconds since an arbitrary start; never goes back. For durations: differences only, within one process."""
+        """Return seconds since an arbitrary start.
+
+        Never goes back. For durations: differences only, within one process.
+        """
         ...
 
     def real_seconds(self, seconds: float) -> float:
-        """How long `seconds` of this clock last on the host: for time limits given to others (a server's TTL,
-        `asyncio.timeout`).
+        """Return how long `seconds` of this clock last on the host; infinity on a clock that only moves by hand.
 
-        Infinity on a clock that only moves by hand.
+        For time limits given to others: the TTL of a server, `asyncio.timeout`.
         """
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Waits for that many seconds of this clock; zero or less lets other tasks run once."""
+        """Wait for that many seconds of this clock; zero or less lets other tasks run once."""
         ...
 
     async def wait_until(self, unix_seconds: float) -> None:
-        """Waits until `unix()` has reached the moment, also when the host's time is corrected meanwhile."""
+        """Wait until `unix()` has reached the moment, also when the host's time is corrected meanwhile."""
         ...

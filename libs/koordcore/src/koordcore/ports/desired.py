@@ -61,7 +61,7 @@ class DesiredStore(Protocol):
         ...
 
     async def get(self, node: str) -> DesiredNode | None:
-        """The node's value, possibly stale (compare `as_of` with the pushes); None when never written."""
+        """Return the node's value, possibly stale (compare `as_of` with the pushes); None when never written."""
         ...
 
     async def delete(self, node: str) -> None:
@@ -73,7 +73,7 @@ class PushFeed(Protocol):
     """Facts about some nodes as the log republishes them, without consumers on the server."""
 
     def pushes(self, nodes: Sequence[str], kinds: Sequence[str] = ("node", "nodepolicy")) -> AsyncIterator[Push | None]:
-        """Pushes for the nodes as they arrive. None: read the desired state (again), then go on.
+        """Push for the nodes as they arrive. None: read the desired state (again), then go on.
 
         The first item is None, given once the subscriptions stand, so that a value read then has no gap to the pushes;
         another None follows each reconnect and each overflow.

@@ -109,21 +109,21 @@ class EventLog(Protocol):
         ...
 
     async def read_aggregate(self, ref: AggregateRef, *, after: int = 0) -> list[StoredEvent]:
-        """Events of one aggregate with sequence > after, in order, read at the leader (never stale)."""
+        """Return events of one aggregate with sequence > after, in order, read at the leader (never stale)."""
         ...
 
     async def last_of(self, ref: AggregateRef) -> StoredEvent | None:
-        """The newest event of one aggregate, read at the leader; None when it has none."""
+        """Return the newest event of one aggregate, read at the leader; None if it has none."""
         ...
 
     async def head(self) -> LogHead:
-        """Bounds of the stream, from the leader."""
+        """Return bounds of the stream, from the leader."""
         ...
 
     def follow(
         self, after: int, *, kinds: Sequence[str] | None = None, batch: int = 500
     ) -> AsyncIterator[list[StoredEvent]]:
-        """Batches of events with sequence > after, strictly in order, without gaps or repetitions, for ever.
+        """Return batches of events with sequence > after, strictly in order, without gaps or repetitions, for ever.
 
         Each batch holds 1..`batch` events. Survives reconnects and restarts of the server: on a gap or a missed
         heartbeat it resumes after the last event that it delivered.

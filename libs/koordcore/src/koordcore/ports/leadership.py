@@ -53,21 +53,22 @@ class Leadership(Protocol):
         ...
 
     async def acquired(self) -> Term:
-        """Waits until this candidate leads; returns at once when it does."""
+        """Wait until this candidate leads; returns at once when it does."""
         ...
 
     async def lost(self, term: Term) -> str:
-        """Waits until the term is over; returns why. Only for terms of this candidate."""
+        """Wait until the term is over; returns why. Only for terms of this candidate."""
         ...
 
     async def campaign(self) -> None:
-        """Stands for election, renews, stands again, until `resign` or cancellation. The world failing does not end
-        it.
+        """Stand for election, renew the lease, stand again; until `resign` or cancellation.
+
+        Errors of the outside world do not end the campaign.
         """
         ...
 
     async def resign(self) -> None:
-        """Ends the campaign; a leader lets go, so that another one need not wait for the lease to expire.
+        """End the campaign; a leader lets go, so that another one need not wait for the lease to expire.
 
         Call it when the work of the term has ended: the next leader begins at once.
         """

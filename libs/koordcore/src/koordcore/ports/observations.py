@@ -22,13 +22,13 @@ class ObservationLog(Protocol):
         ...
 
     async def head(self) -> LogHead:
-        """Bounds of the stream."""
+        """Return bounds of the stream."""
         ...
 
     def follow(self, after: int, *, batch: int = 500) -> AsyncIterator[list[StoredEvent]]:
-        """Batches in order from after + 1 or from the oldest that is kept; gaps by retention are normal."""
+        """Return batches in order from after + 1 or from the oldest that is kept; gaps by retention are normal."""
         ...
 
     async def latest(self, refs: Sequence[AggregateRef]) -> list[StoredEvent]:
-        """The newest kept message of each aggregate that has one, in the order asked."""
+        """Return the newest kept message of each aggregate that has one, in the order asked."""
         ...

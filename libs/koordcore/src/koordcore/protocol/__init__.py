@@ -1,0 +1,1 @@
+"""The protocol: names, objects and rules that Kubernetes and Koordinator define. Pure."""

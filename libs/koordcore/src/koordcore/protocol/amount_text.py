@@ -13,19 +13,19 @@ _GIB: Final = 1 << 30
 
 
 def cores(milli: float | None) -> str:
-    """Milli-cores as cores: 1500 -> `1.5`; None: `-`."""
+    """Return milli-cores as cores: 1500 -> `1.5`; None: `-`."""
     return NOTHING if milli is None else f"{milli / 1000:.10g}"
 
 
 def gibibytes(amount: int | None) -> str:
-    """Bytes as GiB: `1.5Gi`, below one GiB with two digits that count: `0.25Gi`; None: `-`."""
+    """Return bytes as GiB: `1.5Gi`, below one GiB with two digits that count: `0.25Gi`; None: `-`."""
     if amount is None:
         return NOTHING
     return f"{amount / _GIB:.1f}Gi" if amount == 0 or abs(amount) >= _GIB else f"{amount / _GIB:.2g}Gi"
 
 
 def amount_text(resource: str, amount: int) -> str:
-    """An amount of a resource: milli-cores for cpu (batch and mid too), bytes for memory and storage."""
+    """Return an amount of a resource: milli-cores for cpu (batch and mid too), bytes for memory and storage."""
     if resource in _IN_CORES:
         return cores(amount)
     if resource.endswith(("memory", "storage")) or "hugepages-" in resource:
@@ -34,5 +34,5 @@ def amount_text(resource: str, amount: int) -> str:
 
 
 def cfs_quota_text(microseconds: int) -> str:
-    """A cfs quota per 100 ms as cores; negative: `unlimited`."""
+    """Return a cfs quota per 100 ms as cores; negative: `unlimited`."""
     return "unlimited" if microseconds < 0 else f"{cores(microseconds // 100)} cores"

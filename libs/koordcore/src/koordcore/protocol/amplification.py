@@ -30,7 +30,9 @@ _AMPLIFIED_BY_ADMISSION: Final = (CPU, MEMORY)
 
 
 def amplify(origin: int, ratio: float) -> int:
-    """`origin` (milli-cores, bytes, ...) if ratio <= 1, else ceil(float64(origin) * ratio): amplify(100, 1.1) is 111.
+    """Return `origin` times `ratio`, rounded up; `origin` itself if the ratio is at most 1.
+
+    The product is one of 64-bit floats, so 100 times 1.1 is 111.
 
     Source:
         protocol spec, 8 (4)
@@ -41,7 +43,7 @@ def amplify(origin: int, ratio: float) -> int:
 def amplify_resources(
     requests: Mapping[str, Quantity], ratios: Mapping[str, float], names: Iterable[str] | None = None
 ) -> ResourceList:
-    """The list with every resource that has a ratio amplified, cpu in milli-cores, others in whole units.
+    """Return the list with every resource that has a ratio amplified, cpu in milli-cores, others in whole units.
 
     Args:
         names: Only these resources; None for all.
@@ -59,7 +61,7 @@ def amplify_resources(
 
 
 def format_ratios(ratios: Mapping[str, float]) -> str:
-    """The annotation's text: names sorted, two decimals, half to even on the binary value.
+    """Return the annotation's text: names sorted, two decimals, half to even on the binary value.
 
     Source:
         protocol spec, 8 (2)
@@ -69,7 +71,7 @@ def format_ratios(ratios: Mapping[str, float]) -> str:
 
 
 def parse_ratios(annotations: Mapping[str, str]) -> dict[str, float]:
-    """Amplification ratios of a node by resource; an absent or empty annotation has none.
+    """Return amplification ratios of a node by resource; an absent or empty annotation has none.
 
     Raises:
         InvalidInput: Malformed JSON or an entry that is no number.
@@ -89,7 +91,7 @@ def parse_ratios(annotations: Mapping[str, str]) -> dict[str, float]:
 
 
 def parse_raw_allocatable(annotations: Mapping[str, str]) -> ResourceList | None:
-    """Allocatable as the kubelet wrote it, None when it was never kept.
+    """Return allocatable as the kubelet wrote it, None when it was never kept.
 
     Raises:
         InvalidInput: Malformed JSON or quantities.
@@ -121,7 +123,7 @@ class NodeUpdate(NamedTuple):
 def amplify_node_update(
     annotations: Mapping[str, str], allocatable: Quantities, old_allocatable: Quantities
 ) -> NodeUpdate:
-    """What the node status webhook makes of an update.
+    """Return what the node status webhook makes of an update.
 
     Only the kubelet changes native allocatable: when cpu or memory differ between old and new, the new values are the
     raw ones from now on; else the kept ones are. allocatable = trunc(milli(raw) * ratio) milli for cpu and memory
@@ -193,7 +195,7 @@ class AmplificationStrategy(msgspec.Struct, rename="camel", omit_defaults=True, 
 def cpu_normalization_ratio(
     info: CpuBasicInfo | None, strategy: NormalizationStrategy, enabled: bool | None = None
 ) -> float:
-    """The ratio to write for a node.
+    """Return the ratio to write for a node.
 
     Args:
         info: None: the agent has not reported its CPU yet.
@@ -237,7 +239,7 @@ def format_normalization_ratio(ratio: float) -> str:
 
 
 def amplification_ratios(strategy: AmplificationStrategy, annotations: Mapping[str, str]) -> dict[str, float]:
-    """The ratios to write on a node with these annotations; empty: the annotation is removed.
+    """Return the ratios to write on a node with these annotations; empty: the annotation is removed.
 
         cpu = (configured cpu if > 0 else 1) * (normalization ratio if present) when that exceeds 1
 

@@ -12,11 +12,11 @@ _LETTERS: Final = frozenset("bcdfghjklmnpqrstvwxz2456789")
 
 
 def generated_base(name: str) -> str:
-    """What a name begins with that an API server may have made; "" when it cannot have made it."""
+    """Return what a name begins with that an API server may have made; "" when it cannot have made it."""
     base, suffix = name[:-_SUFFIX], name[-_SUFFIX:]
     return base if _LETTERS.issuperset(suffix) else ""
 
 
 def base_of_names(generate_name: str) -> str:
-    """What the names begin with that are made of a `generateName`."""
+    """Return what the names begin with that are made of a `generateName`."""
     return generate_name[:_MOST]

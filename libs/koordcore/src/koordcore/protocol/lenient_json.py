@@ -24,7 +24,9 @@ T = TypeVar("T")
 
 
 def parse_json(text: str) -> object:
-    """The decoded value of strict JSON: no NaN, no trailing comma, no comment; the last of a repeated key counts.
+    """Return the decoded value of strict JSON.
+
+    No NaN, no trailing comma, no comment; the last of a repeated key counts.
 
     Raises:
         InvalidInput: With the reader's reason, for anything else (the empty text included).
@@ -64,7 +66,7 @@ def _folded(names: tuple[str, ...]) -> Mapping[str, str]:
 
 
 def decode(text: str, kind: type[T]) -> T:
-    """A value of the msgspec type `kind` from the text of an annotation or ConfigMap key.
+    """Return a value of the msgspec type `kind` from the text of an annotation or ConfigMap key.
 
     Raises:
         InvalidInput: Naming the path and the rule.
@@ -76,7 +78,7 @@ def decode(text: str, kind: type[T]) -> T:
 
 
 def convert(value: object, kind: type[T]) -> T:
-    """The same from a decoded JSON value; `null` is the empty object where `kind` is a struct."""
+    """Return the same from a decoded JSON value; `null` is the empty object where `kind` is a struct."""
     shape = _shape(kind)
     if value is None and isinstance(shape, msgspec.inspect.StructType):
         value = {}
@@ -120,7 +122,10 @@ def _takes_null(shape: msgspec.inspect.Type) -> bool:
 
 
 def _member_for(value: object, shape: msgspec.inspect.UnionType) -> msgspec.inspect.Type:
-    """The member that `value` can be: a union has at most one object and at most one list (msgspec's own rule)."""
+    """Return the member that `value` can be.
+
+    A union has at most one object and at most one list (msgspec's own rule).
+    """
     objects = (msgspec.inspect.StructType, msgspec.inspect.DictType)
     wanted = objects if isinstance(value, dict) else (msgspec.inspect.ListType,)
     return next((member for member in shape.types if isinstance(member, wanted)), msgspec.inspect.AnyType())

@@ -53,7 +53,7 @@ class NodeResourceTopology(KubeStruct):
     zones: list[Zone] = []
 
     def cpu_basic_info(self) -> CpuBasicInfo | None:
-        """Model and settings of the processor; None when the agent has not reported them, or not readably."""
+        """Return model and settings of the processor; None when the agent has not reported them, or not readably."""
         try:
             return parse_present(
                 self.metadata.annotations, keys.CPU_BASIC_INFO, lambda text: lenient_json.decode(text, CpuBasicInfo)

@@ -341,7 +341,7 @@ O = TypeVar("O", bound=KubeStruct)  # noqa: E741 - the conventional letter for "
 
 
 def without_nulls(value: object) -> object:
-    """The same JSON value with object entries that are `null` dropped: Kubernetes reads them as absent."""
+    """Return the same JSON value with object entries that are `null` dropped: Kubernetes reads them as absent."""
     if isinstance(value, dict):
         entries = cast("dict[str, object]", value)
         return {key: without_nulls(item) for key, item in entries.items() if item is not None}
@@ -352,7 +352,7 @@ def without_nulls(value: object) -> object:
 
 
 def object_from_json(raw: object, kind: type[O]) -> O:
-    """The subset of a decoded JSON object; unknown fields are dropped, nulls count as absent.
+    """Return the subset of a decoded JSON object; unknown fields are dropped, nulls count as absent.
 
     Raises:
         codec.DecodeError: Naming the path, for a field of a wrong type.
@@ -361,7 +361,7 @@ def object_from_json(raw: object, kind: type[O]) -> O:
 
 
 def pod_from_json(raw: object) -> Pod:
-    """A pod from decoded JSON, see `object_from_json`."""
+    """Return a pod from decoded JSON, see `object_from_json`."""
     try:
         # objects from an API server hold no nulls, and looking for them takes ten times as long as the conversion
         return codec.convert(raw, Pod)
@@ -370,5 +370,5 @@ def pod_from_json(raw: object) -> Pod:
 
 
 def node_from_json(raw: object) -> Node:
-    """A node from decoded JSON, see `object_from_json`."""
+    """Return a node from decoded JSON, see `object_from_json`."""
     return object_from_json(raw, Node)

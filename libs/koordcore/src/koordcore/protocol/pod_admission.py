@@ -49,7 +49,7 @@ _QOS_FIELD: Final = f"metadata.labels[{keys.QOS_CLASS}]"
 
 
 def validate_pod(pod: Pod, old_pod: Pod | None = None, *, skip_validating_priority: bool = False) -> list[Violation]:
-    """Every rule that the pod breaks, sorted by rule name; an empty list admits it.
+    """Return every rule that the pod breaks, sorted by rule name; an empty list admits it.
 
     Args:
         old_pod: The stored pod on update, None on create.

@@ -26,7 +26,7 @@ _NO_DEFAULTS: Final[dict[str, int]] = {}
 
 
 def pod_requests(pod: Pod) -> Amounts:
-    """Total request by resource.
+    """Return total request by resource.
 
         max( sum containers + sum sidecars, max over init containers i of (request_i + sum sidecars before i) ) +
         overhead
@@ -53,7 +53,7 @@ def pod_requests_non_zero(pod: Pod) -> Amounts:
 
 
 def pod_limits(pod: Pod) -> Amounts:
-    """Total limit by resource, same shape; overhead is added only to a resource that has a limit.
+    """Return total limit by resource, same shape; overhead is added only to a resource that has a limit.
 
     Source:
         scheduler-core spec, 5.1

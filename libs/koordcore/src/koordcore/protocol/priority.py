@@ -54,7 +54,7 @@ PREEMPTION_LOWER_PRIORITY: Final = "PreemptLowerPriority"
 
 
 def installed_priority_classes() -> tuple[PriorityClass, ...]:
-    """The PriorityClass objects that are installed with the system, valued at the lower end of their band.
+    """Return the PriorityClass objects that are installed with the system, valued at the lower end of their band.
 
     Source:
         protocol spec, 2.1
@@ -68,12 +68,12 @@ def installed_priority_classes() -> tuple[PriorityClass, ...]:
 
 
 def band_of_name(name: str) -> PriorityBand | None:
-    """The class called `name`, None for any other text."""
+    """Return the class called `name`, None for any other text."""
     return _BY_NAME.get(name)
 
 
 def band_of_value(value: int) -> PriorityBand | None:
-    """The class whose band holds `value`; None in the gaps and outside.
+    """Return the class whose band holds `value`; None in the gaps and outside.
 
     Source:
         protocol spec, 2.1
@@ -85,7 +85,9 @@ def band_of_value(value: int) -> PriorityBand | None:
 
 
 def priority_class_raw(pod: Pod) -> PriorityBand | None:
-    """The class that the user wrote: a present label decides alone (unknown text is none), else the number's band.
+    """Return the class that the user wrote.
+
+    A present label decides alone (unknown text is none), else the number's band.
 
     Source:
         protocol spec, 2.2 (4)
@@ -97,7 +99,7 @@ def priority_class_raw(pod: Pod) -> PriorityBand | None:
 
 
 def priority_class(pod: Pod) -> PriorityBand:
-    """The class that the pod counts as: the written one, else by QoS (BE is koord-batch, all others koord-prod).
+    """Return the class that the pod counts as: the written one, else by QoS (BE is koord-batch, all others koord-prod).
 
     Source:
         protocol spec, 2.2 (5)
@@ -117,7 +119,9 @@ def priority_value(pod: Pod | None) -> int:
 
 
 def sub_priority(pod: Pod) -> int:
-    """The rank inside a class, higher first: an int32 literal (`0x10`, `010` octal, `1_000`); absent or empty is 0.
+    """Return the rank inside a class, higher first.
+
+    An int32 literal (`0x10`, `010` octal, `1_000`); absent or empty is 0.
 
     Raises:
         InvalidInput: Any other text; see `sub_priority_or_zero`.

@@ -42,7 +42,7 @@ _NATIVE: Final = ("cpu", "memory")
 
 
 def qos_raw(pod: Pod) -> QosClass | None:
-    """The class that the user wrote, None for none; annotations are never consulted.
+    """Return the class that the user wrote, None for none; annotations are never consulted.
 
     Source:
         protocol spec, 2.2 (1)
@@ -97,7 +97,9 @@ def _positive_nano(value: str | int | float | None) -> int:
 
 
 def qos(pod: Pod) -> QosClass:
-    """The class that the pod counts as: the written one, else Guaranteed -> LSR, Burstable -> LS, BestEffort -> BE.
+    """Return the class that the pod counts as.
+
+    The written one, else Guaranteed -> LSR, Burstable -> LS, BestEffort -> BE.
 
     Source:
         protocol spec, 2.2 (3)

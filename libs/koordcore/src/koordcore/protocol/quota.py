@@ -45,7 +45,7 @@ class QuotaSpec:
 
 
 def quota_spec(metadata: ObjectMeta, minimum: Quantities, maximum: Quantities) -> QuotaSpec:
-    """What an ElasticQuota object says; `minimum` and `maximum` are `spec.min` and `spec.max` as written.
+    """Return what an ElasticQuota object says; `minimum` and `maximum` are `spec.min` and `spec.max` as written.
 
     A malformed resource list counts as empty (admission has refused it), a malformed annotation as absent; deprecated
     resource names are read as the current ones.
@@ -74,7 +74,7 @@ def quota_spec(metadata: ObjectMeta, minimum: Quantities, maximum: Quantities) -
 
 
 def shared_weight(written: Mapping[str, int], maximum: Mapping[str, int]) -> Mapping[str, int]:
-    """The weights in force: as written (a negative one counts 0), or max when nothing but zeros is written."""
+    """Return the weights in force: as written (a negative one counts 0), or max when nothing but zeros is written."""
     weight = {name: amount for name, amount in written.items() if amount > 0}
     return weight or maximum
 

@@ -101,7 +101,7 @@ class Target(NamedTuple):
     selector: Selector | None = None
 
     def matches(self, pod: Pod, owners: Iterable[OwnerReference]) -> bool:
-        """Whether the target means the pod.
+        """Return whether the target means the pod.
 
         Args:
             owners: The pod's controllers, nearest first: those that are known of the chain up to its workload.
@@ -116,7 +116,7 @@ class Target(NamedTuple):
         )
 
     def _is_replica_set(self, owner: OwnerReference, pod: Pod) -> bool:
-        """A ReplicaSet of the Deployment that is meant, told by its name when the object itself is not known."""
+        """Return a ReplicaSet of the Deployment that is meant, told by its name when the object itself is not known."""
         if self.kind != "Deployment" or owner.kind != "ReplicaSet":
             return False
         template = pod.metadata.labels.get(_TEMPLATE_HASH)
@@ -124,7 +124,7 @@ class Target(NamedTuple):
 
 
 def target_of(recommendation: Recommendation) -> Target:
-    """The target of a Recommendation.
+    """Return the target of a Recommendation.
 
     Raises:
         InvalidInput: Naming the field, when it says nothing that could be looked at.
@@ -154,7 +154,7 @@ def target_of(recommendation: Recommendation) -> Target:
 
 
 def update_mode(annotations: Mapping[str, str]) -> UpdateMode:
-    """How far the recommendation is carried out; Off without the annotation.
+    """Return how far the recommendation is carried out; Off without the annotation.
 
     Raises:
         InvalidInput: A text that is none of the modes.
@@ -169,7 +169,7 @@ def update_mode(annotations: Mapping[str, str]) -> UpdateMode:
 
 
 def resource_policies(annotations: Mapping[str, str]) -> dict[str, ContainerPolicy]:
-    """Container name or `*` -> its policy.
+    """Return container name or `*` -> its policy.
 
     Raises:
         InvalidInput: Malformed JSON, quantities or values.
@@ -194,7 +194,7 @@ def resource_policies(annotations: Mapping[str, str]) -> dict[str, ContainerPoli
 
 
 def policy_of(policies: Mapping[str, ContainerPolicy], container: str) -> ContainerPolicy:
-    """The policy of a container: its own, else that of `*`, else to set requests and limits without caps."""
+    """Return the policy of a container: its own, else that of `*`, else to set requests and limits without caps."""
     return policies.get(container) or policies.get(EVERY_CONTAINER) or ContainerPolicy()
 
 

@@ -53,7 +53,7 @@ class _Annotation(msgspec.Struct, rename={"reserved_cpus": "reservedCPUs", "appl
 
 
 def parse_node_reservation(annotations: Mapping[str, str]) -> NodeReservation:
-    """The reservation that the node's annotation states; an absent or empty annotation reserves nothing.
+    """Return the reservation that the node's annotation states; an absent or empty annotation reserves nothing.
 
     Raises:
         InvalidInput: Malformed JSON or any bad quantity: callers then ignore the whole annotation (`node_reservation`
@@ -86,7 +86,7 @@ def node_reservation(annotations: Mapping[str, str]) -> NodeReservation:
 
 
 def num_reserved_cpus(reservation: NodeReservation) -> int:
-    """How many CPUs the quantity asks for, rounded up to whole ones; 0 when ids are given explicitly.
+    """Return the number of CPUs the quantity asks for, rounded up to whole ones; 0 when ids are given explicitly.
 
     Source:
         protocol spec, 7.2 (1)
@@ -98,7 +98,9 @@ def num_reserved_cpus(reservation: NodeReservation) -> int:
 
 
 def reserved_resources(reservation: NodeReservation) -> ResourceList:
-    """What is kept back, as resources: explicit CPU ids win over the cpu quantity; an unreadable list reserves nothing.
+    """Return what is kept back, as resources.
+
+    Explicit CPU ids win over the cpu quantity; an unreadable list reserves nothing.
 
     Source:
         protocol spec, 7.2 (2)
@@ -124,7 +126,9 @@ def kubelet_reserved(capacity: Mapping[str, Quantity], allocatable: Mapping[str,
 def agent_reserved(
     reservation: NodeReservation, capacity: Mapping[str, Quantity], allocatable: Mapping[str, Quantity]
 ) -> ResourceList:
-    """What overcommit and suppression deduct: the larger of kubelet's and the annotation's, whatever the apply policy.
+    """Return what overcommit and suppression deduct.
+
+    The larger of kubelet's and the annotation's, whatever the apply policy.
 
     Source:
         protocol spec, 7.2 (4)
@@ -135,7 +139,9 @@ def agent_reserved(
 def numa_zone_reserved(
     capacity: Mapping[str, Quantity], allocatable: Mapping[str, Quantity], zones: int
 ) -> ResourceList:
-    """What each of `zones` NUMA zones keeps back of cpu and memory: ceil(milli(capacity - allocatable) / zones), >= 0.
+    """Return what each of `zones` NUMA zones keeps back of cpu and memory.
+
+    ceil(milli(capacity - allocatable) / zones), >= 0.
 
     Source:
         protocol spec, 7.5 (only with node label `enable-numa-reservation` = true)
@@ -145,7 +151,9 @@ def numa_zone_reserved(
 
 
 def trim_allocatable(allocatable: Mapping[str, Quantity], reservation: NodeReservation) -> ResourceList:
-    """The scheduler's view: max(0, allocatable - reserved) for every reserved resource except batch cpu and memory.
+    """Return the scheduler's view.
+
+    max(0, allocatable - reserved) for every reserved resource except batch cpu and memory.
 
     Another apply policy than "" or Default leaves allocatable as it is.
 
@@ -162,7 +170,9 @@ def trim_allocatable(allocatable: Mapping[str, Quantity], reservation: NodeReser
 
 
 def reported_reserved_cpus(reservation: NodeReservation, topology: CpuTopology) -> str:
-    """The CPU list that the agent reports: the explicit one in canonical form, else a packed choice from all CPUs.
+    """Return the CPU list that the agent reports.
+
+    The explicit one in canonical form, else a packed choice from all CPUs.
 
     Returns:
         "" when nothing is reserved, the list is unreadable, or the node has too few CPUs.

@@ -92,7 +92,7 @@ def parse_replace_resources(text: str) -> ReplaceResources:
 
 
 def rename_resources(resources: Quantities, mapping: Mapping[str, str]) -> Quantities:
-    """The list with each `from` moved to its `to`.
+    """Return the list with each `from` moved to its `to`.
 
     A `to` that is already present leaves both as they are; a moved `cpu` becomes milli(q) as an integer. The same
     object comes back when nothing changes.
@@ -115,7 +115,7 @@ def rename_resources(resources: Quantities, mapping: Mapping[str, str]) -> Quant
 
 
 def replace_resources(resources: Quantities, wish: ReplaceResources) -> Quantities:
-    """The list after the erasures, then the moves, of the user's annotation.
+    """Return the list after the erasures, then the moves, of the user's annotation.
 
     Source:
         protocol spec, 3.1
@@ -125,7 +125,9 @@ def replace_resources(resources: Quantities, wish: ReplaceResources) -> Quantiti
 
 
 def rename_pod(pod: Pod, mapping: Mapping[str, str] = DEPRECATED) -> Pod:
-    """The pod with the resources of its containers, init containers and overhead renamed; itself if nothing changes.
+    """Return the pod with the resources of its containers, init containers and overhead renamed.
+
+    Itself if nothing changes.
 
     Source:
         protocol spec, 3.1 (the resources inside `device-allocated` are the device plug-in's affair)
@@ -188,7 +190,7 @@ class Translated(NamedTuple):
 
 
 def translate_pod(pod: Pod) -> Translated:
-    """Native cpu and memory as the extended resources of the pod's class (batch or mid, with fallbacks).
+    """Return native cpu and memory as the extended resources of the pod's class (batch or mid, with fallbacks).
 
     Requests, limits and overhead are renamed, an existing extended value is overwritten, cpu counted in milli-cores.
     Then a container's extended limit without a request becomes its request. Pods of class prod and free are left alone.
@@ -280,7 +282,7 @@ def _batch_only(resources: Quantities) -> dict[str, str | int | float | None]:
 
 
 def parse_extended_resource_spec(annotations: Mapping[str, str]) -> ExtendedResourceSpec | None:
-    """The annotation's value, None when it is absent.
+    """Return the annotation's value, None when it is absent.
 
     Raises:
         InvalidInput: Malformed JSON and for entries that are no quantities.
@@ -302,7 +304,7 @@ def parse_extended_resource_spec(annotations: Mapping[str, str]) -> ExtendedReso
 
 
 def refresh_extended_resource_spec(pod: Pod) -> str | None:
-    """The text to write into the annotation, or None when it is right as it stands.
+    """Return the text to write into the annotation, or None when it is right as it stands.
 
     Nothing is written when the value is the same, or when there is neither a batch resource nor an annotation; a stale
     annotation of a pod without batch resources becomes `{}`.

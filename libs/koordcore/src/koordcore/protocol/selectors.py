@@ -66,7 +66,7 @@ class Selector:
 
 
 def compile_selector(selector: LabelSelector) -> Selector:
-    """The selector, ready to match.
+    """Return the selector, ready to match.
 
     Raises:
         InvalidInput: An unknown operator, In/NotIn without values, Exists/DoesNotExist with values, and for keys or
@@ -117,7 +117,7 @@ def _requirement(key: str, operator: Operator, values: list[str], path: str) -> 
 
 
 def check_label_key(key: str, path: str = "") -> None:
-    """Raises InvalidInput unless `key` is `[dns-prefix/]name`: name at most 63, prefix at most 253 characters."""
+    """Raise InvalidInput unless `key` is `[dns-prefix/]name`: name at most 63, prefix at most 253 characters."""
     prefix, slash, name = key.rpartition("/")
     good_prefix = not slash or (0 < len(prefix) <= 253 and _DNS.fullmatch(prefix) is not None)
     if not good_prefix or _NAME.fullmatch(name) is None:
@@ -125,6 +125,6 @@ def check_label_key(key: str, path: str = "") -> None:
 
 
 def check_label_value(value: str, path: str = "") -> None:
-    """Raises InvalidInput unless `value` is empty or at most 63 letters, digits, - _ ., alphanumeric at both ends."""
+    """Raise InvalidInput unless `value` is empty or at most 63 letters, digits, - _ ., alphanumeric at both ends."""
     if _VALUE.fullmatch(value) is None:
         raise InvalidInput("a label value (at most 63 letters, digits, - _ ., alphanumeric at both ends)", value, path)

@@ -1,0 +1,1 @@
+"""The shell that every service shares: settings, lifecycle, telemetry, HTTP, leadership."""

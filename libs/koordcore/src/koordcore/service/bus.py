@@ -35,7 +35,7 @@ class ElectedSettings(ServiceSettings):
 
 
 def bus_settings(settings: ServiceSettings) -> BusSettings:
-    """How the service reaches the log; its principal is the service's name."""
+    """Return how the service reaches the log; its principal is the service's name."""
     tls = None
     if settings.nats_ca_file is not None:
         tls = TlsClientFiles(ca=settings.nats_ca_file, certificate=settings.nats_cert_file, key=settings.nats_key_file)

@@ -39,7 +39,7 @@ class SystemClock:
         return time.monotonic()
 
     def real_seconds(self, seconds: float) -> float:
-        """The same number."""
+        """Return the same number."""
         return seconds
 
     async def sleep(self, seconds: float) -> None:
@@ -75,7 +75,7 @@ class ScaledClock:
 
     @classmethod
     def starting_now(cls, speed: float, *, at_unix: float | None = None) -> "ScaledClock":
-        """A clock that leaves the present at `speed`; it shows `at_unix` now (None: the host's present time)."""
+        """Return a clock that leaves the present at `speed`; it shows `at_unix` now (None: the host's present time)."""
         real = time.time()
         return cls(origin_real_unix=real, origin_unix=real if at_unix is None else at_unix, speed=speed)
 
@@ -92,7 +92,7 @@ class ScaledClock:
         return time.monotonic() * self.speed
 
     def real_seconds(self, seconds: float) -> float:
-        """Seconds / speed."""
+        """Return seconds / speed."""
         return seconds / self.speed
 
     async def sleep(self, seconds: float) -> None:
@@ -113,14 +113,15 @@ async def _wait_until(clock: Clock, unix_seconds: float) -> None:
 
 
 def host_unix_nanos() -> int:
-    """The host's own time in nanoseconds since 1970, whatever the run's clock shows: for how long our code really
-    took.
+    """Return the time of the host in nanoseconds since 1970, whatever the clock of the run shows.
+
+    For measuring how long our code really took.
     """
     return time.time_ns()
 
 
 def parse_clock(text: str) -> SystemClock | ScaledClock:
-    """The clock that a settings text names; `str(clock)` renders it back exactly.
+    """Return the clock that a settings text names; `str(clock)` renders it back exactly.
 
     Args:
         text: `system`, or `<speed>@<origin_real_unix>@<origin_unix>`, or `<speed>` (leaves the present now: one process

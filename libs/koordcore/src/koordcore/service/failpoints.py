@@ -29,7 +29,7 @@ _armed: Final = _Armed(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else No
 
 
 def failpoint(name: str) -> None:
-    """Dies here when this failpoint is armed and its passage has come."""
+    """Die here when this failpoint is armed and its passage has come."""
     if _armed is None or _armed.name != name:
         return
     _armed.left -= 1

@@ -21,8 +21,9 @@ class CheckResult:
 
 
 class Condition:
-    """A check whose answer somebody sets: `bus = health.readiness_condition("bus", "not connected yet")`,
-    `bus.met()`.
+    """A check whose answer is set from outside.
+
+    Use: `bus = health.readiness_condition("bus", "not connected yet")`, later `bus.met()`.
     """
 
     __slots__ = ("_reason",)
@@ -39,6 +40,7 @@ class Condition:
         self._reason = reason
 
     def __call__(self) -> str | None:
+        """Return None if the condition is met, else the reason why it is not."""
         return self._reason
 
 
@@ -50,29 +52,29 @@ class Health:
         self._readiness: dict[str, Check] = {}
 
     def add_liveness(self, name: str, check: Check) -> None:
-        """Adds a check to `/healthz`; a name that is taken is a bug."""
+        """Add a check to `/healthz`; a name that is taken is a bug."""
         _add(self._liveness, name, check)
 
     def add_readiness(self, name: str, check: Check) -> None:
-        """Adds a check to `/readyz`; a name that is taken is a bug."""
+        """Add a check to `/readyz`; a name that is taken is a bug."""
         _add(self._readiness, name, check)
 
     def readiness_condition(self, name: str, reason: str) -> Condition:
-        """Adds a check that is set by hand, not met at first for the given reason."""
+        """Add a check that is set by hand, not met at first for the given reason."""
         condition = Condition(reason)
         self.add_readiness(name, condition)
         return condition
 
     def liveness(self) -> list[CheckResult]:
-        """Asks every liveness check."""
+        """Ask every liveness check."""
         return [_ask(name, check) for name, check in self._liveness.items()]
 
     def readiness(self) -> list[CheckResult]:
-        """Asks every readiness check."""
+        """Ask every readiness check."""
         return [_ask(name, check) for name, check in self._readiness.items()]
 
     def is_ready(self) -> bool:
-        """Whether every readiness check is ok."""
+        """Return whether every readiness check is ok."""
         return all(result.ok for result in self.readiness())
 
 

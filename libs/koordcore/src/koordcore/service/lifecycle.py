@@ -83,7 +83,7 @@ class Service:
         self._running = health.readiness_condition("running", "starting")
 
     def add(self, component: Component) -> None:
-        """Adds a component after those that it uses; before `run`."""
+        """Add a component after those that it uses; before `run`."""
         self._components.append(component)
 
     @property
@@ -92,18 +92,18 @@ class Service:
         return self._stop_reason is not None
 
     async def stopped(self) -> None:
-        """Waits until the end begins."""
+        """Wait until the end begins."""
         await self._stop_requested.wait()
 
     def stop(self, reason: str) -> None:
-        """Begins the end; the first reason counts."""
+        """Begin the end; the first reason counts."""
         if self._stop_reason is None:
             self._stop_reason = reason
             self._running.unmet(f"stopping: {reason}")
             self._stop_requested.set()
 
     async def run(self, *, handle_signals: bool = True) -> int:
-        """Runs the whole life; returns the exit status: 0, or 1 when something failed (see `failures`).
+        """Run the whole life; returns the exit status: 0, or 1 when something failed (see `failures`).
 
         Cancelling it is the same as `stop`, then the cancellation is passed on.
         """
@@ -140,7 +140,7 @@ class Service:
                 )
 
     async def _started_before_stop(self, name: str, start: Step) -> bool:
-        """Whether it started; a stop meanwhile (the log may be away for long) gives up on it."""
+        """Return whether it started; a stop meanwhile (the log may be away for long) gives up on it."""
         starting = asyncio.ensure_future(start())
         stopping = asyncio.ensure_future(self._stop_requested.wait())
         try:
@@ -216,7 +216,7 @@ class Service:
             self._fail(name, step, error)
 
     async def _done_in_time(self, task: "asyncio.Future[None]", deadline: float) -> bool:
-        """Whether it was done before the deadline and before anybody was in a hurry."""
+        """Return whether it was done before the deadline and before anybody was in a hurry."""
         loop = asyncio.get_running_loop()
         hurry = asyncio.ensure_future(self._hurry.wait())
         try:
@@ -243,7 +243,7 @@ def _sentence(error: BaseException) -> str:
 
 
 def notify_systemd(state: str) -> bool:
-    """Tells systemd `READY=1` or `STOPPING=1`; returns False outside of it or when it does not listen.
+    """Tell systemd `READY=1` or `STOPPING=1`; returns False outside of it or when it does not listen.
 
     A name that begins with `@` is an abstract socket.
     """

@@ -60,7 +60,7 @@ Compose = Callable[[Shell[S]], Awaitable[None]]
 
 
 def run_service(settings_type: type[S], compose: Compose[S], words: Sequence[str] | None = None) -> int:
-    """Runs one service until it is told to stop; returns the exit status: 0, 1 (failed), 2 (wrong settings).
+    """Run one service until it is told to stop; returns the exit status: 0, 1 (failed), 2 (wrong settings).
 
     Args:
         words: The command line without the program's name; None: that of the process.
@@ -98,7 +98,7 @@ def _keep_survivors(phase: str, details: dict[str, int]) -> None:
 
 
 async def serve(settings: S, compose: Compose[S], *, handle_signals: bool = True) -> int:
-    """Builds the shell in the running loop, composes the service and runs it; returns the exit status.
+    """Build the shell in the running loop, composes the service and runs it; returns the exit status.
 
     For tests and for programs that run several services in one loop, with `handle_signals=False`.
     """
@@ -159,7 +159,7 @@ async def serve(settings: S, compose: Compose[S], *, handle_signals: bool = True
 
 
 async def _watch_loop(metrics: Metrics) -> None:
-    """Notes how late timers fire: a late one means that something computed in the loop for too long."""
+    """Note how late timers fire: a late one means that something computed in the loop for too long."""
     host = SystemClock()
     while True:
         due = host.monotonic() + _LAG_LOOK_SECONDS

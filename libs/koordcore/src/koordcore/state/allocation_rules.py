@@ -114,7 +114,7 @@ def _shared_functions(allocated: Mapping[str, Holder]) -> Iterator[Violation]:
 
 
 def _shared(subject: str, owners: Sequence[str], allocated: Mapping[str, Holder]) -> Iterator[Violation]:
-    """A violation if more than one holds the subject, not counting a reservation beside its own users."""
+    """Yield a violation if more than one holds the subject, not counting a reservation beside its own users."""
     if len(owners) > 1:
         used = {_reservation_of(allocated[uid]) for uid in owners}
         holders = [uid for uid in owners if uid not in used]
@@ -138,7 +138,7 @@ def _exceeded_shares(allocated: Mapping[str, Holder]) -> Iterator[Violation]:
 
 
 def _taken(shares: Mapping[str, int], allocated: Mapping[str, Holder]) -> int:
-    """The sum of the shares; a reservation counts only as far as its users leave it."""
+    """Return the sum of the shares; a reservation counts only as far as its users leave it."""
     total = sum(shares.values())
     users: dict[str, int] = defaultdict(int)
     for uid, share in shares.items():
@@ -167,6 +167,6 @@ def _overdrawn(allocated: Mapping[str, Holder], holders: Mapping[str, Holder]) -
 
 
 def _reservation_of(holder: Holder) -> str:
-    """Uid of the reservation that the holder uses; empty without one."""
+    """Return uid of the reservation that the holder uses; empty without one."""
     used = holder.allocation.reservation
     return used.uid if used is not None else ""

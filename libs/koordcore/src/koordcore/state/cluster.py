@@ -23,7 +23,10 @@ _MODULUS = 1 << 128
 
 
 def aggregate_digest(ref: AggregateRef, state: AggregateState) -> int:
-    """128-bit digest of one aggregate: blake2b over `<kind>.<id>`, a line feed and the state's canonical JSON."""
+    """Return 128-bit digest of one aggregate.
+
+    Blake2b over `<kind>.<id>`, a line feed and the state's canonical JSON.
+    """
     hasher = hashlib.blake2b(digest_size=16)
     hasher.update(f"{ref.kind}.{ref.id}\n".encode())
     hasher.update(codec.encode_canonical(state))
@@ -31,17 +34,17 @@ def aggregate_digest(ref: AggregateRef, state: AggregateState) -> int:
 
 
 def combine_digests(digests: Iterable[int]) -> str:
-    """The state hash of a set of aggregates, 32 hex digits; the empty cluster gives 32 zeros."""
+    """Return the state hash of a set of aggregates, 32 hex digits; the empty cluster gives 32 zeros."""
     return f"{sum(digests) % _MODULUS:032x}"
 
 
 def decode_state(kind: str, data: bytes | str) -> AggregateState:
-    """State of an aggregate from its JSON, e.g. from a projector's row. Raises codec.DecodeError."""
+    """Return state of an aggregate from its JSON, e.g. from a projector's row. Raises codec.DecodeError."""
     return codec.decode(data, STATE_TYPES[kind])
 
 
 def evolve(state: AggregateState | None, event: Event, stored: StoredEvent) -> AggregateState | None:
-    """State of one aggregate after one event; None when the aggregate is gone for good."""
+    """Return state of one aggregate after one event; None when the aggregate is gone for good."""
     return EVOLVE[type(event)](state, event, stored)
 
 
@@ -91,20 +94,20 @@ class ClusterState:
         self.position = max(self.position, seq)
 
     def get(self, ref: AggregateRef) -> AggregateState | None:
-        """State of one aggregate; None when it never existed or is gone for good."""
+        """Return state of one aggregate; None if it never existed or is gone for good."""
         return self._states[ref.kind].get(ref.id)
 
     def of_kind(self, kind: type[S]) -> dict[str, S]:
-        """All aggregates of one state type by id. The live dictionary: read only, do not keep."""
+        """Return all aggregates of one state type by id. The live dictionary: read only, do not keep."""
         return self._states[_KIND_OF[kind]]  # type: ignore[return-value]  # keyed by STATE_TYPES
 
     def last_seq(self, ref: AggregateRef) -> int:
-        """Sequence of the aggregate's last event: the expectation of the next append; 0 when it is new."""
+        """Return sequence of the aggregate's last event: the expectation of the next append; 0 when it is new."""
         state = self._states[ref.kind].get(ref.id)
         return state.seq if state is not None else 0
 
     def __iter__(self) -> Iterator[tuple[AggregateRef, AggregateState]]:
-        """All aggregates, ordered by kind and id."""
+        """Yield all aggregates, ordered by kind and id."""
         for kind in sorted(self._states):
             of_kind = self._states[kind]
             for id_ in sorted(of_kind):
@@ -116,7 +119,10 @@ class ClusterState:
         return sum(len(of_kind) for of_kind in self._states.values())
 
     def hash(self) -> str:
-        """Canonical hash of all aggregates, 32 hex digits; one digest per aggregate changed since the last call."""
+        """Return canonical hash of all aggregates, 32 hex digits.
+
+        One digest per aggregate changed since the last call.
+        """
         for ref in self._dirty:
             self._sum -= self._digests.pop(ref, 0)
             state = self._states[ref.kind].get(ref.id)
@@ -128,7 +134,7 @@ class ClusterState:
         return f"{self._sum % _MODULUS:032x}"
 
     def snapshot(self) -> Iterator[bytes]:
-        """Position and all aggregates as JSON, in pieces; joined, `restore` is the inverse.
+        """Return position and all aggregates as JSON, in pieces; joined, `restore` is the inverse.
 
         They tell of the state as it is when this is called, whatever is folded before they are taken.
         """
@@ -138,7 +144,7 @@ class ClusterState:
 
     @classmethod
     def restore(cls, data: bytes) -> "ClusterState":
-        """The state of a snapshot. Raises codec.DecodeError for bytes of another schema."""
+        """Return the state of a snapshot. Raises codec.DecodeError for bytes of another schema."""
         body = codec.decode(data, _SnapshotBody)
         state = cls()
         state.position = body.position
@@ -153,7 +159,7 @@ _KIND_OF: dict[type[AggregateState], str] = {model: kind for kind, model in STAT
 
 
 def schema_fingerprint() -> str:
-    """Digest of the schemas of all aggregate states: a snapshot taken under another one is not loaded."""
+    """Return digest of the schemas of all aggregate states: a snapshot taken under another one is not loaded."""
     schemas, components = msgspec.json.schema_components([STATE_TYPES[kind] for kind in sorted(STATE_TYPES)])
     description: dict[str, Any] = {"schemas": list(schemas), "components": components}
     return hashlib.blake2b(codec.encode_canonical(description), digest_size=16).hexdigest()

@@ -10,8 +10,9 @@ from koordcore.state.aggregates import NodePolicyState
 
 
 def lent_resources(policy: NodePolicyState) -> dict[str, int]:
-    """Resources that stand in the node's capacity and allocatable by decision, in whole units; what is withdrawn is
-    left out.
+    """Return the extended resources that the policy puts into the capacity and allocatable of the node, in whole units.
+
+    Withdrawn resources are left out.
     """
     lent = {
         BATCH_CPU: policy.batch_cpu_milli,
@@ -23,7 +24,7 @@ def lent_resources(policy: NodePolicyState) -> dict[str, int]:
 
 
 def decided_annotations(policy: NodePolicyState) -> dict[str, str]:
-    """Annotations of the node that were decided; those that are removed or left as they are, are left out."""
+    """Return annotations of the node that were decided; those that are removed or left as they are, are left out."""
     texts = {
         keys.CPU_NORMALIZATION_RATIO: policy.cpu_normalization,
         keys.RESOURCE_AMPLIFICATION_RATIO: policy.amplification,

@@ -17,25 +17,31 @@ _canonical = msgspec.json.Encoder(order="sorted")
 
 
 def encode(value: object) -> bytes:
-    """UTF-8 JSON of a struct, dataclass or builtin; a struct may leave out fields at their default."""
+    """Return UTF-8 JSON of a struct, dataclass or builtin; a struct may leave out fields at their default."""
     return _encoder.encode(value)
 
 
 def encode_canonical(value: object) -> bytes:
-    """UTF-8 JSON with every object's keys sorted: equal values give equal bytes. Used for digests only."""
+    """Return UTF-8 JSON with every object's keys sorted: equal values give equal bytes. Used for digests only."""
     return _canonical.encode(value)
 
 
 def decode(data: bytes | str, kind: type[T]) -> T:
-    """Value of type `kind` from JSON. Unknown fields are ignored. Raises DecodeError naming the path and the rule."""
+    """Return value of type `kind` from JSON.
+
+    Unknown fields are ignored. Raises DecodeError naming the path and the rule.
+    """
     return msgspec.json.decode(data, type=kind)
 
 
 def convert(value: object, kind: type[T]) -> T:
-    """Value of type `kind` from builtins (dict, list, str ...). Raises DecodeError naming the path and the rule."""
+    """Return value of type `kind` from builtins (dict, list, str ...).
+
+    Raises DecodeError naming the path and the rule.
+    """
     return msgspec.convert(value, type=kind)
 
 
 def to_builtins(value: object) -> Any:
-    """Builtins (dict, list, str ...) of a struct, for YAML and for upcasters."""
+    """Return builtins (dict, list, str ...) of a struct, for YAML and for upcasters."""
     return msgspec.to_builtins(value)

@@ -23,7 +23,7 @@ _RULE: Final = f"a CPU list such as 0-3,8 (ranges end at {MAX_RANGE_END} or belo
 
 
 def parse_cpuset(text: str) -> CpuSet:
-    """The CPUs of a list: items `a` or `a-b`, comma separated, decimal, in any order, repeated or not.
+    """Return the CPUs of a list: items `a` or `a-b`, comma separated, decimal, in any order, repeated or not.
 
     Empty text is the empty set; `b < a` contributes nothing.
 
@@ -49,7 +49,7 @@ def parse_cpuset(text: str) -> CpuSet:
 
 
 def format_cpuset(cpus: Iterable[int]) -> str:
-    """The canonical list: ascending, runs of two or more as `a-b`, joined with commas; "" for no CPU.
+    """Return the canonical list: ascending, runs of two or more as `a-b`, joined with commas; "" for no CPU.
 
     Source:
         protocol spec, 7.1

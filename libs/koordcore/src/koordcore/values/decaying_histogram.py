@@ -165,7 +165,7 @@ class DecayingHistogram:
         return not self._used()
 
     def percentile(self, fraction: float) -> float:
-        """The end of the bucket up to which `fraction` of the weight lies; 0 when empty.
+        """Return the end of the bucket up to which `fraction` of the weight lies; 0 when empty.
 
         Args:
             fraction: 0 to 1; 0 gives the end of the first bucket in use.
@@ -205,7 +205,7 @@ class DecayingHistogram:
         self.total += other.total * scale
 
     def checkpoint(self) -> HistogramCheckpoint:
-        """The histogram in few bytes; `load` gives nearly the same percentiles."""
+        """Return the histogram in few bytes; `load` gives nearly the same percentiles."""
         used = self._used()
         heaviest = max((self.weights[bucket] for bucket in used), default=0.0)
         scaled = {
@@ -245,7 +245,7 @@ class DecayingHistogram:
             self.weights, self.total, self.reference = loaded.weights, loaded.total, loaded.reference
 
     def _used(self) -> list[int]:
-        """Buckets with a weight, ascending, from the first to the last that has at least epsilon."""
+        """Return buckets with a weight, ascending, from the first to the last that has at least epsilon."""
         epsilon = self.options.epsilon
         buckets = sorted(self.weights)
         low, high = 0, len(buckets)

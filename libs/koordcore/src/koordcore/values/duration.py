@@ -30,7 +30,7 @@ MAX_LENGTH: Final = 256
 
 
 def parse_duration(text: str) -> int:
-    """Nanoseconds of a Go duration text; fractions of a nanosecond are cut off.
+    """Return nanoseconds of a Go duration text; fractions of a nanosecond are cut off.
 
     Raises:
         InvalidInput: The empty text, a number without unit (except `0`), blanks, and lengths beyond 292 years.
@@ -60,12 +60,12 @@ def parse_duration(text: str) -> int:
 
 
 def parse_seconds(text: str) -> float:
-    """The same in seconds."""
+    """Return the same in seconds."""
     return parse_duration(text) / NANOS_PER_SECOND
 
 
 def format_duration(nanos: int) -> str:
-    """The text that Go prints: `5m0s`, `24h0m0s`, `1.5s`, `250ms`, `0s`.
+    """Return the text that Go prints: `5m0s`, `24h0m0s`, `1.5s`, `250ms`, `0s`.
 
     Source:
         protocol spec, 1.2

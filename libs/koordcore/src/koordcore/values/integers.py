@@ -18,7 +18,7 @@ _BASES: Final = (16, 2, 8, 8, 10)
 
 
 def parse_decimal(text: str, bits: int = 32) -> int:
-    """A signed decimal of at most `bits` bits: `5`, `+5`, `-5`, `007`.
+    """Return a signed decimal of at most `bits` bits: `5`, `+5`, `-5`, `007`.
 
     Raises:
         InvalidInput: The empty text, blanks, `_`, other digits than ASCII, or a number out of range.
@@ -29,7 +29,7 @@ def parse_decimal(text: str, bits: int = 32) -> int:
 
 
 def parse_literal(text: str, bits: int = 32) -> int:
-    """A signed integer literal: decimal, `0x10`, `0b11`, `0o7`, `010` (octal), `_` between digits.
+    """Return a signed integer literal: decimal, `0x10`, `0b11`, `0o7`, `010` (octal), `_` between digits.
 
     Raises:
         InvalidInput: Every other text and for numbers out of range.

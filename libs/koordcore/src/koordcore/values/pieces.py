@@ -16,7 +16,7 @@ PIECE: Final = 200
 
 
 def array_pieces(values: Iterable[object], size: int = PIECE) -> Iterator[bytes]:
-    """The values as an array, so many in a piece."""
+    """Yield the values as an array, so many in a piece."""
     taking, opening = iter(values), b"["
     while some := list(islice(taking, size)):
         yield opening + codec.encode(some)[1:-1]
@@ -25,7 +25,7 @@ def array_pieces(values: Iterable[object], size: int = PIECE) -> Iterator[bytes]
 
 
 def mapping_pieces(items: Iterable[tuple[str, object]]) -> Iterator[bytes]:
-    """The items as an object; no key occurs twice."""
+    """Yield the items as an object; no key occurs twice."""
     taking, opening = iter(items), b"{"
     while some := dict(islice(taking, PIECE)):
         yield opening + codec.encode(some)[1:-1]
@@ -34,7 +34,7 @@ def mapping_pieces(items: Iterable[tuple[str, object]]) -> Iterator[bytes]:
 
 
 def object_pieces(members: Mapping[str, Iterable[bytes]]) -> Iterator[bytes]:
-    """An object of members that are in pieces themselves."""
+    """Yield an object of members that are in pieces themselves."""
     opening = b"{"
     for name, pieces in members.items():
         yield opening + codec.encode(name) + b":"

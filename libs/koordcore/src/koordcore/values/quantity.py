@@ -70,11 +70,11 @@ class Quantity:
     notation: Notation = Notation.DECIMAL
 
     def value(self) -> int:
-        """Whole units, rounded away from zero."""
+        """Return whole units, rounded away from zero."""
         return _divide_away_from_zero(self.nano, NANO_PER_UNIT)
 
     def milli(self) -> int:
-        """Thousandths of a unit, rounded away from zero (`100500u` is 101)."""
+        """Return thousandths of a unit, rounded away from zero (`100500u` is 101)."""
         return _divide_away_from_zero(self.nano, NANO_PER_MILLI)
 
     def is_zero(self) -> bool:
@@ -82,7 +82,7 @@ class Quantity:
         return self.nano == 0
 
     def canonical(self) -> str:
-        """The text that a canonical writer produces.
+        """Return the text that a canonical writer produces.
 
         Decimal: the largest suffix that leaves an integer (1500m stays, 2000m is 2, 1000 is 1k). Binary: the largest
         binary suffix that leaves an integer, in decimal form when |amount| < 1024 or fractional. Exponent: exponents
@@ -152,7 +152,7 @@ def of_milli(amount: int, notation: Notation = Notation.DECIMAL) -> Quantity:
 
 
 def parse_quantity(text: str) -> Quantity:
-    """The quantity that `text` denotes.
+    """Return the quantity that `text` denotes.
 
     No blanks, no hexadecimal, case matters; `1.` and `.5` are numbers; `1E` is exa, `1E3` an exponent. Anything finer
     than a nano is rounded away from zero. The result is cached: equal texts give the same immutable value.
@@ -195,7 +195,7 @@ def _parse(text: str) -> Quantity:
 
 
 def quantity_from_json(value: object) -> Quantity:
-    """The quantity of a decoded JSON value: text, a bare number, or null (zero).
+    """Return the quantity of a decoded JSON value: text, a bare number, or null (zero).
 
     Raises:
         InvalidInput: Booleans, lists and objects, and for texts that are no quantity.
@@ -216,7 +216,7 @@ def quantity_from_json(value: object) -> Quantity:
 
 
 def canonical_from_json(value: object) -> str:
-    """The canonical text of a decoded JSON value; of a text it is remembered.
+    """Return the canonical text of a decoded JSON value; of a text it is remembered.
 
     Raises:
         InvalidInput: As quantity_from_json.
@@ -230,7 +230,7 @@ def _canonical_text(text: str) -> str:
 
 
 def canonical_milli(value: str | int | float) -> str:
-    """The canonical text of an amount counted in thousandths, rounded away from zero: "1.5" is "1500".
+    """Return the canonical text of an amount counted in thousandths, rounded away from zero: "1.5" is "1500".
 
     Raises:
         InvalidInput: As quantity_from_json.
@@ -244,7 +244,7 @@ def _canonical_milli_text(text: str) -> str:
 
 
 def quantity_from_json_text(text: str) -> Quantity:
-    """The quantity of an undecoded JSON literal: `"2Gi"`, `1.5`, `1e3`, `null`.
+    """Return the quantity of an undecoded JSON literal: `"2Gi"`, `1.5`, `1e3`, `null`.
 
     A bare number is read from its own digits, never through a float, so `1e3` keeps its exponent form.
 
@@ -262,7 +262,7 @@ def quantity_from_json_text(text: str) -> Quantity:
 
 
 def parse_milli(value: str | int | float) -> int:
-    """Thousandths of a unit, rounded away from zero: the fast door for cpu ("2", "1500m", 0.5).
+    """Return thousandths of a unit, rounded away from zero: the fast door for cpu ("2", "1500m", 0.5).
 
     Raises:
         InvalidInput: As parse_quantity.
@@ -278,7 +278,7 @@ def parse_milli(value: str | int | float) -> int:
 
 
 def parse_value(value: str | int | float) -> int:
-    """Whole units, rounded away from zero: the fast door for bytes and counts ("4Gi", "128974848", "1k").
+    """Return whole units, rounded away from zero: the fast door for bytes and counts ("4Gi", "128974848", "1k").
 
     Raises:
         InvalidInput: As parse_quantity.

@@ -20,7 +20,7 @@ Amounts: TypeAlias = dict[str, int]
 
 
 def parse_resources(raw: object) -> ResourceList:
-    """A resource list from decoded JSON; null is the empty list, a null entry the zero quantity.
+    """Return a resource list from decoded JSON; null is the empty list, a null entry the zero quantity.
 
     Raises:
         InvalidInput: Naming the resource, when `raw` is no object or one entry is no quantity.
@@ -42,12 +42,12 @@ def parse_resources(raw: object) -> ResourceList:
 
 
 def format_resources(resources: Mapping[str, Quantity]) -> dict[str, str]:
-    """The list with canonical texts, sorted by name."""
+    """Return the list with canonical texts, sorted by name."""
     return {name: resources[name].canonical() for name in sorted(resources)}
 
 
 def parse_amounts(raw: Mapping[str, str | int | float]) -> Amounts:
-    """Integers of a resource list: milli-cores for `cpu`, whole units (rounded up) for every other name.
+    """Return integers of a resource list: milli-cores for `cpu`, whole units (rounded up) for every other name.
 
     Raises:
         InvalidInput: Naming the resource.
@@ -65,17 +65,20 @@ def parse_amounts(raw: Mapping[str, str | int | float]) -> Amounts:
 
 
 def amount_of(name: str, quantity: Quantity) -> int:
-    """The integer that stands for `quantity` of resource `name`: milli-cores for `cpu`, whole units otherwise."""
+    """Return the integer that stands for `quantity` of resource `name`.
+
+    Milli-cores for `cpu`, whole units otherwise.
+    """
     return quantity.milli() if name == CPU else quantity.value()
 
 
 def quantity_of(name: str, amount: int) -> Quantity:
-    """The inverse of `amount_of`."""
+    """Return the inverse of `amount_of`."""
     return of_milli(amount) if name == CPU else of_value(amount)
 
 
 def add(*lists: Mapping[str, Quantity]) -> ResourceList:
-    """The sum, resource by resource."""
+    """Return the sum, resource by resource."""
     total: ResourceList = {}
     for resources in lists:
         for name, quantity in resources.items():
@@ -89,7 +92,10 @@ def subtract(a: Mapping[str, Quantity], b: Mapping[str, Quantity]) -> ResourceLi
 
 
 def maximum(a: Mapping[str, Quantity], b: Mapping[str, Quantity]) -> ResourceList:
-    """The larger of the two, resource by resource, over the names of both; a resource that one lacks is the other's."""
+    """Return the larger of the two, resource by resource, over the names of both.
+
+    A resource that one lacks is the other's.
+    """
     return {
         name: max(a[name], b[name]) if name in a and name in b else a.get(name, b.get(name, ZERO))
         for name in _names(a, b)

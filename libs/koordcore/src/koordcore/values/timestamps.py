@@ -13,7 +13,7 @@ def rfc3339(moment: datetime) -> str:
 
 
 def unix_seconds(text: str) -> float:
-    """Unix seconds of an RFC 3339 time; 0.0 for a text that is none."""
+    """Return unix seconds of an RFC 3339 time; 0.0 for a text that is none."""
     try:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:

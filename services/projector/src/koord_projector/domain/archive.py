@@ -12,7 +12,7 @@ LONGEST_TOKEN = 512
 
 
 def best_effort_usage(report: NodeUsageReported) -> Usage:
-    """What pods of QoS class BE used on the node."""
+    """Return what pods of QoS class BE used on the node."""
     cpu_milli = memory_bytes = 0
     for pod in report.pods:
         if pod.qos == "BE":

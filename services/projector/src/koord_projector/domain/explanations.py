@@ -30,7 +30,9 @@ class ExplanationRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def explanation_row(stored: StoredEvent) -> ExplanationRow | None:
-    """The row of a message of the stream of explanations; None for what is no explanation that this code can read.
+    """Return the row of a message of the stream of explanations.
+
+    None for what is no explanation that this code can read.
 
     An explanation is no fact: one that cannot be read is passed over (the caller counts it), it halts nothing.
     """

@@ -58,7 +58,7 @@ class NodeChange(msgspec.Struct, frozen=True):
 
 
 def figures_after(before: NodeFigures, state: AggregateState | None, be_pods: int) -> NodeFigures:
-    """The node's figures after one of its aggregates changed.
+    """Return the node's figures after one of its aggregates changed.
 
     Args:
         state: New state of that aggregate; its type says which one it is.
@@ -109,7 +109,10 @@ def figures_after(before: NodeFigures, state: AggregateState | None, be_pods: in
 
 
 def node_amounts(node: Node | None) -> dict[str, int]:
-    """Allocatable amounts of a node; empty when it is gone or a quantity cannot be read (the manager refuses those)."""
+    """Return allocatable amounts of a node.
+
+    Empty when it is gone or a quantity cannot be read (the manager refuses those).
+    """
     if node is None:
         return {}
     try:
@@ -119,7 +122,7 @@ def node_amounts(node: Node | None) -> dict[str, int]:
 
 
 def be_pods_of(ledger: NodeLedger) -> int:
-    """Pods of the ledger that hold batch resources."""
+    """Return pods of the ledger that hold batch resources."""
     return sum(1 for pod in ledger.pods.values() if BATCH_CPU in pod.requests or BATCH_MEMORY in pod.requests)
 
 
@@ -137,7 +140,7 @@ class NodeBook:
     def changed(
         self, token: str, state: AggregateState | None, *, seq: int, be_pods: int | None = None
     ) -> tuple[NodeFigures, NodeFigures]:
-        """Figures before and after an event on one of the node's aggregates.
+        """Return figures before and after an event on one of the node's aggregates.
 
         Args:
             be_pods: None: as before.
@@ -150,6 +153,6 @@ class NodeBook:
         return before, after
 
     def take_changes(self) -> list[NodeChange]:
-        """Rows to be added, in order of position."""
+        """Return rows to be added, in order of position."""
         changes, self._changes = self._changes, []
         return changes

@@ -16,7 +16,7 @@ class ReasonCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def count_reasons(explanations: Iterable[PodUnschedulable]) -> list[ReasonCount]:
-    """Reasons of the last explanations, one per pod; the one that holds back most pods first."""
+    """Return reasons of the last explanations, one per pod; the one that holds back most pods first."""
     counted: dict[tuple[str, str], tuple[int, int]] = {}
     for explanation in explanations:
         for exclusion in explanation.explanation.exclusions:

@@ -67,7 +67,7 @@ class Episode(msgspec.Struct, kw_only=True):
     stored: bool = False
 
     def phase(self) -> Phase:
-        """The phase at the newest position."""
+        """Return the phase at the newest position."""
         if self.deleted_seq is not None:
             return Phase.TERMINATING
         if self.placed_seq is None:
@@ -76,7 +76,10 @@ class Episode(msgspec.Struct, kw_only=True):
 
 
 def pod_facts(pod: Pod) -> PodFacts:
-    """The listed fields of a pod; quantities that cannot be read count as no request (the manager refuses them)."""
+    """Return the listed fields of a pod.
+
+    Quantities that cannot be read count as no request (the manager refuses them).
+    """
     try:
         requests: dict[str, int] = dict(pod_requests(pod))
         qos_class, priority = str(qos(pod)), str(priority_class(pod))
@@ -99,7 +102,7 @@ class PodBook:
         self.counts[episode.phase()] += 1
 
     def take_touched(self) -> list[Episode]:
-        """Rows to be written, in the order in which they were first touched; those not `stored` are new."""
+        """Return rows to be written, in the order in which they were first touched; those not `stored` are new."""
         touched = list(self._touched.values())
         self._touched.clear()
         return touched

@@ -89,7 +89,7 @@ class Projection:
             self.totals.add(figures, 1)
 
     def unknown_states(self, events: Sequence[StoredEvent]) -> list[AggregateRef]:
-        """Aggregates of these events whose state has to be lent before `apply`; each once."""
+        """Return aggregates of these events whose state has to be lent before `apply`; each once."""
         states, known = self._states, self._known
         wanted = dict.fromkeys(event.ref for event in events if event.ref in known and event.ref not in states)
         return list(wanted)
@@ -129,7 +129,7 @@ class Projection:
             self._advance(stored)
 
     def take_changes(self) -> Changes:
-        """What happened since the last call; the caller writes it before it applies anything else."""
+        """Return what happened since the last call; the caller writes it before it applies anything else."""
         new: list[AggregateRow] = []
         changed: list[AggregateRow] = []
         gone: list[AggregateRef] = []
@@ -209,7 +209,7 @@ class Projection:
     def _be_pods_after(
         self, token: str, event: NodeResourcesTaken | NodeResourcesReturned, ledger: NodeLedger | None
     ) -> int:
-        """Pods with batch resources in the ledger after the event, counted from the event alone."""
+        """Return pods with batch resources in the ledger after the event, counted from the event alone."""
         held = ledger.pods if ledger is not None else {}
         figures = self.nodes.figures.get(token)
         count = figures.be_pods if figures is not None else 0

@@ -100,7 +100,7 @@ class Series:
             self._rows[self._second] = SeriesRow(self._second, self._seq, msgspec.structs.replace(totals), dict(pods))
 
     def take_rows(self, totals: Totals, pods: dict[Phase, int]) -> list[SeriesRow]:
-        """Rows to be written (a later one of the same second replaces an earlier one)."""
+        """Return rows to be written (a later one of the same second replaces an earlier one)."""
         self.flush(totals, pods)
         rows, self._rows = list(self._rows.values()), {}
         return rows

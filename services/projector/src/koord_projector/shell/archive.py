@@ -44,7 +44,7 @@ class Archive:
 
 
 async def keep_archive(archive: Archive) -> None:
-    """Archives for ever; whatever goes wrong with Postgres begins again from the position that it holds."""
+    """Archive for ever; whatever goes wrong with Postgres begins again from the position that it holds."""
     backoff = session_backoff()
     while True:
         try:
@@ -86,7 +86,7 @@ def _note(archive: Archive, position: int) -> None:
 
 
 async def store_reports(writer: Writer, after: int, batch: Sequence[StoredEvent]) -> int:
-    """Archives reports of agents; see `Store`."""
+    """Archive reports of agents; see `Store`."""
     reports: list[tuple[StoredEvent, NodeUsageReported, str]] = []
     for stored in batch:
         try:
@@ -103,7 +103,7 @@ async def store_reports(writer: Writer, after: int, batch: Sequence[StoredEvent]
 
 
 async def store_explanations(writer: Writer, after: int, batch: Sequence[StoredEvent]) -> int:
-    """Archives explanations; see `Store`."""
+    """Archive explanations; see `Store`."""
     rows = [row for row in map(explanation_row, batch) if row is not None]
     await writer.archive_explanations(after, batch[-1].seq, rows)
     return len(rows)

@@ -39,7 +39,7 @@ class Progress:
         self._committed = asyncio.Event()
 
     async def news(self) -> None:
-        """Waits until the next commit."""
+        """Wait until the next commit."""
         await self._committed.wait()
 
     def halt(self, trouble: str) -> None:
@@ -67,7 +67,7 @@ class Progress:
         return True
 
     def lag_seconds(self, now: datetime) -> float:
-        """Age of the newest folded event while newer ones wait; 0 when none does or its time cannot be read."""
+        """Return age of the newest folded event while newer ones wait; 0 when none does or its time cannot be read."""
         if self.position >= self.head or not self.occurred_at:
             return 0.0
         try:

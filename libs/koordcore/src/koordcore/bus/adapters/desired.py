@@ -65,7 +65,7 @@ class JetStreamDesiredStore:
             raise BucketRefused(f"{self._names.desired_bucket}: {answer.code}/{answer.err_code} {answer.description}")
 
     async def _repeat(self, subject: str, payload: bytes, header: bytes) -> tuple[bytes, bytes]:
-        """A request that may be repeated: gets, and writes of a whole value by its only writer."""
+        """Return a request that may be repeated: gets, and writes of a whole value by its only writer."""
         reply = await self._connection.patiently(
             lambda: self._connection.request(subject, payload, header=header), subject, deadline=self._deadline
         )

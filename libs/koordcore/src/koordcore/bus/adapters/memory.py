@@ -55,16 +55,16 @@ class MemoryLog:
         self.first_seq = max(self.first_seq, min(upto, self.last_seq) + 1)
 
     def last_of(self, ref: AggregateRef) -> StoredEvent | None:
-        """Newest event of an aggregate."""
+        """Return newest event of an aggregate."""
         seqs = self._of.get(ref)
         return self._events[seqs[-1]] if seqs else None
 
     def of(self, ref: AggregateRef, after: int) -> list[StoredEvent]:
-        """Events of an aggregate after a position."""
+        """Return events of an aggregate after a position."""
         return [self._events[seq] for seq in self._of.get(ref, ()) if seq > after]
 
     def by_id(self, event_id: str) -> StoredEvent | None:
-        """The event with this id."""
+        """Return the event with this id."""
         seq = self._ids.get(event_id)
         return self._events.get(seq) if seq is not None else None
 
@@ -104,7 +104,7 @@ class MemoryLog:
             await future
 
     def subscribe(self) -> asyncio.Queue[Push | None]:
-        """A queue that gets every further event."""
+        """Return a queue that gets every further event."""
         queue: asyncio.Queue[Push | None] = asyncio.Queue()
         self._pushes.append(queue)
         return queue

@@ -54,7 +54,7 @@ class _Encoded(io.BufferedIOBase):
 
 
 def _parts(snapshot: Snapshot) -> Iterator[bytes]:
-    """A map of all fields, the state last, as an array of its pieces."""
+    """Yield a map of all fields, the state last, as an array of its pieces."""
     head = {name: getattr(snapshot, name) for name in Snapshot.__struct_fields__ if name != "state"}
     yield _MAP_OF_ALL + _encode(head)[1:] + _encode("state") + _ARRAY + len(snapshot.state).to_bytes(4, "big")
     yield from chain(map(_encode, snapshot.state))
@@ -70,7 +70,7 @@ class _SnapshotStream(JetStreamContext):
         return self
 
     async def find_stream_name_by_subject(self, subject: str) -> str:
-        """The one stream that is subscribed to."""
+        """Return the one stream that is subscribed to."""
         return self.stream
 
 

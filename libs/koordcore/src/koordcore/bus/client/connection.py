@@ -215,7 +215,7 @@ class BusConnection:
             raise
 
     def expect(self, subjects: tuple[str, ...]) -> tuple[bytes, asyncio.Future[Reply]]:
-        """A one-time address (its token) and the future of the answer; `forget` it afterwards.
+        """Return a one-time address (its token) and the future of the answer; `forget` it afterwards.
 
         Args:
             subjects: What is published meanwhile: a refusal by permission fails the future with `Denied`.
@@ -248,7 +248,7 @@ class BusConnection:
         return reply
 
     def address(self, token: bytes) -> str:
-        """The reply subject of a token."""
+        """Return the reply subject of a token."""
         return f"{self._inbox}.{token.decode()}"
 
     def write(self, commands: bytes) -> None:

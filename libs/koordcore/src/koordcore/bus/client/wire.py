@@ -27,7 +27,7 @@ _DENIED = re.compile(r'permissions violation for (publish|subscription) to "([^"
 
 
 def encode_headers(headers: dict[str, str]) -> bytes:
-    """Header lines of a message, without the version line before and the empty line after them.
+    """Return header lines of a message, without the version line before and the empty line after them.
 
     Raises:
         ValueError: A name or value holds a line break: it would end the header.
@@ -40,7 +40,7 @@ def encode_headers(headers: dict[str, str]) -> bytes:
 
 
 def decode_headers(block: bytes) -> dict[str, str]:
-    """Headers of a message; a status line (`NATS/1.0 408 Request Timeout`) gives `Status` and `Description`."""
+    """Return headers of a message; a status line (`NATS/1.0 408 Request Timeout`) gives `Status` and `Description`."""
     lines = block.decode("utf-8", "replace").split("\r\n")
     found: dict[str, str] = {}
     for line in lines[1:]:
@@ -55,7 +55,7 @@ def decode_headers(block: bytes) -> dict[str, str]:
 
 
 def hpub(subject: str, reply: str, header_lines: bytes, payload: bytes) -> bytes:
-    """The command that publishes a message with headers (as `encode_headers` gives them)."""
+    """Return the command that publishes a message with headers (as `encode_headers` gives them)."""
     header_size = len(HEADER_LINE) + len(header_lines) + 2
     return b"HPUB %b %b %d %d\r\nNATS/1.0\r\n%b\r\n%b\r\n" % (
         subject.encode(),
@@ -68,7 +68,7 @@ def hpub(subject: str, reply: str, header_lines: bytes, payload: bytes) -> bytes
 
 
 def pub(subject: str, reply: str, payload: bytes) -> bytes:
-    """The command that publishes a message without headers."""
+    """Return the command that publishes a message without headers."""
     return b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), reply.encode(), len(payload), payload)
 
 

@@ -22,7 +22,7 @@ async def state_at(
     snapshots: SnapshotStore | None = None,
     skipped: frozenset[int] = frozenset(),
 ) -> F:
-    """The fold's state after every event with sequence <= upto.
+    """Return the fold's state after every event with sequence <= upto.
 
     Raises HistoryGone; what `apply` raises for a poison event.
 
@@ -48,7 +48,7 @@ async def state_at(
 
 
 async def position_at_time(events: EventLog, moment: str) -> int:
-    """The last position before the first event that occurred after `moment`: what was known then.
+    """Return the last position before the first event that occurred after `moment`: what was known then.
 
     Args:
         moment: RFC 3339, UTC, microseconds, as `Koord-Occurred-At` is written (equal formats compare as text).

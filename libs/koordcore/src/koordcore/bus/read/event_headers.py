@@ -29,7 +29,7 @@ class EventHeaders(DeferredHeaders):
     @overload
     def get(self, key: str, default: T, /) -> str | T: ...
     def get(self, key: str, default: object = None, /) -> object:
-        """The header, or the default; not the slow way of `Mapping`."""
+        """Return the header, or the default; not the slow way of `Mapping`."""
         return self._headers().get(key, default)
 
     def __getitem__(self, name: str) -> str:
@@ -48,7 +48,7 @@ class EventHeaders(DeferredHeaders):
 
 
 def _event_headers(block: bytes) -> dict[str, str]:
-    """The headers; the layout of `wire.encode_headers` is taken the short way."""
+    """Return the headers; the layout of `wire.encode_headers` is taken the short way."""
     if block[8:10] == b"\r\n":
         try:
             return dict([line.split(": ", 1) for line in block[10:-4].decode().split("\r\n")])  # type: ignore[arg-type]  # pairs

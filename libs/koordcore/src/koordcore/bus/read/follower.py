@@ -135,7 +135,9 @@ class Follower:
                 await asyncio.sleep(_jitter(min(0.02 * 2**reconnects, 1.0)))
 
     async def _passed(self, position: int, upto: int, head: LogHead, kinds: Sequence[str] | None) -> int:
-        """Where a history goes on whose consumer had nothing more behind `position`: at its end, if that was all.
+        """Return where a history goes on whose consumer had nothing more behind `position`.
+
+        At its end, if that was all.
 
         The consumer may be on a server that is behind (event-bus spec, 13), so the leader is asked for what follows.
         """
@@ -154,7 +156,10 @@ class Follower:
         return max(position, head.last_seq)
 
     async def _following(self, position: int, kinds: Sequence[str] | None) -> int | None:
-        """Sequence of the first event of these kinds behind a position, as the leader has it; None: there is none."""
+        """Return sequence of the first event of these kinds behind a position, as the leader has it.
+
+        None: there is none.
+        """
         found = [await self._reader.next_of(subject, position + 1) for subject in self._filters(kinds)]
         return min((event.seq for event in found if event is not None), default=None)
 
@@ -162,7 +167,7 @@ class Follower:
         return [f"{self._prefix}>"] if kinds is None else [f"{self._prefix}{kind}.*" for kind in kinds]
 
     async def _require_history(self, position: int) -> LogHead:
-        """Bounds of the stream once they cover `position`.
+        """Return bounds of the stream once they cover `position`.
 
         Raises:
             HistoryGone: Events after `position` are trimmed, or when the stream ends before it for longer than

@@ -129,7 +129,7 @@ def _is_unanswered(error: Exception) -> bool:
 
 
 def nanoseconds(text: str) -> int:
-    """Nanoseconds since 1970 of the server's RFC 3339 time (up to nine decimals)."""
+    """Return nanoseconds since 1970 of the server's RFC 3339 time (up to nine decimals)."""
     whole, _, rest = text.rstrip("Z").partition(".")
     if "+" in rest or len(rest) > 9 or not (rest.isdigit() or not rest):
         return round(datetime.fromisoformat(text).timestamp() * 1_000_000_000)
@@ -148,7 +148,7 @@ class StreamReader:
         self._info = f"$JS.API.STREAM.INFO.{stream}"
 
     async def head(self) -> LogHead:
-        """Bounds of the stream, from its leader.
+        """Return bounds of the stream, from its leader.
 
         Raises:
             Misconfigured: The stream does not exist.
@@ -161,7 +161,7 @@ class StreamReader:
         return LogHead(max(1, state.first_seq), state.last_seq)
 
     async def last_of(self, subject: str) -> StoredEvent | None:
-        """Newest message of one exact subject; None when there is none."""
+        """Return newest message of one exact subject; None if there is none."""
         return await self._message(_ByLast(subject))
 
     async def next_of(self, subject: str, seq: int) -> StoredEvent | None:
@@ -169,11 +169,11 @@ class StreamReader:
         return await self._message(_ByNext(subject, seq))
 
     async def at(self, seq: int) -> StoredEvent | None:
-        """The message at a position; None when it is not kept (any more)."""
+        """Return the message at a position; None if it is not kept (any more)."""
         return await self._message(_BySequence(seq))
 
     async def of_subject(self, subject: str, *, after: int = 0) -> list[StoredEvent]:
-        """All messages of one exact subject with sequence > after, in order."""
+        """Return all messages of one exact subject with sequence > after, in order."""
         last = await self.last_of(subject)
         if last is None or last.seq <= after:
             return []

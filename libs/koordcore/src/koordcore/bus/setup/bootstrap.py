@@ -91,7 +91,10 @@ async def _ensure(connection: BusConnection, spec: StreamSpec) -> Change:
 
 
 def compare(found: dict[str, Any], wanted: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Fields in which an existing configuration differs: name -> (found, wanted). Fields that we leave out are free."""
+    """Return fields in which an existing configuration differs.
+
+    Name -> (found, wanted). Fields that we leave out are free.
+    """
     differences: dict[str, tuple[Any, Any]] = {}
     for field in sorted({*wanted, *(("republish",) if "republish" in found else ())}):
         want = wanted.get(field)

@@ -34,11 +34,11 @@ class ConsumerSpec:
     backoff_seconds: tuple[float, ...] = (1.0, 5.0, 30.0, 120.0)
 
     def delay_seconds(self, deliveries: int) -> float:
-        """How long to wait after so many failed deliveries (from 1)."""
+        """Return how long to wait after so many failed deliveries (from 1)."""
         return self.backoff_seconds[min(deliveries, len(self.backoff_seconds)) - 1]
 
     def config(self) -> dict[str, Any]:
-        """The configuration as the JetStream API spells it."""
+        """Return the configuration as the JetStream API spells it."""
         return {
             "durable_name": self.durable,
             "filter_subject": self.filter_subject,

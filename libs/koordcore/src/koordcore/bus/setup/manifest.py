@@ -139,7 +139,7 @@ BOOTSTRAP = ServiceManifest(name="bootstrap", streams="create")
 
 
 def agent(node: str = "*", *, name: str = "agent") -> ServiceManifest:
-    """The agent of one node (its subject token), or of many simulated nodes (`*`)."""
+    """Return the agent of one node (its subject token), or of many simulated nodes (`*`)."""
     return ServiceManifest(name=name, desired="read", agent_nodes=node)
 
 

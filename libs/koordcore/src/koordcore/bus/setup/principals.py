@@ -17,7 +17,7 @@ from koordcore.embedded.nats_config import NatsUser, UserPermissions
 
 
 def permissions(manifest: ServiceManifest, names: BusNames) -> UserPermissions:
-    """The allow lists of one principal."""
+    """Return the allow lists of one principal."""
     publish: list[str] = []
     subscribe: list[str] = [f"_INBOX_{manifest.name}.>"]
     ev = names.prefix("ev")
@@ -70,14 +70,14 @@ def permissions(manifest: ServiceManifest, names: BusNames) -> UserPermissions:
 
 
 def seed_file(directory: Path, principal: str) -> Path:
-    """Where the key of a principal is kept."""
+    """Return where the key of a principal is kept."""
     return directory / f"{principal}.seed"
 
 
 def nats_users(
     names: BusNames, directory: Path, manifests: Iterable[ServiceManifest] = EMBEDDED
 ) -> tuple[NatsUser, ...]:
-    """The users of the server's configuration; missing keys are made, one file per principal, mode 0600.
+    """Return the users of the server's configuration; missing keys are made, one file per principal, mode 0600.
 
     Raises:
         nkeys.NkeysError: A file holds no seed.
@@ -122,7 +122,10 @@ def _follow(stream: str) -> list[str]:
 
 
 def _work(stream: str) -> list[str]:
-    """A durable consumer that the bootstrap job made: take messages and acknowledge them, in both forms of address."""
+    """Return a durable consumer that the bootstrap job made.
+
+    Take messages and acknowledge them, in both forms of address.
+    """
     return [
         f"$JS.API.CONSUMER.INFO.{stream}.>",
         f"$JS.API.CONSUMER.MSG.NEXT.{stream}.>",

@@ -64,7 +64,7 @@ class StreamSpec:
     description: str = ""
 
     def config(self) -> dict[str, Any]:
-        """The configuration as the JetStream API spells it (times in nanoseconds)."""
+        """Return the configuration as the JetStream API spells it (times in nanoseconds)."""
         config: dict[str, Any] = {
             "name": self.name,
             "description": self.description,
@@ -94,7 +94,7 @@ class StreamSpec:
 
 
 def streams(names: BusNames, *, replicas: int, sizes: StreamSizes | None = None) -> tuple[StreamSpec, ...]:
-    """Everything that one cluster needs on the server.
+    """Return everything that one cluster needs on the server.
 
     Args:
         replicas: Of the streams that hold facts, requests and desired state (3 in production, 1 on a single server);
@@ -199,7 +199,7 @@ def streams(names: BusNames, *, replicas: int, sizes: StreamSizes | None = None)
 
 
 def _advisories(names: BusNames) -> tuple[str, ...]:
-    """Advisories about this cluster's own streams: clusters that share a server in tests must not overlap."""
+    """Return advisories about this cluster's own streams: clusters that share a server in tests must not overlap."""
     about_consumers = ("MAX_DELIVERIES", "MSG_TERMINATED")
     about_stream = ("CREATED", "DELETED", "UPDATED", "LEADER_ELECTED", "QUORUM_LOST")
     return (

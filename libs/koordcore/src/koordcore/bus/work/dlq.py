@@ -63,7 +63,7 @@ class DeadLetters:
         return answer.seq
 
     async def list(self, consumer: str | None = None) -> Sequence[ParkedItem]:
-        """All parked items, oldest first; of one consumer, or of all."""
+        """Return all parked items, oldest first; of one consumer, or of all."""
         head = await self._reader.head()
         found: list[ParkedItem] = []
         async for batch in self._follower.history(head.first_seq - 1, head.last_seq):
@@ -124,7 +124,7 @@ class DeadLetters:
             raise NoSuchItem(f"no parked item {number}") from error
 
     async def depths(self) -> dict[str, int]:
-        """Consumer -> number of parked items, for `koord_bus_dlq_depth`."""
+        """Return consumer -> number of parked items, for `koord_bus_dlq_depth`."""
         depths: dict[str, int] = {}
         for item in await self.list():
             depths[item.parked.consumer] = depths.get(item.parked.consumer, 0) + 1

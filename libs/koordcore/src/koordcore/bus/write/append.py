@@ -55,7 +55,7 @@ class Encoded(msgspec.Struct, frozen=True):
 
 
 def encode_event(names: BusNames, event: NewEvent) -> Encoded:
-    """The bytes of an event, which never change between attempts.
+    """Return the bytes of an event, which never change between attempts.
 
     Raises:
         Unsendable: Subject or headers cannot be sent.
@@ -224,7 +224,9 @@ class Appender:
         return b"".join(commands)
 
     async def _read_back(self, events: Sequence[NewEvent]) -> AppendOutcome | None:
-        """What became of our events: stored, refused because an aggregate moved, or None (no aggregate moved yet).
+        """Return what became of our events.
+
+        Stored, refused because an aggregate moved, or None (no aggregate moved yet).
 
         Raises:
             Unsendable: An id was used for another event that the caller had already folded.
@@ -275,7 +277,7 @@ class Appender:
 
 
 def is_same_event(event: NewEvent, stored: StoredEvent) -> bool:
-    """Whether the stored event with our id is the one that we want to store.
+    """Return whether the stored event with our id is the one that we want to store.
 
     A process that was killed after its append and decides again gives the same id to other content. Its decision is
     not in the log then, so the answer has to be a conflict, not "stored before".

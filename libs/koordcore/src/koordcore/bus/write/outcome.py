@@ -75,7 +75,9 @@ _ACTIONS: dict[int, Action] = {
 
 
 def classify(answer: Answer) -> Verdict:
-    """What to do about an answer. Unlisted server errors (5xx) and overload (429) are repeated, other errors stop.
+    """Return what to do about an answer.
+
+    Unlisted server errors (5xx) and overload (429) are repeated, other errors stop.
 
     Source:
         event-bus spec, 4.3
@@ -111,7 +113,7 @@ _decoder = msgspec.json.Decoder(_PubAck)
 
 
 def read_answer(data: bytes) -> Answer:
-    """The answer in a publish acknowledgement; bytes that are none give code 500, hence a repetition."""
+    """Return the answer in a publish acknowledgement; bytes that are none give code 500, hence a repetition."""
     try:
         ack = _decoder.decode(data)
     except msgspec.DecodeError as error:

@@ -15,7 +15,7 @@ from koordcore.events.registry import CATALOGUE
 
 
 def _source_of(body: dict[str, Any]) -> dict[str, Any]:
-    """Schema 1 called the source `door`."""
+    """Return schema 1 called the source `door`."""
     return {"source" if name == "door" else name: value for name, value in body.items()}
 
 

@@ -30,11 +30,11 @@ class CustomObjectDeleted(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def custom_ref(plural: str, namespace: str, name: str) -> AggregateRef:
-    """The aggregate of a custom resource; namespace "" for cluster-scoped kinds."""
+    """Return the aggregate of a custom resource; namespace "" for cluster-scoped kinds."""
     parts = (plural, namespace, name) if namespace else (plural, name)
     return AggregateRef("customspec", "=".join(name_token(part) for part in parts))
 
 
 def plural_of(ref_id: str) -> str:
-    """The plural of the kind (`elasticquotas`) from the id of such an aggregate."""
+    """Return the plural of the kind (`elasticquotas`) from the id of such an aggregate."""
     return ref_id.partition("=")[0]

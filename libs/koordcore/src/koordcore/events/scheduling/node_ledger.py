@@ -94,7 +94,7 @@ def details_of(entry: PodOnNode) -> PodDetails:
 
 
 def pod_on_node(uid: str, pod: Pod, allocation: Allocation = NOTHING) -> PodOnNode:
-    """The pod as its node's agent needs to know it."""
+    """Return the pod as its node's agent needs to know it."""
     return PodOnNode(
         uid=uid,
         namespace=pod.metadata.namespace,

@@ -145,10 +145,11 @@ class PodNominated(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="pod")
 class PodNominationCleared(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The nomination is no longer in force. reason:
+    """The nomination is no longer in force.
 
-    "outranked" (by a pod of higher priority), "unhelpful" (its next attempt found that it does not fit there),
-    "deleted" (the pod is gone)
+    Attributes:
+        reason: "outranked" by a pod of higher priority, "unhelpful" if the next attempt found that the pod does not
+            fit there, or "deleted" with the pod.
     """
 
     namespace: str

@@ -32,7 +32,7 @@ class KubeletCpuManagerPolicy(msgspec.Struct, omit_defaults=True, frozen=True):
 
 
 def parse_kubelet_cpu_manager_policy(annotations: Mapping[str, str]) -> KubeletCpuManagerPolicy:
-    """What the kubelet does with CPUs; empty when it was not reported.
+    """Return what the kubelet does with CPUs; empty when it was not reported.
 
     Raises:
         InvalidInput: Malformed JSON.
@@ -47,8 +47,9 @@ def parse_kubelet_cpu_manager_policy(annotations: Mapping[str, str]) -> KubeletC
 def node_cpu_bind_policy(
     labels: Mapping[str, str], kubelet: KubeletCpuManagerPolicy | None = None
 ) -> NodeCpuBindPolicy:
-    """FullPCPUsOnly if the label or a static kubelet with `full-pcpus-only=true` says so; else SpreadByPCPUs if
-    labelled.
+    """Return the CPU bind policy of a node.
+
+    FullPCPUsOnly if the label or a static kubelet with `full-pcpus-only=true` says so, else SpreadByPCPUs if labelled.
 
     Source:
         protocol spec, 4.3
@@ -76,7 +77,7 @@ HIGHEST_GROUP_IDENTITY: Final = 2
 
 
 def parse_pod_cpu_qos(annotations: Mapping[str, str]) -> CpuQos | None:
-    """The pod's own CPU QoS, None when it has none.
+    """Return the pod's own CPU QoS, None when it has none.
 
     Raises:
         InvalidInput: Malformed JSON or a groupIdentity outside -1..2: the annotation is ignored.
@@ -130,7 +131,7 @@ class SystemQosResource(msgspec.Struct, omit_defaults=True, frozen=True):
 
 
 def parse_system_qos_resource(annotations: Mapping[str, str]) -> SystemQosResource | None:
-    """The CPUs set aside for system QoS, None when the node has no such annotation.
+    """Return the CPUs set aside for system QoS, None when the node has no such annotation.
 
     Raises:
         InvalidInput: Malformed JSON: topology reporting stops.

@@ -23,7 +23,7 @@ NO_INDEX: Final = -1
 
 
 def gang_name(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
-    """The pod's gang, "" for none; an empty value counts as absent.
+    """Return the pod's gang, "" for none; an empty value counts as absent.
 
     Source:
         protocol spec, 4.1 (precedence)
@@ -32,7 +32,9 @@ def gang_name(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
 
 
 def gang_match_policy(annotations: Mapping[str, str], default: str = ONCE_SATISFIED) -> str:
-    """Which members count towards the minimum: own key, else the pod-group's; absent or unknown text is `default`.
+    """Return which members count towards the minimum.
+
+    Own key, else the pod-group's; absent or unknown text is `default`.
 
     Source:
         protocol spec, 4.2; vectors scheduler/gang_spec (unknown text)
@@ -42,7 +44,7 @@ def gang_match_policy(annotations: Mapping[str, str], default: str = ONCE_SATISF
 
 
 def parse_gang_wait_time(annotations: Mapping[str, str]) -> int:
-    """Nanoseconds that members wait for each other; 0 when absent or empty: the plug-in's default applies.
+    """Return nanoseconds that members wait for each other; 0 when absent or empty: the plug-in's default applies.
 
     Raises:
         InvalidInput: What is no duration (a bare number).
@@ -56,7 +58,7 @@ def parse_gang_wait_time(annotations: Mapping[str, str]) -> int:
 
 
 def parse_gang_min_num(labels: Mapping[str, str], annotations: Mapping[str, str]) -> int:
-    """Fewest members that may run, from the pod-group label if there is one, else from the annotation.
+    """Return fewest members that may run, from the pod-group label if there is one, else from the annotation.
 
     Raises:
         InvalidInput: It is missing or no int32 decimal: a gang cannot do without.
@@ -73,7 +75,7 @@ def parse_gang_min_num(labels: Mapping[str, str], annotations: Mapping[str, str]
 
 
 def parse_gang_total_num(annotations: Mapping[str, str]) -> int:
-    """Members in all; 0 when absent or empty: the minimum is used.
+    """Return members in all; 0 when absent or empty: the minimum is used.
 
     Raises:
         InvalidInput: What is no int32 decimal; see `gang_total_num`.
@@ -87,7 +89,7 @@ def parse_gang_total_num(annotations: Mapping[str, str]) -> int:
 
 
 def gang_total_num(annotations: Mapping[str, str], min_num: int) -> int:
-    """Members in all, where a value that is absent, unreadable or below `min_num` is `min_num`.
+    """Return members in all, where a value that is absent, unreadable or below `min_num` is `min_num`.
 
     Source:
         protocol spec, 4.2
@@ -99,7 +101,7 @@ def gang_total_num(annotations: Mapping[str, str], min_num: int) -> int:
 
 
 def parse_network_topology_index(annotations: Mapping[str, str]) -> int:
-    """The pod's place among its gang, -1 when absent: indexless pods come last.
+    """Return the pod's place among its gang, -1 when absent: indexless pods come last.
 
     Raises:
         InvalidInput: What is no decimal int32.

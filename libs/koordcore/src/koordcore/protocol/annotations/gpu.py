@@ -33,7 +33,7 @@ class _Written(msgspec.Struct, rename="camel"):
 
 
 def parse_gpu_partition_spec(annotations: Mapping[str, str]) -> GpuPartitionSpec | None:
-    """The pod's wish, None when it has none; the allocate policy defaults to BestEffort.
+    """Return the pod's wish, None when it has none; the allocate policy defaults to BestEffort.
 
     Raises:
         InvalidInput: Malformed JSON or a bandwidth that is no quantity.

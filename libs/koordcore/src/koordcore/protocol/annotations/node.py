@@ -13,7 +13,7 @@ from koordcore.values.resources import ResourceList, add, parse_resources
 
 
 def parse_network_bandwidth(annotations: Mapping[str, str]) -> Quantity | None:
-    """Total bandwidth in bits per second, None when the node does not say.
+    """Return total bandwidth in bits per second, None when the node does not say.
 
     Raises:
         InvalidInput: What is no quantity: the system section of the node is then left unset.
@@ -35,7 +35,7 @@ class _Allocations(msgspec.Struct):
 
 
 def parse_third_party_allocated(annotations: Mapping[str, str], priority: str) -> ResourceList:
-    """Sum of what other systems hold of one priority class; empty when there is nothing.
+    """Return sum of what other systems hold of one priority class; empty when there is nothing.
 
     Raises:
         InvalidInput: Malformed JSON or quantities, in any entry.

@@ -18,7 +18,7 @@ _BOOLEANS: Final[Mapping[str, bool]] = {
 
 
 def parse_cpu_normalization_ratio(annotations: Mapping[str, str]) -> float | None:
-    """The node's normalization ratio, None when it has none (the protocol's -1).
+    """Return the node's normalization ratio, None when it has none (the protocol's -1).
 
     Raises:
         InvalidInput: What is no positive, finite number.
@@ -37,7 +37,7 @@ def _parse_ratio(text: str) -> float:
 
 
 def parse_normalization_text(text: str) -> float | None:
-    """The ratio that a text states; None for what is no positive, finite number.
+    """Return the ratio that a text states; None for what is no positive, finite number.
 
     Source:
         manager spec, 5.5 (2)
@@ -49,7 +49,9 @@ def parse_normalization_text(text: str) -> float | None:
 
 
 def parse_cpu_normalization_enabled(labels: Mapping[str, str]) -> bool | None:
-    """The node's switch, None when it is not set; the one switch that takes `1 t T TRUE true True` and their opposites.
+    """Return the node's switch, None when it is not set.
+
+    The one switch that takes `1 t T TRUE true True` and their opposites.
 
     Raises:
         InvalidInput: Any other text.

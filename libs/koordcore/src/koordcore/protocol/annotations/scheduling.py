@@ -13,7 +13,9 @@ _POLICIES: Final = frozenset({PREEMPTION_NEVER, PREEMPTION_LOWER_PRIORITY})
 
 
 def scheduler_name(labels: Mapping[str, str], spec_scheduler_name: str) -> str:
-    """The scheduler's name as scheduler and descheduler see it: a present label replaces the field, even when empty.
+    """Return the scheduler's name as scheduler and descheduler see it.
+
+    A present label replaces the field, even when empty.
 
     Source:
         protocol spec, 2.2 (9)
@@ -32,7 +34,7 @@ def preemption_policy(labels: Mapping[str, str]) -> str | None:
 
 
 def preemption_policy_or_never(labels: Mapping[str, str]) -> str:
-    """The same with the default of the policy transformer.
+    """Return the same with the default of the policy transformer.
 
     Source:
         protocol spec, 2.2 (8)

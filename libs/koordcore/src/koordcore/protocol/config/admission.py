@@ -64,7 +64,7 @@ class ConfigVerdict:
     value: object = None
 
     def http_message(self) -> str:
-        """The text of the HTTP 400 answer: `___{"reason":R,"message":M}___`; "" when allowed."""
+        """Return the text of the HTTP 400 answer: `___{"reason":R,"message":M}___`; "" when allowed."""
         if self.reason is None:
             return ""
         return f"___{json.dumps({'reason': self.reason, 'message': self.message}, separators=(',', ':'))}___"
@@ -89,7 +89,7 @@ def validate_config_map(
     check_names: bool,
     require_both_bounds: bool = False,
 ) -> ConfigVerdict:
-    """The verdict on a create or update; the caller has made sure that it is our ConfigMap and no delete.
+    """Return the verdict on a create or update; the caller has made sure that it is our ConfigMap and no delete.
 
     Args:
         data: Key -> text; old_data is empty on create. Only non-empty, changed keys are checked.
@@ -124,8 +124,9 @@ def validate_config_map(
 
 
 def config_faults(data: Mapping[str, str]) -> list[InvalidInput]:
-    """Everything that is wrong with a ConfigMap's fields, not only what decides (`validate_config_map`): for a user who
-    mends a file.
+    """Return every violation in the fields of a ConfigMap, for a user who corrects a file.
+
+    `validate_config_map` returns only the violation that decides.
 
     Returns:
         Violations whose path begins with the key of the section. What a field lacks beside one that cannot be read is
@@ -154,7 +155,7 @@ def config_faults(data: Mapping[str, str]) -> list[InvalidInput]:
 
 
 def validate_node_labels(data: Mapping[str, str], node: NodeLabels) -> ConfigVerdict:
-    """The verdict on a node whose labels changed: no section may have two entries that match it.
+    """Return the verdict on a node whose labels changed: no section may have two entries that match it.
 
     Sections that cannot be parsed are skipped. source    protocol spec, 6.11 (last paragraph); manager spec, 11.2
     """
@@ -204,7 +205,7 @@ def _section_faults(
     check_names: bool,
     require_both_bounds: bool,
 ) -> Iterator[InvalidInput]:
-    """Steps 2 to 5 for one section; the first one decides."""
+    """Yield steps 2 to 5 for one section; the first one decides."""
     for entry in written.entries:
         yield from _selector_faults(entry)
     fields = SECTIONS[name].fields
@@ -238,7 +239,10 @@ def _name_faults(entries: Sequence[WrittenEntry]) -> Iterator[InvalidInput]:
 
 
 def _value_faults(obj: Obj, written: JsonObject, path: str, require_both_bounds: bool) -> Iterator[InvalidInput]:
-    """Ranges and bounds of everything that is written, in the table's order. Lists and maps are not looked into."""
+    """Yield ranges and bounds of everything that is written, in the table's order.
+
+    Lists and maps are not looked into.
+    """
     for field in obj.fields:
         value = written.get(field.name)
         if value is None:
@@ -327,7 +331,7 @@ class _Bandwidth:
 
     @classmethod
     def of(cls, text: str) -> _Bandwidth:
-        """An absent or unreadable section is an empty one (protocol spec, 15 item 8 a)."""
+        """Return an absent or unreadable section is an empty one (protocol spec, 15 item 8 a)."""
         try:
             written = parse_section(SECTIONS[SectionName.SYSTEM], text) if text else None
         except InvalidInput:

@@ -82,7 +82,7 @@ AGENT_QOS_DEFAULTS: Final[JsonObject] = {
 
 
 def complete_strategy(name: SectionName, received: Strategy | None) -> Strategy:
-    """The strategy that the agent acts on.
+    """Return the strategy that the agent acts on.
 
     Args:
         received: As rendered by the manager, wire spelling; None = the section is missing from the NodeSLO.
@@ -98,7 +98,7 @@ def complete_strategy(name: SectionName, received: Strategy | None) -> Strategy:
 
 
 def _complete_qos(received: Strategy) -> JsonObject:
-    """The QoS strategy with the agent's defaults, and with all-off values for what is not enabled.
+    """Return the QoS strategy with the agent's defaults, and with all-off values for what is not enabled.
 
     Only cpuQOS, resctrlQOS and memoryQOS of lsrClass, lsClass and beClass are reset; systemClass, cgroupRoot, blkioQOS
     and networkQOS keep what was written.

@@ -70,13 +70,13 @@ class SloControllerConfig:
     colocation_error: bool = False
 
     def section(self, name: SectionName) -> Section | None:
-        """The resolved section; None = never accepted, stay idle."""
+        """Return the resolved section; None = never accepted, stay idle."""
         return self.sections.get(name)
 
     def strategy_for(
         self, name: SectionName, labels: Mapping[str, str], annotations: Mapping[str, str]
     ) -> Strategy | None:
-        """The effective strategy of a node in wire spelling, node-level overrides included; None = stay idle.
+        """Return the effective strategy of a node in wire spelling, node-level overrides included; None = stay idle.
 
         Raises:
             InvalidInput: The system section when the node's bandwidth annotation is malformed.
@@ -110,14 +110,14 @@ class ConfigReading:
 
 
 def default_config(*, colocation_error: bool = False) -> SloControllerConfig:
-    """Every section at its defaults: no ConfigMap exists."""
+    """Return every section at its defaults: no ConfigMap exists."""
     return SloControllerConfig(
         sections={name: default_section(name) for name in SectionName}, colocation_error=colocation_error
     )
 
 
 def read_config_map(previous: SloControllerConfig | None, data: Mapping[str, str] | None) -> ConfigReading:
-    """The configuration after the ConfigMap's data became `data`.
+    """Return the configuration after the ConfigMap's data became `data`.
 
     A section that cannot be parsed or whose cluster strategy is invalid keeps its previous value; others go on.
 
@@ -177,7 +177,7 @@ class NodeStrategies:
         return section is not None and section.cluster["enable"] is True
 
     def colocation(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> ColocationStrategy | None:
-        """The node's effective colocation strategy; None = never accepted, stay idle.
+        """Return the node's effective colocation strategy; None = never accepted, stay idle.
 
         `enable` is the node's own word; whether batch resources are computed also needs cluster_colocation_enabled.
         """
@@ -194,7 +194,7 @@ class NodeStrategies:
         return colocation_strategy(override_colocation(base, labels, annotations))
 
     def threshold(self, labels: Mapping[str, str]) -> ResourceThresholdStrategy:
-        """The node's threshold strategy."""
+        """Return the node's threshold strategy."""
         section = self._config.sections[SectionName.RESOURCE_THRESHOLD]
         base = section.strategy_for(labels)
         known = self._threshold.get(id(base))

@@ -63,8 +63,10 @@ class Float:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """JSON text; the empty text means "not set" (protocol spec, 6.2). `known` are the values with a meaning; other
-    text is accepted and acts as the field's fallback.
+    """JSON text; the empty text means "not set" (protocol spec, 6.2).
+
+    Attributes:
+        known: Values with a meaning; other text is accepted and acts as the fallback of the field.
     """
 
     known: tuple[str, ...] = ()
@@ -82,8 +84,10 @@ class QuantityValue:
 
 @dataclass(frozen=True, slots=True)
 class PercentOrQuantity:
-    """Integer = percent of the total, text = quantity in bits/s. Parsing checks only the JSON type, as the reference's
-    decoder does; admission judges the value (protocol spec, 6.11 rule 4).
+    """An integer is a percentage of the total, a text is a quantity in bits/s.
+
+    Parsing checks only the JSON type, as the decoder of the reference does. Admission checks the value (protocol spec,
+    6.11 rule 4).
     """
 
 
@@ -133,7 +137,7 @@ class Obj:
         assert all({pair.upper, pair.lower} <= names for pair in self.bounds)
 
     def field(self, name: str) -> Field:
-        """The field with this exact name; KeyError when the table has none."""
+        """Return the field with this exact name; KeyError when the table has none."""
         for candidate in self.fields:
             if candidate.name == name:
                 return candidate
@@ -163,7 +167,7 @@ class Field:
 
 
 def defaults_of(obj: Obj) -> JsonObject:
-    """The object of all defaults of a table, without the fields that are unset by default."""
+    """Return the object of all defaults of a table, without the fields that are unset by default."""
     result: JsonObject = {}
     for field in obj.fields:
         if field.default is not None:

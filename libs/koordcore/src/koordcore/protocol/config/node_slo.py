@@ -39,7 +39,7 @@ def render_node_slo(
     annotations: Mapping[str, str],
     extensions: Mapping[str, JsonValue],
 ) -> RenderedNodeSlo:
-    """The spec that the manager sends to a node.
+    """Return the spec that the manager sends to a node.
 
     Args:
         extensions: What plug-ins gave for this node, one key each.
@@ -62,7 +62,7 @@ def render_node_slo(
 
 
 def complete_node_slo(spec: Mapping[str, JsonValue]) -> JsonObject:
-    """The spec that an agent acts on; a missing or null section becomes its defaults.
+    """Return the spec that an agent acts on; a missing or null section becomes its defaults.
 
     Raises:
         InvalidInput: Naming the section, and the field, of a wrong type.
@@ -80,7 +80,7 @@ def complete_node_slo(spec: Mapping[str, JsonValue]) -> JsonObject:
 
 
 def update_extensions(old: Mapping[str, JsonValue], answers: Mapping[str, JsonValue]) -> JsonObject:
-    """The NodeSLO's extensions after every registered plug-in has answered for the node.
+    """Return the NodeSLO's extensions after every registered plug-in has answered for the node.
 
     Args:
         old: Extensions of the NodeSLO that exists; keys without a plug-in stay as they are.

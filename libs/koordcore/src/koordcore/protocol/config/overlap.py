@@ -34,7 +34,9 @@ class Overlap:
 
 
 def virtual_nodes(selector: LabelSelector) -> Iterator[dict[str, str]]:
-    """Label sets that an entry was written for: matchLabels plus value i mod count of every expression with values.
+    """Yield label sets that an entry was written for.
+
+    MatchLabels plus value i mod count of every expression with values.
 
     The number of nodes is the product of the counts; as they repeat with the least common multiple, only that many are
     made. The operator is not looked at.
@@ -49,7 +51,7 @@ def virtual_nodes(selector: LabelSelector) -> Iterator[dict[str, str]]:
 
 
 def first_overlap(entries: Sequence[WrittenEntry]) -> Overlap | None:
-    """The first virtual node of any entry that two entries match; None when there is none."""
+    """Return the first virtual node of any entry that two entries match; None if there is none."""
     if len(entries) < 2:
         return None
     for entry in entries:
@@ -63,7 +65,7 @@ def first_overlap(entries: Sequence[WrittenEntry]) -> Overlap | None:
 
 
 def first_node_conflict(entries: Sequence[WrittenEntry], node: str, labels: Mapping[str, str]) -> Overlap | None:
-    """The entries that claim this existing node, when they are more than one."""
+    """Return the entries that claim this existing node, when they are more than one."""
     matching = _matching(entries, labels) if len(entries) > 1 else []
     if len(matching) < 2:
         return None

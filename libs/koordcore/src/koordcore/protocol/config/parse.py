@@ -73,7 +73,7 @@ class WrittenSection:
 
 
 def decode_document(text: str) -> JsonValue:
-    """The JSON value of a text.
+    """Return the JSON value of a text.
 
     Raises:
         InvalidInput: With line and column.
@@ -82,7 +82,7 @@ def decode_document(text: str) -> JsonValue:
 
 
 def _representable(value: JsonValue, path: str) -> JsonValue:
-    """The value as it can be written again: JSON's escapes can make lone surrogates, its exponents infinity."""
+    """Return the value as it can be written again: JSON's escapes can make lone surrogates, its exponents infinity."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     if isinstance(value, float) and not math.isfinite(value):
@@ -99,7 +99,7 @@ Faults: TypeAlias = list[InvalidInput] | None
 
 
 def parse_value(kind: Kind, value: JsonValue, path: str, faults: Faults = None) -> JsonValue:
-    """A decoded JSON value as the kind asks for it, in canonical spelling.
+    """Return a decoded JSON value as the kind asks for it, in canonical spelling.
 
     Args:
         faults: Collects what is wrong inside of objects.
@@ -184,7 +184,9 @@ def _parse_list(kind: Kind, value: JsonValue, path: str) -> list[JsonValue]:
 
 
 def parse_object(obj: Obj, document: Mapping[str, JsonValue], path: str, faults: Faults = None) -> JsonObject:
-    """The fields of the table that a document sets, in the table's order and spelling; nulls and empty texts are unset.
+    """Return the fields of the table that a document sets, in the table's order and spelling.
+
+    Nulls and empty texts are unset.
 
     Args:
         faults: Collects what is wrong, field by field.

@@ -64,25 +64,25 @@ class Section:
     entries: tuple[SectionEntry, ...] = ()
 
     def entry_for(self, labels: Mapping[str, str]) -> SectionEntry | None:
-        """The first entry whose selector matches the node's labels; None = the cluster strategy answers."""
+        """Return the first entry whose selector matches the node's labels; None = the cluster strategy answers."""
         for entry in self.entries:
             if entry.selector.matches(labels):
                 return entry
         return None
 
     def strategy_for(self, labels: Mapping[str, str]) -> Strategy:
-        """The strategy of a node with these labels, before the overrides that the node itself carries."""
+        """Return the strategy of a node with these labels, before the overrides that the node itself carries."""
         entry = self.entry_for(labels)
         return self.cluster if entry is None else entry.strategy
 
 
 def default_section(name: SectionName) -> Section:
-    """The section when its key is absent."""
+    """Return the section when its key is absent."""
     return Section(name=name, cluster=SECTIONS[name].defaults)
 
 
 def read_section(name: SectionName, text: str | None) -> Section:
-    """The section that one key of the ConfigMap asks for.
+    """Return the section that one key of the ConfigMap asks for.
 
     Args:
         text: None = the key is absent.
@@ -126,7 +126,7 @@ def resolve_section(table: SectionTable, written: WrittenSection) -> Section:
 
 
 def runtime_fault(obj: Obj, strategy: Strategy, path: str) -> InvalidInput | None:
-    """The first field of a merged strategy outside its runtime range, or None."""
+    """Return the first field of a merged strategy outside its runtime range, or None."""
     for field in obj.fields:
         value = strategy.get(field.name)
         where = f"{path}.{field.name}" if path else field.name
@@ -141,14 +141,14 @@ def runtime_fault(obj: Obj, strategy: Strategy, path: str) -> InvalidInput | Non
 
 
 def range_fault(allowed: Range, value: JsonValue, path: str) -> InvalidInput | None:
-    """The complaint about a number outside its range, or None."""
+    """Return the complaint about a number outside its range, or None."""
     if isinstance(value, int | float) and not allowed.allows(value):
         return InvalidInput(str(allowed), value, path)
     return None
 
 
 def override_colocation(strategy: Strategy, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Strategy:
-    """A colocation strategy with what the node itself says: the annotation's fields, then the four ratio labels.
+    """Return a colocation strategy with what the node itself says: the annotation's fields, then the four ratio labels.
 
     Malformed annotations and labels are ignored; the result is not validated. percent = trunc(float64(ratio) * 100), so
     0.29 gives 28. Returns `strategy` itself when the node says nothing.
@@ -184,7 +184,7 @@ def ratio_percent(text: str) -> int | None:
 
 
 def override_system(strategy: Strategy, annotations: Mapping[str, str]) -> Strategy:
-    """A system strategy with the node's own network bandwidth.
+    """Return a system strategy with the node's own network bandwidth.
 
     Raises:
         InvalidInput: The annotation is no quantity: the section is then unset for this node and its agent falls back to

@@ -52,7 +52,7 @@ _ACRONYMS: Final = {"cpu": "CPU", "be": "BE"}
 
 
 def wire_name(attribute: str) -> str:
-    """The wire spelling of an attribute: `mid_cpu_threshold_percent` is `midCPUThresholdPercent`."""
+    """Return the wire spelling of an attribute: `mid_cpu_threshold_percent` is `midCPUThresholdPercent`."""
     first, *rest = attribute.split("_")
     return first + "".join(_ACRONYMS.get(part, part.capitalize()) for part in rest)
 
@@ -124,7 +124,7 @@ class ResourceThresholdStrategy(msgspec.Struct, frozen=True, kw_only=True, renam
 
 
 def colocation_strategy(strategy: Strategy) -> ColocationStrategy:
-    """The typed form of an effective colocation strategy (defaults merged in).
+    """Return the typed form of an effective colocation strategy (defaults merged in).
 
     Unknown text acts as the default policy: cpu has `usage` and `maxUsageRequest`, memory also `request`.
     """
@@ -147,7 +147,7 @@ def colocation_strategy(strategy: Strategy) -> ColocationStrategy:
 
 
 def resource_threshold_strategy(strategy: Strategy) -> ResourceThresholdStrategy:
-    """The typed form of a threshold strategy (defaults merged in); unknown policies act as the default one."""
+    """Return the typed form of a threshold strategy (defaults merged in); unknown policies act as the default one."""
     return msgspec.convert(
         {
             **strategy,

@@ -62,7 +62,7 @@ class Refused:
 
 
 def admit(document: Json) -> Accepted | Refused:
-    """The stored form of a custom resource, or the first rule that it breaks.
+    """Return the stored form of a custom resource, or the first rule that it breaks.
 
     Order as in the API server: fields that the schema does not name are dropped, nulls of fields that may not be null
     are dropped, defaults are filled in (inside objects and list items that are present), and the result is validated.
@@ -89,14 +89,17 @@ def admit(document: Json) -> Accepted | Refused:
 
 
 def admit_as(resource: ResourceVersion, document: dict[str, Json]) -> Accepted | Refused:
-    """The same for a document that is known to be of this kind."""
+    """Return the same for a document that is known to be of this kind."""
     stored = prune_and_default(resource.schema, document)
     violation = first_violation(resource.schema, stored)
     return violation if violation is not None else Accepted(object=stored)
 
 
 def prune_and_default(schema: Schema, document: dict[str, Json]) -> dict[str, Json]:
-    """An object without unknown fields and with defaults; `metadata` and open subtrees are shared with the document."""
+    """Return an object without unknown fields and with defaults.
+
+    `metadata` and open subtrees are shared with the document.
+    """
     pruned = _prune(schema, document)
     assert isinstance(pruned, dict)
     if "metadata" in document:
@@ -141,7 +144,7 @@ def _fill_defaults(schema: Schema, value: Json) -> None:
 
 
 def first_violation(schema: Schema, value: Json, path: str = "") -> Refused | None:
-    """The first rule of the schema that the value breaks, outer levels before inner ones, or None."""
+    """Return the first rule of the schema that the value breaks, outer levels before inner ones, or None."""
     if value is None:
         return None if schema.nullable or _takes_anything(schema) else _wrong_type(schema, value, path)
     if not _has_type(schema, value):

@@ -61,7 +61,7 @@ def definition_texts() -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def resource_versions() -> tuple[ResourceVersion, ...]:
-    """Every version of every definition, in the order of the files. Read once (about 30 ms) and kept."""
+    """Return every version of every definition, in the order of the files. Read once (about 30 ms) and kept."""
     return tuple(version for text in definition_texts().values() for version in _versions(text))
 
 
@@ -71,7 +71,7 @@ def _by_api_version_and_kind() -> Mapping[tuple[str, str], ResourceVersion]:
 
 
 def find_resource(api_version: str, kind: str) -> ResourceVersion | None:
-    """The served version of a kind, or None when it is not one of ours."""
+    """Return the served version of a kind, or None when it is not one of ours."""
     found = _by_api_version_and_kind().get((api_version, kind))
     return found if found is not None and found.served else None
 

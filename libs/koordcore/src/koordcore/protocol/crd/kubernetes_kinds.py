@@ -53,7 +53,7 @@ def _kind(
     required: tuple[str, ...] = (),
     scope: Scope = "Namespaced",
 ) -> ResourceVersion:
-    """A kind in version v1. columns: name -> path below the object."""
+    """Return a kind in version v1. columns: name -> path below the object."""
     schema: dict[str, Any] = {
         **_OPEN,
         "required": ["spec"],
@@ -132,12 +132,12 @@ def kubernetes_kinds() -> tuple[ResourceVersion, ...]:
 
 @lru_cache(maxsize=1)
 def accepted_kinds() -> tuple[ResourceVersion, ...]:
-    """Everything that is kept as an object of `customspec`: the custom resources, then these kinds."""
+    """Return everything that is kept as an object of `customspec`: the custom resources, then these kinds."""
     return (*resource_versions(), *kubernetes_kinds())
 
 
 def find_accepted(api_version: str, kind: str) -> ResourceVersion | None:
-    """The served version of a kind, a custom resource or one of these; None: nothing of the kind is kept."""
+    """Return the served version of a kind, a custom resource or one of these; None: nothing of the kind is kept."""
     found = find_resource(api_version, kind)
     if found is not None:
         return found

@@ -71,7 +71,7 @@ class Schema:
 
 
 def build_schema(node: Mapping[str, Json], path: str = "") -> Schema:
-    """The schema that an `openAPIV3Schema` document describes.
+    """Return the schema that an `openAPIV3Schema` document describes.
 
     Args:
         path: Where the node stands, for messages.

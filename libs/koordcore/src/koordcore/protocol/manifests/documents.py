@@ -32,7 +32,7 @@ _ManifestLoader.yaml_implicit_resolvers = {
 
 
 def read_documents(text: bytes) -> list[object]:
-    """Decoded documents of a text, in order; empty documents are left out and Lists are opened.
+    """Return decoded documents of a text, in order; empty documents are left out and Lists are opened.
 
     Returns:
         JSON values: dict with text keys, list, str, int, float, bool, None (in a patch a null means something).
@@ -58,7 +58,7 @@ def read_documents(text: bytes) -> list[object]:
 
 
 def _decode_json(text: bytes) -> list[Any] | None:
-    """Top-level values of a JSON text; None when it is not JSON (it may still be YAML's flow style)."""
+    """Return top-level values of a JSON text; None if it is not JSON (it may still be YAML's flow style)."""
     if text.lstrip()[:1] not in (b"{", b"["):
         return None
     try:
@@ -78,7 +78,7 @@ def _decode_yaml(text: bytes) -> list[Any]:
 
 
 def _no_yaml(error: yaml.YAMLError, text: bytes) -> InvalidInput:
-    """What is wrong where, and where the part began that it is wrong in."""
+    """Return what is wrong where, and where the part began that it is wrong in."""
     mark = getattr(error, "problem_mark", None)
     begin = getattr(error, "context_mark", None)
     problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error).splitlines()[0]
@@ -106,7 +106,7 @@ def _shown(text: bytes) -> str:
 
 
 def _opened(document: object) -> list[object]:
-    """The items of a `kind: List`, or the document itself."""
+    """Return the items of a `kind: List`, or the document itself."""
     if isinstance(document, dict):
         entries = cast("dict[str, object]", document)
         items = entries.get("items")
@@ -122,7 +122,7 @@ class _Budget:
         self._left = values
 
     def checked(self, value: object, path: str, depth: int) -> object:
-        """A copy of the value. Raises InvalidInput for types that JSON lacks, or over budget."""
+        """Return a copy of the value. Raises InvalidInput for types that JSON lacks, or over budget."""
         self._left -= 1
         if self._left < 0:
             raise InvalidInput(f"at most {MAX_VALUES} values in one request", "more", path)

@@ -82,7 +82,7 @@ class Manifest(NamedTuple):
 
 
 def read_manifest(document: object) -> Manifest:
-    """The typed object of a document, judged by the rules of its kind.
+    """Return the typed object of a document, judged by the rules of its kind.
 
     Args:
         document: JSON value, as `read_documents` gives it.
@@ -96,7 +96,7 @@ def read_manifest(document: object) -> Manifest:
 
 
 def shape_manifest(document: object) -> Manifest:
-    """The typed object of a document that has the shape of its kind; the rules are not looked at yet.
+    """Return the typed object of a document that has the shape of its kind; the rules are not looked at yet.
 
     An API server changes an object (mutating webhooks) before it judges it; who does the same needs the two steps
     apart. Null entries count as absent.
@@ -135,7 +135,7 @@ def shape_manifest(document: object) -> Manifest:
 
 
 def check_manifest(manifest: Manifest) -> None:
-    """Raises InvalidManifest with every rule of its kind that the object breaks."""
+    """Raise InvalidManifest with every rule of its kind that the object breaks."""
     subject = manifest.object
     if isinstance(subject, CustomObject):
         violations = rules.check_metadata(subject.metadata, namespaced=subject.resource.scope == "Namespaced")
@@ -168,7 +168,10 @@ def _custom(resource: ResourceVersion, entries: dict[str, Any]) -> CustomObject:
 
 
 def _flattened(kind: str, entries: dict[str, object]) -> dict[str, object]:
-    """A Deployment or Job as our Workload: replicas (Job: parallelism), selector and template lifted out of spec."""
+    """Return a Deployment or Job as our Workload.
+
+    Replicas (Job: parallelism), selector and template lifted out of spec.
+    """
     spec = entries.get("spec")
     if not isinstance(spec, dict):
         raise InvalidManifest([InvalidInput("an object", spec, "spec")])
@@ -192,7 +195,10 @@ _MISMATCH = re.compile(r"^(?P<rule>.*?)(?: - at `\$?(?P<path>.*)`)?$", re.DOTALL
 
 
 def _shape(value: dict[str, object], model: type[Any]) -> object:
-    """The struct of a JSON object. Raises InvalidManifest naming the path, what was expected, and the value there."""
+    """Return the struct of a JSON object.
+
+    Raises InvalidManifest naming the path, what was expected, and the value there.
+    """
     try:
         return codec.convert(value, model)
     except (msgspec.ValidationError, RecursionError, OverflowError) as error:
@@ -200,7 +206,7 @@ def _shape(value: dict[str, object], model: type[Any]) -> object:
 
 
 def shape_mismatch(error: Exception, value: object) -> InvalidInput:
-    """The decoder's error about a JSON value: the path, what was expected there, and what stands there."""
+    """Return the decoder's error about a JSON value: the path, what was expected there, and what stands there."""
     match = _MISMATCH.match(str(error))
     assert match is not None
     path = (match["path"] or "").lstrip(".")
@@ -215,7 +221,7 @@ _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
 
 
 def _value_at(value: object, path: str) -> object:
-    """What stands at `a.b[0].c`; None when the path does not lead anywhere."""
+    """Return what stands at `a.b[0].c`; None when the path does not lead anywhere."""
     for name, index in _STEP.findall(path):
         if index and isinstance(value, list):
             items = cast("list[object]", value)

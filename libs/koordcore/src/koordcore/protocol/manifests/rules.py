@@ -45,12 +45,12 @@ _NODE_SELECTOR_OPERATORS = _SELECTOR_OPERATORS | {"Gt", "Lt"}
 
 
 def check(kind: str, subject: Any) -> list[InvalidInput]:
-    """Every violation of a typed object; empty when it is valid."""
+    """Return every violation of a typed object; empty when it is valid."""
     return list(_CHECKS[kind](subject))
 
 
 def check_metadata(meta: ObjectMeta, *, namespaced: bool) -> list[InvalidInput]:
-    """Every violation of an object's metadata, for kinds whose own rules are in their schema."""
+    """Return every violation of an object's metadata, for kinds whose own rules are in their schema."""
     return list(_metadata(meta, "metadata", namespaced=namespaced))
 
 
@@ -118,7 +118,10 @@ def _quantities(resources: Quantities, path: str) -> Iterator[InvalidInput]:
 
 
 def _is_overcommittable(name: str) -> bool:
-    """Whether limit and request may differ: native resources and those under kubernetes.io, hugepages excepted."""
+    """Return whether limit and request may differ.
+
+    Native resources and those under kubernetes.io, hugepages excepted.
+    """
     domain, slash, _ = name.rpartition("/")
     if not slash:
         return not name.startswith("hugepages-")

@@ -40,7 +40,7 @@ class FlagSpec:
 
 
 def parse_flags(specs: Sequence[FlagSpec], words: Sequence[str]) -> dict[str, list[str]]:
-    """The texts given for each field, in order; fields whose flag does not occur are absent.
+    """Return the texts given for each field, in order; fields whose flag does not occur are absent.
 
     Args:
         words: The command line without the program's name.
@@ -73,7 +73,7 @@ def parse_flags(specs: Sequence[FlagSpec], words: Sequence[str]) -> dict[str, li
 
 
 def render_help(program: str, about: str, specs: Sequence[FlagSpec]) -> str:
-    """The text of `--help`: one paragraph about the program, then every flag with its sentence and default."""
+    """Return the text of `--help`: one paragraph about the program, then every flag with its sentence and default."""
     lines = [f"Usage: {program} [flags]", "", *textwrap.wrap(about, 100), "", "Flags:"]
     for spec in specs:
         names = ", ".join(("-" if len(name) == 1 else "--") + name for name in spec.names)

@@ -39,7 +39,7 @@ class FeatureGates:
     values: Mapping[str, bool]
 
     def enabled(self, name: str) -> bool:
-        """Whether the gate is on. Asking for a gate that the service did not declare is a bug: KeyError."""
+        """Return whether the gate is on. Asking for a gate that the service did not declare is a bug: KeyError."""
         return self.values[name]
 
     def __str__(self) -> str:
@@ -53,7 +53,7 @@ _FALSE: Final = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 
 
 def parse_feature_gates(texts: Sequence[str] | Mapping[str, bool], known: Sequence[Gate]) -> FeatureGates:
-    """The value of every known gate: named explicitly, else by its group, else its default.
+    """Return the value of every known gate: named explicitly, else by its group, else its default.
 
     Args:
         texts: The values of the flag in order (a later one overrides), or a mapping from a settings file.

@@ -140,11 +140,11 @@ class ServiceSettings(BaseModel):
                 raise InvalidInput("A=true,B=false or a mapping of gates to booleans", value)
 
     def run_clock(self) -> SystemClock | ScaledClock:
-        """The clock of the run."""
+        """Return the clock of the run."""
         return parse_clock(self.clock)
 
     def shown(self) -> dict[str, object]:
-        """Every field for the log and for `/configz`: secrets hidden, user and password cut out of URLs."""
+        """Return every field for the log and for `/configz`: secrets hidden, user and password cut out of URLs."""
         return {name: _shown(getattr(self, name)) for name in type(self).model_fields}
 
     @classmethod
@@ -154,14 +154,14 @@ class ServiceSettings(BaseModel):
 
     @classmethod
     def flag_specs(cls) -> list[FlagSpec]:
-        """The flags of this service, in the order of its fields, its own ones first."""
+        """Return the flags of this service, in the order of its fields, its own ones first."""
         own = [name for name in cls.model_fields if name not in ServiceSettings.model_fields]
         shared = [name for name in cls.model_fields if name in ServiceSettings.model_fields]
         return [_flag_of(name, cls.model_fields[name]) for name in own + shared]
 
     @classmethod
     def load(cls, words: Sequence[str], environ: Mapping[str, str]) -> Self:
-        """Merges and checks the four sources.
+        """Merge and checks the four sources.
 
         Args:
             words: The command line without the program's name.
@@ -223,7 +223,7 @@ def _read_file(path: str | None) -> dict[str, object]:
 
 
 def _one_text(field: FieldInfo, texts: Sequence[str]) -> str:
-    """A repeated flag adds to a list or to the gates; otherwise the last one counts."""
+    """Return a repeated flag adds to a list or to the gates; otherwise the last one counts."""
     adds = field.annotation is FeatureGates or get_origin(field.annotation) is tuple
     return ",".join(texts) if adds else texts[-1]
 

@@ -250,7 +250,7 @@ class LeaseElection:
             tell(term, reason)
 
     async def _watch_deadline(self) -> None:
-        """Ends the term in time also while a renewal hangs."""
+        """End the term in time also while a renewal hangs."""
         while True:
             if self._term is None:
                 await self._next_change()

@@ -52,11 +52,11 @@ class LeaseStore(Protocol):
     """One lease somewhere. One call at a time; calls may be cancelled."""
 
     async def read(self) -> SeenLease:
-        """The lease as of now, never older than this store's last successful write. Raises LeaseUnavailable."""
+        """Return the lease as of now, never older than this store's last successful write. Raises LeaseUnavailable."""
         ...
 
     async def write(self, record: LeaseRecord, version: str, *, acquiring: bool) -> WrittenLease:
-        """Replaces the lease when it still has the version.
+        """Replace the lease when it still has the version.
 
         Args:
             acquiring: Begins a term; the store may give it a greater epoch than the record's.
@@ -90,5 +90,5 @@ class LeaseTimes:
 
 
 def unique_holder(instance: str) -> str:
-    """A name for this run of a process: a restarted one must not be taken for the one before."""
+    """Return a name for this run of a process: a restarted one must not be taken for the one before."""
     return f"{instance}_{secrets.token_hex(4)}"

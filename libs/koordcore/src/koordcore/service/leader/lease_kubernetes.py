@@ -40,13 +40,14 @@ class KubernetesHttp(Protocol):
     """Requests to an API server."""
 
     async def request(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
-        """Sends a JSON body, returns status and body. Raises LeaseUnavailable when there is no answer."""
+        """Send a JSON body, returns status and body. Raises LeaseUnavailable when there is no answer."""
         ...
 
 
 class ServiceAccountHttp:
-    """httpx with the token and CA that Kubernetes mounts into a pod. The token is read for every request: it is
-    rotated.
+    """HTTP client with the token and the CA that Kubernetes mounts into a pod.
+
+    The token is read for every request because Kubernetes rotates it.
     """
 
     def __init__(self, base_url: str, *, ca_file: Path | None, token_file: Path | None) -> None:
@@ -83,7 +84,7 @@ class ServiceAccountHttp:
         return answer.status_code, answer.content
 
     async def close(self) -> None:
-        """Closes the connections."""
+        """Close the connections."""
         if self._client is not None:
             await self._client.aclose()
             self._client = None
@@ -156,8 +157,9 @@ class KubernetesLeaseStore:
         return SeenLease(record, lease.metadata.resource_version)
 
     async def write(self, record: LeaseRecord, version: str, *, acquiring: bool) -> WrittenLease:
-        """See `LeaseStore.write`. Version "" creates the object. A release leaves `holderIdentity` out, as client-go
-        does.
+        """See `LeaseStore.write`.
+
+        An empty version creates the object. A release leaves out `holderIdentity`, as client-go does.
         """
         self._metadata.resource_version = version
         spec = _Spec(

@@ -42,7 +42,7 @@ class _Body(msgspec.Struct, frozen=True):
 
 
 def lease_key(service: str) -> str:
-    """The key of the lease for which the instances of a service stand."""
+    """Return the key of the lease for which the instances of a service stand."""
     return f"leader.{service}"
 
 

@@ -51,12 +51,12 @@ class Logger(Protocol):
         ...
 
     def bind(self, **fields: object) -> "Logger":
-        """The same logger with more fields on every line."""
+        """Return the same logger with more fields on every line."""
         ...
 
 
 def logger(name: str) -> Logger:
-    """A logger with a name; may be made before logging is configured, at import (but `bind` only afterwards)."""
+    """Return a logger with a name; may be made before logging is configured, at import (but `bind` only afterwards)."""
     return cast("Logger", structlog.get_logger(name, logger_name=name))
 
 
@@ -70,7 +70,7 @@ def configure_logging(
     clock: Clock | None = None,
     stream: TextIO | None = None,
 ) -> None:
-    """Sends every log line of the process, ours and the libraries', to `stream` (None: standard error).
+    """Send every log line of the process, ours and the libraries', to `stream` (None: standard error).
 
     Args:
         level: Debug, info, warning or error; libraries are kept one step quieter: their info is only shown at debug.

@@ -136,6 +136,6 @@ class Metrics:
         )
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
-        """The page of `/metrics` and its content type, in the format that the `Accept` header asks for."""
+        """Return the page of `/metrics` and its content type, in the format that the `Accept` header asks for."""
         encode, content_type = choose_encoder(accept)
         return encode(self.registry), content_type

@@ -23,12 +23,12 @@ _MAYBE_SEED: Final = re.compile(r"S[UAONCX][A-Z2-7]{20}")
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a field of this name is hidden whatever it holds. Paths (`..._file`) are not secret."""
+    """Return whether a field of this name is hidden whatever it holds. Paths (`..._file`) are not secret."""
     return _SECRET_NAME.search(name) is not None
 
 
 def redact_text(text: str) -> str:
-    """The text with seeds, passwords in URLs, tokens and private keys replaced by asterisks."""
+    """Return the text with seeds, passwords in URLs, tokens and private keys replaced by asterisks."""
     if not any(hint in text for hint in _HINTS) and _MAYBE_SEED.search(text) is None and "BASIC" not in text.upper():
         return text
     for pattern, replacement in _SECRET_TEXTS:
@@ -37,7 +37,7 @@ def redact_text(text: str) -> str:
 
 
 def redact(value: object) -> object:
-    """The value with secrets hidden at any depth; what is neither text nor container is returned as it is."""
+    """Return the value with secrets hidden at any depth; what is neither text nor container is returned as it is."""
     match value:
         case str():
             return redact_text(value)

@@ -16,8 +16,9 @@ _log: Final = logging.getLogger("koordcore.tracing")
 
 
 class FileSink:
-    """One line per span, appended with one write: several services may share the file, and a killed one loses
-    nothing.
+    """Writes one JSON line per span to a file.
+
+    Each line is appended with one write: services may share the file, and a killed service loses nothing.
     """
 
     def __init__(self, path: str) -> None:
@@ -25,7 +26,7 @@ class FileSink:
         self._encoder = msgspec.json.Encoder()
 
     def write(self, span: FinishedSpan) -> None:
-        """Appends the span; when the disk is full tracing to the file ends, with one warning."""
+        """Append the span; when the disk is full tracing to the file ends, with one warning."""
         if self._file is None:
             return
         try:
@@ -35,15 +36,16 @@ class FileSink:
             self.close()
 
     def close(self) -> None:
-        """Closes the file."""
+        """Close the file."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
 
 def read_span_file(path: str) -> list[FinishedSpan]:
-    """The spans of a file that `FileSink` wrote, in the order in which they ended; a line cut off at the end is left
-    out.
+    """Return the spans of a file that `FileSink` wrote, in the order in which they ended.
+
+    A line that is cut off at the end of the file is ignored.
     """
     spans: list[FinishedSpan] = []
     decoder = msgspec.json.Decoder(FinishedSpan)
@@ -77,7 +79,7 @@ class OtlpSink:
         self._processor = BatchSpanProcessor(exporter, export_timeout_millis=5_000)
 
     def write(self, span: FinishedSpan) -> None:
-        """Queues the span."""
+        """Queue the span."""
         from opentelemetry.sdk.trace import ReadableSpan
         from opentelemetry.trace import Link, SpanContext, TraceFlags
         from opentelemetry.trace.status import Status, StatusCode
@@ -101,5 +103,5 @@ class OtlpSink:
         )
 
     def close(self) -> None:
-        """Sends what is queued; gives up after the export timeout."""
+        """Send what is queued; gives up after the export timeout."""
         self._processor.shutdown()

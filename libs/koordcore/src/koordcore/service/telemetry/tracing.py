@@ -59,7 +59,7 @@ class TraceContext(msgspec.Struct, frozen=True):
 
 
 def parse_traceparent(text: str, state: str = "") -> TraceContext | None:
-    """The context that a header names; None when it is not a valid one (then a new trace begins: W3C, 4.3)."""
+    """Return the context that a header names; None if it is not a valid one (then a new trace begins: W3C, 4.3)."""
     match = _TRACEPARENT.fullmatch(text)
     if match is None:
         return None
@@ -70,7 +70,7 @@ def parse_traceparent(text: str, state: str = "") -> TraceContext | None:
 
 
 def extract(headers: Mapping[str, str]) -> TraceContext | None:
-    """The trace context of a message; None when it has none or a broken one. Names are read in any case."""
+    """Return the trace context of a message; None if it has none or a broken one. Names are read in any case."""
     text = headers.get(TRACEPARENT)
     if text is not None:
         return parse_traceparent(text, headers.get(TRACESTATE, ""))
@@ -82,7 +82,7 @@ def extract(headers: Mapping[str, str]) -> TraceContext | None:
 
 
 def inject(context: TraceContext, headers: MutableMapping[str, str]) -> None:
-    """Writes the context into the headers of a message."""
+    """Write the context into the headers of a message."""
     headers[TRACEPARENT] = context.traceparent
     if context.state:
         headers[TRACESTATE] = context.state
@@ -92,7 +92,10 @@ _current: ContextVar[TraceContext | None] = ContextVar("koord_trace", default=No
 
 
 def current_context() -> TraceContext | None:
-    """The context of the innermost open span of this task; None outside of any. Logs take their `trace_id` from it."""
+    """Return the context of the innermost open span of this task.
+
+    None outside of any. Logs take their `trace_id` from it.
+    """
     return _current.get()
 
 
@@ -125,7 +128,7 @@ class Span:
         return self.context.sampled and self._tracer.exports
 
     def set(self, name: str, value: Attribute) -> None:
-        """Adds one attribute; nothing happens when the span is not recorded."""
+        """Add one attribute; nothing happens when the span is not recorded."""
         if self.recording:
             self._attributes = {**(self._attributes or {}), name: value}
 
@@ -179,13 +182,13 @@ class Tracer:
         return bool(self._sinks)
 
     def begin(self) -> TraceContext:
-        """The context of a new trace."""
+        """Return the context of a new trace."""
         trace_id = self._random.hex(32)
         sampled = int(trace_id[-_RATIO_BITS // 4 :], 16) < self._threshold
         return TraceContext(trace_id, self._random.hex(16), sampled)
 
     def child(self, parent: TraceContext | None) -> TraceContext:
-        """A new place in the trace of `parent`; without one the beginning of a new trace."""
+        """Return a new place in the trace of `parent`; without one the beginning of a new trace."""
         if parent is None:
             return self.begin()
         return TraceContext(parent.trace_id, self._random.hex(16), parent.sampled, parent.state)
@@ -198,7 +201,10 @@ class Tracer:
         links: Sequence[TraceContext] = (),
         attributes: Mapping[str, Attribute] | None = None,
     ) -> Span:
-        """A span to be entered with `with`. parent: None begins a new trace (pass `current_context()` to nest)."""
+        """Return a span to be entered with `with`.
+
+        Parent: None begins a new trace (pass `current_context()` to nest).
+        """
         return Span(self, name, self.child(parent), parent.span_id if parent else None, links, attributes)
 
     def consume(
@@ -208,7 +214,7 @@ class Tracer:
         *,
         attributes: Mapping[str, Attribute] | None = None,
     ) -> Span:
-        """The span of consume-decide-publish, from the headers (or contexts) of what is consumed.
+        """Return the span of consume-decide-publish, from the headers (or contexts) of what is consumed.
 
         One cause: its trace goes on, the cause is the parent. Several causes (fan-in): a new trace that links to each.
         None, or none with a context: a new trace. Publish with `inject(span.context, headers)`.
@@ -230,7 +236,9 @@ class Tracer:
         attributes: Mapping[str, Attribute] | None = None,
         start_nanos: int | None = None,
     ) -> TraceContext:
-        """A span that is over already, for loops that handle many traces in one go (a scheduling cycle: one per pod).
+        """Return a span that is over already, for loops that handle many traces in one go (a scheduling cycle.
+
+        One per pod).
 
         Args:
             start_nanos: From `host_unix_nanos()`; None: it took no time.
@@ -262,7 +270,7 @@ class Tracer:
         start_nanos: int,
         error: str,
     ) -> None:
-        """Hands a span that ends now to the sinks. `Span` and `emit` call it."""
+        """Hand a span that ends now to the sinks. `Span` and `emit` call it."""
         span = FinishedSpan(
             name=name,
             service=self.service,
@@ -279,7 +287,7 @@ class Tracer:
             sink.write(span)
 
     def close(self) -> None:
-        """Delivers what the sinks still hold."""
+        """Deliver what the sinks still hold."""
         for sink in self._sinks:
             sink.close()
 

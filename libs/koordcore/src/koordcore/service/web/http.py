@@ -100,11 +100,11 @@ class HttpServer:
         return self._serving is not None and not self._serving.done()
 
     def reload_certificate(self) -> bool:
-        """Loads a rotated certificate now rather than at the next look; whether there was one."""
+        """Load a rotated certificate now rather than at the next look; whether there was one."""
         return self._certificate is not None and self._certificate.reload_when_rotated()
 
     def app(self) -> ASGIApp:
-        """The application: probes, the service's routes, the guard around both."""
+        """Return the application: probes, the service's routes, the guard around both."""
         probes: list[BaseRoute] = [
             Route("/healthz", self._healthz, methods=["GET"]),
             Route("/livez", self._healthz, methods=["GET"]),
@@ -123,7 +123,7 @@ class HttpServer:
         )
 
     async def start(self) -> None:
-        """Binds and serves; returns when requests are accepted.
+        """Bind and serves; returns when requests are accepted.
 
         Raises:
             OSError: The address is taken or the certificate cannot be read.
@@ -162,7 +162,7 @@ class HttpServer:
         _log.info("http_listening", url=self.url, tls=certificate is not None)
 
     async def run(self) -> None:
-        """Looks after the certificate; ends when the server has stopped."""
+        """Look after the certificate; ends when the server has stopped."""
         assert self._serving is not None, "the server has not been started"
         watching = asyncio.create_task(self._watch_certificate())
         try:
@@ -171,7 +171,7 @@ class HttpServer:
             watching.cancel()
 
     async def stop(self) -> None:
-        """Accepts no more connections, finishes the requests in hand, cuts off what takes half of the grace."""
+        """Accept no more connections, finishes the requests in hand, cuts off what takes half of the grace."""
         if self._server is not None and self._serving is not None:
             self._server.should_exit = True
             await asyncio.shield(self._serving)
@@ -205,7 +205,7 @@ class _EmbeddedServer(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Starts, then says so."""
+        """Start, then says so."""
         await super().startup(sockets)
         self.began.set()
 
@@ -226,8 +226,9 @@ class _Certificate:
         self.context.load_cert_chain(self._cert, self._key)
 
     def reload_when_rotated(self) -> bool:
-        """Whether a new certificate was loaded. A pair that does not fit yet (half rotated) is tried again next
-        time.
+        """Load the certificate again if its files changed; return whether it was loaded.
+
+        If certificate and key do not match yet because only one was rotated, try again next time.
         """
         try:
             stamp = self._stamp()
@@ -264,7 +265,7 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 def _allowed_hosts(settings: ServiceSettings) -> frozenset[str] | None:
-    """The names that a request may give as its host; None: any.
+    """Return the names that a request may give as its host; None: any.
 
     On a loopback address only loopback names, so that a web page which resolves its own name to 127.0.0.1 (DNS
     rebinding) cannot talk to us from a user's browser.

@@ -41,7 +41,7 @@ class _Limits:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> "_Limit":
-        """A request of the running task begins."""
+        """Return a request of the running task begins."""
         task = asyncio.current_task()
         assert task is not None
         loop = asyncio.get_running_loop()
@@ -83,7 +83,7 @@ class _Limit:
         self._task.cancel()
 
     def ended_it(self) -> bool:
-        """Whether the cancellation of the task is ours alone, which is taken back then."""
+        """Return whether the cancellation of the task is ours alone, which is taken back then."""
         return self._is_over and self._task.uncancel() <= self._asked_before
 
 
@@ -119,6 +119,7 @@ class Guard:
         self._is_served = lru_cache(maxsize=64)(self._is_served_under)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request as an ASGI application."""
         if scope["type"] != "http":
             return
         refusal = self._refusal(scope)
@@ -148,7 +149,7 @@ class Guard:
         await send({"type": "http.response.body", "body": answer})
 
     async def _answered(self, post: JsonPost, scope: Scope, receive: Receive) -> bytes | Response | None:
-        """The JSON that is answered, or what is answered instead; None when the client has left."""
+        """Return the JSON that is answered, or what is answered instead; None when the client has left."""
         limit = self._limits.begin()
         try:
             if scope["method"] != "POST":
@@ -172,7 +173,7 @@ class Guard:
             self._limits.end(limit)
 
     async def _whole_body(self, receive: Receive) -> bytes | None:
-        """The body of a request; None when the client has left before its end."""
+        """Return the body of a request; None when the client has left before its end."""
         parts: list[bytes] = []
         length = 0
         while True:

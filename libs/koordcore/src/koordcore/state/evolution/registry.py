@@ -1,4 +1,8 @@
-"""Every event type of the facts stream with its evolve function. source    event-bus spec, 2.1 and 4.1"""
+"""Every event type of the facts stream with its evolve function.
+
+Source:
+    event-bus spec, 2.1 and 4.1
+"""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Rows as lines of COPY's text format, made by hand: the projector's hot path.
+r"""Rows as lines of COPY's text format, made by hand: the projector's hot path.
 
 A line is its columns with tabs between; NULL is `\\N`; backslash, tab, line feed and carriage return inside a column
 are escaped. NUL cannot be stored and becomes U+FFFD. Integers are clamped to what `bigint` holds.
@@ -34,12 +34,12 @@ SERIES_COLUMNS = ("second", "seq", *Totals.__struct_fields__, *(f"pods_{phase}" 
 
 
 def escape(text: str) -> str:
-    """A text as a column of a line."""
+    """Return a text as a column of a line."""
     return text.translate(_ESCAPES)
 
 
 def escape_bytes(text: bytes) -> bytes:
-    """UTF-8 text without NUL as a column of a line."""
+    """Return UTF-8 text without NUL as a column of a line."""
     if b"\\" in text:
         text = text.replace(b"\\", b"\\\\")
     if b"\n" in text:
@@ -52,7 +52,7 @@ def escape_bytes(text: bytes) -> bytes:
 
 
 def clamp(number: int) -> int:
-    """The nearest number that `bigint` holds."""
+    """Return the nearest number that `bigint` holds."""
     return number if -INT_MAX <= number <= INT_MAX else (INT_MAX if number > 0 else -INT_MAX)
 
 
@@ -73,7 +73,7 @@ def column_of(value: str | int | bool | None) -> str:
 
 
 def event_line(event: StoredEvent) -> bytes:
-    """A row of `events`."""
+    """Return a row of `events`."""
     texts = (
         event.ref.kind,
         event.ref.id,
@@ -101,12 +101,12 @@ def _epoch(event: StoredEvent) -> str:
 
 
 def aggregate_line(row: AggregateRow) -> bytes:
-    """A row of `aggregates`."""
+    """Return a row of `aggregates`."""
     return f"{row.ref.kind}\t{escape(row.ref.id)}\t{row.seq}\t".encode() + escape_bytes(row.state) + b"\n"
 
 
 def pod_line(episode: Episode) -> bytes:
-    """A row of `pods`."""
+    """Return a row of `pods`."""
     facts = episode.facts
     return line_of(
         (
@@ -132,12 +132,12 @@ def pod_line(episode: Episode) -> bytes:
 
 
 def node_line(change: NodeChange) -> bytes:
-    """A row of `node_versions`."""
+    """Return a row of `node_versions`."""
     return line_of((change.token, change.seq, *msgspec.structs.astuple(change.figures)))
 
 
 def series_line(row: SeriesRow) -> bytes:
-    """A row of `cluster_series`."""
+    """Return a row of `cluster_series`."""
     return line_of((row.second, row.seq, *msgspec.structs.astuple(row.totals), *(row.pods[phase] for phase in Phase)))
 
 
@@ -147,5 +147,5 @@ def copy_statement(table: str, columns: Sequence[str]) -> str:
 
 
 def quoted(column: str) -> str:
-    """A column's name in a statement (`exists` is a word of SQL)."""
+    """Return a column's name in a statement (`exists` is a word of SQL)."""
     return f'"{column}"'

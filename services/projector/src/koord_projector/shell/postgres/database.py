@@ -56,7 +56,7 @@ class Database:
             yield connection
 
     async def migrate(self) -> None:
-        """Brings the tables to this code's version. Projectors that start together take turns.
+        """Bring the tables to this code's version. Projectors that start together take turns.
 
         Raises:
             READ_ERRORS: Postgres is away.
@@ -74,12 +74,12 @@ class Database:
         await retry(self.migrate, READ_ERRORS, on_retry=note)
 
     async def close(self) -> None:
-        """Lets go of all connections."""
+        """Let go of all connections."""
         await self.engine.dispose()
 
 
 def upgrade_to_head(connection: Connection) -> None:
-    """Runs the versions that the database lacks, in the connection's transaction."""
+    """Run the versions that the database lacks, in the connection's transaction."""
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
     config.attributes["connection"] = connection

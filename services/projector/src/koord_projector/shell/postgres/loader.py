@@ -48,7 +48,7 @@ class Loaded(msgspec.Struct, frozen=True):
 
 
 async def load_projection(writer: Writer) -> Loaded:
-    """Reads all that lives, in one transaction. Raises one of `WRITE_ERRORS`."""
+    """Read all that lives, in one transaction. Raises one of `WRITE_ERRORS`."""
     connection = writer.connection
     await connection.set_isolation_level(IsolationLevel.REPEATABLE_READ)
     try:
@@ -84,7 +84,7 @@ async def _load(connection: AsyncConnection[TupleRow]) -> Loaded:
 
 
 async def lend_states(writer: Writer, projection: Projection, refs: Sequence[AggregateRef]) -> None:
-    """Gives the projection the states that it asked for. Raises one of `WRITE_ERRORS`."""
+    """Give the projection the states that it asked for. Raises one of `WRITE_ERRORS`."""
     if not refs:
         return
     kinds, ids = [ref.kind for ref in refs], [ref.id for ref in refs]

@@ -114,7 +114,7 @@ class Moved(Exception):
 
 
 def projection_schema() -> str:
-    """What the rows depend on besides the events: version of the projection, schemas of the states."""
+    """Return what the rows depend on besides the events: version of the projection, schemas of the states."""
     return f"{PROJECTION_VERSION}:{schema_fingerprint()}"
 
 
@@ -126,7 +126,7 @@ class Writer:
 
     @classmethod
     async def open(cls, dsn: str) -> "Writer":
-        """A new session.
+        """Return a new session.
 
         Raises:
             WRITE_ERRORS: Postgres is away.
@@ -148,7 +148,7 @@ class Writer:
         return self._connection
 
     async def close(self) -> None:
-        """Ends the session."""
+        """End the session."""
         await self._connection.close()
 
     async def write(self, changes: Changes) -> None:
@@ -196,7 +196,7 @@ class Writer:
             pod.stored = True
 
     async def clear(self) -> None:
-        """Empties what is folded from the facts and sets their position to 0; archives stay.
+        """Empty what is folded from the facts and sets their position to 0; archives stay.
 
         Raises:
             WRITE_ERRORS
@@ -209,7 +209,7 @@ class Writer:
     async def archive_reports(
         self, after: int, position: int, reports: Sequence[tuple[StoredEvent, NodeUsageReported, str]]
     ) -> None:
-        """Reports of agents with their times, and the position of the stream OBS; raises as `write` does."""
+        """Report of agents with their times, and the position of the stream OBS; raises as `write` does."""
         async with self._connection.transaction(), self._connection.cursor() as cursor:
             await _require_position(cursor, OBSERVATIONS, after)
             lines = [_observation_line(*report) for report in reports]
@@ -243,7 +243,7 @@ class Writer:
             await cursor.execute(_UPSERT_POSITION, (EXPLANATIONS, position, "", ""))
 
     async def position_of(self, stream: str) -> int:
-        """How far a stream is folded; 0 when it was never touched. Raises one of `WRITE_ERRORS`."""
+        """Return how far a stream is folded; 0 when it was never touched. Raises one of `WRITE_ERRORS`."""
         async with self._connection.cursor() as cursor:
             await cursor.execute("SELECT position FROM projection WHERE stream = %s", (stream,))
             row = await cursor.fetchone()
@@ -256,7 +256,7 @@ class Writer:
 
 
 async def _position(cursor: AsyncCursor[TupleRow], stream: str) -> int:
-    """The stream's position, its row locked until the end of the transaction.
+    """Return the stream's position, its row locked until the end of the transaction.
 
     The row is made when there is none: two writers that both begin at 0 have to meet at something.
     """
@@ -273,7 +273,7 @@ async def _position(cursor: AsyncCursor[TupleRow], stream: str) -> int:
 
 
 async def _require_position(cursor: AsyncCursor[TupleRow], stream: str, after: int) -> None:
-    """Locks the stream's position. Raises Moved when it is another one."""
+    """Lock the stream's position. Raises Moved when it is another one."""
     actual = await _position(cursor, stream)
     if actual != after:
         raise Moved(stream, after, actual)

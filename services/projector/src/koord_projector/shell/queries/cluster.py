@@ -63,7 +63,7 @@ def sum_nodes(nodes: list[NodeItem]) -> dict[str, int]:
 
 
 async def series(connection: AsyncConnection, *, since: int | None, until: int | None, points: int) -> SeriesAnswer:
-    """Totals between two seconds (None: from the first, to the last), thinned to about `points`.
+    """Return totals between two seconds (None: from the first, to the last), thinned to about `points`.
 
     Of each bucket the newest totals. Usage is the sum over nodes of the mean of a node's reports in the bucket; a node
     that has none in it counts with its last one, until that has expired; null where no node has a report that counts,
@@ -97,7 +97,10 @@ async def series(connection: AsyncConnection, *, since: int | None, until: int |
 
 
 def _usage(changes: Sequence[Row[Any]], first: int, stop: int) -> dict[str, list[int | None]]:
-    """Column -> its sum in each bucket from `first` to before `stop`. changes: the sums where they change, in order."""
+    """Return column -> its sum in each bucket from `first` to before `stop`.
+
+    Changes: the sums where they change, in order.
+    """
     usage: dict[str, list[int | None]] = {name: [] for name in USED_COLUMNS}
     ahead = iter(changes)
     coming, holds, heard = next(ahead, None), None, 0

@@ -26,7 +26,7 @@ class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
 async def page_events(
     connection: AsyncConnection, wanted: EventFilter, *, before: int | None, after: int, limit: int, bodies: bool
 ) -> EventsAnswer:
-    """Facts with after < position < before that match, newest first."""
+    """Return facts with after < position < before that match, newest first."""
     position = (await connection.execute(text("SELECT position FROM projection WHERE stream = 'ev'"))).scalar() or 0
     end = position + 1 if before is None else min(before, position + 1)
     of_one = bool(wanted.kind and wanted.id)
@@ -51,7 +51,7 @@ async def find_event(connection: AsyncConnection, seq: int) -> EventItem | None:
 
 
 def event_item(row: Row[Any], *, with_body: bool) -> EventItem:
-    """A row of `events` as the API shows it."""
+    """Return a row of `events` as the API shows it."""
     body: dict[str, Any] = msgspec.json.decode(row.body)
     return EventItem(
         seq=row.seq,

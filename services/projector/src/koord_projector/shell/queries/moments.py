@@ -45,7 +45,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def resolve(connection: AsyncConnection, at: str | None) -> Moment:
-    """The moment that the query names; None or "": the present, as far as it is folded.
+    """Return the moment that the query names; None or "": the present, as far as it is folded.
 
     Raises:
         InvalidInput: What is neither a position of the log so far nor an RFC 3339 time with its zone.

@@ -57,7 +57,7 @@ _decode_report = msgspec.json.Decoder(NodeUsageReported).decode
 
 
 async def list_nodes(connection: AsyncConnection, moment: Moment) -> list[NodeItem]:
-    """Nodes that exist at the moment, by name."""
+    """Return nodes that exist at the moment, by name."""
     rows = await connection.execute(_ALL_NODES, {"position": moment.position, "until": moment.until})
     return [_item(row, moment) for row in rows]
 
@@ -87,7 +87,7 @@ async def describe_node(connection: AsyncConnection, moment: Moment, name: str) 
 async def pod_usage(
     connection: AsyncConnection, moment: Moment, node: str, uid: str, since: str
 ) -> list[PodUsagePoint]:
-    """Usage of a pod in the reports of its node since it was placed, oldest first."""
+    """Return usage of a pod in the reports of its node since it was placed, oldest first."""
     asked = {"token": name_token(node), "until": moment.until, "since": since, "count": _SHOWN_REPORTS}
     points: list[PodUsagePoint] = []
     for row in (await connection.execute(_REPORTS, asked)).all():

@@ -48,14 +48,14 @@ _ROWS_AT_ONCE = 2_000
 
 
 def require_kind(kind: str) -> str:
-    """The kind itself. Raises InvalidInput for one that no aggregate has."""
+    """Return the kind itself. Raises InvalidInput for one that no aggregate has."""
     if kind not in STATE_TYPES:
         raise InvalidInput(f"one of {', '.join(sorted(STATE_TYPES))}", kind, "kind")
     return kind
 
 
 async def state_at(connection: AsyncConnection, moment: Moment, kind: str, id_: str) -> dict[str, Any] | None:
-    """State of one aggregate, as its canonical JSON says it; None when it does not exist at the moment."""
+    """Return state of one aggregate, as its canonical JSON says it; None if it does not exist at the moment."""
     if moment.live:
         row = (
             await connection.execute(
@@ -73,7 +73,7 @@ async def state_at(connection: AsyncConnection, moment: Moment, kind: str, id_: 
 async def list_objects(
     connection: AsyncConnection, moment: Moment, kind: str, *, after: str, limit: int
 ) -> ObjectsAnswer:
-    """A page of aggregates of one kind by id; those that do not exist at the moment are left out."""
+    """Return a page of aggregates of one kind by id; those that do not exist at the moment are left out."""
     asked = {"kind": kind, "after": after, "limit": limit, "position": moment.position}
     found: list[ObjectAnswer] = []
     if moment.live:
@@ -96,7 +96,7 @@ async def list_objects(
 
 
 async def aggregates_hash(connection: AsyncConnection) -> StateHash:
-    """Hash of the rows of `aggregates` with the position that belongs to them: one transaction sees both.
+    """Return hash of the rows of `aggregates` with the position that belongs to them: one transaction sees both.
 
     Equal to `ClusterState.hash()` of a fold at that position, because a row holds the canonical JSON of its state.
     """
@@ -120,7 +120,7 @@ def _evolved(state: AggregateState | None, row: Row[Any]) -> AggregateState | No
 
 
 def stored_event(row: Row[Any]) -> StoredEvent:
-    """The event of a row of `events`, as the log gave it (headers that no fold reads left out)."""
+    """Return the event of a row of `events`, as the log gave it (headers that no fold reads left out)."""
     headers = {
         HEADER_TYPE: row.type,
         HEADER_SCHEMA: str(row.schema),

@@ -65,7 +65,7 @@ class PodFilter(msgspec.Struct, frozen=True, kw_only=True):
 async def list_pods(
     connection: AsyncConnection, moment: Moment, wanted: PodFilter, *, limit: int, cursor: str | None
 ) -> PodsAnswer:
-    """A page of pods. Raises InvalidInput for a cursor that is none of ours."""
+    """Return a page of pods. Raises InvalidInput for a cursor that is none of ours."""
     where, values = _conditions(wanted)
     values |= {"position": moment.position, "until": moment.until}
     inner = f"SELECT {_COLUMNS} FROM pods WHERE {_HOLDS[moment.live]}"  # noqa: S608  constants
@@ -98,20 +98,23 @@ async def list_pods(
 
 
 async def pods_on_node(connection: AsyncConnection, moment: Moment, node: str) -> list[PodItem]:
-    """Pods on a node at the moment, at most 500."""
+    """Return pods on a node at the moment, at most 500."""
     page = await list_pods(connection, moment, PodFilter(node=node), limit=500, cursor=None)
     return page.pods
 
 
 async def pod_counts(connection: AsyncConnection, moment: Moment) -> dict[str, int]:
-    """Pods by phase at the moment."""
+    """Return pods by phase at the moment."""
     statement = f"SELECT {_PHASE} AS phase, count(*) AS pods FROM pods WHERE {_HOLDS[moment.live]} GROUP BY 1"  # noqa: S608
     rows = await connection.execute(text(statement), {"position": moment.position})
     return {row.phase: row.pods for row in rows}
 
 
 async def find_pod(connection: AsyncConnection, moment: Moment, uid: str) -> PodItem | None:
-    """The pod as it is at the moment, or as it was when it ended before; None when there never was one until then."""
+    """Return the pod as it is at the moment, or as it was when it ended before.
+
+    None when there never was one until then.
+    """
     statement = f"""
         SELECT p.*, w.* FROM (
             SELECT CASE WHEN to_seq <= :position THEN 'gone' ELSE phase END AS phase, uid, namespace, name, qos,
@@ -126,7 +129,7 @@ async def find_pod(connection: AsyncConnection, moment: Moment, uid: str) -> Pod
 
 
 async def find_uid(connection: AsyncConnection, moment: Moment, namespace: str, name: str) -> str | None:
-    """Uid of the newest pod of that name up to the moment; None when there was none."""
+    """Return uid of the newest pod of that name up to the moment; None when there was none."""
     statement = text(
         "SELECT uid FROM pods WHERE namespace = :namespace AND name = :name AND from_seq <= :position"
         " ORDER BY from_seq DESC LIMIT 1"
@@ -136,7 +139,7 @@ async def find_uid(connection: AsyncConnection, moment: Moment, namespace: str, 
 
 
 async def pod_life(connection: AsyncConnection, moment: Moment, uid: str) -> list[TimelineEntry]:
-    """Everything that is known of one pod up to the moment, oldest first."""
+    """Return everything that is known of one pod up to the moment, oldest first."""
     episodes = (
         await connection.execute(
             text("SELECT * FROM pods WHERE uid = :uid AND from_seq <= :position ORDER BY from_seq"),
@@ -251,7 +254,7 @@ def _item(row: Row[Any]) -> PodItem:
 
 
 def _message(row: Row[Any]) -> str:
-    """What the last explanation of a pending pod says; "" without one."""
+    """Return what the last explanation of a pending pod says; "" without one."""
     if row.body is None:
         return ""
     if row.explanation == PodGated.__name__:

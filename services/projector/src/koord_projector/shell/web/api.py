@@ -44,7 +44,7 @@ from koord_projector.shell.web.parameters import (
 
 
 def endpoints_of(handlers: Handlers) -> Sequence[Endpoint]:
-    """The whole API."""
+    """Return the whole API."""
     no_pod, no_node = "There was no such pod up to that moment.", "There is no such node at that moment."
     return (
         Endpoint(

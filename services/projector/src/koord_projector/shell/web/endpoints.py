@@ -65,7 +65,7 @@ class Endpoint:
 
 
 def text_of(source: Mapping[str, str], name: str, choices: tuple[str, ...] = ()) -> str:
-    """A text parameter, "" when it is absent.
+    """Return a text parameter, "" when it is absent.
 
     Raises:
         InvalidInput: A text that no row can hold, or one that is not among the choices.
@@ -79,7 +79,7 @@ def text_of(source: Mapping[str, str], name: str, choices: tuple[str, ...] = ())
 
 
 def number_of(source: Mapping[str, str], parameter: Parameter) -> int | None:
-    """An integer parameter; its default when it is absent.
+    """Return an integer parameter; its default when it is absent.
 
     Raises:
         InvalidInput: Anything but digits within the parameter's bounds.
@@ -97,12 +97,12 @@ def number_of(source: Mapping[str, str], parameter: Parameter) -> int | None:
 
 
 def json_answer(value: object, status: int = 200) -> Response:
-    """A JSON response; never cached, because the next answer may differ."""
+    """Return a JSON response; never cached, because the next answer may differ."""
     return Response(codec.encode(value), status, {"cache-control": "no-store"}, "application/json")
 
 
 def refusal(status: int, sentence: str) -> Response:
-    """An error as JSON."""
+    """Return an error as JSON."""
     return json_answer(ErrorAnswer(sentence), status)
 
 

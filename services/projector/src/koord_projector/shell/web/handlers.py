@@ -63,7 +63,7 @@ class FoldState(Protocol):
     trouble: str
 
     def lag_seconds(self, now: datetime) -> float:
-        """Age of the newest folded fact while newer ones wait."""
+        """Return age of the newest folded fact while newer ones wait."""
         ...
 
 
