@@ -5,9 +5,13 @@ from __future__ import annotations
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
-from koordcore.state.allocation_rules import Violation, objections, violations
+from koordcore.events.objects.mirror import PodSpecAdded
+from koordcore.events.scheduling.node_ledger import NodeResourcesTaken, pod_on_node
+from koordcore.protocol import keys
+from koordcore.state.allocation_rules import Violation, broken_rules, objections, violations
 from koordcore.values.allocation import NOTHING, AllocatedDevice, Allocation, ReservationUse, VirtualFunction
 from koordcore.values.cpuset import format_cpuset
+from support.histories import Recorder, pod
 
 CORE = "koordinator.sh/gpu-core"
 
@@ -134,3 +138,19 @@ def test_a_pod_that_leaves_breaks_no_rule(node: dict[str, Holder], uid: str) -> 
 @given(nodes)
 def test_the_order_of_the_pods_does_not_matter(node: dict[str, Holder]) -> None:
     assert violations(node) == violations(dict(reversed(node.items())))
+
+
+def test_broken_rules_of_a_cluster_count_the_pods_that_others_bound() -> None:
+    log = Recorder()
+    for number, allocation in ((1, Allocation(cpuset="0-1")), (2, Allocation(cpuset="2"))):
+        entry = pod_on_node(f"uid-{number}", pod(number), allocation)
+        log.write("node", "node-a", NodeResourcesTaken(pods=[entry]))
+    assert broken_rules(log.state) == {}
+
+    for number, cpuset, phase in ((1, "5", "Running"), (3, "2", "Running"), (4, "2", "Succeeded")):
+        bound = pod(number)
+        bound.spec.node_name, bound.status.phase = "node-a", phase
+        bound.metadata.annotations = {keys.RESOURCE_STATUS: f'{{"cpuset":"{cpuset}"}}'}
+        log.write("podspec", f"uid-{number}", PodSpecAdded(object=bound))
+
+    assert broken_rules(log.state) == {"node-a": [Violation("CPU 2", ("uid-2", "uid-3"))]}

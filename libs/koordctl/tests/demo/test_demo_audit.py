@@ -10,6 +10,7 @@ from koordcore.events.scheduling.placement_explanation import PlacementExplanati
 from koordcore.events.scheduling.pod import PodPlaced, PodReleased
 from koordcore.protocol.objects import Node, Pod
 from koordcore.values import codec
+from koordcore.values.allocation import Allocation
 from koordctl.demo.invariants import Audit, Findings
 from koordctl.demo.summary import main_reason, percentile, share_percent
 
@@ -136,3 +137,15 @@ def test_share_of_nothing_is_nothing() -> None:
 def test_main_reason_is_the_one_of_most_nodes() -> None:
     assert main_reason({"Insufficient cpu": 2, "Insufficient nvidia.com/gpu": 9}) == "Insufficient nvidia.com/gpu"
     assert main_reason({}) == "no node"
+
+
+def given(uid: str, allocation: Allocation) -> tuple[str, Event]:
+    return "node.n", NodeResourcesTaken(pods=[pod_on_node(uid, pod_object(uid, {}), allocation)])
+
+
+def test_cpu_that_is_given_twice_is_found_and_one_that_was_given_back_is_not() -> None:
+    events = [node_added(cpu="4"), given("a", Allocation(cpuset="0-1")), given("b", Allocation(cpuset="1-2"))]
+    returned = ("node.n", NodeResourcesReturned(pods=["a"]))
+    _, found = audited([*events, returned, given("c", Allocation(cpuset="0"))])
+    assert found.allocations == ("node n: CPU 1 is held by a, b",)
+    assert not found.all_hold

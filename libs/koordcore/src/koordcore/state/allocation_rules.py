@@ -20,12 +20,17 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
+from koordcore.events.envelope import name_from_token, name_token
+from koordcore.protocol.annotations.allocation import allocation_of
 from koordcore.protocol.resource_names import FPGA, GPU_CORE, GPU_MEMORY_RATIO, HUAWEI_NPU_DVPP, RDMA
+from koordcore.state.aggregates import NodeLedger, PodSpecState
+from koordcore.state.cluster import ClusterState
 from koordcore.values.allocation import NOTHING, Allocation
 
 WHOLE_DEVICE: Final = 100
 PERCENTAGES: Final = (GPU_CORE, GPU_MEMORY_RATIO, RDMA, FPGA, HUAWEI_NPU_DVPP)
 """Resources of which a device has 100."""
+_FINISHED: Final = ("Succeeded", "Failed")
 
 
 class Holder(Protocol):
@@ -170,3 +175,27 @@ def _reservation_of(holder: Holder) -> str:
     """Return uid of the reservation that the holder uses; empty without one."""
     used = holder.allocation.reservation
     return used.uid if used is not None else ""
+
+
+class _BoundByOthers(NamedTuple):
+    """A pod that somebody else bound: what its annotations state."""
+
+    allocation: Allocation
+    requests: Mapping[str, int]
+
+
+def broken_rules(state: ClusterState) -> dict[str, list[Violation]]:
+    """Return the violations on each node of a cluster, by the node's name; nodes without any are left out.
+
+    Pods that somebody else bound count with what their annotations state, unless the node's ledger has them.
+    """
+    ledgers = state.of_kind(NodeLedger)
+    placed = {uid for ledger in ledgers.values() for uid in ledger.pods}
+    holders: dict[str, dict[str, Holder]] = {token: dict(ledger.pods) for token, ledger in ledgers.items()}
+    for uid, spec in state.of_kind(PodSpecState).items():
+        node = spec.object.spec.node_name
+        if node and uid not in placed and spec.object.status.phase not in _FINISHED:
+            allocation = allocation_of(spec.object.metadata.annotations)
+            holders.setdefault(name_token(node), {})[uid] = _BoundByOthers(allocation, {})
+    found = {name_from_token(token): violations(holders[token]) for token in sorted(holders)}
+    return {name: broken for name, broken in found.items() if broken}

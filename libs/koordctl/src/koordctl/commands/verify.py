@@ -3,6 +3,7 @@
 from typing import Annotated
 
 import typer
+from koordcore.state.allocation_rules import broken_rules
 
 from koordctl.access.clients import service_url
 from koordctl.access.log import open_log, wait_for
@@ -15,7 +16,10 @@ def verify(
 ) -> None:
     """Check that the manager, the projector and a state rebuilt from the log are equal. Works under load.
 
-    Exit status 0 if the hashes are equal, 1 if they differ or a service does not answer.
+    Then check the allocations of every node: each exclusive CPU and each virtual function has one holder, and no more
+    of a device or a reservation is taken than there is. Pods that other schedulers bound count with their annotations.
+
+    Exit status 0 if the hashes are equal and no rule is broken, 1 otherwise or if a service does not answer.
 
     Examples:
 
@@ -33,6 +37,12 @@ def verify(
     )
     if not found.equal:
         fail(f"the folds differ at position {found.position}")
+    broken = broken_rules(found.folded.state)
+    for node, violations in broken.items():
+        for violation in violations:
+            console.print(f"node {node}: {violation.sentence()}", style="red", highlight=False)
+    if broken:
+        fail(f"the allocations of {len(broken)} nodes break a rule")
     rate = found.folded.events_per_second
     console.print(
         f"equal; {found.folded.events:,} events folded at {rate:,.0f} events/s", style="green", highlight=False

@@ -8,6 +8,8 @@ then call `findings`.
     over allocatable    after a placement, the pods of a node request more of a resource than the node offers; for
                         batch resources, more than the most that was published since the decision's position
     ledger differs      the node's ledger and the pods' own events name different pods
+    allocation          a pod was given a CPU, a share of a device, a virtual function or a part of a reservation that
+                        was not free
     unexplained         a submitted pod is neither placed nor has an explanation
 """
 
@@ -15,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from koordcore.events.agents.nodestate import PodsStarted
-from koordcore.events.envelope import Event, StoredEvent, name_token
+from koordcore.events.envelope import Event, StoredEvent, name_from_token, name_token
 from koordcore.events.management.nodepolicy import NodeOvercommitComputed
 from koordcore.events.objects.mirror import (
     NodeSpecAdded,
@@ -25,9 +27,10 @@ from koordcore.events.objects.mirror import (
     PodSpecChanged,
     PodSpecDeleted,
 )
-from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken
+from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
 from koordcore.events.scheduling.pod import PodPlaced, PodReleased
 from koordcore.protocol.pod_resources import pod_requests
+from koordcore.state.allocation_rules import objections
 from koordcore.values.resources import Amounts, parse_amounts
 
 BATCH_CPU = "kubernetes.io/batch-cpu"
@@ -44,14 +47,14 @@ class _Node:
         batch: (position, batch-cpu, batch-memory) of each published overcommit, oldest first.
         requested: Sum of the requests of its pods.
         pods: Uids of its pods, by their own events.
-        ledger: Uids of its pods, by the node's ledger.
+        ledger: Its pods by uid, by the node's ledger.
     """
 
     allocatable: Amounts = field(default_factory=dict[str, int])
     batch: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
     requested: Amounts = field(default_factory=dict[str, int])
     pods: set[str] = field(default_factory=set[str])
-    ledger: set[str] = field(default_factory=set[str])
+    ledger: dict[str, PodOnNode] = field(default_factory=dict[str, PodOnNode])
 
     def offered(self, resource: str, since: int) -> int:
         """Return the offer of a resource. For a batch resource: the most in force at any position after `since`."""
@@ -75,6 +78,7 @@ class Findings:
         overcommitted: Placements that exceed a node's offer.
         overcommitted_nodes: Number of such nodes.
         ledger_differences: Differences between ledgers and pods.
+        allocations: Allocations that were given although somebody held the same.
         unexplained: Pods that are neither placed nor explained.
         submitted: Number of submitted pods that were not deleted.
         placed: Number of these that are placed.
@@ -86,6 +90,7 @@ class Findings:
     overcommitted: tuple[str, ...]
     overcommitted_nodes: int
     ledger_differences: tuple[str, ...]
+    allocations: tuple[str, ...]
     unexplained: tuple[str, ...]
     submitted: int
     placed: int
@@ -95,11 +100,17 @@ class Findings:
     @property
     def all_hold(self) -> bool:
         """Whether every invariant holds."""
-        return not (self.double_placements or self.overcommitted or self.ledger_differences or self.unexplained)
+        return not self.sentences()
 
     def sentences(self) -> list[str]:
         """Return every violation."""
-        return [*self.double_placements, *self.overcommitted, *self.ledger_differences, *self.unexplained]
+        return [
+            *self.double_placements,
+            *self.overcommitted,
+            *self.ledger_differences,
+            *self.allocations,
+            *self.unexplained,
+        ]
 
 
 class Audit:
@@ -119,6 +130,7 @@ class Audit:
         self._doubles: list[str] = []
         self._over: list[str] = []
         self._over_nodes: set[str] = set()
+        self._allocations: list[str] = []
         self._first_submitted_ns: int | None = None
         self._first_placed_ns: int | None = None
 
@@ -192,9 +204,10 @@ class Audit:
             case PodReleased():
                 self._leave(uid)
             case NodeResourcesTaken():
-                self._node(token).ledger.update(pod.uid for pod in event.pods)
+                self._taken(token, event)
             case NodeResourcesReturned():
-                self._node(token).ledger.difference_update(event.pods)
+                for gone in event.pods:
+                    self._node(token).ledger.pop(gone, None)
             case PodsStarted():
                 self._started.update(event.pods)
             case _:
@@ -211,13 +224,14 @@ class Audit:
         differences = [
             f"node {token}: the ledger and the pods' own events differ on {self.name_of(uid)}"
             for token, node in sorted(self._nodes.items())
-            for uid in sorted(node.ledger ^ node.pods)
+            for uid in sorted(node.ledger.keys() ^ node.pods)
         ]
         return Findings(
             double_placements=tuple(self._doubles),
             overcommitted=tuple(self._over),
             overcommitted_nodes=len(self._over_nodes),
             ledger_differences=tuple(differences),
+            allocations=tuple(self._allocations),
             unexplained=tuple(
                 f"pod {self.name_of(uid)} is neither placed nor explained" for uid in pending if uid not in known
             ),
@@ -255,6 +269,14 @@ class Audit:
                 self._over.append(
                     f"node {event.node} offers {offered} of {name}; with pod {self.name_of(uid)} {total} are taken"
                 )
+
+    def _taken(self, token: str, event: NodeResourcesTaken) -> None:
+        ledger = self._node(token).ledger
+        for pod in event.pods:
+            self._allocations += [
+                f"node {name_from_token(token)}: {broken.sentence()}" for broken in objections(ledger, pod.uid, pod)
+            ]
+            ledger[pod.uid] = pod
 
     def _leave(self, uid: str) -> None:
         token = self._place.pop(uid, None)
