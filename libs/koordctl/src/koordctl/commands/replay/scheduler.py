@@ -55,7 +55,10 @@ def take_again(config: Path | None, seq: int) -> None:
         fail(f"the placement at {seq} cannot be decided again: {answer.reason}")
     placed = answer.placed
     if not answer.agrees:
-        fail(f"{placed.namespace}/{placed.name} went to {placed.node}; decided again: {answer.node or 'no node'}")
+        again = answer.node or "no node"
+        if answer.allocation != placed.allocation:
+            again += ", with another allocation"
+        fail(f"{placed.namespace}/{placed.name} went to {placed.node}; decided again: {again}")
     console.print(
         f"{placed.namespace}/{placed.name} to {placed.node}: the same node for the same reasons,"
         f" {len(placed.explanation.top)} best scores and {placed.explanation.nodes_considered:,} nodes compared",
