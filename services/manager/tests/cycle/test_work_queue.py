@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from koord_manager.cycle import run_cycle
 from koord_manager.domain.admission.options import Options
@@ -196,6 +196,7 @@ def test_what_fails_is_ready_again_after_at_most_the_longest_delay_and_never_bef
     assert not list(queue.failing())
 
 
+@example([("b", "add"), ("b", "fail"), ("a", "take"), ("b", "resync")])
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["add", "take", "fail", "resync", "after"]))))
 def test_no_key_is_lost_or_queued_twice(steps: list[tuple[str, str]]) -> None:
     """Every key that was added, failed or given a timer since it was last taken is taken once in the end."""

@@ -112,7 +112,7 @@ class WorkQueue:
     def resync(self, controller: str, names: Iterable[str]) -> None:
         """Make all keys of a periodic controller ready, except those that wait for their back-off."""
         for name in names:
-            if not self.is_backing_off(controller, name):
+            if (controller, name) not in self._due or not self.is_backing_off(controller, name):
                 self.add(controller, name)
 
     def add_after(self, controller: str, name: str, due: float) -> None:
