@@ -20,7 +20,8 @@ from koord_scheduler.cycle import Cycle
 from koord_scheduler.domain.controllers.statuses import chosen_controllers
 from koord_scheduler.domain.replay.snapshot import schema_fingerprint
 from koord_scheduler.domain.runtime.profiles import frameworks_of
-from koord_scheduler.domain.state.state import SchedulerState, Settings
+from koord_scheduler.domain.state.known_state import Settings
+from koord_scheduler.domain.state.state import SchedulerState
 from koord_scheduler.settings import SchedulerSettings
 from koord_scheduler.shell.burst import Decider
 from koord_scheduler.shell.collectors import StateFigures

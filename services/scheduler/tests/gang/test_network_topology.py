@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.controllers.statuses import next_status_due, status_facts
-from koord_scheduler.domain.state.state import Settings
+from koord_scheduler.domain.state.known_state import Settings
 from koord_scheduler.shell.observing import SchedulerMetrics
 from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
 from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed

@@ -14,7 +14,7 @@ from koord_scheduler.domain.framework.outcomes import Allow, Rejection, Wait
 from koord_scheduler.domain.framework.transforming import NodeView, Scored, Views
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 from koord_scheduler.domain.pods.record import PodRecord
-from koord_scheduler.domain.state.state import Settings
+from koord_scheduler.domain.state.known_state import Settings
 from koord_scheduler.shell.debugging import DebugFlags, DecisionLog
 from koord_scheduler.shell.routes import routes
 from koordcore.events import CATALOGUE

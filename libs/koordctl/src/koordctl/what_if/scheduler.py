@@ -18,7 +18,8 @@ from koord_scheduler.domain.replay.recording import Nomination, recording_of
 from koord_scheduler.domain.replay.what_if import Fate, WhatIf
 from koord_scheduler.domain.runtime.frameworks import Frameworks
 from koord_scheduler.domain.runtime.profiles import frameworks_of
-from koord_scheduler.domain.state.state import SchedulerState, Settings
+from koord_scheduler.domain.state.known_state import Settings
+from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged

@@ -168,7 +168,7 @@ def _failures_by_domain(state: SchedulerState, pod: PodRecord, key: str) -> dict
     assert pod.subject is not None, f"pod {pod.uid} was attempted without a spec"
     names, labels = state.nodes.names, state.nodes.labels_of
     found: dict[str, list[NodeFailure]] = {}
-    engine = state.framework_of(pod).engine
+    engine = state.frameworks.framework_of(pod).engine
     for refusals in engine.refusals(pod.subject):
         rows: dict[str, list[int]] = {}
         for row in row_list(refusals.rows):

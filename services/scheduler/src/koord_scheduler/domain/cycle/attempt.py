@@ -15,7 +15,6 @@ from koordcore.events.scheduling.placement_explanation import PlacementExplanati
 from koordcore.protocol.objects import Pod
 
 from koord_scheduler.domain.columns.node_columns import Rows
-from koord_scheduler.domain.cycle.decision_basis import basis_of
 from koord_scheduler.domain.cycle.diagnosis import diagnosis_of
 from koord_scheduler.domain.evaluate.amounts import Needs, needs_of, only_amounts_refuse, suffices
 from koord_scheduler.domain.evaluate.decision import Decision, Placed
@@ -23,10 +22,9 @@ from koord_scheduler.domain.evaluate.engine import UNRESTRICTED, Restriction, Sc
 from koord_scheduler.domain.framework.extension_points import BEFORE_FILTER, BEFORE_SCORE, FIND_ONE_NODE
 from koord_scheduler.domain.framework.outcomes import Candidates, Rejection
 from koord_scheduler.domain.framework.plugin_faults import fault_of
-from koord_scheduler.domain.framework.post_filter import Preemption
+from koord_scheduler.domain.framework.post_filter import NoPreemption, Preemption
 from koord_scheduler.domain.pods.equivalence_classes import Subject
 from koord_scheduler.domain.pods.record import PodRecord
-from koord_scheduler.domain.preempt.nominating import nominate
 from koord_scheduler.domain.preempt.preemption import preempt
 from koord_scheduler.domain.state.cycle_view import CycleView, seen
 from koord_scheduler.domain.state.offers import NodeOffers
@@ -46,6 +44,7 @@ class NotFound:
 
     rejection    refused, whatever the nodes say; None: no node was feasible
     is_fault     a plugin broke it off: it is attempted again after a while, whatever happens
+    preemption   what preemption can do; None: it was not asked
     """
 
     message: str
@@ -53,6 +52,7 @@ class NotFound:
     diagnosis: Diagnosis | None
     rejection: Rejection | None = None
     is_fault: bool = False
+    preemption: Preemption | NoPreemption | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Attempt:
         self._sight = CycleView(pod.pod, subject)
         self._now = now
         self._needs: dict[Subject, Needs | None] = {}
-        self.framework = state.framework_of(pod)
+        self.framework = state.frameworks.framework_of(pod)
         self._plugins = self.framework.plugins_for(pod)
         self._engine = self.framework.engine
 
@@ -154,7 +154,7 @@ class Attempt:
             restriction = replace(restriction, barred=barred)
         uid, sight = self._pod.uid, self._sight
         decision: Decision | Rejection
-        if not self._plugins.is_plain and (sight.apart or self._plugins.at(BEFORE_SCORE)):
+        if not self._plugins.is_plain and (bool(sight.apart) or bool(self._plugins.at(BEFORE_SCORE))):
             parts = sight.parts(np.flatnonzero(self._state.nodes.alive))
             decision = self._engine.decide_in_parts(sight.subject, parts, uid, based_on, restriction, self._scored_as)
         else:
@@ -207,15 +207,14 @@ class Attempt:
             return NotFound(message=message, explanation=explanation, diagnosis=None, rejection=rejection)
         found = preempt(self._state, self._pod, self._sight, rejection, self._within)
         if isinstance(found, Preemption):
-            nominate(self._state, self._pod, found, basis_of(self._state, explanation.based_on, self._now))
             gone = f"{found.node} is free once {len(found.victims)} pod(s) are gone."
             message = f"{message} preemption: {found.message + ': ' if found.message else ''}{gone}"
         else:
-            if not found.keeps_nomination:
-                self._state.nominator.clear(self._pod, "unhelpful")
             message = f"{message} preemption: {found.message}" if found.message else message
         diagnosis = diagnosis_of(self._state, self._pod, self._sight, found, rejection)
-        return NotFound(message=message, explanation=explanation, diagnosis=diagnosis, rejection=rejection)
+        return NotFound(
+            message=message, explanation=explanation, diagnosis=diagnosis, rejection=rejection, preemption=found
+        )
 
     # --- which nodes come into question ------------------------------------------------------------------------------
 

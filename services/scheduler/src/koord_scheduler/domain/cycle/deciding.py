@@ -27,6 +27,7 @@ from koord_scheduler.domain.gang.job_plan import JobFailed
 from koord_scheduler.domain.nodes.ledger import Source
 from koord_scheduler.domain.pods.on_node import on_node, pod_info_with
 from koord_scheduler.domain.pods.record import Phase, PodRecord
+from koord_scheduler.domain.preempt.nominating import apply_preemption
 from koord_scheduler.domain.queue.queued_pod import MAY_BE_TAKEN, Block, QueuedPod
 from koord_scheduler.domain.state.state import SchedulerState
 
@@ -134,7 +135,7 @@ def _reserve(state: SchedulerState, pod: PodRecord, node: str) -> Allocation | R
 
     The rules are broken by a plugin's bug, or by a pod that somebody else bound and that the plugin does not know of.
     """
-    framework = state.framework_of(pod)
+    framework = state.frameworks.framework_of(pod)
     allocation = framework.reserve(pod, node)
     if isinstance(allocation, Rejection) or allocation is NOTHING:
         return allocation
@@ -185,7 +186,7 @@ def _annotated(state: SchedulerState, work: Placement) -> Placement:
     Source: scheduler-core spec, 8.7.
     """
     record = state.pods[work.uid]
-    written = state.framework_of(record).pre_bind(record, work.node) if record.framework is not None else {}
+    written = state.frameworks.framework_of(record).pre_bind(record, work.node) if record.framework is not None else {}
     gang = bound_gang(state.cluster.gangs, work.uid)
     return msgspec.structs.replace(work, annotations=written, gang=gang) if written or gang is not None else work
 
@@ -193,6 +194,9 @@ def _annotated(state: SchedulerState, work: Placement) -> Placement:
 def _failed(
     state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: NotFound, now: float
 ) -> list[PodExplanation]:
+    basis = basis_of(state, found.explanation.based_on, now)
+    if found.preemption is not None:
+        apply_preemption(state, pod, found.preemption, basis)
     rejection = found.rejection
     block = _block(state, pod, rejection) if rejection is not None else None
     refused_by = tuple(exclusion.plugin for exclusion in found.explanation.exclusions)
@@ -200,11 +204,10 @@ def _failed(
         state.queue.retry_later(pod.uid, now)
     else:
         state.queue.unschedulable(pod.uid, now, block, refused_by)
-    framework = state.framework_of(pod)
+    framework = state.frameworks.framework_of(pod)
     failure = framework.after_post_filter(pod, found.message)
     lost = {uid: work.basis for uid in failure.rejected if (work := state.assumed.waiting.work_of(uid)) is not None}
     state.assumed.reject(failure.plugin, failure.rejected)
-    basis = basis_of(state, found.explanation.based_on, now)
     own = refusal(pod, queued, failure.message or found.message, found, now, basis)
     explanations = _heard(state, own, found.message)
     told = failure.tell if state.frameworks.gates.gang_pending_pods_condition_patch else ()
@@ -218,7 +221,7 @@ def _failed(
 
 def _block(state: SchedulerState, pod: PodRecord, rejection: Rejection) -> Block:
     """What the pod waits for with others: as the plugin says; what a user's says nothing of, those of its kind."""
-    is_shared = bool(rejection.key) or rejection.plugin in state.framework_of(pod).hints
+    is_shared = bool(rejection.key) or rejection.plugin in state.frameworks.framework_of(pod).hints
     return Block(rejection.plugin, rejection.key if is_shared else str(id(pod.subject)))
 
 
@@ -228,7 +231,7 @@ def _heard(state: SchedulerState, explanation: PodExplanation, message: str) -> 
     source    scheduler-core spec, 3 (error handler filters)
     """
     pod = state.pods[explanation.uid]
-    framework = state.framework_of(pod)
+    framework = state.frameworks.framework_of(pod)
     explanations = [] if framework.is_dealt_with(pod, message) else [explanation]
     framework.after_failure(pod, message)
     return explanations

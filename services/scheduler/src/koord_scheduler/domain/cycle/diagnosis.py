@@ -29,7 +29,7 @@ def diagnosis_of(
     rejection: Rejection | None,
 ) -> Diagnosis:
     """The diagnosis of an attempt; it looks at the nodes as they are now, which is as they were in the attempt."""
-    engine = state.framework_of(pod).engine
+    engine = state.frameworks.framework_of(pod).engine
     refusals = [] if rejection is not None else sight.refusals(engine)
     gang = state.cluster.gangs.roster.gang_of(pod.uid)
     key = gang.group.id if gang is not None and gang.group is not None else f"{pod.namespace}/{pod.name}"

@@ -72,7 +72,7 @@ def _permit(state: SchedulerState, planner: str, pods: tuple[PlannedPod, ...]) -
     """Ask the plugin that planned the job last: its consent cannot be taken back."""
     for each in pods:
         pod = state.pods[each.uid]
-        for plugin in state.framework_of(pod).plugins_for(pod).at(PERMIT):
+        for plugin in state.frameworks.framework_of(pod).plugins_for(pod).at(PERMIT):
             if plugin.name != planner and not isinstance(answer := plugin.permit(pod, each.node), Allow):
                 return JobFailed(f"job failed due to {plugin.name} at Permit: {answer}", tuple(reversed(pods)))
     released = permit_all(state.cluster.gangs, pods)

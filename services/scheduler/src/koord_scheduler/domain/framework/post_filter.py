@@ -31,6 +31,7 @@ class Preemption:
         examined: Number of nodes that were tried.
         nominations: uid -> node of all members of the pod's job, if it was about the whole job.
         message: What is told beside.
+        job: Rules of the job whose members at Permit release their nodes.
     """
 
     plugin: str
@@ -39,6 +40,7 @@ class Preemption:
     examined: int
     nominations: Mapping[str, str] = field(default_factory=dict[str, str])
     message: str = ""
+    job: "JobRules | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +51,15 @@ class NoPreemption:
         message: Reason for the user.
         keeps_nomination: Whether an earlier preemption is still under way.
         ends: Whether no other plugin need try.
+        unhelpful: Pods whose nominations end.
+        job: Rules of the job whose members at Permit release their nodes.
     """
 
     message: str
     keeps_nomination: bool = False
     ends: bool = False
+    unhelpful: Sequence[PodRecord] = ()
+    job: "JobRules | None" = None
 
 
 class Room(Protocol):

@@ -30,7 +30,7 @@ class DryRuns:
         self._pod = pod
         self._subject = subject
         self._plugin = plugin
-        self._engine = state.framework_of(pod).engine
+        self._engine = state.frameworks.framework_of(pod).engine
         self._room = plugin.room_for(pod)
         coupled = bool(self._engine.judges(subject).filters)
         self._occupancy = state.cluster.accounting.parts_for(subject.pod_class, coupled=coupled)

@@ -12,13 +12,35 @@ from koordcore.events.scheduling.pod import DecisionBasis, PodNominated
 
 from koord_scheduler.domain.commit.status_writes import StatusWrite
 from koord_scheduler.domain.commit.work import pod_ref
-from koord_scheduler.domain.framework.post_filter import PodVictim, Preemption
+from koord_scheduler.domain.framework.post_filter import NoPreemption, PodVictim, Preemption
 from koord_scheduler.domain.pods.record import PodRecord
 from koord_scheduler.domain.state.state import SchedulerState
 
 
-def nominate(state: SchedulerState, pod: PodRecord, found: Preemption, basis: DecisionBasis) -> None:
-    """The pod, and the members of its job, are promised their nodes; the victims are to go. basis: of the attempt."""
+def apply_preemption(
+    state: SchedulerState, pod: PodRecord, found: Preemption | NoPreemption, basis: DecisionBasis
+) -> None:
+    """Nominate the pod and evict its victims, or end its nomination if no preemption helps.
+
+    Args:
+        state: The scheduler's state.
+        pod: The pod.
+        found: What its attempt has found.
+        basis: Basis of the attempt.
+    """
+    if isinstance(found, NoPreemption):
+        for member in found.unhelpful:
+            state.nominator.clear(member, "unhelpful")
+    if found.job is not None:
+        state.assumed.reject(found.job.name, found.job.reject_waiting(pod))
+    if isinstance(found, Preemption):
+        _nominate(state, pod, found, basis)
+    elif not found.keeps_nomination:
+        state.nominator.clear(pod, "unhelpful")
+
+
+def _nominate(state: SchedulerState, pod: PodRecord, found: Preemption, basis: DecisionBasis) -> None:
+    """Nominate the pod, and the members of its job; ask for the eviction of the victims."""
     nodes: Mapping[str, str] = found.nominations or {pod.uid: found.node}
     evictions: list[tuple[AggregateRef, Event]] = []
     for victim in found.victims:

@@ -44,7 +44,7 @@ def preempt(
         return refusal
     message = ""
     search = _Searches(state, pod, sight, rejection, within)
-    for plugin in state.framework_of(pod).plugins_for(pod).at(POST_FILTER):
+    for plugin in state.frameworks.framework_of(pod).plugins_for(pod).at(POST_FILTER):
         found = plugin.post_filter(pod, rejection, search)
         if found is None:
             continue
@@ -110,13 +110,9 @@ def _for_job(
         plugin.remember(pod, room)
         if not plugin.is_job(pod):
             return NoPreemption(room)
-        for member in search.members:
-            state.nominator.clear(member, "unhelpful")
-        state.assumed.reject(plugin.name, plugin.reject_waiting(pod))
-        return NoPreemption(room, ends=True)
+        return NoPreemption(room, ends=True, unhelpful=search.members, job=plugin)
     message = f"preempt success, alreadyWaitingForBound: {len(waiting)}/{len(waiting) + len(search.members)}"
     plugin.remember(pod, message)
-    state.assumed.reject(plugin.name, plugin.reject_waiting(pod))
     return Preemption(
         plugin=plugin.name,
         node=room.nominations[pod.uid],
@@ -124,6 +120,7 @@ def _for_job(
         examined=room.examined,
         nominations={**room.nominations, **waiting},
         message=message,
+        job=plugin,
     )
 
 
@@ -140,7 +137,7 @@ class _Search:
         self._pod = pod
         self._sight = sight
         self._plugin = plugin
-        self._engine = state.framework_of(pod).engine
+        self._engine = state.frameworks.framework_of(pod).engine
         self._dry_runs: dict[Subject, DryRuns] = {}
 
     def run(self, within: Rows | None, *, everywhere: bool) -> Preemption | NoPreemption:

@@ -118,7 +118,7 @@ def recompute(
         return NotRecomputable(f"it was taken under another configuration, {placed.explanation.policy_version}")
     found = Attempt(state, pod, pod.subject, basis.decided_at).run(placed.explanation.based_on)
     if isinstance(found, Found):
-        given = state.framework_of(pod).reserve(pod, found.placed.node)
+        given = state.frameworks.framework_of(pod).reserve(pod, found.placed.node)
         if isinstance(given, Rejection):
             return Recomputed(placed, "", found.placed.explanation)
         return Recomputed(placed, found.placed.node, found.placed.explanation, given)
@@ -179,7 +179,9 @@ def _assume(state: SchedulerState, own: _Own) -> bool:
     pod.placed_at = own.event.basis.decided_at
     pod.phase = Phase.ASSUMED
     pod.work_node = own.event.node
-    state.framework_of(pod).reserve(pod, own.event.node)  # for what plugins count; what they gave is recorded
+    state.frameworks.framework_of(pod).reserve(
+        pod, own.event.node
+    )  # for what plugins count; what they gave is recorded
     info = pod_info_with(state.nodes, pod, own.event.requests, own.event.allocation)
     state.assumed.ledgers.hold(own.event.node, info, Source.ASSUMED)
     return True

@@ -15,19 +15,12 @@ from koordcore.protocol.objects import Pod
 from koordcore.state.allocation_rules import violations
 
 from koord_scheduler.domain.commit.outbox import Outbox
-from koord_scheduler.domain.commit.status_writes import StatusWrites
 from koord_scheduler.domain.commit.work import Placement, Release, Work
 from koord_scheduler.domain.nodes.ledger import Ledgers, Source
-from koord_scheduler.domain.pods.deleted import DeletedPods
 from koord_scheduler.domain.pods.record import Phase, PodRecord, is_alive, is_finished
-from koord_scheduler.domain.queue.nominator import Nominator
 from koord_scheduler.domain.queue.permit import WaitingPods
 from koord_scheduler.domain.queue.queued_pod import Block
-from koord_scheduler.domain.queue.scheduling_queue import SchedulingQueue
-from koord_scheduler.domain.runtime.frameworks import Frameworks
-from koord_scheduler.domain.state.log_position import LogPosition
-from koord_scheduler.domain.state.mirror import Mirror
-from koord_scheduler.domain.state.queueing_hints import QueueingHints
+from koord_scheduler.domain.state.known_state import KnownState
 
 
 class Assumptions:
@@ -42,43 +35,21 @@ class Assumptions:
         to_release: Reason and id of the causing event, by uid of the pod that has to give its node back.
     """
 
-    def __init__(
-        self,
-        *,
-        frameworks: Frameworks,
-        log: LogPosition,
-        mirror: Mirror,
-        pods: dict[str, PodRecord],
-        deleted: DeletedPods,
-        queue: SchedulingQueue,
-        nominator: Nominator,
-        writes: StatusWrites,
-        hints: QueueingHints,
-    ) -> None:
+    def __init__(self, known: KnownState) -> None:
         self.decisions = 0
         self.retracted = 0
-        self.ledgers = Ledgers(frameworks.cluster.accounting)
+        self.ledgers = Ledgers(known.cluster.accounting)
         self.waiting = WaitingPods()
         self.outbox = Outbox()
         self.to_release: dict[str, tuple[str, str]] = {}
-        self._frameworks = frameworks
-        self._cluster = frameworks.cluster
-        self._nodes = frameworks.cluster.nodes
-        self._log = log
-        self._mirror = mirror
-        self._pods = pods
-        self._deleted = deleted
-        self._queue = queue
-        self._nominator = nominator
-        self._writes = writes
-        self._hints = hints
+        self._known = known
 
     # --- undo --------------------------------------------------------------------------------------------------------
 
     def forget(self, works: Iterable[Work]) -> None:
         """Undo the assumptions behind work that will not be appended, and reconcile its pods."""
         for work in works:
-            pod = self._pods.get(work.uid)
+            pod = self._known.pods.get(work.uid)
             if pod is None:
                 continue
             if isinstance(work, Placement):
@@ -86,8 +57,8 @@ class Assumptions:
             pod.work_node = ""
             pod.phase = Phase.OTHERS
             self.reconcile(pod, work.trigger)
-            if isinstance(work, Placement) and self._queue.is_in_flight(pod.uid):
-                self._queue.retry_now(pod.uid)
+            if isinstance(work, Placement) and self._known.queue.is_in_flight(pod.uid):
+                self._known.queue.retry_now(pod.uid)
 
     def recheck_node(self, node: str, *, is_changed: bool = False, is_given: bool = False) -> None:
         """Forget the placements in the outbox for a node that has become too full or different for them.
@@ -99,9 +70,9 @@ class Assumptions:
             is_changed: Whether the node itself has changed.
             is_given: Whether a pod was given an allocation there, which may be that of a placement in the outbox.
         """
-        row = self._nodes.row(node)
+        row = self._known.nodes.row(node)
         is_broken = is_given and bool(violations(self.ledgers.holders(node)))
-        if row is None or is_changed or is_broken or bool((self._nodes.free[:, row] < 0).any()):
+        if row is None or is_changed or is_broken or bool((self._known.nodes.free[:, row] < 0).any()):
             self.forget(self.outbox.withdraw(node))
 
     def facts_changed(self, pod: PodRecord, trigger: str) -> None:
@@ -118,14 +89,14 @@ class Assumptions:
         """If the pod waits at Permit, release its node and retry it at once."""
         if pod.uid in self.waiting:
             self._lose(pod, trigger)
-            if self._queue.is_in_flight(pod.uid):
-                self._queue.retry_now(pod.uid)
+            if self._known.queue.is_in_flight(pod.uid):
+                self._known.queue.retry_now(pod.uid)
 
     def give_up_late(self, pod: PodRecord, now: float) -> None:
         """Release the node of a pod whose time at Permit is over, and retry the pod after a back-off."""
         self._lose(pod, pod.trigger)
-        if self._queue.is_in_flight(pod.uid):
-            self._queue.retry_later(pod.uid, now)
+        if self._known.queue.is_in_flight(pod.uid):
+            self._known.queue.retry_later(pod.uid, now)
 
     def reject(self, plugin: str, uids: Iterable[str]) -> None:
         """Release the nodes of waiting pods that are rejected with their gang; the gang activates them again.
@@ -134,11 +105,13 @@ class Assumptions:
         """
         for uid in uids:
             if uid in self.waiting:
-                pod = self._pods[uid]
+                pod = self._known.pods[uid]
                 self._lose(pod, pod.trigger, plugin)
-                if self._queue.is_in_flight(uid):
-                    gang = self._cluster.gangs.roster.gang_of(uid)
-                    self._queue.unschedulable(uid, self._queue.now, Block(plugin, "" if gang is None else gang.id))
+                if self._known.queue.is_in_flight(uid):
+                    gang = self._known.cluster.gangs.roster.gang_of(uid)
+                    self._known.queue.unschedulable(
+                        uid, self._known.queue.now, Block(plugin, "" if gang is None else gang.id)
+                    )
 
     def _lose(self, pod: PodRecord, trigger: str, said_by: str = "") -> None:
         work = self.waiting.let_go(pod.uid)
@@ -151,8 +124,8 @@ class Assumptions:
         """Take the pod off its node for every plugin, and reject the pods that lose their nodes with it."""
         self.retracted += 1
         self.ledgers.drop(work.node, pod.uid, Source.ASSUMED)
-        self._hints.room_appeared(work.node, work.trigger)
-        framework = self._frameworks.first if pod.framework is None else self._frameworks.framework_of(pod)
+        self._known.hints.room_appeared(work.node, work.trigger)
+        framework = self._known.frameworks.first if pod.framework is None else self._known.frameworks.framework_of(pod)
         for plugin, uids in framework.unreserve(pod, work.node, said_by=said_by):
             self.reject(plugin, uids)
 
@@ -166,25 +139,25 @@ class Assumptions:
             trigger: Id of the event that changed something.
         """
         if pod.node:
-            self._queue.remove(pod.uid)
+            self._known.queue.remove(pod.uid)
             pod.phase = Phase.PLACED
             reason = self._release_reason(pod)
             if reason is None:
                 self.to_release.pop(pod.uid, None)
             else:
-                self.to_release[pod.uid] = (reason, self._mirror.node_gone_by.get(pod.node, pod.spec_event))
+                self.to_release[pod.uid] = (reason, self._known.mirror.node_gone_by.get(pod.node, pod.spec_event))
             return
         self.to_release.pop(pod.uid, None)
         if pod.pod is None:
-            self._nominator.pod_deleted(pod, trigger)
+            self._known.nominator.pod_deleted(pod, trigger)
             self._drop(pod)
         elif pod.bound_node:
-            self._queue.remove(pod.uid)
+            self._known.queue.remove(pod.uid)
             pod.phase = Phase.BOUND
         elif pod.subject is None or pod.framework is None or not is_alive(pod.pod):
-            self._queue.remove(pod.uid)
+            self._known.queue.remove(pod.uid)
             pod.phase = Phase.OTHERS
-            self._cluster.activated(self._cluster.gangs.left_queue(pod.uid).activate)
+            self._known.cluster.activated(self._known.cluster.gangs.left_queue(pod.uid).activate)
         else:
             pod.phase = Phase.QUEUED
             pod.trigger = trigger
@@ -195,34 +168,34 @@ class Assumptions:
             return "deleted"
         if is_finished(pod.pod):
             return "finished"
-        if self._nodes.row(pod.node) is None:
+        if self._known.nodes.row(pod.node) is None:
             return "node-gone"
         return "bind-failed" if pod.bind_failed == pod.seq else None
 
     def _enqueue(self, pod: PodRecord, spec: Pod, trigger: str) -> None:
         assert pod.subject is not None
         priority = spec.spec.priority or 0
-        queued = self._queue.get(pod.uid)
+        queued = self._known.queue.get(pod.uid)
         if queued is None or not queued.is_same(pod.subject, priority):
-            self._queue.add(pod.uid, pod.subject, priority, trigger)
+            self._known.queue.add(pod.uid, pod.subject, priority, trigger)
         else:
-            self._queue.recheck(pod.uid)
+            self._known.queue.recheck(pod.uid)
 
     def _drop(self, pod: PodRecord) -> None:
-        self._queue.remove(pod.uid)
-        self._nominator.drop(pod.uid)
-        self._nominator.evictions.pop(pod.uid, None)
-        self._writes.seqs.pop(AggregateRef("eviction", pod.uid), None)
-        del self._pods[pod.uid]
-        if pod.seq > self._log.position:
-            self._deleted.seqs[pod.uid] = pod.seq
-        self._deleted.prune(self._log.position)
+        self._known.queue.remove(pod.uid)
+        self._known.nominator.drop(pod.uid)
+        self._known.nominator.evictions.pop(pod.uid, None)
+        self._known.status.writes.seqs.pop(AggregateRef("eviction", pod.uid), None)
+        del self._known.pods[pod.uid]
+        if pod.seq > self._known.log.position:
+            self._known.deleted.seqs[pod.uid] = pod.seq
+        self._known.deleted.prune(self._known.log.position)
 
     def release_due(self) -> int:
         """Put releases of deleted, finished and nodeless pods into the outbox, and return their number."""
         released = 0
         for uid, (reason, trigger) in self.to_release.items():
-            pod = self._pods[uid]
+            pod = self._known.pods[uid]
             if pod.phase is not Phase.PLACED:
                 continue
             pod.phase = Phase.RELEASING

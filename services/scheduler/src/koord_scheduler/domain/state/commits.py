@@ -21,13 +21,8 @@ from koord_scheduler.domain.nodes.ledger import Source
 from koord_scheduler.domain.pods.info import PodInfo
 from koord_scheduler.domain.pods.on_node import demand_of, pod_info_with
 from koord_scheduler.domain.pods.record import Phase, PodRecord
-from koord_scheduler.domain.queue.nominator import Nominator
-from koord_scheduler.domain.queue.scheduling_queue import SchedulingQueue
-from koord_scheduler.domain.runtime.frameworks import Frameworks
 from koord_scheduler.domain.state.assumptions import Assumptions
-from koord_scheduler.domain.state.log_position import LogPosition
-from koord_scheduler.domain.state.queueing_hints import QueueingHints
-from koord_scheduler.domain.status.status_writer import StatusWriter
+from koord_scheduler.domain.state.known_state import KnownState
 
 MOST_REFOLDS: Final = 8
 """Refusals of one pod's decisions in a row before it is given up for a while (event-bus spec, 4.3)."""
@@ -64,30 +59,11 @@ class Abandoned(NamedTuple):
 class Commits:
     """Placements and releases on their way into the log."""
 
-    def __init__(
-        self,
-        *,
-        frameworks: Frameworks,
-        log: LogPosition,
-        pods: dict[str, PodRecord],
-        queue: SchedulingQueue,
-        nominator: Nominator,
-        hints: QueueingHints,
-        assumed: Assumptions,
-        status: StatusWriter,
-    ) -> None:
-        self._frameworks = frameworks
-        self._cluster = frameworks.cluster
-        self._nodes = frameworks.cluster.nodes
-        self._log = log
-        self._pods = pods
-        self._queue = queue
-        self._nominator = nominator
-        self._hints = hints
+    def __init__(self, known: KnownState, assumed: Assumptions) -> None:
+        self._known = known
         self._assumed = assumed
         self._ledgers = assumed.ledgers
         self._outbox = assumed.outbox
-        self._status = status
 
     def drafts_of(self, batch: Batch) -> BatchDrafts:
         """Return the facts that a batch appends, each expecting the last known sequence of its aggregate."""
@@ -95,7 +71,7 @@ class Commits:
             NodeDrafts(
                 work=work,
                 node=node_draft(work, self._ledgers.seq(work.node)),
-                pods=tuple(pod_draft(item, self._pods[item.uid].seq) for item in work.items),
+                pods=tuple(pod_draft(item, self._known.pods[item.uid].seq) for item in work.items),
             )
             for work in batch.works
         ]
@@ -104,13 +80,13 @@ class Commits:
     def _gang_draft(self, batch: Batch) -> Draft:
         namespace, _, name = batch.gang.partition("/")
         ref = AggregateRef("gang", namespaced_token(namespace, name))
-        gang = self._cluster.gangs.roster.gang(batch.gang)
+        gang = self._known.cluster.gangs.roster.gang(batch.gang)
         members = [
             PlacedMember(uid=item.uid, namespace=item.namespace, name=item.name, node=item.node) for item in batch.items
         ]
         group = ",".join(gang.group.gang_ids) if gang is not None and gang.group is not None else batch.gang
         event = GangPlaced(namespace=namespace, name=name, group=group, members=members)
-        return Draft(ref, event, self._status.writes.seqs.get(ref, 0))
+        return Draft(ref, event, self._known.status.writes.seqs.get(ref, 0))
 
     def confirmed(self, work: NodeWork, node_seq: int, pod_seqs: Sequence[int], event_id: str) -> None:
         """Turn the assumptions behind stored work into facts.
@@ -121,19 +97,19 @@ class Commits:
             pod_seqs: Sequences of the pods' events in the order of the items.
             event_id: Id of the node's event.
         """
-        log = self._log
+        log = self._known.log
         log.acknowledged = max(log.acknowledged, node_seq)
         is_news = self._ledgers.advance(work.node, node_seq)
         self._outbox.landed(work.node)
         for item, seq in zip(work.items, pod_seqs, strict=True):
-            pod = self._pods[item.uid]
+            pod = self._known.pods[item.uid]
             if isinstance(item, Placement):
                 if is_news:
                     self._ledgers.hold(item.node, self.info_of(item.on_node), Source.LOGGED)
                 self._ledgers.drop(item.node, item.uid, Source.ASSUMED)
             elif is_news:
                 self._ledgers.drop(item.node, item.uid, Source.LOGGED)
-                self._hints.room_appeared(item.node, event_id)
+                self._known.hints.room_appeared(item.node, event_id)
             if seq > pod.seq:
                 pod.seq = seq
                 if isinstance(item, Placement):
@@ -173,7 +149,7 @@ class Commits:
         later = self._outbox.withdraw(work.node)
         self._outbox.landed(work.node)
         for item in work.items:
-            pod = self._pods[item.uid]
+            pod = self._known.pods[item.uid]
             self._assumed.forget([item])
             is_blamed = blame and (at_fault is None or item.uid in at_fault)
             if not is_blamed or not isinstance(item, Placement) or pod.phase is not Phase.QUEUED:
@@ -183,35 +159,35 @@ class Commits:
                 times = f"the log refused {pod.refolds} decisions in a row because others changed the pod or its node"
                 abandoned.append(Abandoned(item, hopeless or times))
                 pod.refolds = 0
-                self._queue.retry_later(item.uid, now)
+                self._known.queue.retry_later(item.uid, now)
         self._assumed.forget(later)
         return abandoned
 
     def withdraw_all(self) -> None:
         """Forget all work that is not in flight: another scheduler leads from now on."""
         for uid in self._assumed.waiting.uids():
-            self._assumed.give_up(self._pods[uid], self._pods[uid].trigger)
+            self._assumed.give_up(self._known.pods[uid], self._known.pods[uid].trigger)
         for node in self._outbox.nodes():
             self._assumed.forget(self._outbox.withdraw(node))
-        self._status.withdraw_all()
+        self._known.status.withdraw_all()
 
     def bound(self, pod: PodRecord, node: str) -> None:
         """Tell nominations, explanations and plugins that the log has the pod on the node."""
-        self._nominator.drop(pod.uid)
-        self._status.explanations.placed(pod, node, self._cluster.gangs.roster)
-        framework = self._frameworks.first if pod.framework is None else self._frameworks.framework_of(pod)
-        self._cluster.activated(framework.post_bind(pod, node))
+        self._known.nominator.drop(pod.uid)
+        self._known.status.explanations.placed(pod, node, self._known.cluster.gangs.roster)
+        framework = self._known.frameworks.first if pod.framework is None else self._known.frameworks.framework_of(pod)
+        self._known.cluster.activated(framework.post_bind(pod, node))
 
     def left_node(self, pod: PodRecord) -> None:
         """Tell quotas and gangs that the log has the pod on no node any more."""
         pod.node = ""
-        self._cluster.quotas.unreserve(pod.uid)
-        self._cluster.quotas.moves += 1
-        self._cluster.activated(self._cluster.gangs.unbound(pod.uid).activate)
+        self._known.cluster.quotas.unreserve(pod.uid)
+        self._known.cluster.quotas.moves += 1
+        self._known.cluster.activated(self._known.cluster.gangs.unbound(pod.uid).activate)
 
     def info_of(self, item: PodOnNode) -> PodInfo:
         """Return the pod of a ledger event as it counts on the node, with what the event says it took."""
-        pod = self._pods.get(item.uid)
+        pod = self._known.pods.get(item.uid)
         if pod is None or pod.subject is None:
-            return PodInfo(item.uid, demand_of(self._nodes, item.requests), allocation=item.allocation)
-        return pod_info_with(self._nodes, pod, item.requests, item.allocation)
+            return PodInfo(item.uid, demand_of(self._known.nodes, item.requests), allocation=item.allocation)
+        return pod_info_with(self._known.nodes, pod, item.requests, item.allocation)

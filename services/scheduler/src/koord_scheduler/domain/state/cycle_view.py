@@ -95,7 +95,7 @@ def seen(state: SchedulerState, pod: PodRecord, rows: Rows) -> Generator[CycleVi
 
     rows    that come into question
     """
-    framework = state.framework_of(pod)
+    framework = state.frameworks.framework_of(pod)
     assert pod.pod is not None, f"pod {pod.uid} has no spec"
     assert pod.subject is not None, f"pod {pod.uid} has no spec that can be read"
     parts = [Part(pod.pod, pod.subject, rows)]

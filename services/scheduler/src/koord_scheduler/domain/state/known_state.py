@@ -1,0 +1,119 @@
+"""What the parts of a scheduler's state share: folded facts, the queue, and statuses."""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+from koord_scheduler.domain.commit.status_writes import StatusWrites
+from koord_scheduler.domain.evaluate.engine import Engine
+from koord_scheduler.domain.framework.plugin_faults import PluginFault
+from koord_scheduler.domain.gang.round import JobAttempt
+from koord_scheduler.domain.pods.deleted import DeletedPods
+from koord_scheduler.domain.pods.equivalence_classes import Subject
+from koord_scheduler.domain.pods.record import PodRecord
+from koord_scheduler.domain.queue.nominator import Nominator
+from koord_scheduler.domain.queue.scheduling_queue import SchedulingQueue
+from koord_scheduler.domain.runtime.frameworks import Frameworks
+from koord_scheduler.domain.state.log_position import LogPosition
+from koord_scheduler.domain.state.mirror import Mirror
+from koord_scheduler.domain.state.queueing_hints import QueueingHints
+from koord_scheduler.domain.status.status_writer import StatusWriter
+
+_MOST_UNTOLD: Final = 1000
+"""Of what is kept for metrics and the log until they take it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the scheduler is told beside its configuration. Seconds are of the run's clock.
+
+    controllers    plugins whose controllers run (`domain.controllers`); None: all
+    tells_topology the network's domains are stated also when no profile places gangs by it
+    """
+
+    initial_backoff_seconds: float = 1.0
+    max_backoff_seconds: float = 10.0
+    controllers: frozenset[str] | None = None
+    tells_topology: bool = False
+
+
+class AttemptReports:
+    """What attempts leave for the log and metrics, which empty it.
+
+    Attributes:
+        plugin_faults: The last attempts that plugins broke off.
+        job_attempts: The last attempts at whole jobs.
+    """
+
+    def __init__(self) -> None:
+        self.plugin_faults: deque[PluginFault] = deque(maxlen=_MOST_UNTOLD)
+        self.job_attempts: deque[JobAttempt] = deque(maxlen=_MOST_UNTOLD)
+
+
+class KnownState:
+    """What a scheduler knows without its own decisions.
+
+    Attributes:
+        settings: Settings beside the configuration.
+        frameworks: Profiles, and with them the cluster's facts (`cluster`) and the node columns (`nodes`).
+        log: How far the log is known.
+        mirror: Objects other than pods, as the API describes them.
+        pods: Pod record by uid.
+        deleted: Sequences of deleted pods.
+        queue: Pods to be attempted, and pods that wait.
+        nominator: Nominated pods, and evictions under way.
+        status: Status writes, and what has been published.
+        hints: What has happened that may help waiting pods.
+        reports: What attempts leave for the log and metrics.
+    """
+
+    def __init__(self, frameworks: Frameworks, settings: Settings | None = None) -> None:
+        self.settings = settings or Settings()
+        self.frameworks = frameworks
+        self.cluster = frameworks.cluster
+        self.nodes = self.cluster.nodes
+        self.log = LogPosition()
+        self.mirror = Mirror()
+        self.pods: dict[str, PodRecord] = {}
+        self.deleted = DeletedPods()
+        self.reports = AttemptReports()
+        self.queue = SchedulingQueue(
+            self.nodes,
+            initial_backoff=self.settings.initial_backoff_seconds,
+            max_backoff=self.settings.max_backoff_seconds,
+            gate=self._gate,
+            sees_otherwise=self._sees_otherwise,
+        )
+        writes = StatusWrites()
+        self.nominator = Nominator(self.pods, self.deleted, writes)
+        self.hints = QueueingHints(frameworks, self.queue, self.nominator, self.pods)
+        self.status = StatusWriter(
+            writes,
+            pods=self.pods,
+            deleted=self.deleted,
+            queue=self.queue,
+            nominator=self.nominator,
+            roster=self.cluster.gangs.roster,
+            quota_changes=self.cluster.quota_changes,
+        )
+
+    def has_room(self, subject: Subject) -> bool:
+        """Whether any node is feasible for pods of this kind at present."""
+        return self.frameworks.engine_of(subject).has_room(subject)
+
+    def engine_of(self, pod: PodRecord) -> Engine:
+        """The engine of the pod's profile."""
+        return self.frameworks.framework_of(pod).engine
+
+    def profile_of(self, uid: str) -> str:
+        """Scheduler name of a pod; "" for one that is gone, or not readable."""
+        pod = self.pods.get(uid)
+        return pod.subject.profile if pod is not None and pod.subject is not None else ""
+
+    def _sees_otherwise(self, subject: Subject) -> bool:
+        profile = self.frameworks.profile_of(subject).profile
+        return profile.concerning(subject.pod_class.concerned).sees_otherwise
+
+    def _gate(self, uid: str) -> str | None:
+        pod = self.pods[uid]
+        return self.frameworks.framework_of(pod).pre_enqueue(pod)
