@@ -153,7 +153,7 @@ def test_explanations_that_say_the_same_are_told_together() -> None:
     lines = shown(explained_pod("u", [submitted()], explanations))
     assert sum("Insufficient cpu." in line for line in lines) == 1
     [again] = [line for line in lines if "more until then" in line]
-    assert again.endswith("unschedulable 6 times more until then, for the same reasons (attempt 7)")
+    assert again.endswith("unschedulable      6 times more until then, for the same reasons (attempt 7)")
     assert len(explained_pod("u", [submitted()], explanations).moments) == 8
 
 

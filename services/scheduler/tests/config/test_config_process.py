@@ -91,7 +91,7 @@ def test_check_config_prints_what_runs_and_says_what_changes_nothing(
     file.write_text(yaml.safe_dump(document))
     assert koord(monkeypatch, str(file)) == 0
     said = capsys.readouterr().out
-    assert said.startswith("# no effect: parallelism: ")
+    assert said.startswith("# ignored: parallelism: ")
     assert yaml.safe_load(said)["profiles"][0]["schedulerName"] == "default-scheduler"
 
 

@@ -149,7 +149,8 @@ def why_not_skip(fold: str, position: int, readiness: Mapping[str, str]) -> str 
         position: Position of the event.
         readiness: Fold -> text of its service's `/readyz`, for each running service.
 
-    Source: event-bus spec, 8
+    Source:
+        event-bus spec, 8
     """
     if fold not in readiness:
         running = ", ".join(sorted(readiness)) or "none"

@@ -50,6 +50,7 @@ AsOf = Annotated[
 
 _RUNS: Final = (PodsStarted.__name__, PodsStopped.__name__)
 """Facts of a node that concern its pods."""
+_NO_SPAN: Final = "0" * 16
 
 
 class Past(NamedTuple):
@@ -265,7 +266,7 @@ def _past_explanations(uid: str, timeline: list[dict[str, Any]]) -> list[StoredE
                 HEADER_OCCURRED_AT: entry["occurred_at"],
                 HEADER_ACTOR: entry["actor"],
                 HEADER_BASED_ON: str(entry["position"]),
-                HEADER_TRACEPARENT: f"00-{entry['trace_id']}" if entry["trace_id"] else "",
+                HEADER_TRACEPARENT: f"00-{entry['trace_id']}-{_NO_SPAN}-00" if entry["trace_id"] else "",
             },
             body=msgspec.json.encode(entry["body"]),
         )

@@ -89,7 +89,8 @@ def _origin(view: Mapping[str, Any]) -> str:
 def declared_by(labels: Mapping[str, str]) -> str:
     """Return which part of a member's metadata names the gang; labels take precedence over annotations.
 
-    Source: protocol spec, 4.1
+    Source:
+        protocol spec, 4.1
     """
     by_label = labels.get(keys.POD_GROUP) or labels.get(keys.POD_GROUP_NAME)
     return "labels of its pods" if by_label else "annotations of its pods"

@@ -1,6 +1,7 @@
 """`koord bus genesis`: write a fresh log from the objects of an API server.
 
-Source: event-bus spec, 9.3
+Source:
+    event-bus spec, 9.3
 """
 
 from pathlib import Path

@@ -44,5 +44,5 @@ def check_config(
 
     configuration = scheduler_configuration(file)
     for path, why in configuration.ignored:
-        sys.stdout.write(f"# no effect: {path}: {why}\n")
+        sys.stdout.write(f"# ignored: {path}: {why}\n")
     show_document(configuration.as_json(), Format.YAML)

@@ -6,7 +6,8 @@
 
 Next module to read: `arrivals`.
 
-Source: examples/openb/README.md
+Source:
+    examples/openb/README.md
 """
 
 import csv

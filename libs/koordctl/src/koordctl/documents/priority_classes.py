@@ -2,7 +2,8 @@
 
 `koord up` and `koord demo` apply them. `koord lint` assumes them.
 
-Source: protocol spec, 2.1
+Source:
+    protocol spec, 2.1
 """
 
 from typing import Any, Final

@@ -1,6 +1,7 @@
 """Decisions of the manager about a node as lines, every number with its terms. Pure.
 
-Source: manager spec, 5, 16, 17.3
+Source:
+    manager spec, 5, 16, 17.3
 """
 
 from collections.abc import Callable, Iterator

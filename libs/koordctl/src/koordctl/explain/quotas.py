@@ -1,6 +1,7 @@
 """Quotas as text, from the leading scheduler's explanation of them. Pure.
 
-Source: scheduler-core spec, 10.4
+Source:
+    scheduler-core spec, 10.4
 """
 
 from collections.abc import Mapping

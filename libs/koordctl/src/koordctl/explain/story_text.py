@@ -98,13 +98,13 @@ def _moment_lines(same: Sequence[StoryEntry]) -> Iterator[Line]:
     attempt = f" (attempt {moment.attempt})" if moment.attempt else ""
     position = f"  position {moment.position}" if moment.position else ""
     style = STYLES.get(what, "")
-    yield Line(f"  {time_text(moment.at)}  {what:<13} {sentence}{attempt}{position}".rstrip(), style)
+    yield Line(f"  {time_text(moment.at)}  {what:<18} {sentence}{attempt}{position}".rstrip(), style)
     yield from (Line(f"      {detail}") for detail in details)
     yield from (Line(f"      writes {key}: {value}".rstrip()) for key, value in sorted(moment.annotations.items()))
     if len(same) > 1:
         until = f" (attempt {last.attempt})" if last.attempt else ""
         times = "once" if len(same) == 2 else f"{len(same) - 1} times"
-        yield Line(f"  {time_text(last.at)}  {what:<13} {times} more until then, for the same reasons{until}", style)
+        yield Line(f"  {time_text(last.at)}  {what:<18} {times} more until then, for the same reasons{until}", style)
     if last.explanation is not None:
         yield Line(f"      {basis_line(last.explanation)}")
 
