@@ -1,4 +1,4 @@
-"""A power budget for nodes: measured, reported, and kept by holding best-effort pods back."""
+"""A power budget for nodes: it measures and reports power, and suppresses best-effort pods above the budget."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ SYS = Path(os.environ.get("POWER_BUDGET_SYS", "/sys"))
 
 
 def register(extensions: Extensions) -> None:
-    """The entry point: called once when the agent starts."""
+    """Register everything of this package; the agent calls this entry point once at its start."""
     power = Power(SYS / "class" / "powercap")
     extensions.add_collector("power", power)
     extensions.add_state("platform-profile", PlatformProfile(SYS / "firmware" / "acpi" / "platform_profile"))

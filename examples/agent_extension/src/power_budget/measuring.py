@@ -1,4 +1,4 @@
-"""What is measured: the power that the packages of a node draw (RAPL), and the profile that its firmware is set to."""
+"""Measurements: the power that the CPU packages of a node draw (RAPL), and the profile of its firmware."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from koord_agent.domain.extending.extension_points import Found, Surroundings
 
 COLLECTOR, METRIC = "power", "watts"
 SERIES = (COLLECTOR, METRIC, "")
-"""How a strategy asks for it: `look.metrics.last(Kind.EXTENSION, SERIES)`."""
+"""A strategy reads it by `look.metrics.last(Kind.EXTENSION, SERIES)`."""
 
 
 @dataclass(slots=True)
@@ -40,13 +40,13 @@ class Power:
         before = self._before.get(package.name)
         self._before[package.name] = now, microjoules
         if before is None or now <= before[0] or microjoules < before[1]:
-            return None  # the first look, or the counter began anew
+            return None  # the first reading, or the counter was reset
         return (microjoules - before[1]) / (now - before[0]) / 1e6
 
 
 @dataclass(frozen=True, slots=True)
 class PlatformProfile:
-    """`performance`, `balanced` or `low-power`."""
+    """The profile of the firmware: `performance`, `balanced` or `low-power`."""
 
     file: Path
     every_seconds: float = 30.0

@@ -1,4 +1,4 @@
-"""What is told: each pod's part of the power in the node's report, the limit in its topology, a page for people."""
+"""Reports: the power of each pod in the node's report, the power limit in its topology, and an HTTP page."""
 
 import json
 from dataclasses import dataclass
@@ -18,19 +18,19 @@ NO_COUNTERS = "example.com/no-cycle-counters"
 
 
 def pod_watts(pod: AgentPod, metrics: Metrics) -> float | None:
-    """A pod's part of the power of the last minute, by its part of the CPU."""
+    """Return the watts of a pod in the last minute, by its share of the used CPU; None if it is unknown."""
     watts = metrics.average(Kind.EXTENSION, WINDOW_MS, SERIES)
     of_pod, of_node = metrics.average(Kind.POD_CPU, WINDOW_MS, pod.uid), metrics.average(Kind.NODE_CPU, WINDOW_MS)
     return None if watts is None or of_pod is None or not of_node else round(watts * of_pod / of_node, 1)
 
 
 def has_counters(pod: AgentPod) -> bool:
-    """Whether cycles of a pod may be counted: counting wakes its CPUs up."""
+    """Return whether cycles of a pod may be counted; counting wakes its CPUs up."""
     return pod.annotations.get(NO_COUNTERS) != "true"
 
 
 def power_limit(powercap: Path) -> TopologyHook:
-    """The firmware's long-term limit of all packages, as an annotation of the node's topology."""
+    """Return a hook that adds the firmware's long-term power limit to the topology of the node."""
 
     def hook(report: NodeTopologyReported) -> TopologyAdditions:
         files = sorted(powercap.glob("intel-rapl:[0-9]*/constraint_0_power_limit_uw"))

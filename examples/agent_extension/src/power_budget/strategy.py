@@ -1,4 +1,4 @@
-"""What is done: while a node draws too much, best-effort pods get as much less CPU as it is too much."""
+"""The strategy: while a node draws more than its budget, best-effort pods get proportionally less CPU."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +18,10 @@ REMEMBERED_MS = 6_000
 
 
 def max_watts(look: NodeLook) -> float:
-    """The node's budget: its annotation, else its NodeSLO; less in the firmware's low-power profile. 0 = none."""
+    """Return the budget of the node in watts: its annotation, else its NodeSLO; 0 = no budget.
+
+    The low-power profile of the firmware reduces it.
+    """
     extensions: Mapping[str, Any] = (look.slo or {}).get("extensions") or {}
     power: Mapping[str, Any] = extensions["power"]
     written = look.annotations.get(MAX_WATTS)
@@ -28,7 +31,7 @@ def max_watts(look: NodeLook) -> float:
 
 
 class PowerBudget:
-    """A plan for the best-effort class; where CPU suppression wants another quota, the smaller one wins."""
+    """Proposes a quota for the best-effort class. If CPU suppression wants another quota, the smaller one wins."""
 
     name = "PowerBudget"
     needs = Needs()

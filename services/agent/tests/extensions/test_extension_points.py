@@ -283,7 +283,7 @@ def test_a_slow_extension_costs_a_round_and_a_report_its_time_once_and_gets_on_w
     node, asked = Node(extensions), list[int]()
     first = node.rounds()
     asked.append(policies.asked)
-    assert first == ("policies p: the 0.5 s of a round are spent, the rest is left out",)
+    assert first == ("policies p: the 0.5 s of a cycle are spent, further calls are skipped",)
     for _ in range(2):
         assert node.rounds() == ()
         asked.append(policies.asked)

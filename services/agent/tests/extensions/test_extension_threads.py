@@ -136,7 +136,7 @@ def test_a_round_waits_so_long_for_an_extension_however_often_it_asks(point: Poi
             except ExtensionFailed as failed:
                 told.append(str(failed))
         assert len(told) == 1
-        assert "of a round are spent" in told[0]
+        assert "of a cycle are spent" in told[0]
         assert takes.calls == asked * rounds
         assert extensions.failures[point, "slow"] == rounds
         assert guard.call(point, "another", lambda: 7) == 7
@@ -145,7 +145,7 @@ def test_a_round_waits_so_long_for_an_extension_however_often_it_asks(point: Poi
 def test_what_hangs_is_waited_for_once_in_a_round(guard: ThreadGuard) -> None:
     go_on = threading.Event()
     extensions = Extensions(guard=guard)
-    for told in ("no answer within the 0.05 s of a round", "still busy"):
+    for told in ("no answer within the 0.05 s of a cycle", "still busy"):
         guard.start_cycle()
         with pytest.raises(ExtensionFailed, match=told):
             extensions.call(Point.POLICIES, "hangs", go_on.wait)

@@ -22,13 +22,13 @@ CONTAINER_PATHS: Final[Mapping[str, str]] = {
     "var_run_root": "/host-var-run",
     "run_root": "/host-run",
 }
-"""Where the DaemonSet mounts the machine's file systems, by setting."""
+"""Paths of the DaemonSet's mounts by setting."""
 
 _NO_TSDB: Final = "samples are kept in a store of its own, not in Prometheus' storage engine"
 _NO_API: Final = "the agent speaks to the log, not to the API server"
 _NO_DEVICES: Final = "devices are not discovered yet"
 _DEPRECATED: Final = "deprecated; the report interval comes with the desired state"
-_NO_PROFILES: Final = "this process is looked at from outside, with a sampling profiler"
+_NO_PROFILES: Final = "use a sampling profiler from outside of the process"
 _NO_KLOG: Final = "see --log-level and --log-format"
 WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "tsdb-enable-prometheus-metric": _NO_TSDB,
@@ -38,7 +38,7 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "tsdb-min-block-duration": _NO_TSDB,
     "tsdb-max-block-duration": _NO_TSDB,
     "tsdb-head-chunks-write-buffer-size": _NO_TSDB,
-    "metric-gc-interval-seconds": "samples past their retention are dropped as rounds go by",
+    "metric-gc-interval-seconds": "samples past their retention are dropped in every cycle",
     "metric-expire-seconds": "see --tsdb-retention-duration",
     "enable-pagecache-collector": "memory with page cache is always measured: it comes with the same read",
     "enable-pod-taskids": "threads are looked up when resctrl groups are filled",
@@ -57,7 +57,7 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     **dict.fromkeys(("v", "vmodule", "log_dir", "log_file", "log_file_max_size", "stderrthreshold"), _NO_KLOG),
     **dict.fromkeys(("logtostderr", "alsologtostderr", "skip_headers", "one_output", "add_dir_header"), _NO_KLOG),
 }
-"""Flags of the reference that are taken and do nothing, and why."""
+"""Flags of the reference that are accepted without effect, and why."""
 _BOOLEANS: Final = frozenset(
     {
         "tsdb-enable-prometheus-metric",

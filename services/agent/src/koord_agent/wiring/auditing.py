@@ -1,4 +1,4 @@
-"""The audit log with its route, as the gates say.
+"""Audit log and its route, by the feature gates.
 
 Part of the composition root (`compose`).
 """
@@ -17,7 +17,7 @@ from koord_agent.shell.store.audit_log import AuditLog, AuditQueries, AuditSink
 
 
 def audit_log_of(shell: Shell[AgentSettings]) -> AuditLog | None:
-    """Return the audit log with its route, as the gates say. Without a folder that can be written there is none."""
+    """Return the audit log and add its route, by the feature gates; None if it is off or its folder is not writable."""
     settings = shell.settings
     if not settings.feature_gates.enabled(AUDIT_EVENTS):
         return None

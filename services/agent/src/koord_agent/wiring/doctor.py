@@ -1,6 +1,6 @@
-"""`python -m koord_agent doctor`: what this machine can do for the agent, as JSON, without starting one.
+"""`python -m koord_agent doctor`: the features of this machine as JSON, without starting an agent.
 
-`koord node doctor` shows it to people. Nothing is written to the machine.
+`koord node doctor` shows them to people. Nothing is written to the machine.
 """
 
 import os
@@ -23,10 +23,10 @@ _USAGE: Final = 2
 
 
 class Examination(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found.
+    """The features of a machine.
 
     Attributes:
-        findings: Feature, whether it is usable, the file that decides it, why not ("" for a usable one).
+        findings: Feature, whether it is usable, the file that decides it, and the reason if not.
     """
 
     node: str
@@ -37,7 +37,7 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def examine(settings: AgentSettings) -> Examination:
-    """Ask this machine. Raises OSError if it has no cgroup file system."""
+    """Probe this machine. Raise OSError if it has no cgroup file system."""
     host = LinuxHost(
         monotonic_ns=time.monotonic_ns,
         roots=host_roots(settings),
@@ -56,7 +56,7 @@ def examine(settings: AgentSettings) -> Examination:
 
 
 def run_doctor(words: Sequence[str]) -> int:
-    """Return the print the examination of this machine. The exit status.
+    """Print the features of this machine, and return the exit status.
 
     Args:
         words: The agent's own flags (roots of file systems).
@@ -64,7 +64,9 @@ def run_doctor(words: Sequence[str]) -> int:
     try:
         settings = AgentSettings.load(list(words), os.environ)
     except HelpRequested:
-        sys.stdout.write(render_help("koord-agent doctor", "What this machine can do.", AgentSettings.flag_specs()))
+        sys.stdout.write(
+            render_help("koord-agent doctor", "Shows the features of this machine.", AgentSettings.flag_specs())
+        )
         return _OK
     except InvalidSettings as error:
         sys.stderr.writelines(f"koord-agent doctor: {problem}\n" for problem in error.problems)

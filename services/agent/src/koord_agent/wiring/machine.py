@@ -1,4 +1,4 @@
-"""What tells a real node's agent about its pods: the kubelet, if there is one, and the cgroups as they come and go.
+"""Sources of pods on a real node: the kubelet, if it has an address, and inotify events of cgroups.
 
 Part of the composition root (`compose`).
 """
@@ -20,7 +20,7 @@ from koord_agent.shell.node.node_agent import NodeAgent
 
 
 def follow_machine(shell: Shell[AgentSettings], agent: NodeAgent, change: Callable[[str], None]) -> None:
-    """Add what tells a real node's agent about its pods: the kubelet, if there is one, and their cgroups."""
+    """Add the components that follow the kubelet and the cgroups of pods."""
     settings = shell.settings
     states: KubeletStates | None = None
 
@@ -59,7 +59,7 @@ def follow_machine(shell: Shell[AgentSettings], agent: NodeAgent, change: Callab
 
 
 def _kubelet(shell: Shell[AgentSettings], node: str) -> Kubelet | None:
-    """Return the kubelet's port, if its address is given."""
+    """Return the kubelet; None without an address."""
     settings = shell.settings
     if not settings.kubelet_address:
         return None

@@ -1,4 +1,4 @@
-"""Builds the agent of a node out of the settings: of this machine, or of a simulated one.
+"""Builds the agent of a node from the settings: of this machine, or of a simulated one.
 
 Part of the composition root (`compose`).
 """
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 LONGEST_WINDOW_MS = 1_800_000
 """The longest window of a report (agent spec, 7)."""
 FLEET_WINDOW_MS = 330_000
-"""A simulated node of many keeps its default aggregate window. Longer windows are reported as cold."""
+"""A simulated node keeps samples of the default aggregate window; longer windows are reported as cold."""
 FLEET_SAMPLES = 150
-FLEET_TRAINED_EVERY_ROUND = 300
-"""Nodes of a process whose models learn at the full pace."""
+FLEET_TRAINED_EVERY_CYCLE = 300
+"""Number of nodes of a process up to which models are trained at the full pace."""
 SHORTEST_COLLECTION_SECONDS = 1.0
 """With a shorter interval nothing is measured and nothing protected (agent spec, 2.2)."""
 OBJECT_WINDOW_MS = 660_000
@@ -73,7 +73,7 @@ def _predictor(settings: AgentSettings, nodes: int) -> PeakPredictor:
             cold_start_seconds=settings.prediction_cold_start_duration,
             safety_margin_percent=settings.prediction_safety_margin_percent,
             # a process of very many nodes learns about each of them less often
-            training_seconds=settings.prediction_training_interval * max(1, nodes // FLEET_TRAINED_EVERY_ROUND),
+            training_seconds=settings.prediction_training_interval * max(1, nodes // FLEET_TRAINED_EVERY_CYCLE),
             expiration_seconds=settings.prediction_model_expiration_duration,
             checkpoint_seconds=settings.prediction_model_checkpoint_interval,
             checkpoints_per_step=settings.prediction_model_checkpoint_max_per_step,
@@ -94,7 +94,7 @@ def _qos_options(settings: AgentSettings) -> QosOptions:
 
 
 def _stop_containers(settings: AgentSettings) -> StopContainers | None:
-    """Return how containers of evicted pods are ended. None means the pods are only asked to go."""
+    """Return how containers of evicted pods are stopped; None = evictions remain requests."""
     if settings.only_evict_by_api:
         return None
     given = {
@@ -165,7 +165,7 @@ def linux_agent(
         ),
     )
     if gates.enabled("ColdPageCollector") and not host.start_cold_page_scans():
-        shell.log.warning("cold_pages_unusable", reason="kidled is not there, or may not be set")
+        shell.log.warning("cold_pages_unusable", reason="kidled is missing, or the agent may not set it")
     # `koord node doctor` tells the files and the reasons
     shell.log.info("host_features", missing=", ".join(finding.feature for finding in agent.features.missing()))
     return agent
@@ -181,7 +181,7 @@ def _kept_in(settings: AgentSettings, name: str) -> Path | None:
 
 
 def _archive(shell: Shell[AgentSettings], store: SeriesStore) -> SeriesArchive | None:
-    """Return the samples of the last process, and where those of this one go."""
+    """Return the archive of the series after restoring them into the store; None without a folder."""
     settings = shell.settings
     folder = settings.tsdb_path or _kept_in(settings, "series")
     if folder is None:

@@ -1,4 +1,4 @@
-"""The file with the nodes to simulate: what `koord` writes for its stack, or one short JSON object per line."""
+"""The file of the nodes to simulate: a Kubernetes List, or one short JSON object per line."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,13 +18,11 @@ class _Line(msgspec.Struct, kw_only=True):
 
 
 def read_nodes(file: Path) -> list[SimulatedNode]:
-    """Return the nodes of a file.
-
-    A `List` of Node objects (their capacity), or lines with node, cpu_milli, memory_bytes.
+    """Return the nodes of a file: a `List` of Node objects, or lines with node, cpu_milli and memory_bytes.
 
     Raises:
-        InvalidInput: The message names the line or object.
-        OSError: The file system refuses.
+        InvalidInput: An entry is malformed; the message names the line or object.
+        OSError: The file cannot be read.
     """
     data = file.read_bytes()
     try:
@@ -40,7 +38,7 @@ def shard_of(nodes: Iterable[SimulatedNode], shard: str) -> list[SimulatedNode]:
     """Return the nodes of one of several processes: `k/n` takes every n-th node, beginning with the k-th.
 
     Raises:
-        InvalidInput: K > n.
+        InvalidInput: k is larger than n.
     """
     k, n = (int(part) for part in shard.split("/"))
     if k > n:

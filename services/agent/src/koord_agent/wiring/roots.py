@@ -1,4 +1,4 @@
-"""Where this machine's file systems are, by the settings: for the agent and for its doctor."""
+"""Where the file systems of this machine are, by the settings."""
 
 from koord_agent.settings import AgentSettings
 from koord_agent.shell.host.probe import HostRoots

@@ -58,7 +58,7 @@ class StateKind(StrEnum):
     NODE_SLO = "NodeSLOSpec"
     """The effective NodeSLO in wire spelling."""
     ALL_PODS = "AllPods"
-    """nothing: the pods are the target."""
+    """No object: the pods are in the target."""
     NODE_TOPOLOGY = "NodeTopology"
     """`CpuPools`: who may use which CPUs."""
     NODE_METADATA = "NodeMetadata"
@@ -135,7 +135,7 @@ class PodCollector(StrEnum):
     """Collectors that visit each pod."""
 
     USAGE = "usage"
-    """cpu, memory, throttling, NUMA pages. Of a pod that is left out they count as the system's."""
+    """CPU, memory, throttling, NUMA pages. Usage of a pod that is left out counts as usage of the system."""
     PRESSURE = "pressure"
     """PSI, waiting for CPU, memory, disks and the network."""
     CYCLES = "cycles"
@@ -143,10 +143,10 @@ class PodCollector(StrEnum):
 
 
 PodFilter = Callable[[AgentPod], bool]
-"""Whether a collector visits a pod. It answers once for each state of a pod. One that failed is asked again."""
+"""Return whether a collector visits a pod. It is asked once for each state of a pod, and again after a failure."""
 
 PodMetricFiller = Callable[[AgentPod, Metrics], object]
-"""What a report says of a pod beside its usage, as JSON values. None means nothing."""
+"""Return additional values of a pod for the report, as JSON values; None = no value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,12 +186,9 @@ class HttpReply:
 HttpHandler = Callable[[HttpRequest], HttpReply]
 
 RunController = Callable[[], Awaitable[None]]
-"""A loop beside the agent's, on an event loop of its own. Cancelled when the agent ends."""
+"""A loop with an event loop of its own. It is cancelled when the agent stops."""
 
 EvictPod = Callable[[AgentPod], bool]
-"""Ends an evicted pod here and now.
-
-False means the request alone stands. A cycle waits for it, 10 s for all victims.
-"""
+"""End an evicted pod on this node. False = the eviction remains a request. A cycle waits 10 s for all victims."""
 
 JsonObject = Mapping[str, Any]

@@ -41,7 +41,7 @@ from koord_agent.domain.qos.strategy import Needs, Strategy
 T = TypeVar("T")
 OWN_PATHS: Final = ("/metrics", "/internal-metrics", "/external-metrics", "/events", "/healthz", "/readyz")
 SHORTEST_SECONDS: Final = 1.0
-"""Between two looks of a collector or a state."""
+"""Shortest interval of a collector or state."""
 
 
 class ExtensionFailed(Exception):
@@ -137,7 +137,7 @@ class Extensions:
     """Strategies that are switched on."""
     guard: Guard = field(default_factory=InPlace)
     failures: Counter[tuple[Point, str]] = field(default_factory=Counter[tuple[Point, str]])
-    """How often each failed since the start."""
+    """Number of failures since the start."""
 
     def add_strategy(self, strategy: Strategy) -> None:
         """Add a strategy. It runs if `--qos-extension-plugins` switches its name on."""
@@ -276,4 +276,4 @@ def _include(held: dict[Any, Any], more: Mapping[Any, Any], what: str) -> None:
 
 def _require_pace(what: str, name: str, seconds: float) -> None:
     if not seconds >= SHORTEST_SECONDS:
-        raise InvalidInput(f"looked at every {SHORTEST_SECONDS:g} s at most", seconds, f"{what} {name}")
+        raise InvalidInput(f"an interval of at least {SHORTEST_SECONDS:g} s", seconds, f"{what} {name}")

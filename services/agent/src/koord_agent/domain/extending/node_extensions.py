@@ -36,7 +36,7 @@ from koord_agent.domain.state.pods import AgentPod
 
 T = TypeVar("T")
 MOST_VALUES: Final = 1_000
-"""Of one collection. The rest of them is left out and told."""
+"""Largest number of values of one collection; further values are left out and reported."""
 SLO_EXTENSIONS: Final = "extensions"
 
 
@@ -54,7 +54,7 @@ class NodeExtensions:
 
     def __init__(self, extensions: Extensions) -> None:
         self.states: dict[str, object] = {}
-        """By name, as read last."""
+        """Last values of states by name."""
         self._all = extensions
         self._problems: dict[str, None] = {}
         self._due_ms: dict[tuple[Point, str], int] = {}
@@ -359,7 +359,7 @@ def _amendment(
 def _amended(report: NodeTopologyReported, added: TopologyAdditions) -> NodeTopologyReported:
     taken = sorted(set(added.annotations) & set(report.annotations))
     if taken:
-        raise ValueError(f"the agent says itself: {', '.join(taken)}")
+        raise ValueError(f"the agent itself reports: {', '.join(taken)}")
     unknown = sorted(set(added.zone_resources) - {zone.name for zone in report.zones})
     if unknown:
         raise ValueError(f"there is no zone {', '.join(unknown)}")
@@ -370,5 +370,5 @@ def _amended(report: NodeTopologyReported, added: TopologyAdditions) -> NodeTopo
 def _with_resources(zone: TopologyZone, more: Mapping[str, int]) -> TopologyZone:
     taken = sorted(set(more) & set(zone.capacity))
     if taken:
-        raise ValueError(f"the agent says itself of {zone.name}: {', '.join(taken)}")
+        raise ValueError(f"the agent itself reports of {zone.name}: {', '.join(taken)}")
     return msgspec.structs.replace(zone, capacity={**zone.capacity, **more}, allocatable={**zone.allocatable, **more})

@@ -28,7 +28,7 @@ PLUGIN = "CPUBurst"
 UP, DOWN = 1.2, 0.8
 COOLING_FRACTION = 0.9
 POD_FIELDS = ("policy", "cpuBurstPercent", "cfsQuotaBurstPercent", "cfsQuotaBurstPeriodSeconds")
-"""Of the strategy, what a pod may set for itself."""
+"""Fields of the strategy that a pod may override."""
 
 
 class BurstPolicyName(StrEnum):

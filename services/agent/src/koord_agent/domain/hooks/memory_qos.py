@@ -62,7 +62,7 @@ NONE_VALUES = MemoryQos(
     priority=0,
     oom_kill_group=0,
 )
-"""What policy `none` sets (agent spec, 4.2)."""
+"""Values of the policy `none` (agent spec, 4.2)."""
 CLASS_OF_QOS: Mapping[str, str] = {
     QosClass.LSE: "lsrClass",
     QosClass.LSR: "lsrClass",

@@ -27,7 +27,7 @@ MIN_QUOTA_US = 1_000
 UNLIMITED = -1
 CPU_MAX_FIELDS = 2
 MAX_DIGITS = 20
-"""Of a 64-bit number. Longer texts are no numbers."""
+"""Digits of a 64-bit number; longer texts are not numbers."""
 
 
 class Unsupported(LookupError):

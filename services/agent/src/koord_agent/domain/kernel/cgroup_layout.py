@@ -29,7 +29,7 @@ class UnknownContainerId(ValueError):
 
 SYSTEMD_RUNTIME_PREFIX = {"docker": "docker-", "containerd": "cri-containerd-", "pouch": "pouch-", "cri-o": "crio-"}
 PARSED_PREFIX = {"docker-": "docker", "cri-containerd-": "containerd", "crio-": "cri-o"}
-"""Prefixes that are read back. Pouch is not."""
+"""Prefixes that are parsed; that of pouch is not."""
 
 ROOT = {Driver.SYSTEMD: "kubepods.slice", Driver.CGROUPFS: "kubepods"}
 LATENCY_SENSITIVE_APPS = "host-latency-sensitive"

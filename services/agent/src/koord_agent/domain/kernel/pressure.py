@@ -12,7 +12,7 @@ from typing import Final
 from koord_agent.domain.kernel.counters import MalformedCounter
 
 RESOURCES: Final = {"cpu": "cpu.pressure", "mem": "memory.pressure", "io": "io.pressure"}
-"""Name of a resource in the series -> its file."""
+"""File by name of the resource in the series."""
 DEGREES: Final = ("some", "full")
 
 _NUMBER: Final = r"([0-9]+(?:\.[0-9]+)?)"

@@ -56,9 +56,9 @@ class Kind(StrEnum):
     POD_DISK_AWAIT = "pod_disk_await"
     """Milliseconds per request to the disks that the pod uses (18)."""
     POD_TCP_RETRANSMIT = "pod_tcp_retransmit"
-    """Share of the pod's TCP segments that were sent again (18)."""
+    """Share of the pod's TCP segments that were retransmitted (18)."""
     EXTENSION = "extension"
-    """What collectors of installed packages found (22)."""
+    """Values of collectors of installed packages (22)."""
 
 
 _POD: Final = ("pod_uid",)
@@ -112,7 +112,7 @@ LABELS: Final[Mapping[Kind, tuple[str, ...]]] = {
     Kind.POD_TCP_RETRANSMIT: _POD,
     Kind.EXTENSION: ("collector", "metric", "of"),
 }
-"""Labels of each kind, in the order in which an `of` of several labels names their values."""
+"""Labels of each kind, in the order of the values of `of`."""
 
 PSI_PRECISION: Final = "10"
 CYCLES: Final = "cycle"

@@ -32,7 +32,7 @@ class Loss(StrEnum):
 
     EXPIRED = "expired"
     OVERRIDDEN = "overridden"
-    """A higher band wants something else for the knob."""
+    """A plan of a higher band wants another value for the file."""
     CONFLICT = "conflict"
     """Another plan of the same band won."""
 

@@ -14,7 +14,7 @@ from koord_agent.domain.qos.suppress.cpu_suppress import Decision
 from koord_agent.domain.reporting.facts import quota_changed
 
 SIGNIFICANT_PERCENT = 10
-"""Of the node's capacity, since what was said last."""
+"""Change since the last fact, in percent of the node's capacity."""
 SAY_AFTER_MS = 600_000
 QUOTA_US_PER_MILLI = 100
 UNLIMITED = -1

@@ -46,8 +46,7 @@ class UsageProfile:
     constant  level
     diurnal   level + swing * sin(2 pi (t - phase) / period)
     bursty    level, and swing during one burst of duty * period per period, its place drawn from (seed, period
-    no.)
-    trace     linear between points (seconds, fraction); the first and last value hold outside
+    no.) trace     linear between points (seconds, fraction); the first and last value hold outside
     """
 
     kind: ProfileKind

@@ -32,7 +32,7 @@ from koord_agent.domain.state.suppress_policy import SuppressPolicy
 
 THRESHOLD_SECTION = "resourceUsedThresholdWithBE"
 RENDERED_KINDS = 64
-"""Different NodeSLOs whose reading is remembered."""
+"""Number of parsed NodeSLOs that are cached."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

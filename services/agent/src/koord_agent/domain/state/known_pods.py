@@ -19,7 +19,7 @@ from koordcore.values.invalid import InvalidInput
 from koord_agent.domain.state.pods import AgentPod, agent_pod_from_json
 
 STALE_MS = 60_000
-"""Without a list for this long, nothing is changed any more about pods that only the kubelet knows."""
+"""Age of the last list above which pods that only the kubelet knows are frozen."""
 
 
 @dataclass(frozen=True, kw_only=True)

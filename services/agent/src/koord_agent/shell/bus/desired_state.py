@@ -29,11 +29,11 @@ from koord_agent.shell.bus.bus_link import BusLink, Ports
 
 READS_AT_ONCE = 32
 REREAD_SECONDS = 300.0
-"""How old a value may be without a sign of life of the bucket. In the host's time, like the reads themselves."""
+"""Age of a value after which it is read again, in the host's time."""
 MISSING_SECONDS = (1.0, 10.0)
-"""Between looks at nodes that have no desired state yet: at first, and at most."""
+"""Interval of reading nodes without desired state: the first and the longest."""
 GAP_SECONDS = 0.3
-"""Until the bucket is read again after a gap: the manager folds the same fact."""
+"""Delay of reading the bucket after a gap: the manager has to fold the same fact first."""
 KEPT_PUSHES = 1_000
 
 

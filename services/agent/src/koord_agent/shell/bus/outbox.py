@@ -30,7 +30,7 @@ MAX_BATCH = 200
 READS_AT_ONCE = 32
 APPEND_SECONDS = 10.0
 PAUSE_SECONDS = 2.0
-"""After an outcome that only time can change."""
+"""Pause after an outcome that only time can change."""
 KIND = "nodestate"
 
 

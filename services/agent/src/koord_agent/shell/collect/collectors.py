@@ -50,7 +50,7 @@ class CollectOptions:
 
 
 NOTHING_SLOW: Final = CollectOptions()
-"""The gates' defaults: only the collectors of every interval."""
+"""Only the collectors of every interval: the defaults of the gates."""
 
 
 Measured: TypeAlias = Callable[[PodCollector, Sequence[AgentPod]], Sequence[AgentPod]]
@@ -58,7 +58,7 @@ _Collect: TypeAlias = Callable[[Sequence[AgentPod], int], Iterable[Sample]]
 
 
 VISITS: Final = {Feature.COLD_PAGES: PodCollector.COLD_PAGES}
-"""Which pods a slow collector visits: by default those whose pressure is looked at."""
+"""Kind of visit of a slow collector; the default is PRESSURE."""
 
 
 class _Slow(NamedTuple):

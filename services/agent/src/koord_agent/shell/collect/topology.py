@@ -54,7 +54,7 @@ class TopologyReporter:
         self.kubelet_entries: Mapping[str, Mapping[str, str]] = {}
         self.pools: CpuPools | None = None
         self.amend: Callable[[NodeTopologyReported], NodeTopologyReported] = lambda report: report
-        """What installed packages add to a report."""
+        """Adds the additions of installed packages to a report."""
         self.cpu_looks, self.numa_looks = Looks(), Looks()
         self.l3_caches = read_l3_caches(host.roots.sys)
         self._host = host

@@ -15,9 +15,9 @@ from koord_agent.domain.extending.extensions import ExtensionFailed, NotAsked, f
 
 T = TypeVar("T")
 CALL_SECONDS: Final = 0.5
-"""How long a cycle waits for an extension, however often it asks it."""
+"""Time of an extension in one cycle, for all of its calls together."""
 LONG_CALL_SECONDS: Final = 10.0
-"""The same where a runtime is asked to do something. And how long a page may take."""
+"""Time of evictions in one cycle, and of one HTTP request."""
 _LONG: Final = (Point.HTTP, Point.EVICTION)
 
 
@@ -57,14 +57,16 @@ class ThreadGuard:
             return self._answer(point, name, function, seconds, f"{seconds:g} s")
         with self._lock:
             if (point, name) in self._given_up:
-                raise NotAsked(f"{point} {name}: not asked again in this round")
+                raise NotAsked(f"{point} {name}: not called again in this cycle")
             left = seconds - self._spent.get((point, name), 0.0)
         begun = self._clock()
         try:
             if left <= 0:
                 self._give_up(point, name)
-                raise ExtensionFailed(f"{point} {name}: the {seconds:g} s of a round are spent, the rest is left out")
-            return self._answer(point, name, function, left, f"the {seconds:g} s of a round")
+                raise ExtensionFailed(
+                    f"{point} {name}: the {seconds:g} s of a cycle are spent, further calls are skipped"
+                )
+            return self._answer(point, name, function, left, f"the {seconds:g} s of a cycle")
         finally:
             with self._lock:
                 self._spent[point, name] = self._spent.get((point, name), 0.0) + self._clock() - begun

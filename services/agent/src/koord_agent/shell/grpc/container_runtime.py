@@ -35,7 +35,7 @@ _MESSAGES: Final[dict[str, Fields]] = {
 _GONE: Final = frozenset({"NOT_FOUND"})
 _SILENT: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED"})
 _DOCKER_FINE: Final = frozenset({204, 304, 404})
-"""Stopped, was not running, is not there."""
+"""Stopped, was not running, does not exist."""
 
 
 class NotStopped(Exception):

@@ -28,13 +28,13 @@ class Result(StrEnum):
     WRITTEN = "written"
     UNCHANGED = "unchanged"
     IGNORED = "ignored"
-    """Not there or not supported: no error, tried again next cycle."""
+    """The file is missing or not supported: no error, tried again in the next cycle."""
     REFUSED = "refused"
-    """Outside the agent's trees, or not a valid value: nothing was touched."""
+    """The file is outside the agent's trees, or the value is not valid: nothing was written."""
     FAILED = "failed"
-    """The kernel did not take it. Tried again next cycle."""
+    """The kernel refused the value; tried again in the next cycle."""
     HELD_BACK = "held back"
-    """Not tried, because a level above (growing) or below (shrinking) was refused. Tried again next cycle."""
+    """Skipped, because a level above (growing) or below (shrinking) was refused; tried again in the next cycle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ from koord_agent.shell.host.probe import HostRoots
 from koord_agent.shell.host.sockets import POD_RESOURCES_SOCKET, RUNTIME_SOCKETS
 
 _PROBED_IN_ROOT = frozenset({"blkio.cost.qos", "blkio.cost.model"})
-"""Knobs of the whole machine, looked for in the root of their hierarchy."""
+"""Files of the whole machine, probed in the root of their hierarchy."""
 
 
 def find_features(roots: HostRoots, version: int, layout: CgroupLayout) -> Features:
@@ -63,7 +63,11 @@ class _Probe:
         yield self._pod_events()
         yield _socket(Feature.POD_RESOURCES, [self._roots.kubelet / POD_RESOURCES_SOCKET], "no kubelet listens there")
         sockets = [folder / socket for folder in self._roots.sockets for socket in RUNTIME_SOCKETS.values()]
-        yield _socket(Feature.CONTAINER_RUNTIME, sockets, "no runtime listens in its usual place: pods are asked to go")
+        yield _socket(
+            Feature.CONTAINER_RUNTIME,
+            sockets,
+            "no socket of a container runtime in its usual place, evictions remain requests",
+        )
 
     def knobs(self) -> Iterator[Finding]:
         """Return the findings about every resource of the table, by its v1 name."""

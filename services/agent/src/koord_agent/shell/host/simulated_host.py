@@ -40,7 +40,7 @@ JIFFY_NS = 10_000_000
 UNLIMITED = -1
 MIN_QUOTA_US = 1_000
 HIERARCHIES = frozenset({"cpu", "cpuset", "memory"})
-"""Knobs of these can be written. cpu and cpuset have an effect, those of memory are only kept."""
+"""Hierarchies whose files can be written; files of cpu and cpuset have an effect, those of memory are only stored."""
 FEATURES = (
     Feature.NODE_COUNTERS,
     Feature.CGROUP_COUNTERS,
@@ -67,7 +67,7 @@ _DEFAULTS: Mapping[str, str] = {
     "memory.use_priority_oom": "0",
     "memory.oom.group": "0",
 }
-"""What an untouched knob says."""
+"""Text of a file that was never written."""
 
 
 @dataclass(slots=True)

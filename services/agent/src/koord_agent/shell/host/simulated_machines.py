@@ -27,7 +27,7 @@ PERIOD_SECONDS = CFS_PERIOD_US / 1_000_000
 SYSTEM_CPU_FRACTION = 0.01
 SYSTEM_MEMORY_FRACTION = 0.02
 SLICE_NS = 4_000_000
-"""A thread runs this long before another one may."""
+"""Length of a time slice."""
 
 
 class SimulatedMachines:
@@ -59,7 +59,7 @@ class SimulatedMachines:
         self.be_stalled_us = np.zeros(count)
         self.slowdown = np.ones(count)
         self.ls_load = self.be_load = 1.0
-        """Times the cpu that profiles of latency-sensitive and best-effort pods say."""
+        """Factors on the CPU usage of profiles of latency-sensitive and best-effort pods."""
         self.pods = PodColumns()
         self._snapshot: Snapshot | None = None
 

@@ -16,7 +16,7 @@ from koord_agent.domain.kernel.cgroup_layout import CgroupLayout
 from koord_agent.shell.host.inotify import CgroupEvent, PodWatcher
 
 LOOK_AGAIN_SECONDS: Final = 30.0
-"""For class directories that were not there yet, and after a watch that failed."""
+"""Delay before missing class directories, or a failed watch, are tried again."""
 
 
 class PodEvents:

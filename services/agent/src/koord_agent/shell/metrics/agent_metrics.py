@@ -17,10 +17,10 @@ from koord_agent.domain.extending.extension_points import Point
 MOST_NODES: Final = 16
 """A process with more nodes has no series per node."""
 MOST_EVICTED: Final = 500
-"""Evicted pods that are counted by name."""
+"""Largest number of evicted pods that are counted by name."""
 
 MOST_DISTURBED: Final = 1_000
-"""States of interference that are told, by pod and signal."""
+"""Largest number of interference states, by pod and signal."""
 
 
 class AgentMetrics:
@@ -28,46 +28,50 @@ class AgentMetrics:
 
     def __init__(self, registry: CollectorRegistry, nodes: int) -> None:
         self._per_node = nodes <= MOST_NODES
-        self._start = Gauge("koordlet_start_time", "Time of the start, seconds since 1970", ["node"], registry=registry)
+        self._start = Gauge(
+            "koordlet_start_time", "Start time of the agent in seconds since the epoch", ["node"], registry=registry
+        )
         self._plans = Counter(
-            "koordlet_qos_plan", "Plans of strategies, by what became of them", ["plugin", "result"], registry=registry
+            "koordlet_qos_plan", "Plans of strategies by result", ["plugin", "result"], registry=registry
         )
         self._evictions = Counter(
-            "koordlet_pod_eviction", "Pods that this process evicted", ["node", "reason"], registry=registry
+            "koordlet_pod_eviction", "Pods evicted by this process", ["node", "reason"], registry=registry
         )
         self._evicted = Counter(
             "koordlet_pod_eviction_detail",
-            "Pods that this process evicted, by name",
+            "Pods evicted by this process, by name",
             ["node", "pod_namespace", "pod_name", "reason"],
             registry=registry,
         )
         self._evicted_of: dict[tuple[str, str, str, str], None] = {}
         self._interference = Gauge(
             "koordlet_interference_contentions",
-            "Contentions that began and have not ended, by signal",
+            "Ongoing contentions by signal",
             ["kind"],
             registry=registry,
         )
         self._states = Gauge(
             "koordlet_interference_state",
-            "1: a pod is disturbed in this respect; 0: it was",
+            "1 while a pod is disturbed in this signal, 0 afterwards",
             ["node", "pod_uid", "kind"],
             registry=registry,
         )
         self._disturbed: dict[tuple[str, str, str], None] = {}
         self.nodes = Gauge("koord_agent_nodes", "Nodes of this process", registry=registry)
         self.nodes.set(nodes)
-        self.pods = Gauge("koord_agent_running_pods", "Pods that run on the nodes of this process", registry=registry)
+        self.pods = Gauge("koord_agent_running_pods", "Running pods on the nodes of this process", registry=registry)
         self.cycle_seconds = Histogram(
             "koord_agent_cycle_seconds",
             "Seconds of one cycle over all nodes",
             registry=registry,
             buckets=(0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0),
         )
-        self.reports = Counter("koord_agent_reports", "Reports handed to the bus", registry=registry)
-        self.problems = Counter("koord_agent_problems", "What could not be done in a round", registry=registry)
-        self._outbox = Gauge("koord_agent_outbox_facts", "Facts that are not in the log yet", registry=registry)
-        self._refused = Gauge("koord_agent_outbox_refused", "Facts that found no room in the outbox", registry=registry)
+        self.reports = Counter("koord_agent_reports", "Published usage reports", registry=registry)
+        self.problems = Counter("koord_agent_problems", "Problems of node cycles", registry=registry)
+        self._outbox = Gauge(
+            "koord_agent_outbox_facts", "Facts in the outbox that are not in the log yet", registry=registry
+        )
+        self._refused = Gauge("koord_agent_outbox_refused", "Facts that the full outbox refused", registry=registry)
 
     def started(self, node: str, unix: float) -> None:
         """Set the start time of the agent of a node."""
@@ -134,7 +138,7 @@ class KubeletRequests:
         self._node = node
         self._seconds = Histogram(
             "koordlet_kubelet_request_duration_seconds",
-            "Time of requests to the kubelet",
+            "Duration of requests to the kubelet",
             ["node", "verb", "path", "code"],
             registry=registry,
             buckets=tuple(0.001 * 4**power for power in range(7)),
@@ -171,7 +175,7 @@ class ResourceUpdates:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._milliseconds = Histogram(
             "koordlet_resource_update_duration_milliseconds",
-            "Time of writes to the kernel's files",
+            "Duration of writes to kernel files",
             ["type", "status"],
             registry=registry,
             buckets=tuple(0.01 * 4**power for power in range(8)),

@@ -19,7 +19,7 @@ from koord_agent.domain.state.node_look import NodeLook
 from koord_agent.domain.state.pods import AgentContainer, AgentPod
 
 SLOW_MS: Final = 150_000
-"""How old the value of a collector of its own interval may be: two intervals of the slowest, and a little."""
+"""Age above which a value of a slow collector is not exported: a little more than two of the longest intervals."""
 _PER_POD: Final[tuple[str, ...]] = ("node", "pod_namespace", "pod_name", "pod_uid")
 _PER_CONTAINER: Final[tuple[str, ...]] = (*_PER_POD, "container_id", "container_name")
 _PSI: Final = ("psi_resource_type", "psi_precision", "psi_degree", "cpu_full_supported")

@@ -33,7 +33,7 @@ from koord_agent.shell.node.parts import Measurement
 from koord_agent.shell.node.reporting import report_of
 
 OBJECT_MARGIN_MS = 60_000
-"""Beyond the window of a report: it may be late."""
+"""Samples are kept this much longer than the window of a report, which may be late."""
 
 
 class Kubelet(NamedTuple):

@@ -99,7 +99,7 @@ class NodeAgent:
         problems = [problem for problem in (desired.policy_problem, desired.collect_problem) if problem]
         problems.extend(pods_run.problems)
         if not self._protects:
-            sentence = f"{self.node}: neither measured nor protected, as it was told"
+            sentence = f"{self.node}: not measured and not protected, the collection interval is below 1 s"
             return nothing_done(sentence, pods_run.facts, tuple(problems))
         try:
             return self._protect(desired, pods_run.facts, problems, now_ms)

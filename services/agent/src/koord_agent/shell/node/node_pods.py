@@ -32,7 +32,7 @@ class PodRunner(Protocol):
 
 
 StopContainers = Callable[[Iterable[str]], tuple[str, ...]]
-"""Ends containers by their ids through the machine's runtime. What went wrong."""
+"""Stops containers by their ids through the machine's runtime, and returns what went wrong."""
 
 
 class PodEnd(NamedTuple):
@@ -62,9 +62,9 @@ class NodePods:
         stop: StopContainers | None = None,
     ) -> None:
         self.all: Mapping[str, AgentPod] = {}
-        """By UID, those that can have a directory of their own."""
+        """Pods by UID that can have a cgroup directory of their own."""
         self.running: set[str] = set()
-        """UIDs of those that run here as far as the agent has seen."""
+        """UIDs of the pods that run here as far as is known."""
         self._host = host
         self._runner = runner
         self._announced = set(announced)

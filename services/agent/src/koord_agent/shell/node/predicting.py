@@ -40,7 +40,7 @@ class Predicting:
                 self._folder.restore(self._predictor, [pod.uid for pod in pods])
             except OSError as error:
                 self._folder = None
-                return f"checkpoints are not kept: {error}"
+                return f"checkpoints are not stored: {error}"
         if not self._predictor.is_due(now):
             return None
         self._predictor.train(metrics, pods, now)

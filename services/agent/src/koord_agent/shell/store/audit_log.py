@@ -180,16 +180,16 @@ class AuditQueries:
         self._readers: dict[str, _Reader] = {}
 
     def page(self, size: str, token: str, at_seconds: float) -> Page:
-        """Return the next events of a reader, newest first. No token starts a reader at the newest event.
+        """Return the next events of a reader, newest first. Without a token a reader starts at the newest event.
 
         Args:
             size: As written in the request.
             token: Token of the last page; None = a new query.
-            at_seconds: Monotonic.
+            at_seconds: Monotonic time in seconds.
 
         Raises:
-            BadRequest: It cannot be done.
-            UnknownToken: It cannot be done.
+            BadRequest: The size is not allowed.
+            UnknownToken: The token was never given, or its reader has been closed.
         """
         wanted = page_size(size, default=self._default, largest=self._largest)
         self.close_idle(at_seconds)
@@ -211,7 +211,7 @@ class AuditQueries:
         return Page(tuple(events), token)
 
     def close_idle(self, at_seconds: float) -> None:
-        """Close the readers that nobody has asked for ten minutes."""
+        """Close the readers that were not asked for ten minutes."""
         self._readers = {
             token: reader for token, reader in self._readers.items() if at_seconds - reader.used <= self._idle_seconds
         }
@@ -227,12 +227,12 @@ class AuditQueries:
         return found
 
     def _names(self) -> list[str]:
-        """Return the newest file first."""
+        """Return the names of the files, newest first."""
         rotated = sorted((found.name for found in self._directory.iterdir() if is_rotated(found.name)), reverse=True)
         return [ACTIVE_FILE, *rotated]
 
     def _read(self, reader: _Reader, wanted: int) -> tuple[list[AuditEvent], bool]:
-        """Return the events, and whether the end was hit while looking for one more."""
+        """Return the wanted events, and whether the end was reached while looking for one more."""
         events: list[AuditEvent] = []
         while reader.positions:
             position = reader.positions[0]
@@ -249,10 +249,7 @@ class AuditQueries:
         return events, len(events) < wanted
 
     def _lines_backwards(self, position: _Position) -> Iterator[tuple[bytes, int]]:
-        """Return the lines that end before the position, last first, each with where it starts.
-
-        None if the file is gone.
-        """
+        """Return the lines before the position, last first, each with its start. No lines if the file is gone."""
         path = self._path_of(position.identity)
         if path is None:
             return

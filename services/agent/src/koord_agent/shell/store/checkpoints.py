@@ -1,4 +1,4 @@
-"""Checkpoints of usage models in a folder: one file per UID, written beside and renamed, so that none is ever half.
+"""Checkpoints of usage models in a folder: one file per UID, written to a temporary name and renamed.
 
 Source: agent spec, 8.3.
 """
@@ -15,20 +15,20 @@ _UNFINISHED: Final = ".tmp"
 
 
 class CheckpointFolder:
-    """The folder of one node's models. A disk that fails costs what was learnt, never a cycle."""
+    """The folder of one node's models. If the disk fails, models are lost, but no cycle fails."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def restore(self, predictor: PeakPredictor, pods: Collection[str]) -> int:
-        """Give the predictor what it had learnt. How many models. Unfinished, unreadable and unknown files are deleted.
+        """Restore the stored models, and return their number. Unfinished, unreadable and unknown files are deleted.
 
         Args:
             predictor: The models of the node.
             pods: UIDs that exist.
 
         Raises:
-            OSError: There can be no such folder.
+            OSError: The folder cannot be created.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         known, restored = NODE_UIDS | set(pods), 0
@@ -42,11 +42,11 @@ class CheckpointFolder:
         return restored
 
     def save(self, predictor: PeakPredictor, now: float) -> str | None:
-        """Write what is due and delete what has expired. A sentence about what failed, None: nothing did.
+        """Write the models that are due and delete those that expired. Return a sentence if the disk failed.
 
         Args:
             predictor: The models of the node.
-            now: Unix seconds.
+            now: Unix time in seconds.
         """
         trouble: str | None = None
         for uid, data in predictor.checkpoints_due(now):

@@ -1,7 +1,7 @@
-"""What an agent keeps on disk: facts on their way to the log, which pods are announced, the last desired state.
+"""The local store of an agent: facts on their way to the log, announced pods, the last desired state.
 
-One SQLite file per process. A fact and what it announces are one transaction, so a restart neither repeats nor forgets
-it. Used by `outbox` and `desired_state`. Nobody else opens the file.
+One SQLite file per process. A fact and what it announces are one transaction, so a restart neither repeats nor loses
+it. Only `outbox` and `desired_saver` use it.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ create table if not exists desired (node text primary key, at_ms integer, digest
 
 
 class QueuedFact(msgspec.Struct, frozen=True):
-    """A sealed fact without its expectation, which is known when it is sent."""
+    """A sealed fact without its expected sequence, which is known when it is sent."""
 
     id: int
     ref: AggregateRef
@@ -36,21 +36,20 @@ class QueuedFact(msgspec.Struct, frozen=True):
 
     @property
     def node(self) -> str:
-        """The node that it is about."""
+        """The node of the fact."""
         return name_from_token(self.ref.id)
 
 
 class NotStored(Exception):
-    """The disk did not take it: nothing of it is kept. The message is the disk's reason."""
+    """The disk refused, and nothing was stored. The message is the reason of the disk."""
 
 
 class LocalStore:
-    """The file. Not thread-safe: one task owns it.
+    """The file. Owned by one task, not thread-safe. Without a folder everything is in memory.
 
     Attributes:
-        folder: None: in memory, lost with the process.
-        set_aside: Where a file that could not be read was put. None: it could.
-        unusable: Why everything is in memory although there is a folder, such as a full disk. "" means it is not.
+        set_aside: New name of a file that could not be read; None = it could.
+        unusable: Why everything is in memory although there is a folder, such as a full disk; "" = it is not.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -78,7 +77,7 @@ class LocalStore:
             return _open(file)
 
     def facts(self) -> list[QueuedFact]:
-        """Return the facts that wait, oldest first."""
+        """Return the waiting facts, oldest first."""
         rows = self._db.execute("select id, kind, token, headers, body from fact order by id")
         return [_fact(row) for row in rows]
 
@@ -90,16 +89,16 @@ class LocalStore:
         stopped: Mapping[str, Iterable[str]],
         topologies: Mapping[str, str] | None = None,
     ) -> list[QueuedFact]:
-        """Keep facts, with the pods that they announce as started or stopped, by node. All or nothing.
+        """Store facts with the pods that they announce as started or stopped; all or nothing.
 
         Args:
-            facts: Facts to add.
+            facts: Aggregate, headers and body of each.
             started: UIDs of started pods by node.
             stopped: UIDs of stopped pods by node.
-            topologies: Digests of the topologies that they report, by node.
+            topologies: Digests of the reported topologies by node.
 
         Raises:
-            NotStored: It cannot be done.
+            NotStored: The disk refused.
         """
         added: list[QueuedFact] = []
         with self._transaction():
@@ -122,23 +121,26 @@ class LocalStore:
         return added
 
     def remove(self, facts: Iterable[QueuedFact]) -> None:
-        """Forget facts that are in the log. Raises NotStored: they are sent again after a restart."""
+        """Remove facts that are in the log. If NotStored is raised, they are sent again after a restart."""
         with self._transaction():
             self._db.executemany("delete from fact where id = ?", [(fact.id,) for fact in facts])
 
     def announced(self) -> dict[str, set[str]]:
-        """Return the node -> UIDs of the pods whose start was said and whose end was not."""
+        """Return by node the UIDs of pods whose start was published and whose end was not."""
         found: dict[str, set[str]] = defaultdict(set)
         for node, uid in self._db.execute("select node, uid from announced"):
             found[node].add(uid)
         return found
 
     def topologies(self) -> dict[str, str]:
-        """Return the node -> digest of the topology that was reported last."""
+        """Return by node the digest of the topology that was reported last."""
         return dict(self._db.execute("select node, digest from topology"))
 
     def save_desired(self, values: Iterable[DesiredNode], at_ms: int) -> None:
-        """Keep the desired state of some nodes, with a digest and the moment on the run's clock. Raises NotStored."""
+        """Store desired states with a digest and the time of the service's clock.
+
+        Raise NotStored if the disk refuses.
+        """
         with self._transaction():
             self._db.executemany(
                 "insert or replace into desired values (?, ?, ?, ?)",
@@ -146,19 +148,19 @@ class LocalStore:
             )
 
     def desired(self, now_ms: int, max_age_ms: float) -> tuple[dict[str, DesiredNode], list[str]]:
-        """Return the kept desired states that are intact and young enough, and a sentence about each that is not."""
+        """Return the stored desired states that are intact and young enough, and a sentence about each other one."""
         found: dict[str, DesiredNode] = {}
         problems: list[str] = []
         for node, at_ms, digest, body in self._db.execute("select node, at_ms, digest, body from desired"):
             if not isinstance(body, bytes) or digest != _digest(body):
-                problems.append(f"{node}: the kept desired state is damaged")
+                problems.append(f"{node}: the stored desired state is damaged")
             elif now_ms - at_ms > max_age_ms:
-                problems.append(f"{node}: the kept desired state is {(now_ms - at_ms) // 1000} s old")
+                problems.append(f"{node}: the stored desired state is {(now_ms - at_ms) // 1000} s old")
             else:
                 try:
                     found[node] = codec.decode(body, DesiredNode)
                 except codec.DecodeError as error:
-                    problems.append(f"{node}: the kept desired state cannot be read: {error}")
+                    problems.append(f"{node}: the stored desired state cannot be read: {error}")
         return found, problems
 
     @contextmanager
@@ -176,7 +178,7 @@ class LocalStore:
             raise NotStored(str(error)) from error
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._db.close()
 
 

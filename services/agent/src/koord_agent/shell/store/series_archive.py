@@ -1,6 +1,7 @@
-"""Time series over a restart: what came since the last time, appended every minute to segment files.
+"""Time series over a restart: new samples are appended every minute to segment files.
 
-    folder/<start of the segment, ms>.series    records: length, crc32, zlib(msgpack [[kind, labels, times, values]..])
+    folder/<start of the segment, ms>.series    records: length, crc32, zlib(msgpack [[kind, labels, times,
+    values]..])
 
 A torn or damaged record ends its segment. A segment is deleted when all of it is older than the retention, or when the
 files together are larger than the cap.
@@ -36,7 +37,7 @@ class _Kept(msgspec.Struct, array_like=True):
 
 
 class SeriesArchive:
-    """The folder of one node's series. Not shared: the task of its agent owns it."""
+    """The folder of one node's series. Owned by the task of its agent."""
 
     def __init__(
         self, folder: Path, *, retention_ms: int = DEFAULT_RETENTION_MS, max_bytes: int = DEFAULT_MAX_BYTES
@@ -49,12 +50,12 @@ class SeriesArchive:
         self._segment_ms = 0
 
     def restore(self, store: SeriesStore, now_ms: int) -> int:
-        """Give a new store what is on disk, as far as it keeps it. How many samples.
+        """Fill a new store with the samples on disk, as far as it keeps them, and return their number.
 
-        Samples from the future (the clock was set back meanwhile) are left out.
+        Samples of the future (the clock was set back meanwhile) are left out.
 
         Raises:
-            OSError: There can be no such folder.
+            OSError: The folder cannot be created.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         restored = 0
@@ -69,11 +70,11 @@ class SeriesArchive:
         return restored
 
     def is_due(self, now_ms: int) -> bool:
-        """Return whether a minute has passed since the last time. A clock set back does not stop it."""
+        """Return whether a minute has passed since the last save. A clock that was set back delays nothing."""
         return self._saved_ms is None or not 0 <= now_ms - self._saved_ms < SAVE_EVERY_MS
 
     def save(self, store: SeriesStore, now_ms: int) -> str | None:
-        """Append what came since the last time. A sentence about a disk that failed, None: nothing did."""
+        """Append the samples since the last save. Return a sentence if the disk failed."""
         since = self._saved_ms if self._saved_ms is not None and self._saved_ms <= now_ms else now_ms - SAVE_EVERY_MS
         kept = [
             _Kept(
@@ -94,7 +95,7 @@ class SeriesArchive:
                 stream.write(_HEAD.pack(len(body), zlib.crc32(body)) + body)
         except OSError as error:
             self._segment = None
-            return f"time series are not kept: {error}"
+            return f"time series are not stored: {error}"
         return None
 
     def _segments(self) -> list[Path]:

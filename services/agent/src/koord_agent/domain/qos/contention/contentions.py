@@ -22,7 +22,7 @@ VICTIMS = frozenset((QosClass.LS, QosClass.LSR, QosClass.LSE))
 POINTS_PER_CONTENTION = 5
 MOST_SUSPECTS = 5
 _BEST_EFFORT_WEIGHT = 2.0
-"""Best-effort pods are suspected twice as much as others that use as much: they are what can be held back."""
+"""Best-effort pods count double as suspects, because they can be suppressed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from koord_agent.domain.metrics import cpi as rules
 MINUTE_MS = 60_000
 DAY_MS = 24 * 60 * MINUTE_MS
 RELEARN_MS = 10 * MINUTE_MS
-"""Until a baseline is robust it is looked at again this often, then once a day."""
+"""Interval of computing a baseline until it is robust; then once a day."""
 MOST_SAMPLES = 5_000
 FORGET_AFTER_MS = 7 * DAY_MS
 

@@ -40,7 +40,7 @@ class HostAppCpu:
     """Last CPU usage of a host application; None = no sample."""
 
     is_best_effort: bool
-    """Qos BE and its cgroup below the best-effort class."""
+    """QoS BE and a cgroup below the best-effort class."""
     cpu_used_cores: float | None
 
 
@@ -266,7 +266,7 @@ def _by_quota(view: NodeView, terms: SuppressTerms, ttl_ms: int) -> Decision:
     """
     memory = SuppressMemory(quota_recovered=False)
     if view.be_quota_us is None or view.be_quota_us < UNLIMITED:
-        return _nothing(view, memory, f"quota of {view.be_root} is unreadable, this round is skipped", terms)
+        return _nothing(view, memory, f"quota of {view.be_root} is unreadable, this cycle is skipped", terms)
     quota, remark = next_quota_us(terms.budget_milli, view.be_quota_us, view.capacity_milli)
     target = max(terms.budget_milli * QUOTA_US_PER_MILLI, MIN_QUOTA_US)
     stays = quota == view.be_quota_us and target != MIN_QUOTA_US
