@@ -95,7 +95,7 @@ def test_a_full_disk_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     trouble = SeriesArchive(tmp_path / "file" / "below").save(SeriesStore(), START)
     assert trouble is not None
-    assert "not kept" in trouble
+    assert "not stored" in trouble
 
 
 def test_a_clock_set_back_does_not_keep_new_samples_out() -> None:
