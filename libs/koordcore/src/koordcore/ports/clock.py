@@ -1,4 +1,4 @@
-"""The one source of time that services are given.
+"""The source of time that services use.
 
 Domain code gets moments as arguments; the shell gets them from a `Clock`. A run may be scaled (`--speed 60`: an hour
 passes in a minute), and then every window, timeout and period of every service is scaled with it, because all of them
@@ -10,10 +10,10 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Time of the run. Seconds are seconds of this clock, whatever they last on the host."""
+    """The clock of a run. Its seconds may be shorter than those of the host."""
 
     def now(self) -> datetime:
-        """Return the moment, aware, UTC; agrees with `unix()`."""
+        """Return the current time, aware and in UTC; equal to `unix()`."""
         ...
 
     def unix(self) -> float:
@@ -38,9 +38,9 @@ class Clock(Protocol):
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Wait for that many seconds of this clock; zero or less lets other tasks run once."""
+        """Wait for so many seconds of this clock; zero or less lets other tasks run once."""
         ...
 
     async def wait_until(self, unix_seconds: float) -> None:
-        """Wait until `unix()` has reached the moment, also when the host's time is corrected meanwhile."""
+        """Wait until `unix()` reaches a time, even if the time of the host is corrected meanwhile."""
         ...

@@ -61,11 +61,11 @@ class DesiredStore(Protocol):
         ...
 
     async def get(self, node: str) -> DesiredNode | None:
-        """Return the node's value, possibly stale (compare `as_of` with the pushes); None when never written."""
+        """Return the node's value or None. It may be stale: compare `as_of` with the pushes."""
         ...
 
     async def delete(self, node: str) -> None:
-        """Forget a node that is gone."""
+        """Delete the value of a deleted node."""
         ...
 
 

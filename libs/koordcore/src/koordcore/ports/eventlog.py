@@ -1,4 +1,4 @@
-"""The log of facts as its users see it. Adapters: `koordcore.bus.adapters.memory`, `koordcore.bus.adapters.event_log`.
+"""The log of facts. Adapters: `koordcore.bus.adapters.memory`, `koordcore.bus.adapters.event_log`.
 
 One contract suite (`tests/contract/bus/test_event_log.py`) pins the meaning of every method for every adapter.
 
@@ -32,7 +32,7 @@ class Appended(msgspec.Struct, frozen=True):
 
 
 class Conflict(msgspec.Struct, frozen=True):
-    """Nothing is stored: an aggregate of the batch has moved. Refold, then decide again.
+    """Nothing is stored: an aggregate of the batch has newer events. Fold them, then decide again.
 
     Attributes:
         moved: Aggregates whose last sequence differs from the expectation, with the actual last sequence; empty when
@@ -65,11 +65,11 @@ class Misconfigured(Exception):
 
 
 class Unsendable(Misconfigured):
-    """One append cannot be stored as it is, by a name, an id or its size; the log takes others."""
+    """This append cannot be stored because of a name, an id or its size. Other appends can."""
 
 
 class TooLarge(Unsendable):
-    """Events are larger than the log takes. refs: theirs; the rest of the append may be stored without them."""
+    """Some events are larger than the log accepts; the others may be appended without them."""
 
     def __init__(self, message: str, refs: frozenset[AggregateRef]) -> None:
         super().__init__(message)
@@ -84,7 +84,7 @@ class LogHead(NamedTuple):
 
 
 class HistoryGone(Exception):
-    """Events after the asked position have been trimmed: load a snapshot or rebuild (event-bus spec, 9.3)."""
+    """Events after the requested position are trimmed: load a snapshot or rebuild (event-bus spec, 9.3)."""
 
     def __init__(self, after: int, first_seq: int) -> None:
         super().__init__(f"events {after + 1}..{first_seq - 1} are gone; the stream begins at {first_seq}")

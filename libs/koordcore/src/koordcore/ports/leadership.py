@@ -1,4 +1,4 @@
-"""Who of several equal processes does the work, with a number that fences off those who only believe that they do.
+"""Leadership: which of several equal processes works, with a number that fences off former leaders.
 
 Leadership avoids waste; it is not what keeps the log right: every append states what it expects, and the term's epoch
 travels in the envelope (`Koord-Epoch`). Adapters: `KvLeadership` in `koordcore.service.leader.lease_kv`,
@@ -15,7 +15,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One time of leading.
+    """One period of leadership.
 
     Attributes:
         epoch: Fencing number, from 1; a later term of anybody has a greater one.
@@ -36,7 +36,7 @@ class Leadership(Protocol):
 
     @property
     def term(self) -> Term | None:
-        """The term that this candidate leads in at this moment; None when it does not lead.
+        """The current term if this candidate leads, else None.
 
         It looks at the clock each time: a process that was paused for too long gets None as soon as it runs again,
         before any message reaches it. Ask before every effect.
@@ -45,11 +45,11 @@ class Leadership(Protocol):
 
     @property
     def holder(self) -> str | None:
-        """Who led when the candidate last looked; None: nobody, or it has not looked yet."""
+        """The leader when this candidate last read the lease; None if there was none or it has not read it yet."""
         ...
 
     def subscribe(self, *, acquired: OnAcquired | None = None, lost: OnLost | None = None) -> None:
-        """Has plain functions called when a term begins, and when it ends with the reason. They must not wait."""
+        """Register functions that are called when a term begins and when it ends; they must not block."""
         ...
 
     async def acquired(self) -> Term:
@@ -57,7 +57,7 @@ class Leadership(Protocol):
         ...
 
     async def lost(self, term: Term) -> str:
-        """Wait until the term is over; returns why. Only for terms of this candidate."""
+        """Wait until a term of this candidate is over and return the reason."""
         ...
 
     async def campaign(self) -> None:
@@ -68,7 +68,7 @@ class Leadership(Protocol):
         ...
 
     async def resign(self) -> None:
-        """End the campaign; a leader lets go, so that another one need not wait for the lease to expire.
+        """End the campaign. A leader releases the lease, so that another candidate need not wait until it expires.
 
         Call it when the work of the term has ended: the next leader begins at once.
         """

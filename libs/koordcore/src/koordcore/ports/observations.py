@@ -15,7 +15,7 @@ class ObservationLog(Protocol):
     """One of the lossy streams ("obs" or "explanations"): published without waiting, followed like the log."""
 
     async def publish(self, ref: AggregateRef, event: Event, origin: Origin) -> None:
-        """Hand over one message without waiting for storage; while the bus is away a ring keeps the newest ones.
+        """Publish one message without waiting for storage. While the bus is away, a ring keeps the newest messages.
 
         What is larger than the bus takes is dropped.
         """

@@ -1,4 +1,4 @@
-"""How amounts are written for people, everywhere: cpu in cores, memory and storage in GiB, else as a plain number.
+"""Amounts as text for people: cpu in cores, memory and storage in GiB, anything else as a plain number.
 
 cpu 1500 -> 1.5    kubernetes.io/batch-cpu 1500 -> 1.5    memory 3 << 29 -> 1.5Gi    pods 110 -> 110
 """

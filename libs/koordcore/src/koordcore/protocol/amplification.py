@@ -1,4 +1,4 @@
-"""CPU normalization and resource amplification: ratios, their texts, and what they do to allocatable and to requests.
+"""CPU normalization and resource amplification: ratios, their texts, and their effect on allocatable and requests.
 
 The manager writes the two annotations, admission scales allocatable (truncating), the scheduler scales requests
 (rounding up). source    protocol spec, 8
@@ -91,7 +91,7 @@ def parse_ratios(annotations: Mapping[str, str]) -> dict[str, float]:
 
 
 def parse_raw_allocatable(annotations: Mapping[str, str]) -> ResourceList | None:
-    """Return allocatable as the kubelet wrote it, None when it was never kept.
+    """Return the allocatable that the kubelet wrote; None if it was not recorded.
 
     Raises:
         InvalidInput: Malformed JSON or quantities.
@@ -234,7 +234,7 @@ def cpu_normalization_ratio(
 
 
 def format_normalization_ratio(ratio: float) -> str:
-    """Two decimals, as in the annotation."""
+    """Return the ratio with two decimals, as in the annotation."""
     return f"{ratio:.2f}"
 
 

@@ -1,4 +1,4 @@
-"""The names of all documented fields of the kinds of Kubernetes itself that are taken, and of what they consist of.
+"""Names of all documented fields of the accepted Kubernetes kinds and their parts.
 
 The objects of `koordcore.protocol.objects` have the fields that somebody here reads; these are the
 others. `kubernetes_fields.json` is made from the models of the Kubernetes client by

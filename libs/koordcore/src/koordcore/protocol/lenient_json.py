@@ -1,4 +1,4 @@
-"""JSON as users write it into annotations and ConfigMap keys: key case forgiven, types not.
+"""JSON of annotations and ConfigMap keys: keys in any case are accepted, wrong types are not.
 
 Keys match the declared field names without regard to case, an exact spelling winning over others; unknown keys are
 dropped; of a repeated key the last counts; null means "not set". A wrong type makes the whole value invalid: no text
@@ -43,7 +43,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def fold_keys(entry: Mapping[str, object], names: Iterable[str]) -> dict[str, object]:
-    """`entry` with its keys respelled as in `names`; keys that match none of them are dropped.
+    """Return `entry` with its keys spelled as in `names`; other keys are dropped.
 
     A key in exact spelling wins over a folded one; of several folded ones the last counts.
     """
@@ -78,7 +78,7 @@ def decode(text: str, kind: type[T]) -> T:
 
 
 def convert(value: object, kind: type[T]) -> T:
-    """Return the same from a decoded JSON value; `null` is the empty object where `kind` is a struct."""
+    """Return a value of the msgspec type `kind` from a decoded JSON value; `null` is the empty object of a struct."""
     shape = _shape(kind)
     if value is None and isinstance(shape, msgspec.inspect.StructType):
         value = {}

@@ -1,4 +1,4 @@
-"""Which combinations of QoS, priority and resources a pod may have: one pure judgement that collects every violation.
+"""Valid combinations of QoS, priority and resources of a pod; all violations are collected.
 
 The webhook (and `koord apply` without Kubernetes) turns the list into one refusal. Judged on the raw classes.
 """
@@ -33,7 +33,7 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """One broken rule: where, which, and a sentence with the offending value."""
+    """A broken rule: its field, its name, and a sentence with the invalid value."""
 
     rule: Rule
     field: str

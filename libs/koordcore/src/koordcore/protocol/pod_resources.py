@@ -1,4 +1,4 @@
-"""What a pod asks for: containers, sidecars, the peak of its init containers and the overhead, as integers.
+"""Requests and limits of a pod: containers, sidecars, the peak of init containers, and overhead, as integers.
 
 Amounts are milli-cores for `cpu` and whole units for everything else (`kubernetes.io/batch-cpu` is milli-cores
 already). Sums are exact (nano-units) and rounded once at the end. Called for every pod on every scheduling attempt:
@@ -67,7 +67,7 @@ def pod_requests_nano(pod: Pod) -> dict[str, int]:
 
 
 def is_sidecar(container: Container) -> bool:
-    """Is this init container one that keeps running?"""
+    """Return whether this init container is a sidecar, which keeps running."""
     return container.restart_policy == _ALWAYS
 
 

@@ -254,7 +254,7 @@ class GangState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class QuotaState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """How a quota stands."""
+    """Status of a quota."""
 
     status: QuotaStatusComputed
 
@@ -266,7 +266,7 @@ class ScheduleExplanationState(AggregateState, frozen=True, kw_only=True, omit_d
 
 
 class ClusterTopologyState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """The network's domains."""
+    """The domains of the network."""
 
     status: ClusterTopologyComputed
 
@@ -286,7 +286,7 @@ class GenesisState(AggregateState, frozen=True, kw_only=True, omit_defaults=True
 
 
 class FoldControlState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """Events that an operator told a fold to pass over."""
+    """Events that an operator told a fold to skip."""
 
     skipped: list[int] = []
 

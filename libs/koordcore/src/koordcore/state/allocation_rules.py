@@ -34,7 +34,7 @@ _FINISHED: Final = ("Succeeded", "Failed")
 
 
 class Holder(Protocol):
-    """Something that holds resources of a node: a pod, or a Reservation."""
+    """A holder of resources of a node: a pod or a Reservation."""
 
     @property
     def requests(self) -> Mapping[str, int]:

@@ -23,7 +23,7 @@ _MODULUS = 1 << 128
 
 
 def aggregate_digest(ref: AggregateRef, state: AggregateState) -> int:
-    """Return 128-bit digest of one aggregate.
+    """Return the 128-bit digest of one aggregate.
 
     Blake2b over `<kind>.<id>`, a line feed and the state's canonical JSON.
     """
@@ -54,7 +54,7 @@ class _SnapshotBody(msgspec.Struct):
 
 
 class ClusterState:
-    """The fold. `apply` is the only way to change it; one task owns an instance.
+    """The state of the cluster. Only `apply` changes it; one task owns an instance.
 
     position    sequence of the last applied (or passed over) event; 0 before the first
     """
@@ -90,7 +90,7 @@ class ClusterState:
         return event
 
     def skip(self, seq: int) -> None:
-        """Pass over an event by an operator's record (`EventSkipped`) or because it is of no interest to this fold."""
+        """Skip an event because an operator recorded it (`EventSkipped`) or this fold does not need it."""
         self.position = max(self.position, seq)
 
     def get(self, ref: AggregateRef) -> AggregateState | None:

@@ -17,7 +17,7 @@ class PodIndex:
         self._nodes: dict[str, str] = {}
 
     def put(self, uid: str, pod: Pod) -> tuple[str, str]:
-        """Index a pod and return the tokens of the nodes it was and is bound to, both empty if the node is the same."""
+        """Index a pod; return the tokens of its former and its new node, both empty if the node is the same."""
         self._by_name[pod.metadata.namespace, pod.metadata.name] = uid
         owners = tuple(owner.uid for owner in pod.metadata.owner_references if owner.controller)
         if owners:

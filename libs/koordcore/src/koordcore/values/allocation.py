@@ -1,4 +1,4 @@
-"""What a pod was given on its node beyond amounts: CPUs, NUMA zones, devices, a reservation's share, a quota's.
+"""The allocation of a pod beyond its requests: CPUs, NUMA zones, devices, a reservation, the quota charged.
 
 Plugins contribute parts at Reserve, `combined` makes one value of them. It is a fact: it travels in `PodPlaced`, in the
 node's ledger and in the desired state of the agent. Its Kubernetes form is in `protocol.annotations.allocation`, the

@@ -69,7 +69,7 @@ def format_cpuset(cpus: Iterable[int]) -> str:
 
 
 def is_same_cpuset(a: str, b: str) -> bool:
-    """Do both texts parse and denote the same CPUs? Never raises.
+    """Return whether both texts are valid CPU lists of the same CPUs. Never raises.
 
     Source:
         protocol spec, 7.1

@@ -1,4 +1,4 @@
-"""A histogram whose samples lose weight with age: what the recommender and the node's peak prediction learn from.
+"""A histogram whose samples lose weight with age. The recommender and the peak prediction of nodes use it.
 
     weight of a sample at t  = w * 2^((t - reference) / half life)
     percentile p             = the end of the bucket in which the running sum of weights reaches p * total
@@ -46,15 +46,15 @@ class LinearBuckets:
 
     @cached_property
     def count(self) -> int:
-        """ceil(max / size) + 1."""
+        """The number of buckets: ceil(max / size) + 1."""
         return math.ceil(self.max_value / self.bucket_size) + 1
 
     def find(self, value: float) -> int:
-        """floor(value / size), clamped; 0 for what is not a number."""
+        """Return the bucket of a value: floor(value / size), clamped; 0 if the value is not a number."""
         return int(min(value / self.bucket_size, self.count - 1)) if value > 0 else 0
 
     def start(self, bucket: int) -> float:
-        """Bucket * size."""
+        """Return the lower bound of a bucket: bucket * size."""
         return bucket * self.bucket_size
 
 
@@ -73,17 +73,17 @@ class ExponentialBuckets:
 
     @cached_property
     def count(self) -> int:
-        """ceil(log_ratio(max * (ratio - 1) / first + 1)) + 1."""
+        """The number of buckets: ceil(log_ratio(max * (ratio - 1) / first + 1)) + 1."""
         return math.ceil(self._logarithm(self.max_value)) + 1
 
     def find(self, value: float) -> int:
-        """0 below the first size, else floor(log_ratio(value * (ratio - 1) / first + 1)), clamped."""
+        """Return the bucket of a value, clamped: floor(log_ratio(value * (ratio - 1) / first + 1))."""
         if not value >= self.first_bucket_size:
             return 0
         return int(min(self._logarithm(value), self.count - 1))
 
     def start(self, bucket: int) -> float:
-        """First * (ratio^bucket - 1) / (ratio - 1)."""
+        """Return the lower bound of a bucket: first * (ratio^bucket - 1) / (ratio - 1)."""
         return self.first_bucket_size * (self.ratio**bucket - 1) / (self.ratio - 1)
 
     def _logarithm(self, value: float) -> float:
@@ -149,7 +149,7 @@ class DecayingHistogram:
         self.total += aged
 
     def subtract(self, value: float, weight: float, at: float) -> None:
-        """Take back a sample that was added with the same arguments; what falls below epsilon becomes 0."""
+        """Remove a sample that was added with the same arguments; weights below epsilon become 0."""
         aged = weight * self._factor(at)
         bucket = self.options.buckets.find(value)
         left = self._floored(self.weights.get(bucket, 0.0) - aged)

@@ -30,7 +30,7 @@ MAX_LENGTH: Final = 256
 
 
 def parse_duration(text: str) -> int:
-    """Return nanoseconds of a Go duration text; fractions of a nanosecond are cut off.
+    """Return the nanoseconds of a Go duration; fractions of a nanosecond are truncated.
 
     Raises:
         InvalidInput: The empty text, a number without unit (except `0`), blanks, and lengths beyond 292 years.

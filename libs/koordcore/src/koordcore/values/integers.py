@@ -1,4 +1,4 @@
-"""Integer texts as Go reads them: a label holds `0x10`, `+5` or `007`, and each rule says which of these it takes."""
+"""Integer texts as Go reads them: each rule of the protocol says whether it accepts `0x10`, `+5` or `007`."""
 
 from __future__ import annotations
 

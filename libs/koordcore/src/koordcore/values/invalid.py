@@ -37,7 +37,7 @@ class InvalidInput(ValueError):
         return f"{where}must be {self.rule}, got {shown}"
 
     def at(self, path: str) -> InvalidInput:
-        """Return the same complaint with its place put in front of what is already known of it."""
+        """Return the same error with a path put in front of its own path."""
         if not self.path:
             joined = path
         elif self.path.startswith("["):

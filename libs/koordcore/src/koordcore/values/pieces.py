@@ -1,4 +1,4 @@
-"""JSON of what is too large to be encoded at once: in pieces, each of few values, which joined are the document.
+"""JSON of large values, encoded in pieces of a few values each; the pieces joined are the document.
 
 A piece is encoded when it is asked for, so whoever writes it can do something else between two of them.
 

@@ -78,7 +78,7 @@ class Quantity:
         return _divide_away_from_zero(self.nano, NANO_PER_MILLI)
 
     def is_zero(self) -> bool:
-        """True for every spelling of nothing."""
+        """Whether the amount is zero, however it is written."""
         return self.nano == 0
 
     def canonical(self) -> str:
@@ -142,12 +142,12 @@ ZERO: Final = Quantity(0)
 
 
 def of_value(amount: int, notation: Notation = Notation.DECIMAL) -> Quantity:
-    """`amount` whole units."""
+    """Return the quantity of so many whole units."""
     return Quantity(amount * NANO_PER_UNIT, notation)
 
 
 def of_milli(amount: int, notation: Notation = Notation.DECIMAL) -> Quantity:
-    """`amount` thousandths of a unit: how milli-cores become a quantity again."""
+    """Return the quantity of so many thousandths, e.g. milli-cores."""
     return Quantity(amount * NANO_PER_MILLI, notation)
 
 
@@ -262,7 +262,7 @@ def quantity_from_json_text(text: str) -> Quantity:
 
 
 def parse_milli(value: str | int | float) -> int:
-    """Return thousandths of a unit, rounded away from zero: the fast door for cpu ("2", "1500m", 0.5).
+    """Return thousandths of a unit, rounded away from zero. The fast path for cpu: "2", "1500m", 0.5.
 
     Raises:
         InvalidInput: As parse_quantity.
@@ -278,7 +278,7 @@ def parse_milli(value: str | int | float) -> int:
 
 
 def parse_value(value: str | int | float) -> int:
-    """Return whole units, rounded away from zero: the fast door for bytes and counts ("4Gi", "128974848", "1k").
+    """Return whole units, rounded away from zero. The fast path for bytes and counts: "4Gi", "128974848", "1k".
 
     Raises:
         InvalidInput: As parse_quantity.

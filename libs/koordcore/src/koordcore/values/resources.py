@@ -87,7 +87,7 @@ def add(*lists: Mapping[str, Quantity]) -> ResourceList:
 
 
 def subtract(a: Mapping[str, Quantity], b: Mapping[str, Quantity]) -> ResourceList:
-    """`a - b` over the names of both; may be negative."""
+    """Return `a - b` over the names of both; amounts may be negative."""
     return {name: a.get(name, ZERO) - b.get(name, ZERO) for name in _names(a, b)}
 
 
@@ -103,7 +103,7 @@ def maximum(a: Mapping[str, Quantity], b: Mapping[str, Quantity]) -> ResourceLis
 
 
 def is_equal(a: Mapping[str, Quantity], b: Mapping[str, Quantity]) -> bool:
-    """Equal by value, absent = zero.
+    """Return whether both lists are equal by value; an absent resource is zero.
 
     Source:
         protocol spec, 1.1
@@ -112,12 +112,12 @@ def is_equal(a: Mapping[str, Quantity], b: Mapping[str, Quantity]) -> bool:
 
 
 def is_within(a: Mapping[str, Quantity], b: Mapping[str, Quantity]) -> bool:
-    """Is every resource of `a` at most that of `b`, absent = zero?"""
+    """Return whether every resource of `a` is at most that of `b`; an absent resource is zero."""
     return all(a.get(name, ZERO) <= b.get(name, ZERO) for name in _names(a, b))
 
 
 def is_zero(resources: Mapping[str, Quantity]) -> bool:
-    """True when nothing, or only zeros, are named."""
+    """Return whether every amount is zero."""
     return not any(resources.values())
 
 

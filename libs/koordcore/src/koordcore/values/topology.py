@@ -15,7 +15,7 @@ from koordcore.values.cpuset import EMPTY, CpuSet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuPlace:
-    """Where one logical CPU sits. Core ids are unique on the node; so are NUMA node ids and socket ids."""
+    """The core, NUMA node and socket of one logical CPU. All ids are unique on the node."""
 
     cpu: int
     core: int
@@ -65,7 +65,7 @@ class CpuTopology:
 
 
 def take_packed(topology: CpuTopology, count: int, available: CpuSet | None = None) -> CpuSet | None:
-    """`count` CPUs out of `available` (default: all), as close together as whole units allow.
+    """Return `count` CPUs out of `available` (default: all), packed into whole cores, NUMA nodes and sockets.
 
     Whole free sockets first, then whole free NUMA nodes, then whole free cores, then single CPUs. A unit is free when
     all its CPUs are still untaken; in each group the unit with fewest untaken CPUs comes first, then the smaller id.

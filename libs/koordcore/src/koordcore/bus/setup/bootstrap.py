@@ -1,4 +1,4 @@
-"""The only place that creates or changes streams, buckets and stores on the server.
+"""Creates and changes streams, buckets and stores on the server; nothing else does.
 
 Idempotent: run it at every start of the stack. A stream that exists with another configuration is changed only in
 fields that lose nothing; any other difference stops with its name, and a person decides.
@@ -60,7 +60,7 @@ async def bootstrap(connection: BusConnection, specs: Iterable[StreamSpec]) -> d
 
 
 def require_version(version: str) -> None:
-    """Check a server's version text.
+    """Check that the version of the server is supported.
 
     Raises:
         ServerTooOld: Below 2.12.

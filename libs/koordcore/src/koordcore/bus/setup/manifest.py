@@ -1,4 +1,4 @@
-"""What each service reads and writes, as values: the source of its permissions.
+"""What each service reads and writes. Its permissions are generated from this.
 
 `principals` turns them into allow lists of the server.
 

@@ -70,7 +70,7 @@ def permissions(manifest: ServiceManifest, names: BusNames) -> UserPermissions:
 
 
 def seed_file(directory: Path, principal: str) -> Path:
-    """Return where the key of a principal is kept."""
+    """Return the file of a principal's key."""
     return directory / f"{principal}.seed"
 
 

@@ -1,4 +1,4 @@
-"""What exists on the server for one cluster: streams, KV buckets and the object store, as values.
+"""The streams, KV buckets and the object store of one cluster, as values.
 
 `bootstrap` creates them; nothing else does. KV buckets and object stores are streams, too.
 
@@ -43,7 +43,7 @@ class Republish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSpec:
-    """One stream as it should be. Sizes in bytes, ages in seconds; 0 age: for ever."""
+    """The wanted configuration of one stream. Sizes are in bytes, ages in seconds; age 0 keeps messages for ever."""
 
     name: str
     subjects: tuple[str, ...]
@@ -94,7 +94,7 @@ class StreamSpec:
 
 
 def streams(names: BusNames, *, replicas: int, sizes: StreamSizes | None = None) -> tuple[StreamSpec, ...]:
-    """Return everything that one cluster needs on the server.
+    """Return the specifications of all streams of one cluster.
 
     Args:
         replicas: Of the streams that hold facts, requests and desired state (3 in production, 1 on a single server);

@@ -1,4 +1,4 @@
-"""Parked work items: a pointer to the original message and the error, until a person retries or drops them.
+"""Parked work items: a pointer to the original message and the error, kept until an operator retries or drops them.
 
 The original stays in its stream (except for work queues, where the parked item carries it), so `show` reads it again.
 
@@ -74,7 +74,7 @@ class DeadLetters:
         return found
 
     async def show(self, number: int) -> ParkedItem:
-        """One item.
+        """Return one item.
 
         Raises:
             NoSuchItem: No parked item has this number (any more).
@@ -85,7 +85,7 @@ class DeadLetters:
         return _item(stored)
 
     async def retry(self, number: int) -> ParkedItem:
-        """Ask for the work again: the original is published once more on its subject, then the item is dropped.
+        """Publish the original request again on its subject, then drop the item.
 
         Only requests (`cmd`) can be published again; facts are never appended twice, their workers are asked by a
         request.
@@ -108,7 +108,7 @@ class DeadLetters:
         return item
 
     async def drop(self, number: int) -> None:
-        """Forget an item.
+        """Delete a parked item.
 
         Raises:
             NoSuchItem: No parked item has this number (any more).

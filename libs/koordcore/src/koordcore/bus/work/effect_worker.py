@@ -38,11 +38,11 @@ FETCH_SECONDS = 5.0
 
 
 class TransientFailure(Exception):
-    """The effect could not be carried out now; it is tried again after a delay."""
+    """Raised by a handler if the effect failed now; it is tried again after a delay."""
 
 
 class PermanentFailure(Exception):
-    """The effect can never be carried out; the item is parked."""
+    """Raised by a handler if the effect can never succeed; the item is parked."""
 
 
 class WorkItem(msgspec.Struct, frozen=True):
@@ -100,7 +100,7 @@ class Worker:
         self._subscriber(self._on_message)
 
     async def __aenter__(self) -> "Worker":
-        """Begin. The consumer must exist (bootstrap)."""
+        """Start taking messages. The consumer must exist (bootstrap)."""
         await self._broker.start()
         self._rest_when_closed()
         return self

@@ -1,4 +1,4 @@
-"""Appending facts to the stream: the loop around `outcome.classify`.
+"""Append facts to the stream: the loop around `outcome.classify`.
 
     encode once -> send (one message, or an atomic batch) -> classify the answer
        stored                    -> Appended
@@ -70,7 +70,7 @@ def encode_event(names: BusNames, event: NewEvent) -> Encoded:
 
 
 def require_distinct(events: Sequence[NewEvent]) -> None:
-    """An append is 1 to 1000 events of different aggregates with different ids.
+    """Check that an append has 1 to 1000 events of different aggregates with different ids.
 
     Raises:
         Unsendable: One append cannot be stored as it is, by a name, an id or its size; the log takes others.
@@ -84,7 +84,7 @@ def require_distinct(events: Sequence[NewEvent]) -> None:
 
 
 def require_small(events: Sequence[NewEvent], messages: Sequence[Encoded], max_payload: int) -> None:
-    """The server takes each message: it would end the connection of whoever sends it more.
+    """Check that the server accepts the size of each message; it would close the connection otherwise.
 
     Raises:
         TooLarge: Events are larger than the log takes.

@@ -1,4 +1,4 @@
-"""What an answer to an append means: the table of event-bus spec, 4.3, as a pure function.
+"""What the answer to an append means: the table of event-bus spec, 4.3.
 
 `append` runs the loop around it.
 """
@@ -48,7 +48,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Verdict(NamedTuple):
-    """An action and the words for it."""
+    """An action and its reason."""
 
     action: Action
     reason: str

@@ -1,4 +1,4 @@
-"""How a quota stands. Writer: schedulers. Aggregate: `quota.<name>`.
+"""Status of a quota. Writer: schedulers. Aggregate: `quota.<name>`.
 
 Source:
     event-bus spec, 2.1; scheduler-core spec, 10.9

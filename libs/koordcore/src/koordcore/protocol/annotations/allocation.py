@@ -138,7 +138,7 @@ def parse_allocation(annotations: Mapping[str, str]) -> Allocation:
 
 
 def allocation_of(annotations: Mapping[str, str]) -> Allocation:
-    """Read the same, ignoring each annotation that is invalid."""
+    """Read the allocation and ignore every invalid annotation."""
     parts: list[Allocation] = []
     for key, parse in _PARSERS.items() if annotations else ():
         if annotations.get(key):
@@ -207,7 +207,7 @@ def _decoded(annotations: Mapping[str, str], key: str, kind: type[T]) -> T:
 
 
 def _spec_of(annotations: Mapping[str, str]) -> _ResourceSpec:
-    """Return the user's wishes; none if the annotation is invalid, which PreFilter reports."""
+    """Return what the user requested; defaults if the annotation is invalid, which PreFilter reports."""
     text = annotations.get(keys.RESOURCE_SPEC)
     try:
         return lenient_json.decode(text, _ResourceSpec) if text else _ResourceSpec()

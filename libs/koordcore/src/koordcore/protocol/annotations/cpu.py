@@ -32,7 +32,7 @@ class KubeletCpuManagerPolicy(msgspec.Struct, omit_defaults=True, frozen=True):
 
 
 def parse_kubelet_cpu_manager_policy(annotations: Mapping[str, str]) -> KubeletCpuManagerPolicy:
-    """Return what the kubelet does with CPUs; empty when it was not reported.
+    """Return the CPU manager policy of the kubelet; empty if it was not reported.
 
     Raises:
         InvalidInput: Malformed JSON.
@@ -64,7 +64,7 @@ def node_cpu_bind_policy(
 
 
 class CpuQos(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
-    """CPU QoS of one pod; None = not set, the node's strategy decides."""
+    """CPU QoS of one pod. None: not set, the strategy of the node applies."""
 
     enable: bool | None = None
     group_identity: int | None = None
@@ -113,7 +113,7 @@ class CoreSched:
 
 
 def core_sched(labels: Mapping[str, str]) -> CoreSched:
-    """Group ("" when absent) and policy (any unknown text is the default).
+    """Return the core-scheduling group, empty if absent, and the policy; an unknown policy is the default one.
 
     Source:
         protocol spec, 4.1
@@ -124,7 +124,7 @@ def core_sched(labels: Mapping[str, str]) -> CoreSched:
 
 
 class SystemQosResource(msgspec.Struct, omit_defaults=True, frozen=True):
-    """CPUs of a node that belong to SYSTEM pods; exclusive unless said otherwise."""
+    """CPUs of a node that are reserved for SYSTEM pods, exclusively by default."""
 
     cpuset: str = ""
     exclusive: bool = msgspec.field(default=True, name="cpusetExclusive")

@@ -18,7 +18,7 @@ _COST: Final = re.compile(r"-?(?:0|[1-9][0-9]*)")
 
 
 def parse_eviction_cost(annotations: Mapping[str, str]) -> int:
-    """Eviction cost, 0 when absent; an int32 decimal without `+` and without leading zeros.
+    """Return the eviction cost, 0 if absent; an int32 decimal without `+` and without leading zeros.
 
     Raises:
         InvalidInput: Any other text, the empty one included; callers then count 0.
@@ -36,7 +36,7 @@ def _parse_cost(text: str) -> int:
 
 
 def parse_eviction_priority(annotations: Mapping[str, str]) -> int:
-    """Order of eviction on the node, lower first, 0 when absent; an int32 decimal (`+5` and `007` are accepted).
+    """Return the eviction order on the node, lower first, 0 if absent; an int32 decimal (`+5` and `007` are accepted).
 
     Raises:
         InvalidInput: Any other text, the empty one included; callers then count 0.
@@ -48,7 +48,7 @@ def parse_eviction_priority(annotations: Mapping[str, str]) -> int:
 
 
 def is_eviction_enabled(labels: Mapping[str, str]) -> bool:
-    """May the agent's evictors for non-BE pods take this pod? Only with the exact text `true`.
+    """Return whether the agent may evict this non-BE pod: only with the exact text `true`.
 
     Source:
         protocol spec, 4.1

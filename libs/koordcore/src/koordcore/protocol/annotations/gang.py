@@ -58,7 +58,7 @@ def parse_gang_wait_time(annotations: Mapping[str, str]) -> int:
 
 
 def parse_gang_min_num(labels: Mapping[str, str], annotations: Mapping[str, str]) -> int:
-    """Return fewest members that may run, from the pod-group label if there is one, else from the annotation.
+    """Return the minimum number of members, from the pod-group label if there is one, else from the annotation.
 
     Raises:
         InvalidInput: It is missing or no int32 decimal: a gang cannot do without.
@@ -75,7 +75,7 @@ def parse_gang_min_num(labels: Mapping[str, str], annotations: Mapping[str, str]
 
 
 def parse_gang_total_num(annotations: Mapping[str, str]) -> int:
-    """Return members in all; 0 when absent or empty: the minimum is used.
+    """Return the total number of members; 0 if absent or empty: the minimum is used.
 
     Raises:
         InvalidInput: What is no int32 decimal; see `gang_total_num`.
@@ -89,7 +89,7 @@ def parse_gang_total_num(annotations: Mapping[str, str]) -> int:
 
 
 def gang_total_num(annotations: Mapping[str, str], min_num: int) -> int:
-    """Return members in all, where a value that is absent, unreadable or below `min_num` is `min_num`.
+    """Return the total number of members; `min_num` if it is absent, unreadable or smaller.
 
     Source:
         protocol spec, 4.2
@@ -101,7 +101,7 @@ def gang_total_num(annotations: Mapping[str, str], min_num: int) -> int:
 
 
 def parse_network_topology_index(annotations: Mapping[str, str]) -> int:
-    """Return the pod's place among its gang, -1 when absent: indexless pods come last.
+    """Return the index of the pod in its gang; -1 if absent: pods without an index come last.
 
     Raises:
         InvalidInput: What is no decimal int32.

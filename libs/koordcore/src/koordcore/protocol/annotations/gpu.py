@@ -1,4 +1,4 @@
-"""GPU partition keys: what a pod wants and how strictly a node keeps to its partition table."""
+"""GPU partition keys: what a pod requests, and how strictly a node uses its partition table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PARTITION_PREFER: Final = "Prefer"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuPartitionSpec:
-    """What a pod asks of GPU partitions; `ring_bus_bandwidth` None = no wish."""
+    """GPU partitions that a pod requests."""
 
     allocate_policy: str
     ring_bus_bandwidth: Quantity | None
@@ -33,7 +33,7 @@ class _Written(msgspec.Struct, rename="camel"):
 
 
 def parse_gpu_partition_spec(annotations: Mapping[str, str]) -> GpuPartitionSpec | None:
-    """Return the pod's wish, None when it has none; the allocate policy defaults to BestEffort.
+    """Return the pod's partition request, None if it has none; the allocate policy defaults to BestEffort.
 
     Raises:
         InvalidInput: Malformed JSON or a bandwidth that is no quantity.
@@ -55,7 +55,7 @@ def _parse_spec(text: str) -> GpuPartitionSpec:
 
 
 def gpu_partition_policy(labels: Mapping[str, str]) -> str:
-    """`Honor` for exactly that text, else `Prefer`.
+    """Return `Honor` for exactly that text, else `Prefer`.
 
     Source:
         protocol spec, 4.3

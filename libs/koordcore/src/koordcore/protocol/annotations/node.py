@@ -35,7 +35,7 @@ class _Allocations(msgspec.Struct):
 
 
 def parse_third_party_allocated(annotations: Mapping[str, str], priority: str) -> ResourceList:
-    """Return sum of what other systems hold of one priority class; empty when there is nothing.
+    """Return the resources of one priority class that other systems use; empty if there are none.
 
     Raises:
         InvalidInput: Malformed JSON or quantities, in any entry.

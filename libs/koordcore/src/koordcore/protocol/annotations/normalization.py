@@ -37,7 +37,7 @@ def _parse_ratio(text: str) -> float:
 
 
 def parse_normalization_text(text: str) -> float | None:
-    """Return the ratio that a text states; None for what is no positive, finite number.
+    """Return the ratio of a text; None if it is not a positive, finite number.
 
     Source:
         manager spec, 5.5 (2)

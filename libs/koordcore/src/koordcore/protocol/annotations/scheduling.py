@@ -1,4 +1,4 @@
-"""Which scheduler sees a pod, and whom the pod may push aside."""
+"""Scheduling keys of a pod: its scheduler and its preemption policy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _POLICIES: Final = frozenset({PREEMPTION_NEVER, PREEMPTION_LOWER_PRIORITY})
 
 
 def scheduler_name(labels: Mapping[str, str], spec_scheduler_name: str) -> str:
-    """Return the scheduler's name as scheduler and descheduler see it.
+    """Return the name of the scheduler that is responsible for the pod.
 
     A present label replaces the field, even when empty.
 
@@ -24,7 +24,7 @@ def scheduler_name(labels: Mapping[str, str], spec_scheduler_name: str) -> str:
 
 
 def preemption_policy(labels: Mapping[str, str]) -> str | None:
-    """`Never` or `PreemptLowerPriority` when the label says exactly that, None ("not set") for everything else.
+    """Return `Never` or `PreemptLowerPriority` if the label has exactly this text, else None (not set).
 
     Source:
         protocol spec, 2.2 (8)
@@ -34,7 +34,7 @@ def preemption_policy(labels: Mapping[str, str]) -> str | None:
 
 
 def preemption_policy_or_never(labels: Mapping[str, str]) -> str:
-    """Return the same with the default of the policy transformer.
+    """Return the preemption policy; `Never` if it is not set, as the policy transformer does.
 
     Source:
         protocol spec, 2.2 (8)
@@ -43,7 +43,7 @@ def preemption_policy_or_never(labels: Mapping[str, str]) -> str:
 
 
 def is_preemptible(labels: Mapping[str, str]) -> bool:
-    """May reservation preemption take this pod? Unless `disable-preemptible` is exactly `true`.
+    """Return whether reservation preemption may evict this pod: unless `disable-preemptible` is exactly `true`.
 
     Source:
         protocol spec, 4.1
@@ -52,7 +52,7 @@ def is_preemptible(labels: Mapping[str, str]) -> bool:
 
 
 def is_quota_non_preemptible(labels: Mapping[str, str]) -> bool:
-    """Does the pod use its quota as non-preemptible? Only with the exact text `false`.
+    """Return whether the pod uses its quota as non-preemptible: only with the exact text `false`.
 
     Source:
         protocol spec, 4.1

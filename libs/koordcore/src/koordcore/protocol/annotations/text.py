@@ -14,7 +14,7 @@ FALSE = "false"
 
 
 def parse_present(entries: Mapping[str, str], key: str, parse: Callable[[str], T]) -> T | None:
-    """`parse` of the value under `key`, None when there is none; its InvalidInput names the key."""
+    """Parse the value of a key; return None if the key is absent. An InvalidInput names the key."""
     text = entries.get(key)
     if text is None:
         return None

@@ -1,4 +1,4 @@
-"""slo-controller-config: parse, default, merge, judge, answer for a node.
+"""slo-controller-config: parse it, apply defaults, merge, validate, and return the strategies of a node.
 
 Reading order: kinds.py (vocabulary), tables.py (the fields of every section), sections.py (which there are), parse.py
 (text to values), strategy.py (the effective strategy of a node), config_map.py (all sections, previous + data -> next),

@@ -1,4 +1,4 @@
-"""Admission of the ConfigMap slo-controller-config: would an operator regret this text?
+"""Admission of the ConfigMap slo-controller-config.
 
 Stricter than the controllers (parse.py, strategy.py): they keep running on what is usable, admission refuses what is
 doubtful and names field, rule and value. Rules that need several entries are in overlap.py.
@@ -39,7 +39,7 @@ _DISJOINT: Final = "disjoint from the selector of every other entry"
 
 
 class Reason(StrEnum):
-    """Codes that consoles parse; `ExistNodeConfict` is spelt so."""
+    """Reason codes that consoles parse; `ExistNodeConfict` keeps the spelling of the reference."""
 
     PARSE_CONFIG_FAIL = "ParseConfigFail"
     CONFIG_PARAM_INVALID = "ConfigParamInvalid"
@@ -49,7 +49,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigVerdict:
-    """May the ConfigMap be stored? When not: reason, and which field broke which rule with which value.
+    """Whether the ConfigMap may be stored; if not, the reason and the field, rule and value.
 
     Attributes:
         field: `resource-qos-config.clusterStrategy.beClass.cpuQOS.groupIdentity`; "" when allowed.
@@ -75,7 +75,7 @@ ALLOWED: Final = ConfigVerdict(allowed=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLabels:
-    """An existing node, as far as selectors see it."""
+    """Name and labels of an existing node."""
 
     name: str
     labels: Mapping[str, str]
@@ -89,7 +89,7 @@ def validate_config_map(
     check_names: bool,
     require_both_bounds: bool = False,
 ) -> ConfigVerdict:
-    """Return the verdict on a create or update; the caller has made sure that it is our ConfigMap and no delete.
+    """Validate the creation or update of the ConfigMap; the caller has checked its name and the operation.
 
     Args:
         data: Key -> text; old_data is empty on create. Only non-empty, changed keys are checked.
@@ -155,7 +155,7 @@ def config_faults(data: Mapping[str, str]) -> list[InvalidInput]:
 
 
 def validate_node_labels(data: Mapping[str, str], node: NodeLabels) -> ConfigVerdict:
-    """Return the verdict on a node whose labels changed: no section may have two entries that match it.
+    """Validate a node whose labels changed: no section may have two entries that match it.
 
     Sections that cannot be parsed are skipped. source    protocol spec, 6.11 (last paragraph); manager spec, 11.2
     """
@@ -205,7 +205,7 @@ def _section_faults(
     check_names: bool,
     require_both_bounds: bool,
 ) -> Iterator[InvalidInput]:
-    """Yield steps 2 to 5 for one section; the first one decides."""
+    """Yield the violations of steps 2 to 5 for one section; the first one decides."""
     for entry in written.entries:
         yield from _selector_faults(entry)
     fields = SECTIONS[name].fields
@@ -324,14 +324,14 @@ def _network_faults(strategy: JsonObject, path: str, total: Quantity | None) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Bandwidth:
-    """What system-config says about the whole bandwidth; None = unknown."""
+    """Total bandwidth by system-config; None: unknown."""
 
     cluster: Quantity | None
     entries: tuple[WrittenEntry, ...]
 
     @classmethod
     def of(cls, text: str) -> _Bandwidth:
-        """Return an absent or unreadable section is an empty one (protocol spec, 15 item 8 a)."""
+        """Return the bandwidth of a section; an absent or unreadable section is empty (protocol spec, 15 item 8 a)."""
         try:
             written = parse_section(SECTIONS[SectionName.SYSTEM], text) if text else None
         except InvalidInput:
@@ -341,7 +341,7 @@ class _Bandwidth:
         return cls(_total(written.cluster), written.entries)
 
     def of_entry(self, entry: WrittenEntry) -> Quantity | None:
-        """That of the system entry with an equal selector if it says one, else the cluster's."""
+        """Return the bandwidth of the system entry with an equal selector if it has one, else that of the cluster."""
         for candidate in self.entries:
             if candidate.labels == entry.labels:
                 own = _total(candidate.strategy)

@@ -1,4 +1,4 @@
-"""What the agent makes of the strategies it receives: defaults filled in, switched-off QoS features set to "off".
+"""Strategies as the agent applies them: with defaults, and disabled QoS features set to "off".
 
 The manager sends threshold, burst and system strategies with their defaults, and of the QoS strategy only what a user
 wrote; an agent completes each of them, because a NodeSLO may also come from an older manager or be missing.

@@ -1,4 +1,4 @@
-"""The ConfigMap slo-controller-config as a value, and its next value when the data changes.
+"""The ConfigMap slo-controller-config as a value, and how it changes with the data.
 
 `read_config_map(previous, data)` is pure: it gives the new configuration and what was refused; the caller records one
 event per accepted version and one rejection per section. The configuration answers for a node by its labels and
@@ -35,7 +35,7 @@ from koordcore.values.invalid import InvalidInput
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SectionRejected:
-    """A section whose text was refused; its previous value stays.
+    """A section whose text was rejected; its previous value stays in force.
 
     Attributes:
         event_reason: Reason of the Warning event on the ConfigMap.
@@ -51,7 +51,7 @@ class SectionRejected:
     value: object
 
     def sentence(self) -> str:
-        """One line for a person."""
+        """Return one line for a person."""
         return InvalidInput(self.rule, self.value, self.field).at(self.section.key).sentence()
 
 
@@ -110,14 +110,14 @@ class ConfigReading:
 
 
 def default_config(*, colocation_error: bool = False) -> SloControllerConfig:
-    """Return every section at its defaults: no ConfigMap exists."""
+    """Return the configuration without a ConfigMap: every section with its defaults."""
     return SloControllerConfig(
         sections={name: default_section(name) for name in SectionName}, colocation_error=colocation_error
     )
 
 
 def read_config_map(previous: SloControllerConfig | None, data: Mapping[str, str] | None) -> ConfigReading:
-    """Return the configuration after the ConfigMap's data became `data`.
+    """Return the configuration after the data of the ConfigMap changed to `data`.
 
     A section that cannot be parsed or whose cluster strategy is invalid keeps its previous value; others go on.
 

@@ -1,4 +1,4 @@
-"""The vocabulary in which a configuration section is written down as a table.
+"""The types of which the tables of configuration sections are made.
 
 A section of slo-controller-config is one `Obj` of `Field`s (tables.py). Parsing, merging and admission walk that table,
 so a field's type, default and ranges are said once. Read tables.py next, then parse.py.
@@ -16,14 +16,14 @@ JsonObject: TypeAlias = "dict[str, JsonValue]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """The numbers a field may take; a missing bound is no bound. `str()` is the rule as an operator reads it."""
+    """The numbers that a field accepts; None: no bound. `str()` is the rule for people."""
 
     minimum: float | None = None
     maximum: float | None = None
     exclusive_minimum: bool = False
 
     def allows(self, value: float) -> bool:
-        """Is value inside, both ends included unless the minimum is exclusive?"""
+        """Return whether the value is inside; both ends are included unless the minimum is exclusive."""
         if self.minimum is not None and (value < self.minimum or (self.exclusive_minimum and value == self.minimum)):
             return False
         return self.maximum is None or value <= self.maximum
@@ -180,7 +180,7 @@ def defaults_of(obj: Obj) -> JsonObject:
 
 
 def merge(kind: Obj, base: Mapping[str, JsonValue], over: Mapping[str, JsonValue]) -> JsonObject:
-    """Base with the fields that `over` sets; both are parsed values of the same table.
+    """Return `base` with the fields that `over` sets; both are parsed values of the same table.
 
     Objects merge field by field, plain maps by key (a key's value is replaced as a whole), lists and scalars replace.
     Parsed values hold no nulls and no empty texts, so what is present is set; explicit false and 0 override.

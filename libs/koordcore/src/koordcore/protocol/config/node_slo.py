@@ -27,7 +27,7 @@ _FIELD_OF_SECTION: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderedNodeSlo:
-    """The spec in wire spelling, and what the node itself wrote wrongly (systemStrategy is then null)."""
+    """The spec in wire spelling, and an error in the annotations of the node (systemStrategy is then null)."""
 
     spec: JsonObject
     fault: InvalidInput | None

@@ -1,4 +1,4 @@
-"""Can two entries of one section claim the same node? First in theory, then among the nodes that exist.
+"""Overlaps: whether two entries of one section match one node, in theory or among the existing nodes.
 
 Source:
     protocol spec, 6.11 rules 6 and 7; manager spec, 12.2
@@ -65,7 +65,7 @@ def first_overlap(entries: Sequence[WrittenEntry]) -> Overlap | None:
 
 
 def first_node_conflict(entries: Sequence[WrittenEntry], node: str, labels: Mapping[str, str]) -> Overlap | None:
-    """Return the entries that claim this existing node, when they are more than one."""
+    """Return the entries that match this existing node if there is more than one, else None."""
     matching = _matching(entries, labels) if len(entries) > 1 else []
     if len(matching) < 2:
         return None

@@ -82,7 +82,7 @@ def decode_document(text: str) -> JsonValue:
 
 
 def _representable(value: JsonValue, path: str) -> JsonValue:
-    """Return the value as it can be written again: JSON's escapes can make lone surrogates, its exponents infinity."""
+    """Check that the value can be written as JSON again: escapes may produce lone surrogates, exponents infinity."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     if isinstance(value, float) and not math.isfinite(value):
@@ -99,7 +99,7 @@ Faults: TypeAlias = list[InvalidInput] | None
 
 
 def parse_value(kind: Kind, value: JsonValue, path: str, faults: Faults = None) -> JsonValue:
-    """Return a decoded JSON value as the kind asks for it, in canonical spelling.
+    """Convert a decoded JSON value to the kind of its field, in canonical spelling.
 
     Args:
         faults: Collects what is wrong inside of objects.
@@ -184,7 +184,7 @@ def _parse_list(kind: Kind, value: JsonValue, path: str) -> list[JsonValue]:
 
 
 def parse_object(obj: Obj, document: Mapping[str, JsonValue], path: str, faults: Faults = None) -> JsonObject:
-    """Return the fields of the table that a document sets, in the table's order and spelling.
+    """Return the fields that a document sets, in the order and spelling of the table.
 
     Nulls and empty texts are unset.
 
@@ -208,7 +208,7 @@ def parse_object(obj: Obj, document: Mapping[str, JsonValue], path: str, faults:
 
 @contextmanager
 def _collecting(faults: Faults) -> Generator[None]:
-    """Keeps an InvalidInput of the block for later, where somebody collects them."""
+    """Collect an InvalidInput of the block instead of raising it, if there is a collector."""
     try:
         yield
     except InvalidInput as error:
@@ -222,7 +222,7 @@ def _respelled(document: Mapping[str, JsonValue], *names: str) -> dict[str, Json
 
 
 def parse_section(table: SectionTable, text: str, faults: Faults = None) -> WrittenSection:
-    """One ConfigMap key as written.
+    """Parse the value of one ConfigMap key.
 
     Args:
         faults: Collects what fields and entries are wrong; these are then left out.
@@ -283,7 +283,7 @@ def _parse_entry(fields: Obj, document: JsonObject, path: str, faults: Faults) -
 
 
 def _parse_selector(document: JsonObject, path: str) -> LabelSelector:
-    """Only types are judged here: what is missing becomes empty text, which compile_selector refuses for this entry."""
+    """Parse a selector and check only types; missing text becomes empty, which compile_selector rejects."""
     written = _respelled(document, "matchLabels", "matchExpressions")
     found = written.get("matchLabels")
     labels = {} if found is None else _object(found, f"{path}.matchLabels")

@@ -1,4 +1,4 @@
-"""The sections of slo-controller-config: which there are, how each is laid out, and what happens around it.
+"""The sections of slo-controller-config, their layout and their special rules.
 
 Source:
     protocol spec, 6.1 and 6.2
@@ -57,7 +57,7 @@ class SectionName(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SectionTable:
-    """One section: its layout, its fields and what happens around it.
+    """One section: its layout, its fields and its special rules.
 
     Attributes:
         parse_error_event: Reason of the Warning event on the ConfigMap when the text cannot be parsed.

@@ -1,4 +1,4 @@
-"""The effective strategy of a node: default, cluster, first matching entry, then what the node itself says.
+"""The effective strategy of a node: default, cluster, first matching entry, then the overrides of the node.
 
 A `Section` is resolved once per configuration; asking it for a node walks selectors only and returns a shared value, so
 thousands of nodes cost thousands of selector checks and no merges. Next: config_map.py.
@@ -47,7 +47,7 @@ _DECIMAL_FLOAT: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SectionEntry:
-    """A node entry after the merge; fell_back = it was invalid and stands for the cluster strategy."""
+    """A node entry after the merge; if `fell_back`, it was invalid and equals the cluster strategy."""
 
     name: str
     selector: Selector
@@ -57,7 +57,7 @@ class SectionEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """One section, resolved: what to answer for any node. Entries without a usable selector are left out."""
+    """One resolved section. Entries without a valid selector are left out."""
 
     name: SectionName
     cluster: Strategy
@@ -77,7 +77,7 @@ class Section:
 
 
 def default_section(name: SectionName) -> Section:
-    """Return the section when its key is absent."""
+    """Return the section as it is without its key."""
     return Section(name=name, cluster=SECTIONS[name].defaults)
 
 
@@ -141,14 +141,14 @@ def runtime_fault(obj: Obj, strategy: Strategy, path: str) -> InvalidInput | Non
 
 
 def range_fault(allowed: Range, value: JsonValue, path: str) -> InvalidInput | None:
-    """Return the complaint about a number outside its range, or None."""
+    """Return the error of a number outside its range, or None."""
     if isinstance(value, int | float) and not allowed.allows(value):
         return InvalidInput(str(allowed), value, path)
     return None
 
 
 def override_colocation(strategy: Strategy, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Strategy:
-    """Return a colocation strategy with what the node itself says: the annotation's fields, then the four ratio labels.
+    """Return a colocation strategy with the overrides of the node: the annotation, then the four ratio labels.
 
     Malformed annotations and labels are ignored; the result is not validated. percent = trunc(float64(ratio) * 100), so
     0.29 gives 28. Returns `strategy` itself when the node says nothing.
@@ -175,7 +175,7 @@ def override_colocation(strategy: Strategy, labels: Mapping[str, str], annotatio
 
 
 def ratio_percent(text: str) -> int | None:
-    """trunc(float64(text) * 100); None when the text is no decimal number, is negative or leaves int64."""
+    """Return trunc(float64(text) * 100); None if the text is not a decimal number, is negative or exceeds int64."""
     if _DECIMAL_FLOAT.fullmatch(text) is None:
         return None
     ratio = float(text)

@@ -1,4 +1,4 @@
-"""The tables of slo-controller-config: the fields of every section, types, defaults and ranges, said once.
+"""The tables of slo-controller-config: fields, types, defaults and ranges of every section.
 
 Sections 6.3 to 6.9 of the protocol spec and section 16.1 of the manager spec as data. parse.py reads text by them,
 merge() of kinds.py combines values by them, admission.py checks ranges by them, agent.py completes them.

@@ -1,4 +1,4 @@
-"""The two strategies that services compute with, as values: snake_case names with units, closed vocabularies.
+"""The two strategies that services compute with, as typed values with units in the names.
 
 Everything else of the configuration travels to the node in wire spelling and is read there. A field of the table that
 is missing here, or the reverse, fails a test.
@@ -17,7 +17,7 @@ from koordcore.values.duration import parse_seconds
 
 
 class CalculatePolicy(StrEnum):
-    """What counts as taken by high-priority pods when batch resources are computed."""
+    """Which amounts of high-priority pods are deducted when batch resources are computed."""
 
     USAGE = "usage"
     REQUEST = "request"
@@ -33,7 +33,7 @@ class MemoryCollectPolicy(StrEnum):
 
 
 class CpuSuppressPolicy(StrEnum):
-    """How best-effort pods are held back."""
+    """How best-effort pods are suppressed."""
 
     CPUSET = "cpuset"
     CFS_QUOTA = "cfsQuota"
@@ -58,7 +58,7 @@ def wire_name(attribute: str) -> str:
 
 
 class ColocationStrategy(msgspec.Struct, frozen=True, kw_only=True, rename=wire_name):
-    """How far a node's unused resources are given to batch and mid pods, and how it is measured.
+    """How unused resources of a node are offered to batch and mid pods, and how usage is measured.
 
     Percent fields are whole percents of the node's capacity; a reclaim threshold may exceed 100.
     batch_*_threshold_percent cap by capacity; None = no cap
@@ -96,7 +96,7 @@ class ColocationStrategy(msgspec.Struct, frozen=True, kw_only=True, rename=wire_
 
 
 class ResourceThresholdStrategy(msgspec.Struct, frozen=True, kw_only=True, rename=wire_name):
-    """When the agent suppresses and evicts; None = unset, the feature's own fallback or rest applies.
+    """When the agent suppresses and evicts. None: not set, the default of the feature applies.
 
     Source:
         protocol spec, 6.4

@@ -1,4 +1,4 @@
-"""Custom resources: their definitions as package data and the admission that an API server would perform.
+"""Custom resources: their definitions as package data, and the admission that an API server performs.
 
 `admit` is the door of `koord apply` and of the manager for every kind of protocol spec, section 9. Read schema.py,
 catalogue.py, admit.py in this order.

@@ -1,4 +1,4 @@
-"""What a Kubernetes API server does with a custom resource before storing it: prune, default, validate.
+"""Admission of a custom resource as an API server does it: prune, default, validate.
 
 `admit` is the door; `prune_and_default` and `first_violation` are its two halves, for callers that need one of them (a
 status update, a test). Everything works on decoded JSON and changes none of it.
@@ -35,14 +35,14 @@ _TYPE_NAMES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """The object as it is stored: unknown fields dropped, defaults filled in."""
+    """The object as it is stored: without unknown fields and with defaults."""
 
     object: dict[str, Json]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """Why the object is not stored.
+    """The rule for which the object is not stored.
 
     Attributes:
         field: Path of the first violation, `spec.owners[0].controller.uid`; "" = the object itself.
@@ -55,7 +55,7 @@ class Refused:
     value: Json
 
     def sentence(self) -> str:
-        """One line for a person."""
+        """Return one line for a person."""
         where = f"{self.field}: " if self.field else ""
         shown = repr(self.value)
         return f"{where}must be {self.rule}, got {shown if len(shown) <= 120 else shown[:120] + '...'}"
@@ -89,7 +89,7 @@ def admit(document: Json) -> Accepted | Refused:
 
 
 def admit_as(resource: ResourceVersion, document: dict[str, Json]) -> Accepted | Refused:
-    """Return the same for a document that is known to be of this kind."""
+    """Return the stored form of a document of a known kind, or the first rule that it breaks."""
     stored = prune_and_default(resource.schema, document)
     violation = first_violation(resource.schema, stored)
     return violation if violation is not None else Accepted(object=stored)

@@ -1,4 +1,4 @@
-"""Kinds of Kubernetes itself that are kept as they are written, because placement and evictions read them.
+"""Kinds of Kubernetes that are mirrored as written, because placement and evictions read them.
 
 What an API server would judge of them and nobody here reads is not judged: open schemas with the fields that are read.
 Controllers (ReplicaSet, StatefulSet, DaemonSet) are known for their selectors; nobody here makes pods of them.
@@ -82,7 +82,7 @@ def _controller(kind: str, short_name: str) -> ResourceVersion:
 
 @lru_cache(maxsize=1)
 def kubernetes_kinds() -> tuple[ResourceVersion, ...]:
-    """These kinds, as if they were custom resources."""
+    """Return these kinds in the form of custom resources."""
     budget: dict[str, Any] = {
         "selector": _SELECTOR,
         "minAvailable": _INT_OR_STRING,
@@ -132,7 +132,7 @@ def kubernetes_kinds() -> tuple[ResourceVersion, ...]:
 
 @lru_cache(maxsize=1)
 def accepted_kinds() -> tuple[ResourceVersion, ...]:
-    """Return everything that is kept as an object of `customspec`: the custom resources, then these kinds."""
+    """Return all kinds that are mirrored as `customspec`: the custom resources, then these kinds."""
     return (*resource_versions(), *kubernetes_kinds())
 
 

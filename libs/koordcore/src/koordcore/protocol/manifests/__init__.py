@@ -1,4 +1,4 @@
-"""Manifests: what a user hands to `koord apply`, read and judged at the edge.
+"""Manifests: the documents of `koord apply`, read and validated.
 
 `documents` (text -> decoded documents, within budgets) -> `reader` (document -> typed object of
 `koordcore.protocol.objects`) -> `rules` (what the Kubernetes API would refuse: field, rule, value).

@@ -1,4 +1,4 @@
-"""Text of a manifest -> decoded documents, without letting the text cost more than it weighs.
+"""The text of a manifest as decoded documents, with limits on what a small text may expand to.
 
 JSON (one value, or a `kind: List`) takes the fast path; everything else is read as YAML 1.1 with JSON's types only: no
 timestamps, no tags, no aliases that multiply. A document that cannot be read refuses the whole text, since where it
@@ -78,7 +78,7 @@ def _decode_yaml(text: bytes) -> list[Any]:
 
 
 def _no_yaml(error: yaml.YAMLError, text: bytes) -> InvalidInput:
-    """Return what is wrong where, and where the part began that it is wrong in."""
+    """Return the YAML error with its position, and the position of the part that contains it."""
     mark = getattr(error, "problem_mark", None)
     begin = getattr(error, "context_mark", None)
     problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error).splitlines()[0]
@@ -97,7 +97,7 @@ def _no_yaml(error: yaml.YAMLError, text: bytes) -> InvalidInput:
 
 
 def _place(line: int, column: int) -> str:
-    """As editors count: from 1."""
+    """Return line and column as editors count them, from 1."""
     return f"line {line + 1}, column {column + 1}"
 
 

@@ -1,4 +1,4 @@
-"""One decoded document -> one typed object, or every reason why not.
+"""One decoded document as one typed object, or every violation.
 
 The shape is defined once, by the structs of `koordcore.protocol.objects`; this module turns a mismatch of shape into
 field, rule and value, and hands what has the right shape to `rules`.
@@ -60,7 +60,7 @@ NAMESPACED = {"Pod", "ConfigMap", "Deployment", "Job"}
 
 
 class InvalidManifest(Exception):
-    """A document that is refused as a whole, with every violation that was found."""
+    """A rejected document, with every violation."""
 
     def __init__(self, violations: list[InvalidInput]) -> None:
         super().__init__("; ".join(violation.sentence() for violation in violations))
@@ -82,7 +82,7 @@ class Manifest(NamedTuple):
 
 
 def read_manifest(document: object) -> Manifest:
-    """Return the typed object of a document, judged by the rules of its kind.
+    """Return the typed object of a document that obeys the rules of its kind.
 
     Args:
         document: JSON value, as `read_documents` gives it.
@@ -96,7 +96,7 @@ def read_manifest(document: object) -> Manifest:
 
 
 def shape_manifest(document: object) -> Manifest:
-    """Return the typed object of a document that has the shape of its kind; the rules are not looked at yet.
+    """Return the typed object of a document; only its shape is checked, not the rules of its kind.
 
     An API server changes an object (mutating webhooks) before it judges it; who does the same needs the two steps
     apart. Null entries count as absent.
@@ -206,7 +206,7 @@ def _shape(value: dict[str, object], model: type[Any]) -> object:
 
 
 def shape_mismatch(error: Exception, value: object) -> InvalidInput:
-    """Return the decoder's error about a JSON value: the path, what was expected there, and what stands there."""
+    """Return the error of a JSON value: path, expected type and actual value."""
     match = _MISMATCH.match(str(error))
     assert match is not None
     path = (match["path"] or "").lstrip(".")
@@ -221,7 +221,7 @@ _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
 
 
 def _value_at(value: object, path: str) -> object:
-    """Return what stands at `a.b[0].c`; None when the path does not lead anywhere."""
+    """Return the value at `a.b[0].c`; None if the path does not exist."""
     for name, index in _STEP.findall(path):
         if index and isinstance(value, list):
             items = cast("list[object]", value)

@@ -1,4 +1,4 @@
-"""What the Kubernetes API refuses in the objects that we mirror: each violation with field, rule and value.
+"""Rules of the Kubernetes API for the mirrored objects; each violation has field, rule and value.
 
 Shape was checked before (`reader`). Rules of QoS and priority classes are `koordcore.protocol.pod_admission`'s.
 """
