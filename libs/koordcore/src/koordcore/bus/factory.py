@@ -1,4 +1,4 @@
-"""The way in: everything that a service needs of the bus, made once by its composition root.
+"""Everything that a service needs of the bus, made once by its composition root.
 
 async with open_bus(BusSettings(urls=..., cluster="demo", user="scheduler", ...)) as bus: ...
 bus = memory_bus()          the same ports without a server
@@ -138,7 +138,7 @@ def bus_on(
 async def bootstrap_bus(
     settings: BusSettings, *, replicas: int = 1, sizes: StreamSizes | None = None
 ) -> dict[str, Change]:
-    """Create or check every stream of the cluster (the bootstrap job); stream name -> what was done.
+    """Create or check every stream of the cluster (the bootstrap job); return what was done by stream.
 
     Raises what `connect` and `bootstrap` raise.
     """

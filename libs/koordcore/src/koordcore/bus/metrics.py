@@ -1,4 +1,4 @@
-"""What the adapters report, as a Protocol.
+"""The metrics that adapters report, as a Protocol.
 
 `koordcore.service.telemetry.metrics.BusMetrics` turns it into Prometheus series.
 
@@ -10,34 +10,34 @@ from typing import Protocol
 
 
 class BusMetrics(Protocol):
-    """Figures of the log's use in this process."""
+    """Receives measurements of the use of the log in this process."""
 
     def append(self, outcome: str, seconds: float) -> None:
-        """One append has its outcome: `appended`, `duplicate`, `conflict`, `full`, `unavailable`, `misconfigured`."""
+        """Count an append by outcome: `appended`, `duplicate`, `conflict`, `full`, `unavailable`, `misconfigured`."""
         ...
 
     def conflict(self, kind: str) -> None:
-        """An expectation was refused for an aggregate of this kind."""
+        """Count a refused expectation of an aggregate of this kind."""
         ...
 
     def follower_lag(self, fold: str, *, events: int, seconds: float) -> None:
-        """How far a fold is behind the head of its stream."""
+        """Report how far a fold is behind the head of its stream."""
         ...
 
     def follower_halted(self, fold: str, *, halted: bool) -> None:
-        """Whether a fold stopped before an event that it cannot read or apply."""
+        """Report whether a fold is halted before an event that it cannot read or apply."""
         ...
 
     def dlq_depth(self, consumer: str, depth: int) -> None:
-        """How many items of a worker are parked."""
+        """Report the number of parked items of a worker."""
         ...
 
     def gap(self, fold: str) -> None:
-        """A follower saw a gap and began again at its checkpoint."""
+        """Count a gap after which a follower began again at its checkpoint."""
         ...
 
     def snapshot_age(self, fold: str, seconds: float) -> None:
-        """Age of the newest snapshot of a fold."""
+        """Report the age of the newest snapshot of a fold."""
         ...
 
 
@@ -45,25 +45,25 @@ class NoMetrics:
     """Reports nothing."""
 
     def append(self, outcome: str, seconds: float) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def conflict(self, kind: str) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def follower_lag(self, fold: str, *, events: int, seconds: float) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def follower_halted(self, fold: str, *, halted: bool) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def dlq_depth(self, consumer: str, depth: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def gap(self, fold: str) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def snapshot_age(self, fold: str, seconds: float) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 NO_METRICS = NoMetrics()

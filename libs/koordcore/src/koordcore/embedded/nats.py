@@ -62,7 +62,7 @@ class NatsServer:
         return self.pid is not None
 
     def choose_ports(self) -> None:
-        """Settle the ports that the configuration leaves open. They stay the same for every later start."""
+        """Choose the ports that the configuration leaves open. They stay the same for later starts."""
         client, monitor = free_ports(2)
         self.config = replace(
             self.config,
@@ -106,7 +106,7 @@ class NatsServer:
         )
 
     async def start(self) -> None:
-        """Start and wait until JetStream is enabled. Nothing happens when it runs already.
+        """Start and wait until JetStream is enabled. No-op if it runs already.
 
         Raises:
             PortInUseError: Naming the port.
@@ -138,7 +138,7 @@ class NatsServer:
             await self._child.stop()
 
     async def kill(self) -> None:
-        """Kill -9; the store keeps what was acknowledged, and `start` recovers it on the same port."""
+        """Kill the server. The store keeps what was acknowledged; `start` recovers it on the same port."""
         if self._child is not None:
             await self._child.kill()
 
@@ -148,7 +148,7 @@ class NatsServer:
         await self.start()
 
     async def wait_exit(self, seconds: float | None = None) -> int | None:
-        """Wait for the process to end; its exit code, None when it still runs after `seconds` or never ran."""
+        """Wait for the end and return the exit code; None if it still runs after `seconds` or never ran."""
         return None if self._child is None else await self._child.wait_exit(seconds)
 
     async def __aenter__(self) -> "NatsServer":

@@ -154,7 +154,7 @@ def _user(user: NatsUser) -> dict[str, object]:
 
 
 def _subjects(allow: tuple[str, ...], deny: tuple[str, ...]) -> dict[str, list[str]]:
-    """nats-server reads an absent or empty allow list as "everything"; nothing is therefore said as deny all."""
+    """Render an allow list; an empty one as "deny all", because nats-server reads it as "everything"."""
     if not allow:
         return {"deny": [">"]}
     return {"allow": list(allow)} | ({"deny": list(deny)} if deny else {})

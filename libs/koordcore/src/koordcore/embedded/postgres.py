@@ -149,7 +149,7 @@ class PostgresServer:
         )
 
     async def start(self) -> None:
-        """Start and wait until it accepts connections, crash recovery included. Nothing happens when it runs.
+        """Start and wait until it accepts connections, crash recovery included. No-op if it runs.
 
         Raises:
             PortInUseError: Naming the port.
@@ -176,12 +176,12 @@ class PostgresServer:
             return
 
     async def stop(self) -> None:
-        """Fast shutdown: sessions are ended, everything is on disk. Killed when it takes over 20 s."""
+        """Shut down fast: sessions end, everything is on disk. Kill the server if that takes over 20 s."""
         if self._child is not None:
             await self._child.stop()
 
     async def kill(self) -> None:
-        """Kill -9 of the postmaster; `start` recovers everything that was committed, on the same port."""
+        """Kill the postmaster. `start` recovers everything that was committed, on the same port."""
         if self._child is not None:
             await self._child.kill()
 
@@ -191,7 +191,7 @@ class PostgresServer:
         await self.start()
 
     async def wait_exit(self, seconds: float | None = None) -> int | None:
-        """Wait for the process to end; its exit code, None when it still runs after `seconds` or never ran."""
+        """Wait for the end and return the exit code; None if it still runs after `seconds` or never ran."""
         return None if self._child is None else await self._child.wait_exit(seconds)
 
     def wipe(self) -> None:
@@ -245,7 +245,7 @@ class PostgresServer:
         }
 
     async def _prepare(self) -> None:
-        """Before every start: the data exists, nobody else uses it, the port is free."""
+        """Check before every start that the data exists, nobody else uses it, and the port is free."""
         running = live_postmaster(self.location.data)
         if running is not None:
             raise AlreadyRunningError(what=f"{self.config.name} on {self.location.data}", pid=running)
@@ -319,7 +319,7 @@ class PostgresServer:
         return file.read_text().strip()
 
     def _run_as_owner(self, argv: list[str], *, purpose: str, stdin: str = "") -> str:
-        """Run a program of the installation to its end; its stderr."""
+        """Run a program of the installation to its end and return its stderr."""
         location = self.location
         owner = location.owner
         done = subprocess.run(

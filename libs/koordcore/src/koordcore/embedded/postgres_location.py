@@ -32,7 +32,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Location:
-    """Where everything is.
+    """Paths and owner of an embedded Postgres.
 
     Attributes:
         data: The data directory, perhaps not yet there.

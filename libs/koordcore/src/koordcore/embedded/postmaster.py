@@ -30,7 +30,7 @@ def live_postmaster(data: Path, *, status: str | None = None) -> int | None:
 
 
 def remove_recycled_pid_file(data: Path) -> None:
-    """Postgres itself copes with a pid file whose process is gone, but not with one whose pid was recycled."""
+    """Remove a pid file whose pid belongs to another process now; Postgres refuses to start with it."""
     pid_file = data / "postmaster.pid"
     try:
         pid = int(pid_file.read_text().splitlines()[0])

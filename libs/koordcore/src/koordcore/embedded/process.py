@@ -199,7 +199,7 @@ class ChildProcess:
             await asyncio.sleep(POLL_SECONDS)
 
     async def wait_exit(self, seconds: float | None = None) -> int | None:
-        """Wait for the end; the exit code, or None when it still runs after `seconds`."""
+        """Wait for the end and return the exit code; None if it still runs after `seconds`."""
         deadline = None if seconds is None else time.monotonic() + seconds
         while self.is_running:
             if deadline is not None and time.monotonic() > deadline:
@@ -208,7 +208,7 @@ class ChildProcess:
         return self.exit_code
 
     async def stop(self) -> None:
-        """Ask it to stop, wait up to `stop_seconds`, then kill it. Nothing happens when it does not run."""
+        """Ask the child to stop, wait up to `stop_seconds`, then kill it. No-op if it does not run."""
         if not self.is_running:
             return
         self.send(self.spec.stop_signal)
@@ -216,7 +216,7 @@ class ChildProcess:
             await self.kill()
 
     async def kill(self) -> None:
-        """Kill -9, and wait until the process is gone."""
+        """Kill the process and wait until it has ended."""
         if not self.is_running:
             return
         self.send(signal.SIGKILL)
@@ -240,7 +240,7 @@ class ChildProcess:
 
 
 async def is_ready(ready: Ready | None) -> bool:
-    """Ask once; any failure to answer counts as not ready."""
+    """Return whether the child answers that it is ready; any failure counts as not ready."""
     match ready:
         case None:
             return True

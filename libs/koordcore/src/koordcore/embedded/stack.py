@@ -23,7 +23,7 @@ STATE_VERSION = 1
 
 
 class Phase(StrEnum):
-    """Where a stack is in its life."""
+    """Phases of the life of a stack."""
 
     STARTING = "starting"
     READY = "ready"
@@ -36,7 +36,7 @@ class Phase(StrEnum):
 
 
 class ProcessState(StrEnum):
-    """Where one process is in its life."""
+    """States of the life of one process."""
 
     WAITING = "waiting"
     """For the processes that it comes after."""

@@ -1,4 +1,4 @@
-"""From a service's settings to its bus: how it reaches the log, and how it stands for election without Kubernetes.
+"""How a service reaches the log by its settings, and its election without Kubernetes.
 
 Imported by composition roots and by the settings of services of which one instance leads.
 """
@@ -50,7 +50,7 @@ def bus_settings(settings: ServiceSettings) -> BusSettings:
 
 
 def leadership_of(settings: ElectedSettings, bus: Bus) -> Leadership:
-    """Election among the instances of the service by a key of the log's server; without election, this one leads.
+    """Return the election by a key of the log's server; without election, this instance leads.
 
     In the host's time: by a scaled clock a lease would be over before it can be renewed.
     """

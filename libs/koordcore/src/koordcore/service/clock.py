@@ -24,7 +24,7 @@ _RULE = "`system` or `<speed>@<origin_real_unix>@<origin_unix>`"
 
 @dataclass(frozen=True, slots=True)
 class SystemClock:
-    """The host's own time."""
+    """The clock of the host."""
 
     def now(self) -> datetime:
         """See `Clock.now`."""
@@ -56,7 +56,7 @@ class SystemClock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaledClock:
-    """Time that runs `speed` times as fast as the host's, and was `origin_unix` when the host's was `origin_real_unix`.
+    """A clock `speed` times as fast as the host's that showed `origin_unix` when the host's showed `origin_real_unix`.
 
     Attributes:
         speed: A positive finite number; 1 with another origin replays a past day at its own pace.

@@ -1,4 +1,4 @@
-"""Named places where a test may kill the process: `KOORD_FAILPOINT=before_append:3` dies at the third passage.
+"""Named places where a test may kill the process: `KOORD_FAILPOINT=before_append:3` kills it at the third passage.
 
 A kill is SIGKILL to oneself: nothing is flushed, no handler runs, as when the machine's out-of-memory killer strikes.
 Without the variable a failpoint costs one look at a module attribute.
@@ -29,7 +29,7 @@ _armed: Final = _Armed(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else No
 
 
 def failpoint(name: str) -> None:
-    """Die here when this failpoint is armed and its passage has come."""
+    """Kill the process if this failpoint is armed and its passage is reached."""
     if _armed is None or _armed.name != name:
         return
     _armed.left -= 1

@@ -13,7 +13,7 @@ Check = Callable[[], str | None]
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One check's answer. reason: empty when ok."""
+    """The result of one check; `reason` is empty if it passed."""
 
     name: str
     ok: bool
@@ -32,11 +32,11 @@ class Condition:
         self._reason: str | None = reason
 
     def met(self) -> None:
-        """All is well."""
+        """Mark the condition as met."""
         self._reason = None
 
     def unmet(self, reason: str) -> None:
-        """It is not, and why."""
+        """Mark the condition as not met, with the reason."""
         self._reason = reason
 
     def __call__(self) -> str | None:
@@ -52,25 +52,25 @@ class Health:
         self._readiness: dict[str, Check] = {}
 
     def add_liveness(self, name: str, check: Check) -> None:
-        """Add a check to `/healthz`; a name that is taken is a bug."""
+        """Add a check to `/healthz`. The name must be new."""
         _add(self._liveness, name, check)
 
     def add_readiness(self, name: str, check: Check) -> None:
-        """Add a check to `/readyz`; a name that is taken is a bug."""
+        """Add a check to `/readyz`. The name must be new."""
         _add(self._readiness, name, check)
 
     def readiness_condition(self, name: str, reason: str) -> Condition:
-        """Add a check that is set by hand, not met at first for the given reason."""
+        """Add a readiness check that is set from outside; first it is not met for the given reason."""
         condition = Condition(reason)
         self.add_readiness(name, condition)
         return condition
 
     def liveness(self) -> list[CheckResult]:
-        """Ask every liveness check."""
+        """Run every liveness check."""
         return [_ask(name, check) for name, check in self._liveness.items()]
 
     def readiness(self) -> list[CheckResult]:
-        """Ask every readiness check."""
+        """Run every readiness check."""
         return [_ask(name, check) for name, check in self._readiness.items()]
 
     def is_ready(self) -> bool:

@@ -59,7 +59,7 @@ class Component:
 
 
 class ComponentEnded(RuntimeError):
-    """A component's `run` returned although nobody asked it to."""
+    """The `run` of a component returned although the service was not stopping."""
 
 
 class Service:
@@ -83,27 +83,27 @@ class Service:
         self._running = health.readiness_condition("running", "starting")
 
     def add(self, component: Component) -> None:
-        """Add a component after those that it uses; before `run`."""
+        """Add a component after those that it uses. Call before `run`."""
         self._components.append(component)
 
     @property
     def stopping(self) -> bool:
-        """Whether the end has begun: take no more work."""
+        """Whether the service is stopping: take no more work."""
         return self._stop_reason is not None
 
     async def stopped(self) -> None:
-        """Wait until the end begins."""
+        """Wait until the service is stopping."""
         await self._stop_requested.wait()
 
     def stop(self, reason: str) -> None:
-        """Begin the end; the first reason counts."""
+        """Begin to stop the service; the first reason counts."""
         if self._stop_reason is None:
             self._stop_reason = reason
             self._running.unmet(f"stopping: {reason}")
             self._stop_requested.set()
 
     async def run(self, *, handle_signals: bool = True) -> int:
-        """Run the whole life; returns the exit status: 0, or 1 when something failed (see `failures`).
+        """Run the service until it stops; return the exit status: 0, or 1 if something failed (see `failures`).
 
         Cancelling it is the same as `stop`, then the cancellation is passed on.
         """
@@ -243,7 +243,7 @@ def _sentence(error: BaseException) -> str:
 
 
 def notify_systemd(state: str) -> bool:
-    """Tell systemd `READY=1` or `STOPPING=1`; returns False outside of it or when it does not listen.
+    """Send `READY=1` or `STOPPING=1` to systemd; return False if there is no systemd or it does not listen.
 
     A name that begins with `@` is an abstract socket.
     """

@@ -44,7 +44,7 @@ _LAG_LOOK_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Shell(Generic[S]):
-    """What the shell gives to a composition root."""
+    """What a composition root receives from the shell."""
 
     settings: S
     clock: Clock
@@ -60,7 +60,7 @@ Compose = Callable[[Shell[S]], Awaitable[None]]
 
 
 def run_service(settings_type: type[S], compose: Compose[S], words: Sequence[str] | None = None) -> int:
-    """Run one service until it is told to stop; returns the exit status: 0, 1 (failed), 2 (wrong settings).
+    """Run one service until it is stopped; return the exit status: 0, 1 (failed) or 2 (invalid settings).
 
     Args:
         words: The command line without the program's name; None: that of the process.
@@ -81,7 +81,7 @@ def run_service(settings_type: type[S], compose: Compose[S], words: Sequence[str
 
 
 def collect_rarely() -> None:
-    """Almost everything that a fold holds lives long and is in no cycle.
+    """Make the garbage collector run rarely: what a fold holds lives long and is in no cycle.
 
     With the default thresholds the collector takes a fifth of the processor's time under load (measured at 20,000
     pods). What has survived a look through everything is not looked at again, so that the next one is short, too.
@@ -98,7 +98,7 @@ def _keep_survivors(phase: str, details: dict[str, int]) -> None:
 
 
 async def serve(settings: S, compose: Compose[S], *, handle_signals: bool = True) -> int:
-    """Build the shell in the running loop, composes the service and runs it; returns the exit status.
+    """Build the shell in the running loop, compose the service, run it, and return the exit status.
 
     For tests and for programs that run several services in one loop, with `handle_signals=False`.
     """
@@ -159,7 +159,7 @@ async def serve(settings: S, compose: Compose[S], *, handle_signals: bool = True
 
 
 async def _watch_loop(metrics: Metrics) -> None:
-    """Note how late timers fire: a late one means that something computed in the loop for too long."""
+    """Log late timers: if one is late, something has computed in the loop for too long."""
     host = SystemClock()
     while True:
         due = host.monotonic() + _LAG_LOOK_SECONDS

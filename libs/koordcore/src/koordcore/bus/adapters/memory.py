@@ -69,7 +69,7 @@ class MemoryLog:
         return self._events.get(seq) if seq is not None else None
 
     def between(self, after: int, upto: int, kinds: frozenset[str] | None, limit: int) -> list[StoredEvent]:
-        """At most `limit` events of the kinds in after+1..upto."""
+        """Return at most `limit` events of these kinds with positions from `after` + 1 to `upto`."""
         found: list[StoredEvent] = []
         for seq in range(max(after + 1, self.first_seq), upto + 1):
             event = self._events[seq]
@@ -80,7 +80,7 @@ class MemoryLog:
         return found
 
     def store(self, ref: AggregateRef, headers: dict[str, str], body: bytes) -> int:
-        """Append unconditionally; gives the sequence."""
+        """Append without an expectation and return the sequence."""
         previous = self.last_of(ref)
         self.last_seq += 1
         event = StoredEvent(self.last_seq, ref, dict(headers), body, time.time_ns())

@@ -29,18 +29,18 @@ _ARRAY = b"\xdd"
 
 
 class _Encoded(io.BufferedIOBase):
-    """A snapshot as MessagePack, read piece by piece: what is large is never copied as a whole."""
+    """A snapshot as MessagePack, read in pieces: the state is never copied as a whole."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._parts = _parts(snapshot)
         self._rest = memoryview(b"")
 
     def readable(self) -> bool:
-        """Yes."""
+        """Return True: the object can be read."""
         return True
 
     def readinto(self, buffer: object) -> int:
-        """Fill the buffer as far as there is something."""
+        """Fill the buffer and return the number of bytes; 0 at the end."""
         into, filled = memoryview(cast(bytearray, buffer)), 0
         while filled < len(into):
             if not self._rest:
@@ -61,7 +61,7 @@ def _parts(snapshot: Snapshot) -> Iterator[bytes]:
 
 
 class _SnapshotStream(JetStreamContext):
-    """Names the stream when it subscribes: the library would ask the server for it, which nobody may (spec, 10)."""
+    """A subscription that names its stream; the library would look it up on the server, which needs a permission."""
 
     stream = ""
 
@@ -92,7 +92,7 @@ class JetStreamSnapshotStore:
                 await store.delete(f"{snapshot.fold}/{seq}")
 
     async def newest(self, fold: str, *, schema_fingerprint: str, at_most: int | None = None) -> Snapshot | None:
-        """See `SnapshotStore.newest`; one that cannot be read is passed over like one with a wrong digest."""
+        """See `SnapshotStore.newest`; a snapshot that cannot be read is skipped."""
         store = await self._store()
         for seq in reversed(await self.sequences(fold)):
             if at_most is not None and seq > at_most:

@@ -1,6 +1,6 @@
 # pyright: reportUnknownMemberType=false
 # nats-py's connect and close are only partly annotated.
-"""The one connection of a process: settings, requests over one inbox, and who wants to know of reconnects.
+"""The connection of a process: settings, requests over one inbox, and callbacks after reconnects.
 
 Builds on `wire`; `append`, `reads`, `follower` and the stores share a `BusConnection`.
 
@@ -58,7 +58,7 @@ class Denied(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsClientFiles:
-    """PEM files for a server that is spoken to over TLS."""
+    """PEM files for a connection over TLS."""
 
     ca: Path
     certificate: Path | None = None
@@ -88,7 +88,7 @@ class ConnectionSettings:
 
     @property
     def inbox_prefix(self) -> str:
-        """The only place where answers to this user arrive (event-bus spec, 10)."""
+        """Prefix of the subjects on which this user receives answers (event-bus spec, 10)."""
         return f"_INBOX_{self.user}"
 
 
@@ -138,17 +138,17 @@ class BusConnection:
 
     @property
     def server_version(self) -> str:
-        """Version text of the server that we are connected to."""
+        """Version of the server."""
         version = self.client.connected_server_version
         return f"{version.major}.{version.minor}.{version.patch}"
 
     @property
     def max_payload(self) -> int:
-        """Bytes of headers and body that the server takes in one message."""
+        """Largest number of bytes of headers and body that the server accepts in one message."""
         return self.client.max_payload
 
     async def wait_connected(self, seconds: float) -> bool:
-        """Wait until there is a connection; False after `seconds` or when closed for good."""
+        """Wait until there is a connection; return False after `seconds` or if the connection is closed for good."""
         if self.is_connected:
             return True
         with contextlib.suppress(TimeoutError):
@@ -226,7 +226,7 @@ class BusConnection:
         return token, future
 
     def forget(self, token: bytes) -> None:
-        """The answer is no longer wanted."""
+        """Stop waiting for the answer of `expect`."""
         self._waiting.pop(token, None)
 
     async def answer(self, future: asyncio.Future[Reply], timeout: float) -> Reply:
@@ -262,7 +262,7 @@ class BusConnection:
         self.client.write(commands)
 
     def on_reconnect(self, action: Callable[[], None]) -> Callable[[], None]:
-        """Call `action` after every reconnect; returns the function that ends this."""
+        """Call `action` after every reconnect; return the function that ends this."""
         key = next(self._tokens)
         self._on_reconnect[key] = action
         return lambda: void(self._on_reconnect.pop(key, None))
@@ -278,12 +278,12 @@ class BusConnection:
         self._fail_waiting(NoAnswer("the connection was closed"))
 
     def disconnected(self) -> None:
-        """The client lost its connection."""
+        """Called when the client lost its connection."""
         self._connected.clear()
         self._fail_waiting(NoAnswer("the connection broke"))
 
     def reconnected(self) -> None:
-        """The client has a connection again and has repeated its subscriptions."""
+        """Called when the client has reconnected and repeated its subscriptions."""
         self.epoch += 1
         self._connected.set()
         for action in list(self._on_reconnect.values()):

@@ -99,7 +99,7 @@ class BusClient(Client):
             await subscription.unsubscribe()
 
     def write(self, commands: bytes) -> None:
-        """Hand commands to the flusher without waiting. The caller bounds what is under way, checks `is_connected`."""
+        """Hand commands to the flusher. The caller limits pending commands and checks `is_connected`."""
         self._pending.append(commands)
         self._pending_data_size += len(commands)
         queue = self._flush_queue
@@ -115,7 +115,7 @@ class FastParser(Parser):
         super().__init__(client)
 
     def reset(self) -> None:
-        """Forget what was received: a new connection begins."""
+        """Drop incomplete input, for a new connection."""
         super().reset()
         self._chunks: list[bytes] = []
         self._held = 0

@@ -1,4 +1,4 @@
-"""Headers of stored events, read late."""
+"""Headers of stored events, parsed on first use."""
 
 from collections.abc import Iterator
 from typing import TypeVar, overload
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class EventHeaders(DeferredHeaders):
-    """Headers of a stored event, read when the first is asked for: a fold passes its own events over unread."""
+    """Headers of a stored event, parsed on first use: a fold skips its own events without parsing them."""
 
     __slots__ = ("_block", "_read")
 

@@ -1,4 +1,4 @@
-"""One consumer's messages on their way from the parser to the fold (event-bus spec, 3.2).
+"""The messages of one consumer between the parser and the fold (event-bus spec, 3.2).
 
 Messages reach `Feed` straight from the parser (no task switch, headers parsed once), are checked for order there, and
 wait in a bounded list. Pull requests overlap, so that the server never idles.
@@ -57,19 +57,19 @@ class Feed:
         self._last_pending = b""
 
     async def subscribe(self) -> None:
-        """Listen on an inbox of our own: messages of a pull carry their stream subject, not the reply address."""
+        """Subscribe to a private inbox: pulled messages carry their stream subject, not the reply address."""
         if self._connection.is_closed:
             raise NotConnected
         self._subscription = await self._connection.client.subscribe_sink(self._inbox, self._receive)
 
     def open(self, name: str) -> None:
-        """The consumer exists: ask for messages."""
+        """Request the first messages of the existing consumer."""
         self._name = name
         self._heard = self._loop.time()
         self._request_more()
 
     async def close(self) -> None:
-        """No more messages wanted; the server forgets the consumer at once if it hears this, else after a minute."""
+        """Delete the consumer. If the server does not receive this, it deletes the consumer after a minute."""
         if self._subscription is not None:
             await self._connection.client.unsubscribe_sink(self._subscription)
         if self._name:
@@ -77,11 +77,11 @@ class Feed:
                 self._connection.write(pub(f"$JS.API.CONSUMER.DELETE.{self._stream}.{self._name}", "", b""))
 
     def fail_reconnected(self) -> None:
-        """Requests and perhaps the consumer were lost with the connection."""
+        """Mark the feed as failed: its requests were lost with the connection."""
         self._fail("reconnected")
 
     async def next_batch(self, size: int) -> list[StoredEvent] | None:
-        """1 to `size` events in order; None when the consumer has to be made anew (all received ones were given)."""
+        """Wait for events and return 1 to `size` of them in order; None if the consumer must be created again."""
         while not self._events:
             if self.trouble:
                 return None
@@ -129,7 +129,7 @@ class Feed:
         return self._last_pending == b"0"
 
     def _request_more(self) -> None:
-        """Keep `window` messages asked for or waiting; ask in halves, so that two requests overlap."""
+        """Keep `window` messages requested or waiting; request halves, so that two requests overlap."""
         half = self._settings.window // 2
         room = self._settings.window - self._outstanding - len(self._events)
         if self.trouble or room < half:
@@ -172,7 +172,7 @@ class Feed:
             self._wake.set_result(None)
 
     def _status(self, block: bytes) -> None:
-        """A message about a request: heartbeat, its end, or the consumer's end."""
+        """Handle a status message: a heartbeat, the end of a request, or the end of the consumer."""
         headers = decode_headers(block)
         status = headers.get("Status", "")
         if status == "100":

@@ -193,7 +193,7 @@ class Follower:
             await asyncio.sleep(0.1)
 
     async def _create_consumer(self, feed: Feed, position: int, kinds: Sequence[str] | None) -> int:
-        """Make the consumer and open the first requests; gives the number of messages it has to deliver."""
+        """Create the consumer, open the first requests, and return the number of pending messages."""
         name = f"f-{bytes(self._nuid.next()).decode()}"
         request = _CreateConsumer(
             self._stream,

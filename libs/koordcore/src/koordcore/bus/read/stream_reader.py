@@ -1,4 +1,4 @@
-"""Reading facts at the stream's leader, and the bounds of a stream.
+"""Reads of facts at the leader of the stream, and the bounds of a stream.
 
 Never through a direct get: that may be answered by a follower that is behind, and an expectation taken from it is
 stale (event-bus spec, 13).
@@ -88,7 +88,7 @@ _decode_info = msgspec.json.Decoder(_InfoAnswer).decode
 
 
 async def api(connection: BusConnection, subject: str, payload: bytes, *, timeout: float = 5.0) -> bytes:
-    """One request to the JetStream API.
+    """Send one request to the JetStream API and return the answer.
 
     Raises:
         ApiError: An error answer of the JetStream API.
@@ -105,7 +105,7 @@ async def api(connection: BusConnection, subject: str, payload: bytes, *, timeou
 
 
 async def patient_api(connection: BusConnection, subject: str, payload: bytes, *, deadline: float = 30.0) -> bytes:
-    """Like `api`, but waits for the connection and repeats when nobody answers or the server is not ready.
+    """Send a request as `api` does; repeat it while nobody answers or the server is not ready.
 
     For requests that may be repeated. Real seconds.
 
@@ -165,7 +165,7 @@ class StreamReader:
         return await self._message(_ByLast(subject))
 
     async def next_of(self, subject: str, seq: int) -> StoredEvent | None:
-        """First message of a subject, which may have wildcards, with sequence >= seq; None when there is none."""
+        """Return the first message of a subject (wildcards allowed) with sequence >= seq; None if there is none."""
         return await self._message(_ByNext(subject, seq))
 
     async def at(self, seq: int) -> StoredEvent | None:
@@ -188,7 +188,7 @@ class StreamReader:
         return found
 
     async def between(self, subject: str, begin: datetime, end: datetime) -> list[StoredEvent]:
-        """All messages of a subject, which may have wildcards, that were stored from `begin` to `end`, in order."""
+        """Return all messages of a subject (wildcards allowed) that were stored from `begin` to `end`, in order."""
         found: list[StoredEvent] = []
         event = await self._message(_BySince(subject, begin.astimezone(UTC).isoformat()))
         while event is not None and event.stored_at_ns <= end.timestamp() * 1_000_000_000:

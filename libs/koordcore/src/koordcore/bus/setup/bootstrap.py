@@ -47,7 +47,7 @@ class Change(StrEnum):
 
 
 async def bootstrap(connection: BusConnection, specs: Iterable[StreamSpec]) -> dict[str, Change]:
-    """Bring the server to the declared state; stream name -> what was done.
+    """Create or change the streams as declared; return what was done by stream.
 
     Raises:
         ServerTooOld: The server lacks atomic batches.

@@ -52,7 +52,7 @@ class ConsumerSpec:
 
 
 async def bootstrap_consumers(connection: BusConnection, specs: Iterable[ConsumerSpec]) -> dict[str, Change]:
-    """Create missing consumers; durable name -> what was done.
+    """Create missing consumers; return what was done by durable name.
 
     Raises:
         StreamDiffers: One exists with another configuration.

@@ -35,7 +35,7 @@ class StreamSizes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Republish:
-    """Every stored message of `source` is sent once more as a plain message to `destination`."""
+    """Republish every stored message of `source` as a plain message to `destination`."""
 
     source: str
     destination: str

@@ -52,7 +52,7 @@ class DeadLetters:
         )
 
     async def park(self, parked: Parked) -> int:
-        """Store an item; gives its number. Parking the same message of the same consumer again changes nothing."""
+        """Store an item and return its number. Parking a message of a consumer again is a no-op."""
         header = encode_headers({"Nats-Msg-Id": f"{parked.consumer}:{parked.stream}:{parked.seq}"})
         reply = await self._connection.request(
             self._names.dlq_subject(parked.consumer), codec.encode(parked), header=header, timeout=5

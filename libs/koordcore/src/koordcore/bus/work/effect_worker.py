@@ -65,7 +65,7 @@ Handler = Callable[[WorkItem], Awaitable[None]]
 
 
 class Worker:
-    """Carries out the messages of one durable consumer with `workers` of them under way at once.
+    """Handles the messages of one durable consumer, `workers` of them concurrently.
 
     Args:
         graceful_seconds: How long leaving the context waits for what is under way.
@@ -106,14 +106,14 @@ class Worker:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Take no more; what is under way is redelivered after `ack_wait` if it does not end."""
+        """Take no more messages. Unfinished ones are redelivered after `ack_wait`."""
         try:
             await self._broker.stop()
         except* ConnectionClosedError:
             pass
 
     def _rest_when_closed(self) -> None:
-        """FastStream fetches again at once after `ConnectionClosedError`: it would occupy the loop for ever."""
+        """Pause fetches on a closed connection: FastStream would repeat them at once and occupy the loop."""
         pull = self._subscriber.subscription
         assert isinstance(pull, JetStreamContext.PullSubscription)
         fetch = pull.fetch
@@ -156,7 +156,7 @@ class Worker:
             alive.cancel()
 
     async def _park(self, message: NatsMessage, item: WorkItem, error: Exception) -> None:
-        """To the DLQ first: a message is given up only once it is kept elsewhere."""
+        """Store the item in the DLQ, then terminate its message."""
         parked = Parked(
             stream=self._spec.stream,
             seq=item.seq,

@@ -1,4 +1,4 @@
-"""Asking endpoints. Imports no FastStream, so that commands start fast and agents stay small."""
+"""Requests to endpoints. Does not import FastStream, so that commands start fast and agents stay small."""
 
 import asyncio
 import uuid

@@ -185,7 +185,7 @@ class Appender:
             pause = min(pause * 2, BACKOFF_SECONDS[1])
 
     async def _send(self, encoded: list[Encoded], end: float) -> Answer:
-        """One attempt; what cannot be sent or is not answered is an answer, too."""
+        """Send once and return the answer; a failure to send and a missing answer are answers, too."""
         connection = self._connection
         left = end - asyncio.get_running_loop().time()
         if not await connection.wait_connected(max(0.0, left)):
@@ -259,7 +259,7 @@ class Appender:
         return Appended(last_seq=max(seqs), seqs=tuple(seqs), duplicate=True)
 
     async def _find(self, event: NewEvent, last: StoredEvent | None) -> StoredEvent | None:
-        """Our event among those after the expectation; None when it is not there."""
+        """Return our event among those after the expectation; None if it is not there."""
         if last is None or last.seq <= event.expected_last:
             return None
         if last.event_id == event.event_id:

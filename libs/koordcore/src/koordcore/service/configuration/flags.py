@@ -17,7 +17,7 @@ class InvalidFlag(ValueError):
 
 
 class HelpRequested(Exception):
-    """`-h` or `--help` stands on the command line; carries nothing."""
+    """Raised if `-h` or `--help` is on the command line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

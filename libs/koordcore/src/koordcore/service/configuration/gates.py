@@ -16,7 +16,7 @@ from koordcore.values.invalid import InvalidInput
 
 
 class Stage(StrEnum):
-    """How far a feature is; the groups switch by it."""
+    """Maturity of a feature; the groups `AllAlpha` and `AllBeta` select by it."""
 
     ALPHA = "alpha"
     BETA = "beta"

@@ -33,7 +33,7 @@ _HIDDEN: Final = "**********"
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """Names of a field's flag besides the one made from its own name: `addr: Annotated[str, Flag("metrics-addr")]`."""
+    """Further names of the flag of a field: `addr: Annotated[str, Flag("metrics-addr")]`."""
 
     names: tuple[str, ...]
 
@@ -67,7 +67,7 @@ class InvalidSettings(ValueError):
 
 
 class ServiceSettings(BaseModel):
-    """What every service can be told."""
+    """Settings that every service has."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, validate_default=True)
 
@@ -161,7 +161,7 @@ class ServiceSettings(BaseModel):
 
     @classmethod
     def load(cls, words: Sequence[str], environ: Mapping[str, str]) -> Self:
-        """Merge and checks the four sources.
+        """Merge and check the four sources.
 
         Args:
             words: The command line without the program's name.

@@ -104,7 +104,7 @@ class LeaseElection:
         return self._lost_reasons[term.epoch]
 
     async def campaign(self) -> None:
-        """See `Leadership.campaign`. When it is cancelled the term is over, but the lease has to expire.
+        """See `Leadership.campaign`. If it is cancelled, the term ends, but the lease must expire.
 
         After `resign` it returns at once: a candidate stands for one campaign.
         """
@@ -123,7 +123,7 @@ class LeaseElection:
             self._lose("resigned" if self._resigned else "the campaign ended")
 
     async def resign(self) -> None:
-        """See `Leadership.resign`. When the store does not answer the lease has to expire."""
+        """See `Leadership.resign`. If the store does not answer, the lease must expire."""
         self._resigned = True
         term = self._term
         if self._stepping is not None:
@@ -165,7 +165,7 @@ class LeaseElection:
             self._complained = False
 
     def _complain(self, error: LeaseUnavailable) -> None:
-        """Once for each time that the store is away, not for each look."""
+        """Log once per outage of the store, not once per read."""
         if not self._complained:
             _log.warning("lease_unavailable", holder=self.name, leading=self._term is not None, error=str(error))
         self._complained = True
@@ -250,7 +250,7 @@ class LeaseElection:
             tell(term, reason)
 
     async def _watch_deadline(self) -> None:
-        """End the term in time also while a renewal hangs."""
+        """End the term at its deadline even if a renewal hangs."""
         while True:
             if self._term is None:
                 await self._next_change()
@@ -276,7 +276,7 @@ class LeaseElection:
             raise LeaseUnavailable("no answer in time") from error
 
     def _patience(self) -> float | None:
-        """Real seconds for one call; a hanging one must leave time for another within the deadline."""
+        """Return the timeout of one call in real seconds, short enough for a second call before the deadline."""
         real = self._clock.real_seconds(self._times.renew_deadline / 2)
         return real if math.isfinite(real) else None
 

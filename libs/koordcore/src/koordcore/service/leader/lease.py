@@ -9,7 +9,7 @@ from koordcore.values.invalid import InvalidInput
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRecord:
-    """What the lease says.
+    """The content of a lease.
 
     Attributes:
         holder: Empty: released.
@@ -26,7 +26,7 @@ class LeaseRecord:
 
 @dataclass(frozen=True, slots=True)
 class SeenLease:
-    """A lease as it was read. record: None when there is none; version: what a write has to name."""
+    """A lease as it was read; `record` is None if there is none, a write must name `version`."""
 
     record: LeaseRecord | None
     version: str
@@ -41,22 +41,22 @@ class WrittenLease:
 
 
 class LeaseConflict(Exception):
-    """The lease has another version than the one named: look again."""
+    """The lease has another version than the one named: read it again."""
 
 
 class LeaseUnavailable(Exception):
-    """The store did not answer, or not in a way that tells whether the write took place."""
+    """The store did not answer, so it is unknown whether the write took place."""
 
 
 class LeaseStore(Protocol):
-    """One lease somewhere. One call at a time; calls may be cancelled."""
+    """A place for one lease. One call at a time; calls may be cancelled."""
 
     async def read(self) -> SeenLease:
         """Return the lease as of now, never older than this store's last successful write. Raises LeaseUnavailable."""
         ...
 
     async def write(self, record: LeaseRecord, version: str, *, acquiring: bool) -> WrittenLease:
-        """Replace the lease when it still has the version.
+        """Replace the lease if it still has the version.
 
         Args:
             acquiring: Begins a term; the store may give it a greater epoch than the record's.

@@ -40,7 +40,7 @@ class KubernetesHttp(Protocol):
     """Requests to an API server."""
 
     async def request(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
-        """Send a JSON body, returns status and body. Raises LeaseUnavailable when there is no answer."""
+        """Send a JSON body and return status and body. Raises LeaseUnavailable if there is no answer."""
         ...
 
 
@@ -58,7 +58,7 @@ class ServiceAccountHttp:
 
     @classmethod
     def in_cluster(cls) -> "ServiceAccountHttp":
-        """From the environment and files of a pod; raises LeaseUnavailable outside of one."""
+        """Return a client from the environment and files of a pod. Raises LeaseUnavailable outside a pod."""
         host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
         if not host:
             raise LeaseUnavailable("KUBERNETES_SERVICE_HOST is not set: not in a cluster")

@@ -32,7 +32,7 @@ _PUBLISH_REAL_SECONDS: Final = 2.0
 
 
 class _Body(msgspec.Struct, frozen=True):
-    """What the key holds. epoch 0: the revision itself (the write that began the term could not know it)."""
+    """Content of the key. Epoch 0 stands for the revision, which the write that began the term could not know."""
 
     holder: str
     epoch: int
@@ -47,7 +47,7 @@ def lease_key(service: str) -> str:
 
 
 class KvLeaseStore:
-    """One key.
+    """A lease in one key.
 
     Args:
         ttl_real_seconds: After which the server removes a key that is not renewed; None: never.

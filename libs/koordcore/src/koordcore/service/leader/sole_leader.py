@@ -6,7 +6,7 @@ from koordcore.ports.leadership import OnAcquired, OnLost, Term
 
 
 class SoleLeader:
-    """Leads from the first moment until it resigns; see `koordcore.ports.leadership.Leadership`."""
+    """Leads from the start until it resigns; see `koordcore.ports.leadership.Leadership`."""
 
     def __init__(self, holder: str) -> None:
         self._term = Term(holder, 1, 0.0)

@@ -28,26 +28,26 @@ _QUIET: Final = ("uvicorn.error", "uvicorn.access", "httpx", "httpcore", "asynci
 
 
 class _Adjustable(structlog.make_filtering_bound_logger(_LEVELS["info"])):  # type: ignore[misc]  # pyright: ignore[reportUntypedBaseClass]  made by structlog
-    """What loggers are: the class stays, so that those in use follow when its methods are those of another level."""
+    """The class of all loggers; its methods are replaced when the level changes, so that existing loggers follow."""
 
 
 class Logger(Protocol):
-    """What our code logs with."""
+    """The logger that our code uses."""
 
     def debug(self, event: str, /, **fields: object) -> object:
-        """Details for whoever debugs."""
+        """Log details for debugging."""
         ...
 
     def info(self, event: str, /, **fields: object) -> object:
-        """One line per cycle, and what an operator wants to know."""
+        """Log one line per cycle, and what an operator needs to know."""
         ...
 
     def warning(self, event: str, /, **fields: object) -> object:
-        """Something that repairs itself but should not happen often."""
+        """Log a problem that repairs itself but should not happen often."""
         ...
 
     def error(self, event: str, /, **fields: object) -> object:
-        """Somebody has to look. `exc_info=error` adds the trace of an exception."""
+        """Log a problem that needs attention. `exc_info=error` adds the trace of an exception."""
         ...
 
     def bind(self, **fields: object) -> "Logger":
@@ -131,7 +131,7 @@ def configure_logging(
 
 
 def set_level(level: str) -> None:
-    """From now on lines of at least this level are written, of existing loggers, too: see `configure_logging`."""
+    """Change the level of all loggers, existing ones included; see `configure_logging`."""
     methods = vars(structlog.make_filtering_bound_logger(_LEVELS[level]))
     for name, method in methods.items():
         if not name.startswith("__"):

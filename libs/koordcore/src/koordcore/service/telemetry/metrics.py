@@ -1,4 +1,4 @@
-"""Metrics of a process: one Prometheus registry, the process's own figures, and the metrics of the log.
+"""Metrics of a process: one Prometheus registry, the metrics of the process, and those of the log.
 
 Base units, `_total` for counters, few labels, never a pod's name. The bus adapters are given a `BusMetrics`; services
 make their own instruments on `Metrics.registry`.
@@ -42,7 +42,7 @@ APPEND_SECONDS_BUCKETS: Final = (
 
 
 class BusMetrics:
-    """What the adapters of the log report. Labels are few and known, so their children are looked up once and kept."""
+    """Metrics of the adapters of the log. Labels are few and known, so their children are looked up once and kept."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._append = Counter("koord_bus_append", "Appends by outcome", ["outcome"], registry=registry)
@@ -71,7 +71,7 @@ class BusMetrics:
         self._outcomes: dict[str, Counter] = {}
 
     def append(self, outcome: str, seconds: float) -> None:
-        """One append has its outcome: `appended`, `duplicate`, `conflict`, `full`, `unavailable`, ..."""
+        """Count an append by outcome: `appended`, `duplicate`, `conflict`, `full`, `unavailable`, ..."""
         counter = self._outcomes.get(outcome)
         if counter is None:
             counter = self._outcomes[outcome] = self._append.labels(outcome)
@@ -79,32 +79,32 @@ class BusMetrics:
         self._append_seconds.observe(seconds)
 
     def conflict(self, kind: str) -> None:
-        """An expectation was refused for an aggregate of this kind."""
+        """Count a refused expectation of an aggregate of this kind."""
         self._conflicts.labels(kind).inc()
 
     def follower_lag(self, fold: str, *, events: int, seconds: float) -> None:
-        """How far a fold is behind the head of its stream."""
+        """Report how far a fold is behind the head of its stream."""
         self._lag_events.labels(fold).set(events)
         self._lag_seconds.labels(fold).set(seconds)
 
     def follower_halted(self, fold: str, *, halted: bool) -> None:
-        """Whether a fold stopped before an event that it cannot read or apply."""
+        """Report whether a fold is halted before an event that it cannot read or apply."""
         self._halted.labels(fold).set(1 if halted else 0)
 
     def dlq_depth(self, consumer: str, depth: int) -> None:
-        """How many items of a worker are parked."""
+        """Report the number of parked items of a worker."""
         self._dlq_depth.labels(consumer).set(depth)
 
     def gap(self, fold: str) -> None:
-        """A follower saw a gap and began again at its checkpoint."""
+        """Count a gap after which a follower began again at its checkpoint."""
         self._gaps.labels(fold).inc()
 
     def snapshot_age(self, fold: str, seconds: float) -> None:
-        """Age of the newest snapshot of a fold."""
+        """Report the age of the newest snapshot of a fold."""
         self._snapshot_age.labels(fold).set(seconds)
 
     def drift(self, kind: str) -> None:
-        """The fold and the world (the API server, the host) differed in an aggregate of this kind."""
+        """Count a difference between the fold and the API server or the host in an aggregate of this kind."""
         self._drift.labels(kind).inc()
 
 

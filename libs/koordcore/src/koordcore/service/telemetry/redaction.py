@@ -1,4 +1,4 @@
-"""What must not reach a log: values under secret names, key seeds, passwords in URLs, bearer tokens."""
+"""Redaction of secrets in logs: values under secret names, key seeds, passwords in URLs, bearer tokens."""
 
 import re
 from typing import Final, cast

@@ -26,7 +26,7 @@ class FileSink:
         self._encoder = msgspec.json.Encoder()
 
     def write(self, span: FinishedSpan) -> None:
-        """Append the span; when the disk is full tracing to the file ends, with one warning."""
+        """Append the span. If the disk is full, log one warning and stop tracing to the file."""
         if self._file is None:
             return
         try:
@@ -103,5 +103,5 @@ class OtlpSink:
         )
 
     def close(self) -> None:
-        """Send what is queued; gives up after the export timeout."""
+        """Send the queued spans; give up after the export timeout."""
         self._processor.shutdown()

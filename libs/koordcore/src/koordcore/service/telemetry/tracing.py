@@ -38,7 +38,7 @@ _RATIO_BITS: Final = 56  # the random tail of a trace id that W3C lets samplers 
 
 
 class TraceContext(msgspec.Struct, frozen=True):
-    """One place in one trace.
+    """A span of a trace, as it is passed on in headers.
 
     Attributes:
         trace_id: 32 lower-case hex digits.
@@ -54,7 +54,7 @@ class TraceContext(msgspec.Struct, frozen=True):
 
     @property
     def traceparent(self) -> str:
-        """The header's value."""
+        """The value of the header `traceparent`."""
         return f"00-{self.trace_id}-{self.span_id}-{'01' if self.sampled else '00'}"
 
 
@@ -100,7 +100,7 @@ def current_context() -> TraceContext | None:
 
 
 class Span:
-    """One piece of work, open between `with` and its end. Made by `Tracer`."""
+    """A span, open between the start and the end of a `with` block. Made by `Tracer`."""
 
     __slots__ = ("_attributes", "_links", "_name", "_parent_id", "_start_nanos", "_token", "_tracer", "context")
 
@@ -124,16 +124,16 @@ class Span:
 
     @property
     def recording(self) -> bool:
-        """Whether it will be exported: worth gathering costly attributes."""
+        """Whether the span will be exported, so that costly attributes are worth computing."""
         return self.context.sampled and self._tracer.exports
 
     def set(self, name: str, value: Attribute) -> None:
-        """Add one attribute; nothing happens when the span is not recorded."""
+        """Add one attribute. No-op if the span is not recorded."""
         if self.recording:
             self._attributes = {**(self._attributes or {}), name: value}
 
     def headers(self) -> dict[str, str]:
-        """New headers with this span's context: for messages that it causes."""
+        """Return new headers with the context of this span, for messages that it causes."""
         headers: dict[str, str] = {}
         inject(self.context, headers)
         return headers
@@ -178,7 +178,7 @@ class Tracer:
 
     @property
     def exports(self) -> bool:
-        """Whether recorded spans go anywhere."""
+        """Whether there is a sink."""
         return bool(self._sinks)
 
     def begin(self) -> TraceContext:
@@ -270,7 +270,7 @@ class Tracer:
         start_nanos: int,
         error: str,
     ) -> None:
-        """Hand a span that ends now to the sinks. `Span` and `emit` call it."""
+        """Write a span that ends now to the sinks. Called by `Span` and `emit`."""
         span = FinishedSpan(
             name=name,
             service=self.service,
@@ -287,7 +287,7 @@ class Tracer:
             sink.write(span)
 
     def close(self) -> None:
-        """Deliver what the sinks still hold."""
+        """Deliver the spans that the sinks still hold."""
         for sink in self._sinks:
             sink.close()
 
@@ -303,7 +303,7 @@ class _Randomness:
         self._position = 0
 
     def hex(self, count: int) -> str:
-        """`count` hex digits, not all zero."""
+        """Return `count` hex digits, not all zero."""
         end = self._position + count
         if end > len(self._digits):
             self._digits = self._source.randbytes(4096).hex()

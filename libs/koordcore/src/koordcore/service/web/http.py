@@ -81,7 +81,7 @@ class HttpServer:
 
     @property
     def port(self) -> int:
-        """The port that is served on; only after `start`."""
+        """The port of the server; only after `start`."""
         assert self._port is not None, "the server has not been started"
         return self._port
 
@@ -100,7 +100,7 @@ class HttpServer:
         return self._serving is not None and not self._serving.done()
 
     def reload_certificate(self) -> bool:
-        """Load a rotated certificate now rather than at the next look; whether there was one."""
+        """Load a rotated certificate now; return whether there was one."""
         return self._certificate is not None and self._certificate.reload_when_rotated()
 
     def app(self) -> ASGIApp:
@@ -123,7 +123,7 @@ class HttpServer:
         )
 
     async def start(self) -> None:
-        """Bind and serves; returns when requests are accepted.
+        """Bind the port and return when requests are accepted.
 
         Raises:
             OSError: The address is taken or the certificate cannot be read.
@@ -162,7 +162,7 @@ class HttpServer:
         _log.info("http_listening", url=self.url, tls=certificate is not None)
 
     async def run(self) -> None:
-        """Look after the certificate; ends when the server has stopped."""
+        """Reload rotated certificates until the server has stopped."""
         assert self._serving is not None, "the server has not been started"
         watching = asyncio.create_task(self._watch_certificate())
         try:
@@ -171,7 +171,7 @@ class HttpServer:
             watching.cancel()
 
     async def stop(self) -> None:
-        """Accept no more connections, finishes the requests in hand, cuts off what takes half of the grace."""
+        """Accept no more connections, finish current requests, and cancel those that take half of the grace period."""
         if self._server is not None and self._serving is not None:
             self._server.should_exit = True
             await asyncio.shield(self._serving)
@@ -193,7 +193,7 @@ class HttpServer:
 
 
 class _EmbeddedServer(uvicorn.Server):
-    """uvicorn without its own signal handlers: the life cycle listens to signals."""
+    """uvicorn without its own signal handlers; the lifecycle handles signals."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -201,17 +201,17 @@ class _EmbeddedServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Leaves the signals alone."""
+        """Install no signal handlers."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, then says so."""
+        """Start, then report that requests are accepted."""
         await super().startup(sockets)
         self.began.set()
 
 
 class _Certificate:
-    """The serving certificate; the context is kept and loads the new files when they were rotated."""
+    """The certificate of the server; its TLS context stays and loads rotated files."""
 
     def __init__(self, settings: ServiceSettings) -> None:
         assert settings.http_cert_file is not None

@@ -1,4 +1,4 @@
-"""What stands before the application of an HTTP server, and what it answers itself.
+"""The guard in front of the application of an HTTP server, and the requests that it refuses itself.
 
 request -> host, size, stopping? -> a post by its path, else the application -> answer begun in time, counted
 """
@@ -29,7 +29,7 @@ JsonPost = Callable[[bytes], Awaitable[bytes]]
 
 
 class _Limits:
-    """Cancels the tasks whose answers have not begun in time; one timer for all, since hardly any is ever late.
+    """Cancels requests whose answers have not begun in time, with one timer for all.
 
     Args:
         seconds: From the beginning of a request to that of its answer.
@@ -52,7 +52,7 @@ class _Limits:
         return limit
 
     def end(self, limit: "_Limit") -> None:
-        """Its answer has begun, or there is none."""
+        """End the time limit: the answer has begun, or there is none."""
         self._open.pop(limit, None)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -67,7 +67,7 @@ class _Limits:
 
 
 class _Limit:
-    """The time of one request."""
+    """The time limit of one request."""
 
     __slots__ = ("_asked_before", "_is_over", "_task", "due")
 
@@ -78,7 +78,7 @@ class _Limit:
         self._is_over = False
 
     def expire(self) -> None:
-        """The time is over: its task is cancelled."""
+        """Cancel the task of the request."""
         self._is_over = True
         self._task.cancel()
 
@@ -88,7 +88,7 @@ class _Limit:
 
 
 class Guard:
-    """What every request passes before the application sees it.
+    """Checks every request before the application.
 
     Args:
         posts: By path; the guard answers them itself.
@@ -259,7 +259,7 @@ class Guard:
 
 
 def refusal_of(error: InvalidInput) -> Response:
-    """400 with the field, the rule and the value."""
+    """Return status 400 with the field, the rule and the value."""
     body = {"error": error.sentence(), "field": error.path, "rule": error.rule, "value": str(error.value)[:200]}
     return JSONResponse(body, 400)
 
