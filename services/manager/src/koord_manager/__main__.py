@@ -1,4 +1,4 @@
-"""`python -m koord_manager`: flags -> compose -> run."""
+"""`python -m koord_manager`: read flags, compose, run."""
 
 import sys
 
@@ -9,7 +9,7 @@ from koord_manager.settings import ManagerSettings
 
 
 def main() -> None:
-    """Runs the manager until it is told to stop."""
+    """Run the manager until it is stopped."""
     sys.exit(run_service(ManagerSettings, compose))
 
 

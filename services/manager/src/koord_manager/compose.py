@@ -49,7 +49,7 @@ from koord_manager.shell.webhooks.wiring import Webhooks, add_webhooks, are_want
 
 
 async def compose(shell: Shell[ManagerSettings]) -> None:
-    """Adds the manager's components: the log, leadership, the fold, the two loops."""
+    """Add the manager's components: the log, leadership, the fold, the loops."""
     settings = shell.settings
     resources = AsyncExitStack()
     bus = await resources.enter_async_context(open_bus(bus_settings(settings), metrics=shell.metrics.bus))
@@ -64,7 +64,7 @@ async def compose(shell: Shell[ManagerSettings]) -> None:
 
 
 def is_mirrored(view: ManagerView) -> bool:
-    """Whether the log has ever seen an API server, which has namespaces: without profiles nothing can be admitted."""
+    """Return whether the log has ever seen an API server, which has namespaces; before that, nothing is admitted."""
     return bool(view.state.of_kind(NamespaceState))
 
 
@@ -76,11 +76,17 @@ def assemble(
     *,
     webhooks: WebhookEnvironment | None = None,
 ) -> Webhooks | None:
-    """The manager over any bus: adds its fold and its loops to the service, and its API to the server.
+    """Assemble the manager over a bus: add its fold and its loops to the service, and its API to the server.
 
-    api        the API server whose objects are mirrored; None: objects come by `koord apply`
-    webhooks   where and with which certificate they are served; None: as the environment says
-    returns    the webhooks; None: they are not served
+    Args:
+        shell: Settings, metrics and logger of the service.
+        bus: The bus.
+        leadership: Whether this instance leads.
+        api: API server whose objects are mirrored; None if objects come by `koord apply`.
+        webhooks: Where and with which certificate webhooks are served; None for the process environment.
+
+    Returns:
+        The webhooks; None if they are not served.
     """
     settings = shell.settings
     view = ManagerView(config_names=config_names(settings))

@@ -54,7 +54,7 @@ CONTROLLERS: Final = (
     Controller("evictions", "", reconcile_evictions),
     Controller("explanation-expiry", "", expire_explanations),
 )
-"""In the order of the cycle: the configuration first, then pods, nodes, and what is computed from them."""
+"""In the order of the cycle: the configuration, then pods, nodes, and what is computed from them."""
 
 
 async def run_cycles(context: ManagerContext, controllers: Controllers) -> None:

@@ -1,6 +1,7 @@
-"""What the manager can be told about Kubernetes. Names and defaults are the reference's where it has them.
+"""Settings for Kubernetes, with Koordinator's names and defaults where it has them.
 
-source    manager spec, 2.1, 2.2; protocol spec, 11.1
+Source:
+    manager spec, 2.1, 2.2; protocol spec, 11.1
 """
 
 from pathlib import Path
@@ -17,41 +18,44 @@ class KubernetesSettings(ElectedSettings):
     """Settings of the gateway; without `gateway` and without a kubeconfig the manager runs without Kubernetes."""
 
     gateway: bool = Field(
-        False, description="Mirror an API server and carry decisions back, as the service account of the pod."
+        False, description="Mirror an API server and write decisions back, as the service account of the pod."
     )
-    kubeconfig: Path | None = Field(None, description="Kubeconfig of the API server; given: the gateway is on.")
-    kube_context: str = Field("", description="Context of the kubeconfig; empty: its current one.")
-    rest_config_qps: float = Field(30.0, description="Requests a second to the API server; 0 or less: no limit.")
-    rest_config_burst: int = Field(50, ge=1, description="Requests at once beyond that rate.")
+    kubeconfig: Path | None = Field(None, description="Kubeconfig of the API server; switches the gateway on.")
+    kube_context: str = Field("", description="Context of the kubeconfig; empty for the current one.")
+    rest_config_qps: float = Field(30.0, description="Requests per second to the API server; 0 or less for no limit.")
+    rest_config_burst: int = Field(50, ge=1, description="Burst of requests beyond that rate.")
     leader_election_namespace: str = Field("koordinator-system", description="Namespace of the Lease.")
     leader_elect_resource_lock: Literal["leases"] = Field("leases", description="Kind of the lock.")
     metrics_addr: str = Field(
-        "auto", description="Serve metrics on host:port, too; auto: :8080 with --gateway; 0: only where the rest is."
+        "auto", description="Additional address of metrics, host:port; auto: :8080 with --gateway; 0: none."
     )
     health_probe_addr: str = Field(
-        "auto", description="Serve health on host:port, too; auto: :8000 with --gateway; 0: only where the rest is."
+        "auto", description="Additional address of health, host:port; auto: :8000 with --gateway; 0: none."
     )
-    namespace: str = Field("", description="Watch namespaced objects in this namespace only; empty: in all.")
+    namespace: str = Field("", description="Watch namespaced objects in this namespace only; empty for all.")
     sync_period: Annotated[Seconds, BeforeValidator(lambda text: text or 0)] = Field(
-        0.0, ge=0, description="Time between full lists; 0 or empty: only when a watch is too old."
+        0.0, ge=0, description="Time between full lists; 0 or empty: only if a watch is too old."
     )
-    watch_timeout: Seconds = Field(300.0, gt=0, description="How long the API server keeps a watch open, at least.")
-    watch_idle: Seconds = Field(150.0, gt=0, description="A watch silent for so long is opened anew.")
-    sweep_period: Seconds = Field(600.0, ge=0, description="Time between comparisons of fold and API server; 0: never.")
+    watch_timeout: Seconds = Field(300.0, gt=0, description="Minimum time that the API server keeps a watch open.")
+    watch_idle: Seconds = Field(150.0, gt=0, description="Time after which a silent watch is opened again.")
+    sweep_period: Seconds = Field(
+        600.0, ge=0, description="Time between comparisons of fold and API server; 0 for none."
+    )
     take_node_metrics: bool = Field(
-        False, description="NodeMetric status comes from a stock node agent, instead of being written from our reports."
+        False, description="Read NodeMetric status from a stock node agent instead of writing it from our reports."
     )
     write_node_status: bool = Field(True, description="Write extended resources, annotations and labels of nodes.")
     write_node_slo: bool = Field(True, description="Write NodeSLO objects.")
-    write_node_metric: bool = Field(True, description="Write NodeMetric objects (what the agent shall measure).")
+    write_node_metric: bool = Field(True, description="Write NodeMetric objects (the measuring policy of the agent).")
     write_object_status: bool = Field(
-        True, description="Write the status of PodGroups, ElasticQuotas and Recommendations, and quotas of profiles."
+        True,
+        description="Write the status of PodGroups, ElasticQuotas and Recommendations, and the quotas of profiles.",
     )
-    write_node_metric_status: bool = Field(False, description="Write our agents' reports as NodeMetric status.")
+    write_node_metric_status: bool = Field(False, description="Write reports of our agents as NodeMetric status.")
 
     @property
     def further_ports(self) -> dict[str, str]:
-        """Purpose -> address of the reference's ports; in a cluster they are its own by default. "" or 0: none."""
+        """Return purpose -> address of Koordinator's additional ports; empty or 0 for none."""
         given = {"metrics": (self.metrics_addr, ":8080"), "health": (self.health_probe_addr, ":8000")}
         return {
             purpose: (default if self.gateway else "") if address == "auto" else address
@@ -60,5 +64,5 @@ class KubernetesSettings(ElectedSettings):
 
     @property
     def with_kubernetes(self) -> bool:
-        """Whether the gateway is on."""
+        """Whether the gateway runs."""
         return self.gateway or self.kubeconfig is not None

@@ -1,4 +1,4 @@
-"""What the manager can be told, besides what every service can be told."""
+"""Settings of the manager besides those of every service."""
 
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
@@ -21,28 +21,30 @@ class ManagerSettings(KubernetesSettings):
 
     service: ClassVar[str] = "manager"
     about: ClassVar[str] = (
-        "Admits and mirrors objects, turns usage reports into batch resources, renders each node's policy. Several may "
-        "run; one leads."
+        "Admits and mirrors objects, computes batch resources from usage reports, renders the policy of each node. "
+        "Several instances may run; one leads."
     )
     known_gates: ClassVar[Sequence[Gate]] = tuple(
         Gate(name, default, Stage.BETA if default else Stage.ALPHA) for name, default in GATE_DEFAULTS.items()
     )
 
-    control_interval: Seconds = Field(0.5, gt=0, description="Pause between control rounds, in the host's time.")
+    control_interval: Seconds = Field(0.5, gt=0, description="Pause between cycles, in the host's time.")
     desired_interval: Seconds = Field(
-        5.0, ge=0, description="How long changes of a node's desired state are gathered before they are written again."
+        5.0,
+        ge=0,
+        description="Time for which changes of a node's desired state are gathered before it is written again.",
     )
 
     controllers: TextList = Field(
         CONTROLLERS, description="Controllers that run; -NAME switches one off, * stands for all others."
     )
     noderesource_plugins: TextList = Field(
-        PLUGINS, description="What is computed of a node; -NAME switches one off, * stands for all others."
+        PLUGINS, description="Plugins that compute a node; -NAME switches one off, * stands for all others."
     )
     config_namespace: str = Field(SLO_CONFIG_NAMESPACE, description="Namespace of the configuration ConfigMap.")
     slo_config_name: str = Field(SLO_CONFIG_NAME, description="Name of the configuration ConfigMap.")
     node_strategy_name_need_check: bool = Field(
-        False, description="Entries of the configuration must have unique, non-empty names."
+        False, description="Require unique, non-empty names of configuration entries."
     )
     enhanced_config_namespace: Annotated[str, Flag("pod-enhanced-validator-config-namespace")] = Field(
         ENHANCED_NAMESPACE, description="Namespace of the ConfigMap with labels that pods must have."
@@ -51,37 +53,46 @@ class ManagerSettings(KubernetesSettings):
         ENHANCED_NAME, description="Name of the ConfigMap with labels that pods must have."
     )
     webhooks: Literal["auto", "on", "off"] = Field(
-        "auto", description="Serve admission webhooks over TLS; auto: when there is an API server to be called by."
+        "auto", description="Serve admission webhooks over TLS; auto: if there is an API server."
     )
-    webhook_address: str = Field("0.0.0.0", description="Address that the webhooks are served on.")  # noqa: S104
-    quota_update_max_retries: int = Field(3, ge=0, description="Retries of a quota's account after conflicts.")
-    quota_update_retry_jitter: Seconds = Field(0.0, ge=0, description="Pause before each such retry, at most.")
-    quota_update_max_total_jitter: Seconds = Field(1.0, ge=0, description="All such pauses of one batch together.")
+    webhook_address: str = Field("0.0.0.0", description="Address of the webhooks.")  # noqa: S104
+    quota_update_max_retries: int = Field(3, ge=0, description="Retries of a write of quota usage after conflicts.")
+    quota_update_retry_jitter: Seconds = Field(0.0, ge=0, description="Maximum pause before each such retry.")
+    quota_update_max_total_jitter: Seconds = Field(1.0, ge=0, description="Maximum of all such pauses of one batch.")
     quota_update_conflict_fresh_get: bool = Field(
-        False, description="Accepted; after a conflict the account is always read from the API server again."
+        False,
+        description="Accepted without effect: after a conflict the usage is always read again from the API server.",
     )
     pod_enhanced_validator_config_reconcile_interval: Seconds = Field(
-        300.0, ge=0, description="Accepted; the rules follow their ConfigMap as it changes."
+        300.0, ge=0, description="Accepted without effect: the rules follow their ConfigMap at once."
     )
     colocation_profile_reconcile_by_default: bool = Field(
-        False, description="The profile controller handles every profile, not only those that are labelled so."
+        False, description="Let the profile controller handle every profile, not only labelled ones."
     )
-    colocation_profile_reconcile_interval: Seconds = Field(30.0, gt=0, description="Time between its rounds.")
+    colocation_profile_reconcile_interval: Seconds = Field(
+        30.0, gt=0, description="Interval of the profile controller."
+    )
     colocation_profile_force_update_pod_duration: Seconds = Field(
-        300.0, ge=0, description="After so long a profile is put on a waiting pod again."
+        300.0, ge=0, description="Time after which a profile is applied to a waiting pod again."
     )
     colocation_profile_expire_pod_cache_duration: Seconds = Field(
-        600.0, ge=0, description="How long it remembers what it has done."
+        600.0, ge=0, description="Time for which the profile controller remembers its updates."
     )
-    colocation_profile_update_pod_qps: float = Field(10.0, ge=0, description="Pods that it changes in a second.")
-    colocation_profile_update_pod_qps_burst: int = Field(100, ge=1, description="Pods that it changes at once.")
+    colocation_profile_update_pod_qps: float = Field(
+        10.0, ge=0, description="Pods that the profile controller updates per second."
+    )
+    colocation_profile_update_pod_qps_burst: int = Field(
+        100, ge=1, description="Burst of updates of the profile controller."
+    )
     binding_admission_user_name: TextList = Field(
-        (), description="Parts of the names of users who may bind pods; none: everybody may."
+        (), description="Substrings of the names of users who may bind pods; empty: everybody may."
     )
-    binding_admission_dry_run: bool = Field(False, description="Count bindings that would be denied, deny none.")
-    binding_admission_namespaces: TextList = Field((), description="Namespaces where bindings are judged; *: all.")
+    binding_admission_dry_run: bool = Field(False, description="Only count bindings that would be denied.")
+    binding_admission_namespaces: TextList = Field(
+        (), description="Namespaces where bindings are validated; * for all."
+    )
     binding_admission_exclude_namespaces: TextList = Field(
-        ("kube-system",), description="Namespaces where bindings are never judged."
+        ("kube-system",), description="Namespaces where bindings are never validated."
     )
     binding_admission_bypass_labels: TextList = Field(
         ("koordinator.sh/binding-admission-bypass",), description="Labels of pods that anybody may bind."
@@ -89,17 +100,16 @@ class ManagerSettings(KubernetesSettings):
     binding_admission_bypass_annotations: TextList = Field((), description="Annotations of pods that anybody may bind.")
     recommended_usage: bool = Field(
         False,
-        description="Tell the scheduler, by an annotation on new pods, what these are expected to use (its "
-        "recommendedEstimator).",
+        description="Annotate new pods with their expected usage for the scheduler (its recommendedEstimator).",
     )
     recommender_settings: TextList = Field(
-        (), description="Settings of the recommender that are not at their defaults, NAME=NUMBER."
+        (), description="Settings of the recommender that differ from their defaults, NAME=NUMBER."
     )
-    enable_pprof: bool = Field(False, description="Accepted without effect: there is no such profile of this process.")
+    enable_pprof: bool = Field(False, description="Accepted without effect: this process has no such profile.")
     pprof_addr: str = Field("", description="Accepted without effect.")
     disable_no_deepcopy: bool = Field(False, description="Accepted without effect.")
     log_verbosity: Annotated[int, Flag("v")] = Field(0, description="Accepted without effect: see --log-level.")
-    logtostderr: bool = Field(True, description="Accepted without effect: the log always goes there.")
+    logtostderr: bool = Field(True, description="Accepted without effect: logs are always written there.")
 
     @field_validator("recommender_settings", mode="after")
     @classmethod
@@ -109,7 +119,7 @@ class ManagerSettings(KubernetesSettings):
 
 
 def config_names(settings: ManagerSettings) -> ConfigNames:
-    """Which ConfigMaps are ours."""
+    """Return the names of the configuration ConfigMaps."""
     return ConfigNames(
         slo_namespace=settings.config_namespace,
         slo_name=settings.slo_config_name,
@@ -119,12 +129,12 @@ def config_names(settings: ManagerSettings) -> ConfigNames:
 
 
 def recommender_settings(settings: ManagerSettings) -> RecommenderSettings:
-    """How the recommender learns and estimates."""
+    """Return the settings of the recommender."""
     return read_settings(",".join(settings.recommender_settings))
 
 
 def controller_policy(settings: ManagerSettings) -> ControllerPolicy:
-    """Flags of the profile controller as one value."""
+    """Return the flags of the profile controller as one value."""
     return ControllerPolicy(
         by_default=settings.colocation_profile_reconcile_by_default,
         interval=settings.colocation_profile_reconcile_interval,
@@ -136,7 +146,7 @@ def controller_policy(settings: ManagerSettings) -> ControllerPolicy:
 
 
 def admission_options(settings: ManagerSettings) -> Options:
-    """Gates and flags of admission as one value."""
+    """Return gates and flags of admission as one value."""
     return Options(
         gates=dict(settings.feature_gates.values),
         check_strategy_names=settings.node_strategy_name_need_check,

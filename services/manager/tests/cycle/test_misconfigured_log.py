@@ -68,8 +68,8 @@ async def test_documents_fail_by_a_misconfigured_log_and_are_taken_when_it_is_me
 
     assert failed.action == "failed"
     assert (
-        failed.errors[0].rule
-        == "whether it is stored is not known, the log takes nothing: koord.t.ev: batches are disabled"
+        failed.errors[0].rule == "whether the document is stored is unknown, because the log cannot store anything: "
+        "koord.t.ev: batches are disabled"
     )
     assert created.action == "created"
 

@@ -1,6 +1,6 @@
 """Pure decisions of the manager.
 
-`view` (the fold with its indexes) -> `apply`, `remove`, `workloads` (documents become mirrored objects) ->
-`overcommit`, `publish` (reports become batch resources) -> `nodeslo` (configuration becomes each node's policy) ->
-`desired` (what a node's agent is told).
+`cluster.view` folds the log and queues changed objects in the `work_queue`. `documents` decides `koord apply` and
+`koord delete`, `admission` validates and changes objects, `nodes` and `node_resources` render node policies, `gateway`
+decides writes to the API server. The other packages are one controller each.
 """

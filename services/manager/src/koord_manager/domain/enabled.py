@@ -1,6 +1,7 @@
-"""Which controllers run and which plugins compute a node, from the lists that the flags hold.
+"""Which controllers run and which plugins compute a node, from the lists of the flags.
 
-source    manager spec, 2.2, 2.3
+Source:
+    manager spec, 2.2, 2.3
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,9 +28,10 @@ _ALSO_CALLED: Final = {"profile": QUOTA_PROFILE}
 
 
 def is_enabled(name: str, entries: Sequence[str]) -> bool:
-    """Whether a list enables a name: `N` does, `-N` does not, the first of these wins; else `*` does.
+    """Return whether a list enables a name: `N` does, `-N` does not, the first of these wins; else `*` does.
 
-    source    manager spec, 2.3
+    Source:
+        manager spec, 2.3
     """
     for entry in entries:
         named = entry.removeprefix("-")
@@ -39,5 +41,5 @@ def is_enabled(name: str, entries: Sequence[str]) -> bool:
 
 
 def enabled_of(names: Iterable[str], entries: Sequence[str]) -> frozenset[str]:
-    """Those of the names that a list enables."""
+    """Return the names that a list enables."""
     return frozenset(name for name in names if is_enabled(name, entries))

@@ -1,10 +1,11 @@
-"""The colocation profile controller: managed profiles reach pods that were created before them and still wait.
+"""Apply managed colocation profiles to pods that were created before the profile and still wait.
 
-    managed profile x pending pod -> due (not done lately, room in the bucket, drawn) -> the pod after the profile
+managed profile x pending pod -> due (not done lately, within the rate, drawn) -> the pod after the profile
 
-Without scheduler name, priority class and translation, which only make sense when a pod is created.
+Scheduler name, priority class and translation are left out, because they only make sense for a new pod.
 
-source    manager spec, 8.5
+Source:
+    manager spec, 8.5
 """
 
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ from koord_manager.domain.cluster.view import ManagerView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerPolicy:
-    """Flags --colocation-profile-*; seconds."""
+    """Flags --colocation-profile-*, in seconds."""
 
     by_default: bool = False
     interval: float = 30.0
@@ -35,7 +36,7 @@ class ControllerPolicy:
 
 
 class ProfileUpdates:
-    """What was done lately, and how much may be done now. Times are seconds of any steady clock."""
+    """The latest updates, and the rate limit of further ones; times are in seconds of a steady clock."""
 
     def __init__(self, policy: ControllerPolicy) -> None:
         self._policy = policy
@@ -44,11 +45,11 @@ class ProfileUpdates:
         self._filled_at: float | None = None
 
     def begin(self, now: float) -> None:
-        """A new round: what is too old is forgotten."""
+        """Forget updates that are too old."""
         self._done = {key: at for key, at in self._done.items() if now - at < self._policy.forget}
 
     def is_due(self, profile: ColocationProfile, uid: str, now: float) -> bool:
-        """Whether this version of the profile has not been put on the pod lately."""
+        """Return whether this version of the profile was not applied to the pod lately."""
         at = self._done.get((profile.version, uid))
         return at is None or now - at >= self._policy.force_update
 
@@ -69,7 +70,7 @@ class ProfileUpdates:
 
 
 def managed_profiles(facts: Facts, policy: ControllerPolicy) -> list[ColocationProfile]:
-    """Profiles of the controller, in order of name: labelled, or all by default; never one that is being deleted."""
+    """Return the profiles of the controller in order of name: labelled, or all by default, none being deleted."""
     return [
         profile
         for profile in facts.profiles().all
@@ -78,7 +79,7 @@ def managed_profiles(facts: Facts, policy: ControllerPolicy) -> list[ColocationP
 
 
 def waiting_pods(view: ManagerView) -> Iterator[tuple[str, Pod]]:
-    """(uid, pod) of the pods that are pending and on no node."""
+    """Yield uid and object of the pods that are pending and on no node."""
     placements = view.state.of_kind(PodState)
     for uid, spec in list(view.state.of_kind(PodSpecState).items()):
         pod = spec.object
@@ -88,18 +89,20 @@ def waiting_pods(view: ManagerView) -> Iterator[tuple[str, Pod]]:
 
 
 def is_wanted(profile: ColocationProfile, uid: str, pod: Pod, facts: Facts) -> bool:
-    """Whether a profile is to be put on a pod: it matches, and its probability says so for this pod.
+    """Return whether a profile matches a pod and its probability includes this pod.
 
-    raises    InvalidInput for a probability that cannot be read
+    Raises:
+        InvalidInput: The probability cannot be read.
     """
     meta = pod.metadata
     return is_matching(profile, meta.namespace, meta.labels, facts) and is_drawn(profile, draws_of(uid))
 
 
 def reconciled_pod(document: JsonObject, profile: ColocationProfile, facts: Facts) -> JsonObject | None:
-    """The pod after the profile, None when it changes nothing.
+    """Return the pod after the profile; None if nothing changes.
 
-    raises    InvalidInput for a patch that cannot be applied
+    Raises:
+        InvalidInput: The patch cannot be applied.
     """
     mutated = copied(document)
     kept = replace(profile, scheduler_name="", priority_class_name="")

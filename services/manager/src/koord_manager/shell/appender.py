@@ -1,6 +1,9 @@
-"""Decided facts -> the log: independent decisions share an atomic batch, a refused batch is retried one by one.
+"""Append decisions to the log: independent decisions share an atomic batch.
 
-source    event-bus spec, 4.2, 4.3
+If the log refuses a batch, each decision of the batch is appended by itself.
+
+Source:
+    event-bus spec, 4.2, 4.3
 """
 
 from collections.abc import Sequence
@@ -23,27 +26,31 @@ MAX_BATCH = 200
 
 
 class Decision(NamedTuple):
-    """Facts that belong together (all or none), with the headers they share."""
+    """Facts that are stored together or not at all, and the headers that they share."""
 
     drafts: list[Draft]
     origin: Origin
 
 
 def is_misconfigured(error: Exception) -> bool:
-    """Whether the log itself is not as it has to be: repeating does not help, and nothing else can be stored."""
+    """Return whether the log is misconfigured, so that a retry does not help and nothing else can be stored."""
     return isinstance(error, Misconfigured) and not isinstance(error, Unsendable)
 
 
 class NotAppended(NamedTuple):
-    """What came in the way of one decision. Unsendable: the log has not stored it; else that is not known."""
+    """A decision that was not appended because of an error.
+
+    If the error is `Unsendable`, the log has not stored the decision; otherwise it is unknown.
+    """
 
     error: Exception
 
 
 async def append_each(log: EventLog, decisions: Sequence[Decision]) -> list[AppendOutcome | NotAppended]:
-    """As `append_decisions`; what is wrong with one decision is its own outcome, and the others are stored.
+    """Append decisions like `append_decisions`, but return the error of a decision as its outcome and store the others.
 
-    raises    Misconfigured when the log itself is not as it has to be: nothing else could be stored, either
+    Raises:
+        Misconfigured: The log itself is not as it has to be: nothing else could be stored, either.
     """
     try:
         return list(await append_decisions(log, decisions))
@@ -60,7 +67,7 @@ async def append_each(log: EventLog, decisions: Sequence[Decision]) -> list[Appe
 
 
 async def append_decisions(log: EventLog, decisions: Sequence[Decision]) -> list[AppendOutcome]:
-    """The outcome of each decision, in order. A decision without facts counts as appended at 0.
+    """Append decisions and return their outcomes in order; a decision without facts counts as appended at position 0.
 
     Raises Misconfigured as the log does.
     """

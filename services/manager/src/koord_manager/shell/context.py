@@ -1,6 +1,6 @@
-"""What the manager's two loops share: the context that they work on, whether they may decide, how the log answered.
+"""What the loops of the manager share: the context, the check whether they may decide, and the outcome of appends.
 
-Next: `cycle` (the control round), `documents` (what is applied).
+Next: `cycle` (the controllers), `documents.processing` (`koord apply`).
 """
 
 from collections.abc import Awaitable, Callable
@@ -25,8 +25,12 @@ from koord_manager.shell.intake import Intake
 
 @dataclass(slots=True)
 class TermState:
-    """Nodes (tokens) whose desired state this process has written, when all of them were last up to date, and the term
-    (its epoch) whose beginning has been folded.
+    """State of the present term.
+
+    Attributes:
+        nodes: Tokens of the nodes whose desired state this process has written.
+        flushed_at: Time of the last write of all pending desired states, in seconds of the event loop.
+        epoch: Epoch of the term whose first log position has been folded.
     """
 
     nodes: set[str] = field(default_factory=set[str])
@@ -35,13 +39,14 @@ class TermState:
 
 
 class ManagerContext(NamedTuple):
-    """What the cycle works on and with.
+    """The dependencies of the loops of the manager.
 
-    folded     waits until a position is folded; gives the reason why it will not be, None when it is
-    options    gates and flags of admission
-    standalone there is no API server: workloads get their pods here, and requests to evict are carried out here
-    explanations   where admission's decisions are told; None: nowhere
-    metrics    of the control rounds; None: nobody counts
+    Attributes:
+        folded: Waits until a position is folded; returns the reason if it never will be, else None.
+        options: Gates and flags of admission.
+        standalone: Whether there is no API server, so that workloads and evictions are handled here.
+        explanations: Stream of admission decisions; None if they are not published.
+        metrics: Metrics of the controllers; None if nothing is counted.
     """
 
     view: ManagerView
@@ -67,9 +72,9 @@ class ManagerContext(NamedTuple):
 
 
 async def reason_not_to_decide(context: ManagerContext) -> str | None:
-    """Why this instance must not decide now; None when it may.
+    """Return the reason why this instance must not decide now; None if it may.
 
-    A new term begins with folding what the log held when it began: names are unique only for who knows all of them.
+    A new term begins by folding the log up to its head, because names are unique only among all folded objects.
     """
     term = context.leadership.term
     if term is None:
@@ -90,7 +95,7 @@ async def reason_not_to_decide(context: ManagerContext) -> str | None:
 
 
 def reached(outcome: AppendOutcome | NotAppended) -> int:
-    """The position that an answer of the log tells us of: our own facts, or the one that was in the way."""
+    """Return the position that an outcome names: of the stored facts or of the conflicting one; 0 if it names none."""
     match outcome:
         case Appended(last_seq=seq):
             return seq
@@ -101,6 +106,6 @@ def reached(outcome: AppendOutcome | NotAppended) -> int:
 
 
 def epoch_of(context: ManagerContext) -> int:
-    """Fencing number of the present term; 0 when it has just ended (the log's expectations still protect it)."""
+    """Return the fencing number of the present term; 0 if it has just ended, and then the log refuses the append."""
     term = context.leadership.term
     return term.epoch if term else 0

@@ -1,6 +1,7 @@
-"""Metrics of the control rounds, with the names of the reference, and ours of the recommender and of nodes' health.
+"""Metrics of the controllers, with the names of Koordinator, and of the recommender and node health.
 
-source    manager spec, 17.1
+Source:
+    manager spec, 17.1
 """
 
 from collections import Counter as Counts
@@ -44,7 +45,7 @@ _ACTION_OF: Final = {
     "nodeslo": ("nodeslo", "updateNodeSLO"),
     "quotaprofile": ("quota_profile", "updateQuota"),
 }
-"""What a decision that failed would have been."""
+"""Controller -> the reference's metric and reason of a failed decision."""
 _PLUGINS_OF: Final = {
     "overcommit": ("BatchResource", "MidResource"),
     "ratios": ("CPUNormalization", "ResourceAmplification"),
@@ -63,7 +64,7 @@ _WRITES: Final = {
     "create-quota": ("quota_profile", "createQuota"),
     "update-quota": ("quota_profile", "updateQuota"),
 }
-"""The gateway's writes of what is decided here -> what is reconciled and the reference's reason."""
+"""Purpose of a write of the gateway -> the reference's metric and reason."""
 _NOT_FOUND: Final = {"node-status": "updateNodeNotFound", "node-metadata": "updateNodeMetaNotFound"}
 _SLO_PARTS: Final = (
     "getResourceThresholdSpec",
@@ -76,12 +77,13 @@ _SUCCEEDED, _FAILED = "succeeded", "failed"
 
 
 class ControllerMetrics:
-    """What the control rounds count.
+    """Metrics of the controllers.
 
-    The reference's counters have no `_total` in their names; a Prometheus client of Python would append it to a
-    counter's, so those are gauges that only grow: queries and dashboards go by the name.
+    Koordinator's counters have names without `_total`. The Python client of Prometheus appends it to a counter, so
+    these are gauges that only grow, and queries and dashboards keep working.
 
-    writes_objects    the objects are at an API server: its answers are what is counted as reconciled, not the facts
+    Args:
+        writes_objects: Whether objects are at an API server; then its answers count as reconciled, not the facts.
     """
 
     def __init__(self, registry: CollectorRegistry, *, writes_objects: bool = False) -> None:
@@ -89,7 +91,7 @@ class ControllerMetrics:
         self._reconciled = {
             what: Gauge(
                 f"slo_controller_{what}_reconcile_count",
-                f"Decisions about {what} by their outcome",
+                f"Decisions about {what}, by outcome",
                 ["status", "reason"],
                 registry=registry,
             )
@@ -98,7 +100,7 @@ class ControllerMetrics:
         self._parsed = {
             what: Gauge(
                 f"slo_controller_{what}_spec_parse_count",
-                f"Specs of {what} worked out from the configuration by their outcome",
+                f"Specs of {what} rendered from the configuration, by outcome",
                 ["status", "reason"],
                 registry=registry,
             )
@@ -106,51 +108,55 @@ class ControllerMetrics:
         }
         self._plugins = Gauge(
             "slo_controller_node_resource_run_plugin_status",
-            "Calculations of a node by plugin and outcome",
+            "Calculations of nodes, by plugin and outcome",
             ["plugin", "status", "reason"],
             registry=registry,
         )
         self._lent = Gauge(
             "slo_controller_node_extended_resource_allocatable_internal",
-            "What a node can lend, before it is published; cpu in cores",
+            "Overcommitted resources of a node before publication; cpu in cores",
             ["node", "resource", "unit"],
             registry=registry,
         )
         self._lent_at: dict[str, float] = {}
-        self._objects = Gauge("koord_manager_recommender_objects", "Recommendations served", registry=registry)
+        self._objects = Gauge("koord_manager_recommender_objects", "Number of Recommendations", registry=registry)
         self._low_confidence = Gauge(
             "koord_manager_recommender_low_confidence_objects",
-            "Recommendations with less than a day of history",
+            "Number of Recommendations with less than a day of history",
             registry=registry,
         )
         self._samples = Gauge(
             "koord_manager_recommender_samples", "Samples taken in by this process", registry=registry
         )
         self._loop = Histogram(
-            "koord_manager_recommender_loop_seconds", "Time of one step of a recommender round", registry=registry
+            "koord_manager_recommender_loop_seconds",
+            "Duration of one step of a recommender run, in seconds",
+            registry=registry,
         )
         self._failures = Counter(
-            "koord_manager_decision_failures", "Decisions that failed", ["controller"], registry=registry
+            "koord_manager_decision_failures", "Number of decisions that failed", ["controller"], registry=registry
         )
         self._failing = Gauge(
             "koord_manager_failing_objects",
-            "Objects (and whole steps) of which nothing can be decided at present",
+            "Number of objects (and whole controllers) whose last decision failed",
             ["controller"],
             registry=registry,
         )
         self._failing_before: set[str] = set()
-        self._levels = Gauge("koord_manager_slo_level_nodes", "Nodes by health", ["level"], registry=registry)
+        self._levels = Gauge(
+            "koord_manager_slo_level_nodes", "Number of nodes, by health level", ["level"], registry=registry
+        )
         self._mass = Gauge(
-            "koord_manager_slo_mass_abnormal", "1: more nodes look abnormal than may be lowered", registry=registry
+            "koord_manager_slo_mass_abnormal", "1 if more nodes look abnormal than may be lowered", registry=registry
         )
 
     def set_up(self, plugins: Iterable[str]) -> None:
-        """These plugins compute nodes from now on."""
+        """Count the plugins that compute node resources from now on."""
         for plugin in plugins:
             self._plugins.labels(plugin, _SUCCEEDED, "Setup").inc()
 
     def decided(self, events: Iterable[Event], *, stored: bool) -> None:
-        """Facts were offered to the log, which took or refused them."""
+        """Count facts that the log stored or refused."""
         for event in events:
             self._part_decided(event)
             action = _ACTIONS.get(type(event))
@@ -188,7 +194,7 @@ class ControllerMetrics:
         self._plugins.labels(plugin, _FAILED if failed else _SUCCEEDED, reason).inc()
 
     def wrote(self, purpose: str, meaning: str) -> None:
-        """The gateway wrote an object that is decided here, and was answered."""
+        """Count an answer to a write of the gateway."""
         action = _WRITES.get(purpose)
         if action is None:
             return
@@ -199,11 +205,11 @@ class ControllerMetrics:
         self._reconciled[what].labels(_SUCCEEDED if done else _FAILED, reason).inc()
 
     def not_found(self) -> None:
-        """A node was to be computed that does not exist any more."""
+        """Count a node that was deleted before it was computed."""
         self._reconciled["node_resource"].labels(_FAILED, "reconcileNodeNotFound").inc()
 
     def lent(self, node: str, found: Overcommit, at: float) -> None:
-        """A node was computed anew. at: seconds, to tell what is not computed any more."""
+        """Record the overcommitted resources of a node; `at` is the time in seconds."""
         for plugin, result in (("BatchResource", found.batch), ("MidResource", found.mid)):
             self._ran(plugin, "ResourceCalculate" if result else "ResourceReset", failed=False)
             self._ran(plugin, "NodeStatusCheck", failed=False)
@@ -214,7 +220,7 @@ class ControllerMetrics:
                 self._lent_at[node] = at
 
     def failed(self, failures: Iterable[Failure], failing: Iterable[tuple[str, str]]) -> None:
-        """Decisions failed; what fails at present."""
+        """Count decisions that failed, and set the number of failing objects of each controller."""
         for failure in failures:
             self._failures.labels(failure.controller).inc()
             if failure.controller == "nodemetric":
@@ -239,7 +245,7 @@ class ControllerMetrics:
                 self._lent.remove(node, f"kubernetes.io/{name}-memory", "byte")
 
     def recommended(self, rounds: RecommenderController, view: ManagerView, seconds: float) -> None:
-        """A recommender round is over."""
+        """Record one run of the recommender."""
         self._objects.set(len(rounds.book.targets.all()))
         self._samples.set(rounds.book.samples)
         self._loop.observe(seconds)
@@ -251,7 +257,7 @@ class ControllerMetrics:
         )
 
     def assessed(self, view: ManagerView) -> None:
-        """Some node's health changed."""
+        """Set the number of nodes of each health level."""
         counts = dict.fromkeys(Level, 0)
         for policy in view.state.of_kind(NodePolicyState).values():
             if policy.health is not None:

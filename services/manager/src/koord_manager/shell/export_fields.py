@@ -1,6 +1,6 @@
-"""`python -m koord_manager.shell.export_fields FILE`: the names of Kubernetes' fields, from its client's models.
+"""`python -m koord_manager.shell.export_fields FILE`: write the names of Kubernetes' fields from its client's models.
 
-Loading the models takes more time than a command takes to run, so what is needed of them is kept in a file.
+Loading the models takes longer than a command takes to run, so the names are stored in a file.
 """
 
 import re
@@ -20,7 +20,7 @@ _VERSION: Final = re.compile(r"V1(?=[A-Z])")
 
 
 def exported() -> str:
-    """The text of `kubernetes_fields.json`: each type of the kinds that are taken, and of what these consist of."""
+    """Return the text of `kubernetes_fields.json`: the types of the accepted kinds and of their fields."""
     models: Any = import_module(_MODELS)
     found: dict[str, Mapping[str, str]] = {}
     waiting = [f"V1{kind}" for kind in (*(kind for _, kind in KINDS), *(each.kind for each in kubernetes_kinds()))]
@@ -41,7 +41,7 @@ def exported() -> str:
 
 
 def _written(model: str) -> str:
-    """`PodSpec` for `V1PodSpec`, `CoreResourceClaim` for `CoreV1ResourceClaim`."""
+    """Return the short name of a model: `PodSpec` for `V1PodSpec`, `CoreResourceClaim` for `CoreV1ResourceClaim`."""
     return _VERSION.sub("", model, count=1)
 
 

@@ -1,7 +1,7 @@
-"""The manager's fold of the facts, and its intake of usage reports: what feeds the view.
+"""Feed the view: the fold of the facts, and the usage reports of nodes.
 
-The runner of `koordcore.bus.folds.runner` drives `ViewFold`; the view object stays the same for the life of the
-process, also when a snapshot is loaded into it.
+The runner of `koordcore.bus.folds.runner` drives `ViewFold`. The view object lives as long as the process; a snapshot
+is loaded into it.
 """
 
 import asyncio
@@ -28,13 +28,13 @@ from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.recommender.book import RecommenderBook
 
 FOLDED_AT_ONCE: Final = 100
-"""Events folded without letting others in: some milliseconds."""
+"""Events folded before other tasks run; some milliseconds."""
 REPORTS_AT_ONCE: Final = 20
-"""Reports of nodes, each with its pods, likewise."""
+"""Reports taken in before other tasks run."""
 
 
 class ViewFold:
-    """The view as the fold runner wants it."""
+    """Adapter of the view for the fold runner."""
 
     def __init__(self, view: ManagerView) -> None:
         self._view = view
@@ -44,20 +44,20 @@ class ViewFold:
         return self._view.fold(stored)
 
     def skip(self, seq: int) -> None:
-        """Pass over one event."""
+        """Skip one event."""
         self._view.state.skip(seq)
 
     def snapshot(self) -> Iterator[bytes]:
-        """The state as it is now, as bytes in pieces."""
+        """Return the present state as chunks of bytes."""
         return self._view.state.snapshot()
 
     def fresh(self) -> "ViewFold":
-        """The same fold over an empty state."""
+        """Return the fold over an empty state."""
         self._view.load(ClusterState())
         return self
 
     def restore(self, data: bytes) -> "ViewFold":
-        """The same fold over a snapshot's state."""
+        """Return the fold over the state of a snapshot."""
         self._view.load(ClusterState.restore(data))
         return self
 
@@ -68,9 +68,13 @@ def view_runner(
     news: Callable[[list[Folded]], Awaitable[None]],
     metrics: BusMetrics = NO_METRICS,
 ) -> FoldRunner[ViewFold]:
-    """What folds the log into a view: a burst is folded in parts, so that admission answers between them.
+    """Return the runner that folds the log into a view, in parts, so that admission answers during a burst.
 
-    news    is handed what was folded; the fold waits for it
+    Args:
+        view: The view.
+        bus: The bus with the log.
+        news: Called with the folded events; the fold waits for it.
+        metrics: Metrics of the bus.
     """
     fold = ViewFold(view)
 
@@ -93,10 +97,15 @@ def view_runner(
 async def follow_reports(
     view: ManagerView, book: RecommenderBook, observations: ObservationLog, logger: Logger
 ) -> None:
-    """Takes in the newest report of every node, then every further one, for ever.
+    """Take in the newest report of every node, then every further one, until cancelled.
 
-    A report that cannot be read is left out: the node's batch resources then expire as if it had not come.
-    book    takes in every report after its position; the view the newest of each node
+    If a report cannot be read, it is skipped; the batch resources of the node then expire.
+
+    Args:
+        view: Takes the newest report of each node.
+        book: Takes every report after its position.
+        observations: The stream of reports.
+        logger: Logs reports that are skipped.
     """
     newest = await patiently(lambda: observations.latest([AggregateRef("node", token) for token in view.nodes()]))
     for begin in range(0, len(newest), REPORTS_AT_ONCE):
@@ -118,7 +127,7 @@ def _observe(view: ManagerView, book: RecommenderBook | None, stored: StoredEven
 
 
 def read_report(stored: StoredEvent, logger: Logger) -> NodeUsageReported | None:
-    """The report of an observation; None: it is another observation, or it cannot be used, which is logged."""
+    """Return the report of an observation; None if it is another observation or cannot be used, which is logged."""
     try:
         report = CATALOGUE.read(stored)
         if not isinstance(report, NodeUsageReported):
@@ -137,7 +146,7 @@ def read_report(stored: StoredEvent, logger: Logger) -> NodeUsageReported | None
 def learn(
     view: ManagerView, book: RecommenderBook, stored: StoredEvent, report: NodeUsageReported, logger: Logger
 ) -> None:
-    """The recommender takes in a report; of one that it cannot work with, what it had taken in before that."""
+    """Let the recommender take in a report; if that fails, the samples taken before the failure stay."""
     try:
         book.observe(view, stored.seq, report)
     except Exception as error:  # noqa: BLE001 - one node's report must not end the intake of all

@@ -1,7 +1,7 @@
-"""The queue between the HTTP doors and the cycle: documents in, one result for each document out.
+"""Queue between the HTTP API and the processing of documents: documents in, one result each out.
 
-The cycle decides all documents, one after the other, against one view: so two requests that name the same object are
-decided in the order of their arrival, and the second sees what the first has written.
+All documents are decided one after the other against one view. If two requests name the same object, the second is
+decided on the result of the first.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from koord_manager.domain.documents.delete import Target
 
 
 class FieldError(msgspec.Struct, frozen=True):
-    """Why a document was refused, at one field."""
+    """Reason why a document was refused, at one field."""
 
     field: str
     rule: str
@@ -25,11 +25,12 @@ class FieldError(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of one document.
+    """Result of one document.
 
-    action    created, configured, unchanged, deleted, not-found, refused, or failed (the log could not take it)
-    seq       position of the document's last fact, 0 when there is none
-    warnings  what is worth a look in it, taken or not
+    Attributes:
+        action: created, configured, unchanged, deleted, not-found, refused, or failed (the log could not store it).
+        seq: Position of the last fact of the document; 0 if there is none.
+        warnings: Warnings about the document, also if it was refused.
     """
 
     action: str
@@ -45,9 +46,10 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Work:
-    """One document on its way to the cycle; equal only to itself.
+    """One document on its way through the queue; equal only to itself.
 
-    warnings  what it says that will not be understood
+    Attributes:
+        warnings: Parts of the document that are ignored.
     """
 
     subject: Manifest | Target
@@ -59,7 +61,7 @@ class Work:
 
 
 class Intake:
-    """A bounded queue of work; `submit` waits for room and for the results. Once closed it takes no more."""
+    """Bounded queue of works; `submit` waits for room and for the results. A closed intake refuses works."""
 
     def __init__(self, limit: int = 20_000) -> None:
         self._queue: asyncio.Queue[Work | None] = asyncio.Queue(limit)
@@ -67,9 +69,12 @@ class Intake:
         self._closed = False
 
     async def submit(self, subjects: list[object], request_id: str, *, dry_run: bool = False) -> list[Result]:
-        """Results of the documents or targets, in order. Documents that have not the shape of a kind are refused here.
+        """Return the results of documents or targets in order; a document of the wrong shape is refused at once.
 
-        dry_run   decide and answer, append nothing
+        Args:
+            subjects: The documents or targets.
+            request_id: Id of the HTTP request.
+            dry_run: Whether to decide without storing.
         """
         loop = asyncio.get_running_loop()
         pending: list[Result | asyncio.Future[Result]] = []
@@ -99,7 +104,7 @@ class Intake:
         return [item if isinstance(item, Result) else await item for item in pending]
 
     async def take(self, limit: int) -> list[Work]:
-        """Waits for work, then takes up to `limit` of what has queued up; nothing once it is closed and empty."""
+        """Wait for works and return up to `limit` of them; none if the intake is closed and empty."""
         works: list[Work] = []
         while not works:
             if self._closed and self._queue.empty() and not self._waiting_for_room:
@@ -114,14 +119,14 @@ class Intake:
         return works
 
     async def close(self) -> None:
-        """Takes no more work; `take` gives what is queued, then nothing."""
+        """Refuse further works; `take` returns those that are queued."""
         self._closed = True
         if not self._queue.full():
             self._queue.put_nowait(None)  # wakes who waits for work; nobody does while the queue is full
 
 
 def refusal(refused: InvalidManifest, document: object) -> Result:
-    """The result of a refused document; names it as far as it can be read."""
+    """Return the result of a refused document, with as much of its name as can be read."""
     kind = namespace = name = ""
     if isinstance(document, dict):
         entries = cast("dict[str, object]", document)
@@ -134,7 +139,7 @@ def refusal(refused: InvalidManifest, document: object) -> Result:
 
 
 def field_errors(refused: InvalidManifest) -> list[FieldError]:
-    """Field, rule and value of every violation; long values are cut. A rule of admission has a sentence as value."""
+    """Return field, rule and value of every violation; long values are cut. For admission the value is a sentence."""
     return [
         FieldError(
             item.path, item.rule, str(item.value) if item.rule.startswith(WITHIN_RULE) else repr(item.value)[:200]

@@ -1,6 +1,7 @@
-"""The reference's ports beside the service's own: metrics and health on addresses of their own, who leads as a gauge.
+"""Koordinator's additional ports: metrics and health at addresses of their own, and a gauge of the leader.
 
-source    manager spec, 2.1, 2.2, 17.1
+Source:
+    manager spec, 2.1, 2.2, 17.1
 """
 
 from typing import TypeVar
@@ -23,9 +24,10 @@ _OFF = ("", "0")
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of `host:port` or `:port` (every address).
+    """Return host and port of `host:port` or `:port`, which stands for every address.
 
-    raises    InvalidInput
+    Raises:
+        InvalidInput: The text is not an address.
     """
     host, colon, port = text.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
@@ -34,7 +36,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def add_ports(shell: Shell[S], leadership: Leadership) -> list[HttpServer]:
-    """Adds the servers that `--metrics-addr` and `--health-probe-addr` ask for, and the gauge of the leader."""
+    """Add the servers of `--metrics-addr` and `--health-probe-addr` and the gauge of the leader; return the servers."""
     settings = shell.settings
     leads = Gauge("koordinator_manager_is_leader", "Whether this instance leads.", registry=shell.metrics.registry)
     leads.set_function(lambda: 1.0 if leadership.term is not None else 0.0)
@@ -59,7 +61,7 @@ def add_ports(shell: Shell[S], leadership: Leadership) -> list[HttpServer]:
 
 
 def _metrics_routes(shell: Shell[S]) -> list[Route]:
-    """The reference's further names for the page: all of ours are internal."""
+    """Return further paths of the metrics page, with the names of Koordinator."""
 
     async def every(request: Request) -> Response:
         body, content_type = shell.metrics.render(request.headers.get("accept", ""))

@@ -1,6 +1,9 @@
-"""The colocation profile controller of the leader: patches waiting pods at the API server, or in the log.
+"""The colocation profile controller of the leader: apply managed profiles to waiting pods.
 
-source    manager spec, 8.5
+Pods are patched at the API server, or in the log without one.
+
+Source:
+    manager spec, 8.5
 """
 
 import asyncio
@@ -35,16 +38,16 @@ from koord_manager.shell.gateway.api import ApiResponse, Unreachable
 from koord_manager.shell.webhooks.quota_gate import ObjectsApi
 
 PODS_AT_ONCE: Final = 500
-"""Pods looked at before others may run."""
+"""Pods checked before other tasks run."""
 CONFLICTS: Final = 3
-"""Times that one pod is read and patched in a round."""
+"""Maximum number of attempts to patch one pod."""
 _CONFLICT: Final = 409
 
 
 async def run_profile_controller(
     context: ManagerContext, policy: ControllerPolicy, api: ObjectsApi | None, steady: Callable[[], float]
 ) -> None:
-    """A round every interval, for ever, while this instance leads."""
+    """Reconcile profiles at every interval while this instance leads, until cancelled."""
     updates = ProfileUpdates(policy)
     while True:
         await asyncio.sleep(policy.interval)
@@ -63,7 +66,7 @@ async def reconcile_profiles(
     api: ObjectsApi | None,
     steady: Callable[[], float],
 ) -> int:
-    """One round; how many pods were changed."""
+    """Apply the managed profiles to waiting pods and return how many pods changed."""
     facts = context.view.admission
     queue, refused = context.view.queue, context.logger.warning
     profiles = managed_profiles(facts, policy)
@@ -149,7 +152,7 @@ async def _change(
 
 
 async def patch_waiting_pod(context: ManagerContext, pod: Pod, profile: ColocationProfile, api: ObjectsApi) -> int:
-    """How many pods were changed; a pod that somebody changes meanwhile is read again."""
+    """Apply a profile to a pod at the API server and return the number of changed pods; retry after a conflict."""
     path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"
     reason = ""
     for _ in range(CONFLICTS):
@@ -172,9 +175,9 @@ async def patch_waiting_pod(context: ManagerContext, pod: Pod, profile: Colocati
 async def _patch_once(
     context: ManagerContext, path: str, profile: ColocationProfile, api: ObjectsApi
 ) -> ApiResponse | None:
-    """The answer to the patch; None when there is nothing to patch.
+    """Patch a pod once and return the response; None if there is nothing to patch.
 
-    The whole pod is read first: the fold has a part of it, and a merge patch replaces lists.
+    The whole pod is read first, because the fold holds only a part of it and a merge patch replaces lists.
     """
     answer = await api.request("GET", path)
     if not answer.ok:
@@ -190,13 +193,13 @@ async def _patch_once(
 
 
 def _preconditioned(change: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
-    """The change with the version that it was decided on: it replaces lists, and nobody's later entry may be lost."""
+    """Return the change with the resource version it was decided on, because a merge patch replaces lists."""
     version = document["metadata"].get("resourceVersion")
     return {**change, "metadata": {**change.get("metadata", {}), "resourceVersion": version}} if version else change
 
 
 def merge_patch(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    """RFC 7386: what turns one object into the other."""
+    """Return the RFC 7386 merge patch that turns one object into the other."""
     change: dict[str, Any] = {name: None for name in before if name not in after}
     for name, value in after.items():
         if name not in before or before[name] != value:

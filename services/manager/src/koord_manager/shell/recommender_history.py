@@ -1,6 +1,7 @@
-"""The recommender's memory across restarts: checkpoints in the snapshot store, and the reports that came since.
+"""History of the recommender across restarts: checkpoints in the snapshot store, and the reports after them.
 
-source    manager spec, 15.6
+Source:
+    manager spec, 15.6
 """
 
 import asyncio
@@ -30,10 +31,10 @@ async def recall(
     observations: ObservationLog,
     logger: Logger,
 ) -> None:
-    """Loads the newest checkpoint, then takes in what was reported since; called once, before reports are followed.
+    """Load the newest checkpoint and the reports after it; call once, before reports are followed.
 
-    Without a checkpoint everything that is still kept is read; while no Recommendation exists, nothing. A report that
-    cannot be read is left out.
+    Without a checkpoint, read every retained report; while no Recommendation exists, read none. A report that cannot be
+    read is skipped.
     """
     rounds.loading = True
     book = rounds.book
@@ -73,7 +74,7 @@ async def keep_checkpoints(
     *,
     code_version: str,
 ) -> None:
-    """Saves the book every ten minutes while this instance leads; one that cannot be saved costs a longer restart."""
+    """Save a checkpoint every ten minutes while this instance leads; a failed save only makes a restart slower."""
     while True:
         await asyncio.sleep(CHECKPOINT_SECONDS)
         if not (leads() and rounds.book.models):
@@ -88,7 +89,7 @@ async def keep_checkpoints(
 async def save_checkpoint(
     rounds: RecommenderController, snapshots: SnapshotStore, taken_at: str, logger: Logger, *, code_version: str
 ) -> None:
-    """Saves the book as it stands."""
+    """Save the present models as a checkpoint."""
     state = (rounds.book.checkpoint(),)
     snapshot = Snapshot(
         fold=CHECKPOINT_FOLD,

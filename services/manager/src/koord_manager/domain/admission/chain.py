@@ -1,9 +1,10 @@
-"""The one chain behind all doors: mutate, then validate.
+"""The admission chain: mutate, then validate.
 
-`mutate` and `validate` answer one webhook each, `admit` both in a row, as the API server asks them and as `koord apply`
-and `koord lint` need them. What cannot be read is refused with the field, never raised.
+`mutate` and `validate` answer one webhook each. `admit` runs both, as the API server does and as `koord apply` and
+`koord lint` need it. If an object cannot be read, it is refused with the field; nothing is raised.
 
-source    manager spec, 7.1, 8 to 13
+Source:
+    manager spec, 7.1, 8 to 13
 """
 
 from collections.abc import Callable, Mapping
@@ -37,18 +38,19 @@ from koord_manager.domain.admission.request import (
 )
 
 UNREADABLE: Final = "unreadable"
-"""Rule id of an object that has not the shape of its kind."""
+"""Rule id of an object of the wrong shape."""
 FAILED_MUTATION: Final = "mutation"
-"""Rule id of a step that could not be done: an unknown priority class, a patch that does not fit."""
+"""Rule id of a mutation that failed, such as an unknown priority class or a patch that cannot be applied."""
 
 Mutated = tuple[JsonObject, list[str]]
 _TOO_DEEP: Final = Violation(rule=UNREADABLE, field="", message="the object is nested too deeply")
 
 
 class Surroundings(NamedTuple):
-    """What a step is given beside the request.
+    """What a step reads besides the request.
 
-    quotas    the tree with what was accepted and not observed yet
+    Attributes:
+        quotas: The quota tree, including accepted quotas that were not observed yet.
     """
 
     facts: Facts
@@ -65,16 +67,20 @@ def surroundings(
     pending: Mapping[str, Quota | None] | None = None,
     draw: Draw | None = None,
 ) -> Surroundings:
-    """The surroundings of a request.
+    """Return the surroundings of a request.
 
-    pending   accepted quotas (None: deletions) that have not been observed yet
-    draw      for profiles with a probability; by default it follows from the request's uid
+    Args:
+        request: The request.
+        facts: Cluster state that admission reads.
+        options: Gates and flags.
+        pending: Accepted quotas that were not observed yet; None for an accepted deletion.
+        draw: Draws for profiles with a probability; by default seeded with the uid of the request.
     """
     return Surroundings(facts, tree_with(facts.quotas, pending or {}), options, draw or draws_of(request.uid))
 
 
 def mutate(request: Request, around: Surroundings) -> AdmissionDecision:
-    """The object after the mutating webhook of its kind; kinds and sub-resources without one stay as they are."""
+    """Return the object after the mutating webhook of its kind; unchanged if there is none."""
     step = _MUTATORS.get((request.resource, request.subresource))
     if step is None or request.object is None:
         return AdmissionDecision(object=request.object)
@@ -91,7 +97,7 @@ def mutate(request: Request, around: Surroundings) -> AdmissionDecision:
 
 
 def validate(request: Request, around: Surroundings) -> AdmissionDecision:
-    """What the validating webhook of the object's kind says; kinds and sub-resources without one are allowed."""
+    """Return the decision of the validating webhook of the object's kind; allowed if there is none."""
     step = _VALIDATORS.get((request.resource, request.subresource))
     if step is None:
         return AdmissionDecision(object=request.object)
@@ -121,7 +127,7 @@ def _warnings(request: Request, around: Surroundings) -> tuple[str, ...]:
 
 
 def admit(request: Request, around: Surroundings) -> AdmissionDecision:
-    """Both in a row: the object after mutation, judged."""
+    """Return the decision after both webhooks: the mutated object, validated."""
     mutated = mutate(request, around)
     if not mutated.allowed:
         return mutated
@@ -133,7 +139,7 @@ def admit(request: Request, around: Surroundings) -> AdmissionDecision:
 
 
 def read_pod(document: JsonObject, what: str = "a pod") -> Pod:
-    """The typed pod of an object. Raises InvalidInput naming the path of what has another shape."""
+    """Return the typed pod of an object; raise InvalidInput with the path of a field of the wrong shape."""
     try:
         return pod_from_json(document)
     except (codec.DecodeError, RecursionError) as error:

@@ -1,6 +1,7 @@
-"""Webhook `/validate-configmap`: would an operator regret this slo-controller-config?
+"""Webhook `/validate-configmap`: refuse an slo-controller-config with a fault in a changed section.
 
-source    manager spec, 12
+Source:
+    manager spec, 12
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,12 +23,22 @@ def validate_config(
     nodes: Iterable[NodeLabels],
     check_names: bool,
 ) -> list[Violation]:
-    """The first fault of a changed section; only our ConfigMap is looked at, and a deletion is allowed.
+    """Return the first fault of a changed section; other ConfigMaps and deletions are allowed.
 
-    ours        namespace and name of the configuration
-    namespace   of the request, for an object without one
-    raises      InvalidInput for a ConfigMap that cannot be read
-    source      manager spec, 12; vectors manager/configmap_validate
+    Args:
+        operation: The operation.
+        config: The ConfigMap.
+        old: The stored ConfigMap; None if there is none.
+        ours: Namespace and name of the configuration.
+        namespace: Namespace of the request, for an object without one.
+        nodes: All nodes with their labels.
+        check_names: --node-strategy-name-need-check.
+
+    Raises:
+        InvalidInput: The ConfigMap cannot be read.
+
+    Source:
+        manager spec, 12; vectors manager/configmap_validate
     """
     if operation is Operation.DELETE or not _is(config, ours, namespace):
         return []
@@ -36,7 +47,7 @@ def validate_config(
 
 
 def config_cautions(config: JsonObject, *, ours: tuple[str, str], namespace: str) -> tuple[str, ...]:
-    """What is worth a look in our ConfigMap, taken or not. Raises InvalidInput for one that cannot be read."""
+    """Return warnings about the configuration ConfigMap, accepted or not; raise InvalidInput if it cannot be read."""
     return cautions(texts(config, "data")) if _is(config, ours, namespace) else ()
 
 
@@ -48,7 +59,7 @@ def _is(config: JsonObject, ours: tuple[str, str], namespace: str) -> bool:
 def check_data(
     data: Mapping[str, str], old_data: Mapping[str, str], nodes: Sequence[NodeLabels], *, check_names: bool
 ) -> list[Violation]:
-    """The first fault of a changed section. source    manager spec, 12.2"""
+    """Return the first fault of a changed section."""
     result = validate_config_map(data, old_data, nodes, check_names=check_names, require_both_bounds=True)
     if result.allowed or result.reason is None:
         return []

@@ -1,6 +1,7 @@
-"""Small moves on decoded JSON objects: copies, children that may be missing or null, text maps.
+"""Access to decoded JSON objects: copies, children that may be missing or null, text maps.
 
-source    manager spec, 9.3 (missing maps are created)
+Source:
+    manager spec, 9.3 (missing maps are created)
 """
 
 from typing import cast
@@ -12,7 +13,7 @@ from koord_manager.domain.admission.request import JsonObject
 
 
 def copied(value: JsonObject) -> JsonObject:
-    """A deep copy. Raises InvalidInput for an object nested deeper than the codec goes."""
+    """Return a deep copy; raise InvalidInput for an object nested deeper than the codec allows."""
     try:
         return codec.decode(codec.encode(value), JsonObject)
     except RecursionError as error:
@@ -20,7 +21,7 @@ def copied(value: JsonObject) -> JsonObject:
 
 
 def child(holder: JsonObject, name: str) -> JsonObject:
-    """The object called `name`, made when it is missing or null. Raises InvalidInput when it is something else."""
+    """Return the child object of a name, created if missing or null; raise InvalidInput if it is not an object."""
     found = holder.get(name)
     if found is None:
         holder[name] = found = {}
@@ -30,9 +31,10 @@ def child(holder: JsonObject, name: str) -> JsonObject:
 
 
 def seen(holder: JsonObject | None, *names: str) -> JsonObject:
-    """The object at a path of names, the empty one when a step is missing or null.
+    """Return the object at a path of names; empty if a step is missing or null.
 
-    raises    InvalidInput when a step is no object
+    Raises:
+        InvalidInput: A step is not an object.
     """
     for depth, name in enumerate(names):
         found = holder.get(name) if holder else None
@@ -45,9 +47,10 @@ def seen(holder: JsonObject | None, *names: str) -> JsonObject:
 
 
 def items(holder: JsonObject, name: str) -> list[JsonObject]:
-    """The objects of the list called `name`, none when it is missing or null.
+    """Return the objects of a list; empty if it is missing or null.
 
-    raises    InvalidInput when it is no list of objects
+    Raises:
+        InvalidInput: The value is not a list of objects.
     """
     found = holder.get(name)
     if found is None:
@@ -62,7 +65,7 @@ def items(holder: JsonObject, name: str) -> list[JsonObject]:
 
 
 def text(holder: JsonObject, name: str) -> str:
-    """The text called `name`, "" when it is missing or null. Raises InvalidInput when it is something else."""
+    """Return a text, empty if missing or null; raise InvalidInput if it is not a text."""
     found = holder.get(name)
     if found is None:
         return ""
@@ -72,7 +75,7 @@ def text(holder: JsonObject, name: str) -> str:
 
 
 def texts(holder: JsonObject, *names: str) -> dict[str, str]:
-    """The map of texts at a path (labels, annotations). Raises InvalidInput when a value is no text."""
+    """Return the map of texts at a path (labels, annotations); raise InvalidInput if a value is not a text."""
     found = seen(holder, *names)
     for key, value in found.items():
         if not isinstance(value, str):

@@ -1,6 +1,7 @@
-"""What the operator chose for admission: gates and flags, as values.
+"""Gates and flags of admission as values.
 
-source    manager spec, 2.2, 2.4
+Source:
+    manager spec, 2.2, 2.4
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -56,7 +57,7 @@ GATE_DEFAULTS: Final[Mapping[str, bool]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BindingPolicy:
-    """Who may bind pods (--binding-admission-*); without user names everybody may."""
+    """Who may bind pods (--binding-admission-*); everybody may if there are no user names."""
 
     user_names: tuple[str, ...] = ()
     dry_run: bool = False
@@ -70,9 +71,10 @@ class BindingPolicy:
 class Options:
     """Gates and flags of admission.
 
-    gates                  those that differ from their default, or all
-    check_strategy_names   --node-strategy-name-need-check
-    recommended_usage      --recommended-usage
+    Attributes:
+        gates: Gates that differ from their default, or all.
+        check_strategy_names: --node-strategy-name-need-check.
+        recommended_usage: --recommended-usage.
     """
 
     gates: Mapping[str, bool] = field(default_factory=dict[str, bool])
@@ -81,7 +83,7 @@ class Options:
     binding: BindingPolicy = field(default_factory=BindingPolicy)
 
     def enabled(self, gate: str) -> bool:
-        """Whether a gate is on. KeyError for a gate that does not exist: a bug."""
+        """Return whether a gate is on; KeyError for an unknown gate is a bug."""
         default = GATE_DEFAULTS[gate]
         return self.gates.get(gate, default)
 
@@ -91,7 +93,7 @@ _TELLS_USAGE: Final = "recommended-usage"
 
 
 def changed_settings(options: Options) -> list[str]:
-    """Gates and flags that are not at their defaults, as a decision names them; who may bind pods is left out."""
+    """Return the gates and flags that differ from their defaults, as recorded; without the binding policy."""
     gates = {gate: is_on for gate, is_on in options.gates.items() if is_on != GATE_DEFAULTS.get(gate, is_on)}
     flags = {_CHECKS_NAMES: options.check_strategy_names, _TELLS_USAGE: options.recommended_usage}
     told = {**gates, **{flag: is_on for flag, is_on in flags.items() if is_on}}
@@ -99,7 +101,7 @@ def changed_settings(options: Options) -> list[str]:
 
 
 def options_from(settings: Iterable[str]) -> Options:
-    """Inverse of `changed_settings`; what this version does not know is passed over."""
+    """Return the options of recorded settings, the inverse of `changed_settings`; unknown settings are ignored."""
     told = {name: text == "true" for name, _, text in (setting.partition("=") for setting in settings)}
     return Options(
         gates={name: is_on for name, is_on in told.items() if name in GATE_DEFAULTS},
@@ -113,7 +115,7 @@ Draw = Callable[[str], float]
 
 
 def draws_of(seed: str) -> Draw:
-    """Draws that follow from a request's uid and the profile's name: the same request is always answered alike."""
+    """Return draws that depend on the request's uid and the profile's name, so the same request has the same result."""
 
     def draw(profile: str) -> float:
         digest = blake2b(f"{seed}/{profile}".encode(), digest_size=6).digest()

@@ -1,8 +1,9 @@
-"""What admission is asked and what it answers.
+"""The request and the decision of admission.
 
     Request --chain.admit(facts, options)--> AdmissionDecision
 
-source    manager spec, 7.1, 17.3
+Source:
+    manager spec, 7.1, 17.3
 """
 
 from enum import StrEnum
@@ -12,11 +13,11 @@ import msgspec
 from koordcore.values.invalid import InvalidInput
 
 JsonObject = dict[str, Any]
-"""A Kubernetes object as decoded JSON: admission keeps every field, also those that the log does not mirror."""
+"""A Kubernetes object as decoded JSON, with all fields, including those that the log does not mirror."""
 
 
 class Operation(StrEnum):
-    """What is done to the object."""
+    """The operation on the object."""
 
     CREATE = "CREATE"
     UPDATE = "UPDATE"
@@ -25,15 +26,16 @@ class Operation(StrEnum):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """One object on its way in.
+    """An admission request for one object.
 
-    uid          of the request; draws of profiles with a probability follow from it
-    resource     plural (`pods`); subresource "" for the object itself
-    namespace    of the request; an object without one is judged as if it had this
-    object       as submitted (None on DELETE); never changed
-    old_object   as stored (None on CREATE)
-    dry_run      nothing may remember this request
-    user         who asks, "" when unknown
+    Attributes:
+        uid: Uid of the request, which seeds the draws of profiles with a probability.
+        resource: Plural (`pods`); an empty subresource is the object itself.
+        namespace: Namespace of the request, used for an object without one.
+        object: The submitted object, never changed; None on DELETE.
+        old_object: The stored object; None on CREATE.
+        dry_run: Whether nothing may remember this request.
+        user: User of the request; empty if unknown.
     """
 
     uid: str
@@ -51,9 +53,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
     """One broken rule.
 
-    rule      id of the rule (manager spec, 10 to 13)
-    field     where: `labels.koordinator.sh/qosClass`
-    message   the sentence for the user, in the API server's form
+    Attributes:
+        rule: Id of the rule (manager spec, 10 to 13).
+        field: The field, such as `labels.koordinator.sh/qosClass`.
+        message: The sentence for the user, in the form of the API server.
     """
 
     rule: str
@@ -62,12 +65,12 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def violation_of(error: InvalidInput, rule: str) -> Violation:
-    """The violation that a parser's complaint stands for."""
+    """Return the violation for a parse error."""
     return Violation(rule=rule, field=error.path, message=error.sentence())
 
 
 class Refused(Exception):
-    """Admission refuses the object; raised by a step, caught by the chain."""
+    """A step refuses the object; caught by the chain."""
 
     def __init__(self, violations: list[Violation]) -> None:
         super().__init__(joined(violations))
@@ -75,18 +78,19 @@ class Refused(Exception):
 
 
 def joined(violations: list[Violation]) -> str:
-    """The message for the user: one sentence, or several as `[a, b]`."""
+    """Return the message for the user: one sentence, or several as `[a, b]`."""
     sentences = [violation.message for violation in violations]
     return sentences[0] if len(sentences) == 1 else f"[{', '.join(sentences)}]"
 
 
 class AdmissionDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """What admission says.
+    """The decision of admission.
 
-    object       the object after mutation; the submitted one itself when nothing changed
-    steps        what changed it, in order
-    violations   why it is refused; empty when it is allowed
-    warnings     what is allowed and yet worth a look, said also of a refused object
+    Attributes:
+        object: The object after mutation; the submitted one itself if nothing changed.
+        steps: The steps that changed it, in order.
+        violations: The reasons of a refusal; empty if allowed.
+        warnings: Warnings for the user, also about a refused object.
     """
 
     object: JsonObject | None
@@ -101,5 +105,5 @@ class AdmissionDecision(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def message(self) -> str:
-        """The sentence for the user, "" when it is allowed."""
+        """The sentence for the user; empty if allowed."""
         return joined(self.violations) if self.violations else ""

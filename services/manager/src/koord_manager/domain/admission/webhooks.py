@@ -1,6 +1,7 @@
-"""The webhooks that exist: paths, gates, and the configuration objects that tell the API server of them.
+"""The webhooks: paths, gates, and the configuration objects that register them at the API server.
 
-source    manager spec, 7.1, 7.3; protocol spec, 12
+Source:
+    manager spec, 7.1, 7.3; protocol spec, 12
 """
 
 import base64
@@ -19,7 +20,7 @@ from koord_manager.domain.admission.request import JsonObject
 
 TEMPLATE_ANNOTATION: Final = "template"
 TIMEOUT_SECONDS: Final = 10
-"""The API server's own default: a longer one blocks it for longer when no manager answers."""
+"""The API server's own default; a longer timeout blocks requests for longer if no manager answers."""
 _DOMAIN: Final = ".koordinator.sh"
 _REVIEW_VERSIONS: Final = ("v1", "v1beta1")
 
@@ -28,7 +29,8 @@ _REVIEW_VERSIONS: Final = ("v1", "v1beta1")
 class Webhook:
     """One entry of a configuration object.
 
-    gates    all of them must be on
+    Attributes:
+        gates: Gates that must all be on.
     """
 
     name: str
@@ -137,13 +139,13 @@ WEBHOOKS: Final[tuple[Webhook, ...]] = (
 
 
 def served(options: Options) -> list[Webhook]:
-    """The webhooks whose gates are on."""
+    """Return the webhooks whose gates are on."""
     return [webhook for webhook in WEBHOOKS if all(options.enabled(gate) for gate in webhook.gates)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """How the API server reaches us: by a Service, or by a URL when `host` is given."""
+    """How the API server calls this server: by a Service, or by a URL if `host` is set."""
 
     namespace: str
     service: str
@@ -151,7 +153,7 @@ class Address:
     port: int = 9876
 
     def client_config(self, path: str, ca_bundle: bytes) -> JsonObject:
-        """`clientConfig` of an entry. ca_bundle: PEM, empty as long as there is none"""
+        """Return `clientConfig` of an entry; the PEM `ca_bundle` is empty until there is one."""
         bundle = {"caBundle": base64.b64encode(ca_bundle).decode()} if ca_bundle else {}
         if self.host:
             shown = f"[{self.host}]" if ":" in self.host else self.host
@@ -162,7 +164,10 @@ class Address:
 def configuration(
     kind: Literal["mutate", "validate"], name: str, options: Options, address: Address, ca_bundle: bytes
 ) -> JsonObject:
-    """The configuration object with the entries of the served webhooks; `k8s/base/webhooks.yaml` is all of them."""
+    """Return the configuration object with the entries of the served webhooks.
+
+    `k8s/base/webhooks.yaml` has all entries.
+    """
     entries: list[JsonObject] = []
     for webhook in served(options):
         if webhook.kind != kind:
@@ -198,12 +203,16 @@ def configuration(
 
 
 def reconciled(present: JsonObject, options: Options, address: Address, ca_bundle: bytes) -> JsonObject | None:
-    """The configuration object as it has to be; None when it is so already.
+    """Return the configuration object as it should be; None if it is so.
 
-    The entries as the user installed them are kept once, in the annotation `template`; from them come those whose path
-    is served, with our CA and address. What the API server filled in (defaults) stays as it is.
-    raises    InvalidInput when the kept entries cannot be read
-    source    manager spec, 7.3
+    The installed entries are saved once in the annotation `template`. The entries of served paths are made from them,
+    with our CA and address. Defaults that the API server filled in stay.
+
+    Raises:
+        InvalidInput: The saved entries cannot be read.
+
+    Source:
+        manager spec, 7.3
     """
     metadata = cast("JsonObject", present.get("metadata") or {})
     annotations = cast("JsonObject", metadata.get("annotations") or {})

@@ -79,7 +79,7 @@ _CONTROLLERS_OF = {
 }
 """Plural of a custom resource -> the controllers that reconcile its objects."""
 MAX_EVICTIONS = 32
-"""Evictions that are remembered for each node; the controllers read those of the last ten minutes."""
+"""Maximum number of evictions remembered for each node; controllers read those of the last ten minutes."""
 
 
 class ManagerView:
@@ -287,43 +287,38 @@ class ManagerView:
     # -- looking up -------------------------------------------------------------------------------------------------
 
     def pod(self, namespace: str, name: str) -> tuple[str, PodSpecState] | None:
-        """(uid, spec) of a pod by name; None when there is none."""
+        """Return uid and spec of a pod by name; None if there is none."""
         uid = self._pods.uid(namespace, name)
         spec = self.state.of_kind(PodSpecState).get(uid) if uid else None
         return (uid, spec) if uid and spec else None
 
     def workload(self, kind: str, namespace: str, name: str) -> tuple[str, WorkloadState] | None:
-        """(uid, state) of a workload by name; None when there is none."""
+        """Return uid and state of a workload by name; None if there is none."""
         uid = self._workload_uids.get((kind, namespace, name))
         state = self.state.of_kind(WorkloadState).get(uid) if uid else None
         return (uid, state) if uid and state else None
 
     def pods_of_workload(self, uid: str) -> list[str]:
-        """Uids of the live pods that a workload controls, oldest first."""
+        """Return the uids of the live pods that a workload controls, oldest first."""
         specs = self.state.of_kind(PodSpecState)
         return sorted(self._pods.of_owner(uid), key=lambda pod: (specs[pod].added_seq, pod))
 
     def node(self, token: str) -> Node | None:
-        """The node as mirrored; None when it is unknown or gone."""
+        """Return the mirrored node; None if it is unknown or gone."""
         spec = self.state.of_kind(NodeSpecState).get(token)
         return spec.object if spec else None
 
     def nodes(self) -> list[str]:
-        """Tokens of the nodes that exist."""
+        """Return the tokens of the existing nodes."""
         return [token for token, spec in self.state.of_kind(NodeSpecState).items() if spec.object is not None]
 
     def ledger(self, token: str) -> NodeLedger | None:
-        """What pods hold on a node."""
+        """Return the ledger of a node; None if it has none."""
         return self.state.of_kind(NodeLedger).get(token)
 
     def policy(self, token: str) -> NodePolicyState | None:
-        """What was last published for a node."""
+        """Return the published policy of a node; None if it has none."""
         return self.state.of_kind(NodePolicyState).get(token)
-
-    def pods_on(self, token: str) -> Iterator[tuple[str, Pod]]:
-        """(uid, pod) of the pods that hold resources of a node, in order of uid; pods that are gone are left out."""
-        specs = self.state.of_kind(PodSpecState)
-        yield from ((uid, specs[uid].object) for uid in sorted(self._uids_on(token)) if uid in specs)
 
     def others_on(self, token: str) -> Iterator[tuple[str, Pod]]:
         """Yield uid and object of the pods that somebody else bound to a node: they are not in its ledger."""
@@ -333,13 +328,13 @@ class ManagerView:
         yield from ((uid, specs[uid].object) for uid in bound if uid in specs and uid not in ours)
 
     def _uids_on(self, token: str) -> set[str]:
-        """Pods of the node's ledger, and those that the API has there: daemons, pods of other schedulers."""
+        """Return the uids of the pods of the node's ledger and of those that others bound to it."""
         ledger = self.ledger(token)
         bound = self._pods.bound_on(token)
         return bound.union(ledger.pods) if ledger is not None else bound
 
     def pods_with_facts(self, token: str) -> Iterator[tuple[Pod, PodFacts]]:
-        """As `pods_on`, in no order, each with what overcommit looks at of its spec."""
+        """Yield the pods of a node in no order, each with the facts of its spec that overcommit reads."""
         specs, facts = self.state.of_kind(PodSpecState), self._pod_facts
         for uid in self._uids_on(token):
             spec = specs.get(uid)
@@ -350,23 +345,21 @@ class ManagerView:
                 yield known
 
     def custom(self, plural: str, namespace: str, name: str) -> CustomObjectState | None:
-        """A custom resource by name, also when it is gone (object None)."""
+        """Return a custom resource by name, also if it is gone (object None); None if it is unknown."""
         return self.state.of_kind(CustomObjectState).get(custom_ref(plural, namespace, name).id)
 
     def customs(self, plural: str) -> list[tuple[str, CustomObjectState]]:
-        """(id without the plural, state) of the custom resources of a kind that exist, in order of id."""
+        """Return id (without the plural) and state of the existing custom resources of a kind, in order of id."""
         states = self.state.of_kind(CustomObjectState)
         found = ((id_, states[id_]) for id_ in sorted(self._customs.get(plural, ())) if id_ in states)
         return [(id_.partition("=")[2], state) for id_, state in found if state.object is not None]
 
     def custom_version(self, plural: str) -> int:
-        """Position of the last change to a custom resource of a kind, or that of the state that was loaded since."""
+        """Return the position of the last change of a custom resource of a kind, or of the loaded state."""
         return self._custom_versions.get(plural, self._loaded_at)
 
     def topology(self, token: str) -> NodeResourceTopology | None:
-        """The node's NUMA zones and processor, from our agent or else from the object that another one keeps; None when
-        nobody has reported them.
-        """
+        """Return the NUMA zones and processor of a node, from our agent or else from its object; None if unreported."""
         if token not in self._topologies:
             agent = self.state.of_kind(NodeAgentState).get(token)
             stored = self.custom(TOPOLOGIES, "", node_name(token))
@@ -378,27 +371,27 @@ class ManagerView:
         return self._topologies[token]
 
     def device(self, token: str) -> Device | None:
-        """The node's devices; None when its agent has not reported any."""
+        """Return the devices of a node; None if its agent has not reported any."""
         if token not in self._devices:
             stored = self.custom(DEVICES, "", node_name(token))
             self._devices[token] = device_from(stored.object if stored else None)
         return self._devices[token]
 
     def device_version(self, token: str) -> int:
-        """Position of the node's Device object; 0 when there is none."""
+        """Return the position of the node's Device object; 0 if there is none."""
         stored = self.custom(DEVICES, "", node_name(token))
         return stored.seq if stored else 0
 
     def running_on(self, token: str) -> list[str]:
-        """Uids of the pods that the node's agent says are running, ascending."""
+        """Return the uids of the pods that the node's agent reports as running, ascending."""
         agent = self.state.of_kind(NodeAgentState).get(token)
         return agent.running if agent else []
 
     def config(self, namespace: str, name: str) -> ConfigState | None:
-        """A ConfigMap's state."""
+        """Return the state of a ConfigMap; None if it is unknown."""
         return self.state.of_kind(ConfigState).get(namespaced_token(namespace, name))
 
 
 def node_name(token: str) -> str:
-    """The node's name from its token."""
+    """Return the name of a node from its token."""
     return name_from_token(token)

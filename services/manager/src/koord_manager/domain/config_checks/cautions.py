@@ -1,7 +1,7 @@
-"""What is allowed and yet worth a look in a configuration: it can lend more than there is, or twice; and what it says
-that nobody reads (`config_unread`).
+"""Warnings about a valid configuration: it may lend more than there is, lend twice, or have fields that are ignored.
 
-source    manager spec, 4.1 (reclaim thresholds may exceed 100), 18 (limits to state to users)
+Source:
+    manager spec, 4.1 (reclaim thresholds may exceed 100), 18 (limits to state to users)
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,9 +18,9 @@ _RECLAIM = ("cpuReclaimThresholdPercent", "memoryReclaimThresholdPercent")
 
 
 def config_warnings(config: SloControllerConfig) -> dict[str, str]:
-    """Field -> one sentence, for what the configuration in force can do that somebody should know of.
+    """Return field -> warning for the configuration in force.
 
-    The cluster's part and every node entry are looked at, whether a node falls under them or not.
+    The cluster strategy and every node entry are checked, whether the entry selects a node or not.
     """
     section = config.section(SectionName.COLOCATION)
     if section is None or not section.cluster["enable"]:
@@ -61,10 +61,9 @@ def _last(path: str) -> str:
 
 
 def cautions(data: Mapping[str, str]) -> tuple[str, ...]:
-    """`unread` and `config_warnings` of a ConfigMap's data as sentences `field: sentence`; sections that cannot be read
-    say nothing.
+    """Return warnings and ignored fields of a ConfigMap's data as sentences `field: sentence`.
 
-    Said whether the data is taken or refused.
+    They are returned whether the data is accepted or refused; a section that cannot be read has none.
     """
     found = config_warnings(read_config_map(None, data).config)
     return (*unread(data), *(f"{field}: {sentence}" for field, sentence in found.items()))

@@ -1,6 +1,7 @@
-"""Whether the data of slo-controller-config would be taken: asked before it is applied.
+"""Check the data of slo-controller-config before it is applied.
 
-source    protocol spec, 6.2
+Source:
+    protocol spec, 6.2
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,13 +17,18 @@ SLO_CONFIG_NAME = "slo-controller-config"
 def check_slo_config(
     data: Mapping[str, str], old_data: Mapping[str, str], nodes: Sequence[NodeLabels]
 ) -> list[InvalidInput]:
-    """What is wrong with each section that cannot be taken; empty when every section can.
+    """Return the faults of sections that cannot be accepted; empty if all can.
 
-    old_data  the data in force: its sections are not judged again
-    nodes     every existing node: no two entries of a section may select the same one
-    returns   violations whose path begins with the key of the section
+    Args:
+        data: The data to check.
+        old_data: The data in force, whose unchanged sections are not checked again.
+        nodes: Every existing node, because no two entries of a section may select the same node.
 
-    source    protocol spec, 6.2 and 6.11
+    Returns:
+        Violations whose path begins with the key of the section.
+
+    Source:
+        protocol spec, 6.2 and 6.11
     """
     unreadable = [
         InvalidInput(

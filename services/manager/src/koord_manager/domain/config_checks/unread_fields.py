@@ -1,9 +1,10 @@
-"""What slo-controller-config says that nobody reads: sections, fields and policies that do not exist.
+"""Find the parts of slo-controller-config that are ignored: unknown sections, fields and policies.
 
-The protocol takes them: an unknown field is skipped, an unknown policy acts as the field's fallback. Reads the raw text
-by the tables of `koordcore.protocol.config`, where the parser keeps only what it knows.
+The protocol accepts them: an unknown field is skipped, and an unknown policy acts as the fallback of the field. The raw
+text is compared with the tables of `koordcore.protocol.config`.
 
-source    protocol spec, 1.2 and 6.1 to 6.9
+Source:
+    protocol spec, 1.2 and 6.1 to 6.9
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,15 +21,16 @@ from koord_manager.domain.document_warnings.spelling import place, suggestion
 _CLUSTER: Final = "clusterStrategy"
 _ENTRY: Final = ("name", "nodeSelector")
 _NOTE: Final = "_"
-"""How keys of data begin that are meant for people."""
+"""Prefix of data keys that are comments."""
 _MOST: Final = 50
-"""Sentences, at most."""
+"""Maximum number of warnings."""
 
 
 def unread(data: Mapping[str, str]) -> tuple[str, ...]:
-    """`field: what is wrong with it` for what nobody reads in a ConfigMap's data; a text that is no JSON says nothing.
+    """Return `field: what is wrong with it` for each ignored part of a ConfigMap's data; none for invalid JSON.
 
-    data   key -> JSON text
+    Args:
+        data: Key -> JSON text.
     """
     return tuple(islice(_unread(data), _MOST))
 
@@ -77,7 +79,7 @@ def _of_entries(table: SectionTable, value: object, path: str) -> Iterator[str]:
 
 
 def _of_object(obj: Obj, value: object, path: str, more: Sequence[str] = ()) -> Iterator[str]:
-    """Unknown fields and policies of an object. more: names that it may have beside those of its table."""
+    """Yield unknown fields and policies of an object; `more` are names allowed besides those of its table."""
     if not isinstance(value, dict):
         return
     others = {name.lower() for name in more}
@@ -108,6 +110,6 @@ def _of_value(kind: Kind, value: object, path: str, field: Field) -> Iterator[st
 
 
 def _row(obj: Obj, name: str) -> Field | None:
-    """The row of a name, whatever its capitals."""
+    """Return the table row of a name, ignoring case."""
     lower = name.lower()
     return next((field for field in obj.fields if field.name.lower() == lower), None)

@@ -1,8 +1,9 @@
-"""The configuration in force, resolved for each node, and whose report has grown old.
+"""The configuration in force, resolved for each node.
 
-What follows from it for a node is in `node_drafts`.
+`nodes.policy_drafts` renders the policy of a node from it.
 
-source    protocol spec, 6; manager spec, 3, 4 and 5.2
+Source:
+    protocol spec, 6; manager spec, 3, 4 and 5.2
 """
 
 from collections.abc import Mapping
@@ -28,11 +29,14 @@ _DEFAULT_COLOCATION: Final = default_config().sections[SectionName.COLOCATION].c
 class NodePolicies:
     """Strategies of all nodes under the configuration in force.
 
-    version            sequence of the accepted configuration, 0 for the defaults
-    config             all sections, resolved
-    slo_adjust         how nodes are judged, and how far their water levels follow their health
-    sync_shared_gpus   gate EnableSyncGPUSharedResource
-    plugins            what is computed of a node (`enabled.PLUGINS`); the rest stays as it is
+    Args:
+        sync_shared_gpus: Gate EnableSyncGPUSharedResource.
+        plugins: Plugins that compute a node (`enabled.PLUGINS`); values of other plugins stay.
+
+    Attributes:
+        version: Sequence of the accepted configuration; 0 for the defaults.
+        config: All sections, resolved.
+        slo_adjust: How the health of nodes is assessed, and how far it lowers thresholds.
     """
 
     def __init__(self, *, sync_shared_gpus: bool = False, plugins: frozenset[str] = frozenset(PLUGINS)) -> None:
@@ -44,11 +48,12 @@ class NodePolicies:
         self.slo_adjust = _slo_adjust(self.config)
 
     def refresh(self, view: ManagerView) -> None:
-        """Take in the ConfigMap as folded; a section that cannot be read keeps its previous value.
+        """Put the folded ConfigMap in force; a section that cannot be read keeps its previous value.
 
-        Its deletion changes nothing: what was in force stays until a restart.
+        If the ConfigMap is deleted, the configuration in force stays until a restart.
 
-        source    manager spec, 3.3, 3.4
+        Source:
+            manager spec, 3.3, 3.4
         """
         state = slo_config_state(view)
         accepted = state.object if state else None
@@ -57,14 +62,14 @@ class NodePolicies:
         self.accept(accepted.data if accepted else None, state.accepted_seq if state and accepted else 0)
 
     def accept(self, data: Mapping[str, str] | None, version: int) -> None:
-        """Take in a ConfigMap's data; None: there is no ConfigMap."""
+        """Put the data of a ConfigMap in force; None if there is no ConfigMap."""
         self.version = version
         self.config = read_config_map(self.config, data).config
         self._strategies = NodeStrategies(self.config)
         self.slo_adjust = _slo_adjust(self.config)
 
     def configured(self, token: str, node: Node) -> ColocationStrategy:
-        """The node's colocation strategy as configured; disabled when no valid configuration was ever accepted."""
+        """Return the configured colocation strategy of a node; disabled if no valid configuration was ever accepted."""
         found = self._strategies.colocation(node.metadata.labels, node.metadata.annotations)
         if found is None:
             found = colocation_strategy(_DEFAULT_COLOCATION)
@@ -73,9 +78,10 @@ class NodePolicies:
         return found
 
     def colocation(self, token: str, node: Node, health: NodeHealth | None = None) -> ColocationStrategy:
-        """The strategy in force: as configured, the reclaim thresholds lowered by the node's health.
+        """Return the strategy in force: as configured, with the reclaim thresholds lowered by the node's health.
 
-        source    manager spec, 16.4
+        Source:
+            manager spec, 16.4
         """
         found = self.configured(token, node)
         if not self.slo_adjust.enable or health is None or not any(health.offsets.values()):
@@ -88,12 +94,13 @@ class NodePolicies:
         )
 
     def measuring(self, node: Node, *, measures_already: bool) -> Strategy | None:
-        """The strategy, in wire spelling, by which the node's agent measures; None: what it has stays.
+        """Return the strategy by which the node's agent measures, in wire spelling; None if its present policy stays.
 
-        A node whose own switch is off measures by the defaults; so does, while the configuration is missing or refused,
-        one that was never told how. One that was goes on as it does.
+        If colocation is off on the node, the defaults apply. While the configuration is missing or invalid, the
+        defaults apply to nodes without a policy, and other nodes keep theirs.
 
-        source    manager spec, 4.2
+        Source:
+            manager spec, 4.2
         """
         if self.config.colocation_error:
             return None if measures_already else _DEFAULT_COLOCATION
@@ -107,7 +114,7 @@ def report_expiry(report: NodeUsageReported, strategy: ColocationStrategy) -> fl
 
 
 def slo_config_state(view: ManagerView) -> ConfigState | None:
-    """The ConfigMap of the configuration, by the name that this process was told."""
+    """Return the state of the configuration ConfigMap; None if it is unknown."""
     names = view.admission.names
     return view.config(names.slo_namespace, names.slo_name)
 

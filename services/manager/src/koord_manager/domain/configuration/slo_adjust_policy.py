@@ -1,6 +1,7 @@
-"""The section slo-adjust-config as a value.
+"""The section slo-adjust-config as a typed value.
 
-source    manager spec, 16.1
+Source:
+    manager spec, 16.1
 """
 
 import msgspec
@@ -8,14 +9,14 @@ from koordcore.protocol.config.strategy import Strategy
 
 
 class SignalBounds(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a signal begins to count, and where it counts fully."""
+    """The value from which a signal counts, and the value from which it counts fully."""
 
     warn: float
     critical: float
 
 
 class SloAdjustPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How nodes are judged and how far their water levels may fall; percents and levels as configured."""
+    """How the health of nodes is assessed and how far thresholds may fall; percents and levels as configured."""
 
     enable: bool
     interval_seconds: int
@@ -35,5 +36,5 @@ class SloAdjustPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 
 def slo_adjust_policy(strategy: Strategy) -> SloAdjustPolicy:
-    """The typed form of the section (defaults merged in)."""
+    """Return the typed form of the section, with defaults merged in."""
     return msgspec.convert(strategy, SloAdjustPolicy)

@@ -1,6 +1,7 @@
-"""What is worth a look in the configuration in force, as a fact.
+"""Warnings about the configuration in force, as a fact.
 
-source    manager spec, 18 (limits to state to users)
+Source:
+    manager spec, 18 (limits to state to users)
 """
 
 from koordcore.events.envelope import AggregateRef, Draft, namespaced_token
@@ -12,7 +13,7 @@ from koord_manager.domain.configuration.node_policies import NodePolicies, slo_c
 
 
 def warning_drafts(policies: NodePolicies, view: ManagerView) -> list[Draft]:
-    """`ConfigWarned` when what is to be said of the configuration in force is not what was said last."""
+    """Return `ConfigWarned` if the warnings of the configuration in force differ from the recorded ones."""
     state = slo_config_state(view)
     warnings = config_warnings(policies.config) if state is not None and state.object is not None else {}
     if state is None or warnings == state.warnings:

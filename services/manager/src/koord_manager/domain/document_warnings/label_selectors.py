@@ -1,7 +1,9 @@
-"""Label selectors that are taken and then match nothing: their definitions leave operators and values open, as
-Kubernetes' own do not.
+"""Find label selectors that are accepted and match nothing.
 
-source    protocol spec, 1.3, 8; manager spec, 1 (an invalid selector never matches), 14
+The schemas of custom resources do not restrict operators and values, as those of Kubernetes' own kinds do.
+
+Source:
+    protocol spec, 1.3, 8; manager spec, 1 (an invalid selector never matches), 14
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,13 +21,13 @@ _SELECTORS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "ElasticQuotaProfile": {"nodeSelector": "no quota is made of the profile"},
 }
-"""Kind -> field of `spec` -> what becomes of a selector that cannot be read."""
+"""Kind -> field of `spec` -> effect of a selector that cannot be read."""
 
 
 def unreadable_selectors(document: object) -> Iterator[str]:
-    """A sentence for each selector of a document that no label can match: field, rule, value, what follows.
+    """Yield a sentence for each selector of a document that no label can match: field, rule, value, effect.
 
-    A selector of another shape than its definition allows is refused, and not told of here.
+    A selector of the wrong shape is refused by its schema and not reported here.
     """
     if not isinstance(document, dict):
         return

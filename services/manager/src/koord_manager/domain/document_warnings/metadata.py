@@ -1,5 +1,6 @@
-"""Labels and annotations that admission takes and that nobody will understand: unknown values, keys spelled nearly
-right, keys in the other map. Pure; the rules are in `metadata_rules`.
+"""Find labels and annotations that are accepted and ignored: unknown values, misspelled keys, keys in the wrong map.
+
+Pure; the rules are in `metadata_rules`.
 """
 
 import re
@@ -18,14 +19,14 @@ _OWN: Final = "koordinator.sh"
 _CLOSE: Final = 0.8
 _CLOSE_DOMAIN: Final = 0.9
 MOST_KEYS: Final = 200
-"""Of one map are looked at: each that nobody knows costs up to half a millisecond."""
+"""Maximum number of checked keys of one map; an unknown key costs up to half a millisecond."""
 _LONGEST_KEY: Final = 317
 """A domain of 253, a slash, a name of 63: longer keys are refused."""
 _NOTHING: Final = Holder({}, {})
 
 
 def _known_keys() -> frozenset[str]:
-    """Every key of the protocol in a domain of its own."""
+    """Return every key of the protocol in one of its own domains."""
     values = [value for module in (keys, recommendations) for value in vars(module).values()]
     domains = (_OWN, keys.POD_GROUP)
     found = {value for value in values if isinstance(value, str) and value.partition("/")[0].endswith(domains)}
@@ -49,7 +50,7 @@ _KNOWN_BY_PLAIN: Final = _grouped(lambda key: _plain(key.partition("/")[2]))
 
 
 class _Metadata(NamedTuple):
-    """Labels and annotations with their places in the document, and who reads them."""
+    """Labels and annotations with their path in the document, and the rules of their readers."""
 
     labels_at: str
     labels: Mapping[str, object]
@@ -59,9 +60,7 @@ class _Metadata(NamedTuple):
 
 
 def metadata_warnings(document: object) -> Iterator[str]:
-    """A sentence for each label and annotation of a document that will not be understood: field, rule, value, what is
-    made of it.
-    """
+    """Yield a sentence for each label and annotation of a document that is ignored: field, rule, value, effect."""
     for found in _places(document):
         for at, entries, rules, other, others in (
             (found.labels_at, found.labels, found.holder.labels, found.holder.annotations, "an annotation"),
@@ -90,7 +89,7 @@ def _misunderstood(place: str, value: object, rule: MetadataRule) -> Iterator[st
 
 @lru_cache(maxsize=4096)
 def _meant(key: str) -> str | None:
-    """The known key that an unknown one in or near our domains was meant to be; None: not to be guessed."""
+    """Return the known key that an unknown key of our domains probably means; None if there is none."""
     domain, _, name = key.partition("/")
     if key in KNOWN or not name or len(key) > _LONGEST_KEY or key.startswith(keys.SYNC_BARRIER_PREFIX):
         return None
@@ -102,7 +101,7 @@ def _meant(key: str) -> str | None:
 
 
 def _alike(name: str, known: Iterable[str]) -> list[str]:
-    """The known keys whose names are like this one; most are told apart by their letters, without an alignment."""
+    """Return the known keys whose names are similar; most are excluded by their letters, without an alignment."""
     matcher = SequenceMatcher(None, b=name.lower())
     found: list[str] = []
     for each in known:
@@ -114,7 +113,7 @@ def _alike(name: str, known: Iterable[str]) -> list[str]:
 
 
 def _places(document: object) -> Iterator[_Metadata]:
-    """The document's own metadata, and what becomes the metadata of pods."""
+    """Yield the document's own metadata and that of its pods."""
     fields = _object(document)
     kind, spec = str(fields.get("kind")), _object(fields.get("spec"))
     yield _metadata("metadata", _object(fields.get("metadata")), HOLDERS.get(kind, _NOTHING))

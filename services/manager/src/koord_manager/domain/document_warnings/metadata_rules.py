@@ -1,9 +1,10 @@
-"""What the protocol's labels and annotations may say, where users write them, and what another text comes to.
+"""Values that the protocol's labels and annotations may have where users write them, and the effect of other values.
 
-Admission takes other texts, as the protocol wants it; whoever reads them falls back without a word. `metadata_warnings`
-says so beforehand.
+Admission accepts other values, as the protocol requires, and their readers use fallbacks without a message.
+`metadata_warnings` reports them.
 
-source    protocol spec, 2.1, 2.2, 4.1 to 4.6, 5
+Source:
+    protocol spec, 2.1, 2.2, 4.1 to 4.6, 5
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -27,10 +28,11 @@ from koordcore.values.quantity import parse_quantity
 
 
 class MetadataRule(NamedTuple):
-    """What a value may say.
+    """The rule of one value.
 
-    check     raises InvalidInput for another text
-    effect    what is made of another text, "" where that depends on what is wrong with it
+    Attributes:
+        check: Raises InvalidInput for an invalid text.
+        effect: What the reader does with an invalid text; empty if it depends on the text.
     """
 
     check: Callable[[str], object]
@@ -38,7 +40,7 @@ class MetadataRule(NamedTuple):
 
 
 class Holder(NamedTuple):
-    """What the labels and the annotations of one kind of object may say, by key."""
+    """The rules of labels and annotations of one kind of object, by key."""
 
     labels: Mapping[str, MetadataRule]
     annotations: Mapping[str, MetadataRule]
@@ -84,7 +86,7 @@ def _within(low: int, high: int) -> Callable[[str], None]:
 
 
 def _json_object(**allowed: tuple[str, ...]) -> Callable[[str], None]:
-    """A JSON object; its fields of these names, when they say something, say one of these texts."""
+    """Return a check for a JSON object whose named fields, if present, have one of the given texts."""
 
     def check(text: str) -> None:
         decoded = parse_json(text)
@@ -98,7 +100,7 @@ def _json_object(**allowed: tuple[str, ...]) -> Callable[[str], None]:
 
 
 def _json_list(*allowed: str) -> Callable[[str], None]:
-    """A JSON list of texts; without any that are allowed, all are."""
+    """Return a check for a JSON list of texts; any text is allowed if none are given."""
 
     def check(text: str) -> None:
         decoded = parse_json(text)
@@ -112,7 +114,7 @@ def _json_list(*allowed: str) -> Callable[[str], None]:
 
 
 _TEXT: Final = MetadataRule(str)
-"""Any text; the key is named so that it is missed where it is not read."""
+"""Any text; the key is listed so that a wrong place is reported."""
 
 _IGNORED: Final = "it is ignored"
 _ZERO: Final = "it counts as 0"

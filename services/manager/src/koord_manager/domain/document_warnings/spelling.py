@@ -1,4 +1,4 @@
-"""What a name that nobody knows was probably meant to be."""
+"""Suggest the known name that an unknown name probably means."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -6,11 +6,11 @@ from typing import Final
 
 _CLOSE: Final = 0.7
 _LONGEST: Final = 80
-"""Longer names are shown cut, and not compared: comparing takes time that grows with the square of the length."""
+"""Longer names are truncated and not compared, because the time grows with the square of the length."""
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """`; did you mean nodeSelector?`, or nothing where no known name is near; capitals do not matter."""
+    """Return `; did you mean nodeSelector?`, empty if no known name is similar; case is ignored."""
     if len(name) > _LONGEST:
         return ""
     by_lower = {each.lower(): each for each in known}
@@ -19,6 +19,6 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 
 def place(path: str, name: str) -> str:
-    """`path.name`, a long name cut."""
+    """Return `path.name`, with a long name cut."""
     shown = name if len(name) <= _LONGEST else f"{name[:_LONGEST]}..."
     return f"{path}.{shown}" if path else shown

@@ -1,7 +1,7 @@
-"""Fields of a document that its kind does not have: they are taken, and nobody reads them.
+"""Find fields that the kind of a document does not have, which are accepted and ignored.
 
-A kind of Kubernetes itself is looked at by its documented fields, a custom resource by its definition (which drops what
-it does not name), pods and metadata inside of it by Kubernetes' fields again. Text and numbers are not judged here.
+Kubernetes' own kinds are checked against their documented fields, custom resources against their definition, and pods
+and metadata inside them against Kubernetes' fields. Values are not checked.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,13 +18,13 @@ _EMBEDDED: Final[Mapping[tuple[str, str], str]] = {
     ("ClusterColocationProfile", "spec.patch"): "Pod",
     ("Reservation", "spec.template"): "PodTemplateSpec",
 }
-"""(kind, place) -> what stands there, where the definition leaves it open. `metadata` is such a place everywhere."""
+"""(kind, place) -> type of a value that the definition leaves open; `metadata` is such a place everywhere."""
 _DIRECTIVE: Final = "$"
-"""How the names of a strategic merge patch's directives begin."""
+"""Prefix of directives of a strategic merge patch."""
 
 
 def unknown_fields(document: object) -> Iterator[str]:
-    """A sentence for each unknown field, in the order of the document; none for what is of no kind that is taken."""
+    """Yield a sentence for each unknown field in the order of the document; none for an unknown kind."""
     if not isinstance(document, dict):
         return
     entries = cast("dict[str, object]", document)
@@ -39,7 +39,7 @@ def unknown_fields(document: object) -> Iterator[str]:
 
 
 def _of_type(name: str, value: object, path: str) -> Iterator[str]:
-    """Unknown fields of a value, or of each item of a list, of a type of Kubernetes."""
+    """Yield unknown fields of a value of a Kubernetes type, or of each item of a list."""
     if isinstance(value, list):
         for index, item in enumerate(cast("list[object]", value)):
             yield from _of_type(name, item, f"{path}[{index}]")
@@ -56,7 +56,7 @@ def _of_type(name: str, value: object, path: str) -> Iterator[str]:
 
 
 def _of_definition(resource: ResourceVersion, schema: Schema, value: object, path: str) -> Iterator[str]:
-    """Unknown fields of a value, or of each item of a list, where a definition says what stands there."""
+    """Yield unknown fields of a value with a schema, or of each item of a list."""
     embedded = "ObjectMeta" if path == "metadata" else _EMBEDDED.get((resource.kind, path))
     if embedded is not None:
         yield from _of_type(embedded, value, path)

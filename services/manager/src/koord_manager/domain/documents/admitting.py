@@ -1,9 +1,10 @@
-"""The chain of admission at the door of `koord apply`: documents in, mutated and judged objects out.
+"""Run the admission chain for `koord apply`: documents in, mutated and validated objects out.
 
-A pod of a manifest and a pod of a workload take the same way (`created_pod`). What the API server does before it asks
-the webhooks (the priority of the class) is done before, what it does after them (the rules of the kind) after.
+Pods of manifests and of workloads go through `created_pod`. It sets the priority of the class before the chain and
+checks the rules of the kind after it, as the API server does.
 
-source    manager spec, 8 to 13
+Source:
+    manager spec, 8 to 13
 """
 
 from collections.abc import Mapping
@@ -35,11 +36,11 @@ from koord_manager.domain.cluster.view import ManagerView
 
 DEFAULT_SCHEDULER = "koord-scheduler"
 WITHIN_RULE = "within rule "
-"""How the rule of a violation begins that stands for a rule of admission; its value is the whole sentence."""
+"""Prefix of the rule of a violation of admission; its value is the whole sentence."""
 
 
 class AdmissionRefused(InvalidManifest):
-    """The chain refuses the object; carries the violations as the user reads them and as they are recorded."""
+    """The chain refuses the object; carries the violations for the user and the decision for the record."""
 
     def __init__(self, violations: list[Violation]) -> None:
         super().__init__(
@@ -52,12 +53,13 @@ class AdmissionRefused(InvalidManifest):
 
 
 class CreatedPod(NamedTuple):
-    """A pod as it enters the log.
+    """A new pod as it enters the log.
 
-    steps    of admission that changed it
-    given    what they were given: the document with the priority of its class; never changed
-    made     what they made of it
-    quota    the quota's new account, to be appended together with the pod; None: no quota has to have room for it
+    Attributes:
+        steps: Steps of admission that changed it.
+        given: The document before the steps, with the priority of its class; never changed.
+        made: The document after the steps.
+        quota: The new usage of the quota, appended together with the pod; None if no quota is charged.
     """
 
     pod: Pod
@@ -68,7 +70,7 @@ class CreatedPod(NamedTuple):
 
 
 Accounts = Mapping[AggregateRef, Draft]
-"""Accounts of quotas that are decided and not appended yet."""
+"""Quota usage that is decided and not appended yet."""
 
 
 def created_pod(
@@ -81,13 +83,22 @@ def created_pod(
     options: Options,
     accounts: Accounts | None = None,
 ) -> CreatedPod:
-    """The pod of a document after admission: mutated, priority resolved, QoS class and phase set, judged.
+    """Return the pod of a document after admission: mutated, with priority, QoS class and phase, validated.
 
-    document    a Pod, not changed
-    uid         of the pod; draws of profiles with a probability follow from it
-    accounts    what pods of the same decision have taken already
-    raises      InvalidManifest
-    source      manager spec, 8 to 10
+    Args:
+        view: The cluster.
+        document: A Pod, not changed.
+        namespace: Namespace of the pod.
+        uid: Uid of the pod, which seeds the draws of profiles with a probability.
+        now: Creation time, RFC 3339.
+        options: Gates and flags of admission.
+        accounts: Quota usage of pods of the same decision.
+
+    Raises:
+        InvalidManifest: The document is refused, with every violation that was found.
+
+    Source:
+        manager spec, 8 to 10
     """
     prepared = with_priority_of_class(view, document)
     request = Request(uid=uid, operation=Operation.CREATE, resource="pods", namespace=namespace, object=prepared)
@@ -110,7 +121,7 @@ def created_pod(
 
 
 def judge_pod(view: ManagerView, pod: Pod, old: Pod | None, options: Options) -> None:
-    """Raises AdmissionRefused with the violations of the first broken group of rules. source    manager spec, 10"""
+    """Raise AdmissionRefused with the violations of the first broken group of rules; no-op if the pod is valid."""
     if not options.enabled("PodValidatingWebhook"):
         return
     facts = view.admission
@@ -122,10 +133,13 @@ def judge_pod(view: ManagerView, pod: Pod, old: Pod | None, options: Options) ->
 def quota_account(
     view: ManagerView, pod: Pod, old: Pod | None, options: Options, accounts: Accounts | None = None
 ) -> Draft | None:
-    """The account of the pod's quota with the pod in it; None when no evaluation is due or nothing is counted.
+    """Return the usage of the pod's quota including the pod; None if no evaluation is due or nothing is counted.
 
-    raises    AdmissionRefused when the quota is exceeded or does not exist
-    source    manager spec, 10.4
+    Raises:
+        AdmissionRefused: The quota is exceeded or does not exist.
+
+    Source:
+        manager spec, 10.4
     """
     name = quota_to_evaluate(pod, old, pod.metadata.namespace, view.admission.quotas, options)
     if name is None:
@@ -156,9 +170,10 @@ def quota_account(
 
 
 def with_priority_of_class(view: ManagerView, document: dict[str, Any]) -> dict[str, Any]:
-    """The document with the priority of its class written out, as the API server does before it asks the webhooks.
+    """Return the document with the priority of its class, which the API server sets before it calls the webhooks.
 
-    raises    InvalidManifest for an unknown class, and for a number that is not the class's
+    Raises:
+        InvalidManifest: The class is unknown, or the priority differs from that of the class.
     """
     written: object = document.get("spec")
     if not isinstance(written, dict) or not cast("dict[str, Any]", written).get("priorityClassName"):
@@ -172,7 +187,7 @@ def with_priority_of_class(view: ManagerView, document: dict[str, Any]) -> dict[
 
 
 def keep_identity(meta: ObjectMeta, old: ObjectMeta | None, uid: str, now: str) -> None:
-    """Identity fields are ours: uid and creation time come from the first version, never from the manifest."""
+    """Set uid and creation time of the first version; those of the manifest are ignored."""
     meta.uid = old.uid if old else uid
     meta.creation_timestamp = old.creation_timestamp if old else now
     meta.resource_version = ""
@@ -181,9 +196,10 @@ def keep_identity(meta: ObjectMeta, old: ObjectMeta | None, uid: str, now: str) 
 
 
 def resolve_priority(view: ManagerView, spec: PodSpec) -> None:
-    """Fills in priority and preemption policy of the pod's class, in place.
+    """Set priority and preemption policy of the pod's class in place.
 
-    raises    InvalidManifest for an unknown class, and for a number that is not the class's
+    Raises:
+        InvalidManifest: The class is unknown, or the priority differs from that of the class.
     """
     if not spec.priority_class_name:
         return
@@ -201,5 +217,5 @@ def resolve_priority(view: ManagerView, spec: PodSpec) -> None:
 
 
 def pod_document(pod: Pod) -> dict[str, Any]:
-    """A typed pod as a document."""
+    """Return a typed pod as a document."""
     return {"apiVersion": "v1", "kind": "Pod", **msgspec.to_builtins(pod)}

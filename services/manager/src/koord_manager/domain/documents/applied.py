@@ -9,16 +9,17 @@ from koord_manager.domain.admission.request import JsonObject
 
 
 class Applied(NamedTuple):
-    """What applying a document decided.
+    """The result of applying a document.
 
-    action    "created", "configured", "unchanged" or "rejected" (configuration that is recorded as refused)
-    uid       uid of the object, "" for kinds that are known by name
-    drafts    facts to append together: all or none
-    refusal   for "rejected": what is wrong
-    steps     of admission that changed the object
-    given     the object that they were given, None when no step changed one
-    made      what they made of it
-    warnings  what is worth a look in it, taken or not
+    Attributes:
+        action: "created", "configured", "unchanged" or "rejected" (a configuration that is recorded as refused).
+        uid: Uid of the object; empty for kinds that are identified by name.
+        drafts: Facts to append together.
+        refusal: The faults, for "rejected".
+        steps: Steps of admission that changed the object.
+        given: The object before the steps; None if no step changed it.
+        made: The object after the steps.
+        warnings: Warnings about the object, accepted or not.
     """
 
     action: str

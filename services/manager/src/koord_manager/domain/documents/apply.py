@@ -1,12 +1,13 @@
-"""One accepted manifest -> the facts that mirror it, or every reason to refuse it.
+"""Turn one manifest into the facts that mirror it, or refuse it with every reason.
 
-    Manifest --decide_apply(view, ids, now)--> Applied(drafts) | raises InvalidManifest
+Manifest --decide_apply(view, ids, now)--> Applied(drafts) | raises InvalidManifest
 
-The chain of admission (`admitting`) changes and judges it before anything is decided. A pod's node, uid and status are
-not the user's to change; what Kubernetes keeps immutable is immutable here. A pod that is applied as it is shown, with
-the node it was placed on and what admission made of it, is unchanged. Custom resources: `apply_custom`.
+Admission (`admitting`) changes and validates the object first. Users cannot change the node, uid and status of a pod,
+nor the fields that are immutable in Kubernetes. If a pod is applied as it is shown, with its node and the changes of
+admission, it is unchanged. Custom resources: `apply_custom`.
 
-source    protocol spec, 2.3; event-bus spec, 2.1; manager spec, 8 to 13
+Source:
+    protocol spec, 2.3; event-bus spec, 2.1; manager spec, 8 to 13
 """
 
 import hashlib
@@ -60,18 +61,23 @@ from koord_manager.domain.documents.apply_custom import apply_custom
 from koord_manager.domain.documents.apply_node import apply_node
 
 APPLIED_DIGEST = "koordstream.io/applied-digest"
-"""Digest of the manifest of a pod that admission changed: the same manifest applied again changes nothing."""
+"""Digest of the manifest of a pod that admission changed, so that applying it again changes nothing."""
 
 
 def decide_apply(
     view: ManagerView, manifest: Manifest, *, new_uid: str, now: str, options: Options | None = None
 ) -> Applied:
-    """What a document changes.
+    """Return the changes of a document.
 
-    manifest  of the right shape; the rules of its kind are looked at after admission changed it
-    new_uid   uid for the object if it is new
-    now       RFC 3339 time for its creationTimestamp
-    raises    InvalidManifest: refused whole, nothing is to be appended
+    Args:
+        view: The cluster.
+        manifest: A manifest of the right shape; the rules of its kind are checked after admission changed it.
+        new_uid: Uid for a new object.
+        now: Creation time of a new object, RFC 3339.
+        options: Gates and flags of admission.
+
+    Raises:
+        InvalidManifest: The document is refused.
     """
     options = options or Options()
     try:
@@ -158,7 +164,7 @@ def _node_of(view: ManagerView, uid: str) -> str:
 
 
 def _uncounted(options: Options) -> Options:
-    """The same choices without quota admission: what is only compared is not counted."""
+    """Return the options without quota admission, for a pod that is only compared."""
     return replace(options, gates={**options.gates, "EnableQuotaAdmission": False})
 
 
@@ -171,7 +177,7 @@ def _without_last_applied(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def refuse_immutable_changes(new: PodSpec, old: PodSpec) -> None:
-    """A pod's spec is fixed except for images and added tolerations, as the Kubernetes API keeps it."""
+    """Refuse a change of a pod's spec other than images and added tolerations, as Kubernetes does."""
     violations: list[InvalidInput] = []
     for field in msgspec.structs.fields(PodSpec):
         before, after = getattr(old, field.name), getattr(new, field.name)
@@ -258,7 +264,7 @@ def _apply_config(view: ManagerView, config: ConfigMap, now: str, options: Optio
 
 
 def _with_every_fault(data: Mapping[str, str], violations: list[InvalidInput]) -> InvalidManifest:
-    """What refuses a configuration is the first thing found; here all of it, so that it is mended in one go."""
+    """Return all faults of a configuration, so that a user can mend them at once."""
     faults = config_faults(data)
     told = {fault.path for fault in faults}
     return InvalidManifest([*faults, *(violation for violation in violations if violation.path not in told)])

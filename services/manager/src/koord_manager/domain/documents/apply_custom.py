@@ -1,9 +1,10 @@
-"""Applying and deleting custom resources: three-way merge, schema, the chain of admission, one fact.
+"""Apply and delete custom resources: three-way merge, schema, admission, one fact.
 
-What the log does not keep of a pod template is in neither the object nor our copy of the manifest, so a manifest that
-changes nothing else is unchanged.
+The log does not record all of a pod template, neither of the object nor of the manifest. So a manifest that changes
+nothing else is unchanged.
 
-source    protocol spec, 9; manager spec, 8.4, 13
+Source:
+    protocol spec, 9; manager spec, 8.4, 13
 """
 
 from typing import Any, cast
@@ -28,14 +29,21 @@ from koord_manager.domain.documents.applied import Applied
 from koord_manager.domain.documents.three_way_merge import last_applied, three_way
 
 _OURS = ("uid", "creationTimestamp", "generation", "resourceVersion", "managedFields", "deletionTimestamp")
-"""Metadata that is never the user's to write."""
+"""Metadata that users cannot set."""
 
 
 def apply_custom(view: ManagerView, custom: CustomObject, *, new_uid: str, now: str, options: Options) -> Applied:
-    """What a manifest of a custom resource changes.
+    """Return the changes of a manifest of a custom resource.
 
-    new_uid   uid for the object if it is new
-    raises    InvalidManifest
+    Args:
+        view: The cluster.
+        custom: The manifest.
+        new_uid: Uid for a new object.
+        now: Creation time of a new object, RFC 3339.
+        options: Gates and flags of admission.
+
+    Raises:
+        InvalidManifest: The document is refused, with every violation that was found.
     """
     resource, meta = custom.resource, custom.metadata
     ref = custom_ref(resource.plural, meta.namespace, meta.name)
@@ -81,9 +89,10 @@ def apply_custom(view: ManagerView, custom: CustomObject, *, new_uid: str, now: 
 
 
 def delete_custom(view: ManagerView, kind: str, namespace: str, name: str, options: Options) -> list[Draft] | None:
-    """The fact that a custom resource is gone; None when there is no such object, or no such kind.
+    """Return the deletion of a custom resource; None if there is no such object or kind.
 
-    raises    AdmissionRefused when it must not be deleted (a quota with pods, for one)
+    Raises:
+        AdmissionRefused: It must not be deleted, such as a quota with pods.
     """
     resource = resource_of_kind(kind)
     state: CustomObjectState | None = view.custom(resource.plural, namespace, name) if resource else None
@@ -105,12 +114,12 @@ def delete_custom(view: ManagerView, kind: str, namespace: str, name: str, optio
 
 
 def resource_of_kind(kind: str) -> ResourceVersion | None:
-    """The definition of a kind, in the version that is stored; None when it is not one of ours."""
+    """Return the stored version of a kind's definition; None if it is not a kind of the protocol."""
     return next((found for found in accepted_kinds() if found.kind == kind and found.stored), None)
 
 
 def _as_written(document: dict[str, Any], resource: ResourceVersion) -> dict[str, Any]:
-    """The manifest without what is not the user's: identity, our copy of the last manifest, a status sub-resource."""
+    """Return the manifest without fields that users cannot set: identity, last manifest, status sub-resource."""
     annotations = {key: value for key, value in _annotations(document).items() if key != LAST_APPLIED}
     metadata = {name: value for name, value in _metadata(document).items() if name not in _OURS}
     metadata.pop("annotations", None)

@@ -1,12 +1,13 @@
-"""An applied Node: what its host and its user say of it, without what is decided about it.
+"""Apply a Node: keep what its host and its user set, and ignore what the manager computes.
 
-    stored + (document - what the manager lends and writes - last document) --> NodeSpecAdded, NodeSpecChanged or none
+stored + (document - what the manager lends and writes - last document) --> NodeSpecAdded, NodeSpecChanged or none
 
-`koord get` shows a node with its lent resources, ratios and device labels; they follow what is decided and would go
-stale if they were stored as the node's own. Labels, annotations and taints that no applied document had stay, as those
-of the host do that registered it.
+`koord get` shows a node with its overcommitted resources, ratios and device labels. They would become stale if they
+were stored as the node's own. Labels, annotations and taints that no applied document had stay, such as those of the
+host.
 
-source    event-bus spec, 2.1; manager spec, 5.5 to 5.12, 11
+Source:
+    event-bus spec, 2.1; manager spec, 5.5 to 5.12, 11
 """
 
 from collections.abc import Iterable, Mapping
@@ -37,15 +38,21 @@ _HOST_NAMES: Final = frozenset(("kubernetes.io/hostname", "kubernetes.io/os", "k
 of the prefix.
 """
 _NOT_WRITTEN: Final = frozenset((LAST_APPLIED, keys.RAW_ALLOCATABLE))
-"""Annotations that applying a node leaves on it."""
+"""Annotations that applying a node does not change."""
 _WRITTEN: Final = ("labels", "annotations")
 
 
 def apply_node(view: ManagerView, manifest: Manifest, *, now: str, options: Options) -> Applied:
-    """What a manifest of a Node changes.
+    """Return the changes of a manifest of a Node.
 
-    now       RFC 3339 time for its creationTimestamp
-    raises    InvalidManifest
+    Args:
+        view: The cluster.
+        manifest: The manifest.
+        now: Creation time of a new node, RFC 3339.
+        options: Gates and flags of admission.
+
+    Raises:
+        InvalidManifest: The document is refused, with every violation that was found.
     """
     token = name_token(manifest.object.metadata.name)
     ref = AggregateRef("nodespec", token)
@@ -88,7 +95,7 @@ def apply_node(view: ManagerView, manifest: Manifest, *, now: str, options: Opti
 
 
 def _without_decided(document: JsonObject, policy: NodePolicyState | None) -> JsonObject:
-    """The document without what the manager lends the node or writes on it, by name: an older amount is stale, too."""
+    """Return the document without what the manager computes for the node, by name, because an older amount is stale."""
     if policy is None:
         return document
     metadata, status = _part(document, "metadata"), _part(document, "status")
@@ -113,7 +120,7 @@ def _without(holder: JsonObject, left_out: Mapping[str, Iterable[str]]) -> JsonO
 
 
 def _written(document: JsonObject) -> JsonObject:
-    """What its user wants of a node, as far as a later document can take it back."""
+    """Return what the user wants of a node, which a later document can remove."""
     metadata: JsonObject = {}
     for field in _WRITTEN:
         entries = _part(_part(document, "metadata"), field)
@@ -136,7 +143,7 @@ def _filled(parts: JsonObject) -> JsonObject:
 
 
 def _merged(document: JsonObject, old: Node) -> JsonObject:
-    """The document with the labels, annotations and spec that the node is to have."""
+    """Return the document with the labels, annotations and spec that the node will have."""
     stored, last = msgspec.to_builtins(old), last_applied(old.metadata.annotations)
     metadata = dict(_part(document, "metadata"))
     for field in _WRITTEN:

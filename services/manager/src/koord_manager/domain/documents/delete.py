@@ -1,4 +1,4 @@
-"""`koord delete`: which facts say that an object is gone."""
+"""`koord delete`: the facts that remove an object."""
 
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from koord_manager.domain.documents.apply_custom import delete_custom
 
 
 class Target(NamedTuple):
-    """The object to delete; namespace "" for cluster-scoped kinds."""
+    """The object to delete; an empty namespace for cluster-scoped kinds."""
 
     kind: str
     namespace: str
@@ -27,11 +27,13 @@ class Target(NamedTuple):
 
 
 def decide_delete(view: ManagerView, target: Target, options: Options | None = None) -> list[Draft] | None:
-    """The facts of one deletion, to be appended together; None when there is no such object.
+    """Return the facts of one deletion, to append together; None if there is no such object.
 
-    The pods of a deleted workload follow in the next reconciliation (`workloads`); what a deleted pod holds on its node
-    is returned by the scheduler.
-    raises    InvalidManifest when admission refuses the deletion
+    The workload controller deletes the pods of a deleted workload. The scheduler returns what a deleted pod holds on
+    its node.
+
+    Raises:
+        InvalidManifest: Admission refuses the deletion.
     """
     kind, namespace, name = target
     token = name_token(name)

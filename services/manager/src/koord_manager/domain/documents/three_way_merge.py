@@ -1,10 +1,10 @@
-"""What `apply` makes of an object that exists: what changed between two manifests, on top of what is stored.
+"""Three-way merge of `apply`: the difference of two manifests on top of the stored object.
 
-    stored + (new - last applied)
+stored + (new - last applied)
 
-A field that the last manifest had and the new one has not is removed; one that both have alike stays as it is stored,
-so that what admission and controllers made of it is not undone; what others have added stays. Maps merge, lists are
-replaced, as for every custom resource. Nulls are values: those that mean "absent" were dropped by the schema.
+A field of the last manifest that the new one has not is removed. A field that is equal in both stays as stored, so
+changes of admission and controllers stay. Fields of others stay. Maps merge, lists are replaced, as for custom
+resources. Nulls are values: the schema has dropped those that mean "absent".
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from koord_manager.domain.admission.recording.recorded_object import LAST_APPLIE
 
 
 def three_way(stored: Mapping[str, Any], last: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """The object to store; no argument is changed."""
+    """Return the object to store; no argument is changed."""
     result = {name: value for name, value in stored.items() if name in new or name not in last}
     for name, value in new.items():
         if name in stored and name in last and last[name] == value:
@@ -29,7 +29,7 @@ def three_way(stored: Mapping[str, Any], last: Mapping[str, Any], new: Mapping[s
 
 
 def last_applied(annotations: Mapping[str, Any]) -> dict[str, Any]:
-    """Our copy of the last manifest among the annotations of a stored object; the empty one when there is none."""
+    """Return the last manifest from the annotations of a stored object; empty if there is none."""
     try:
         return codec.decode(str(annotations.get(LAST_APPLIED) or "{}"), dict[str, Any])
     except codec.DecodeError:

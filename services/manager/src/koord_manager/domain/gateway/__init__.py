@@ -1,3 +1,5 @@
-"""What the gateway to Kubernetes decides, as pure functions: which facts mirror an object, which writes are owed, what
-an answer means, where fold and API server have drifted apart, and how a log begins anew from the objects.
+"""Decisions of the gateway to Kubernetes as pure functions.
+
+They are: facts that mirror an object, pending writes, the meaning of an answer, drift between fold and API server, and
+the beginning of a log from objects.
 """

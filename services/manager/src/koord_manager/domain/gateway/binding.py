@@ -1,13 +1,14 @@
-"""Placed, not yet bound: which bindings are owed, and what the API server's answer to one means.
+"""Bindings of placed pods: which are pending, and what an answer of the API server means.
 
-    PodPlaced -> pending_binding -> POST pods/<name>/binding -> PodBound | PodBindFailed (the scheduler takes it back)
+PodPlaced -> pending_binding -> POST pods/<name>/binding -> PodBound | PodBindFailed (the scheduler releases the node)
 
-The binding carries the pod's uid, so that it never binds another pod of that name, and the pod's allocation as
-annotations, so that they stand on the object from the moment it has a node. It is owed as long as the fold says placed
-and neither the mirrored object nor a recorded outcome answers; so a crash at any point leaves it owed, and a repetition
-is answered 409, upon which the pod itself is looked at.
+The binding carries the pod's uid, so it never binds another pod of that name, and the pod's allocation as annotations,
+which the object has from the moment it has a node. It is pending while the fold says placed and neither the mirrored
+object nor a recorded outcome answers. So a crash leaves it pending; a repetition is answered 409, and then the pod is
+read.
 
-source    event-bus spec, 3.2, 12; https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/
+Source:
+    event-bus spec, 3.2, 12; https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/
 """
 
 from typing import NamedTuple
@@ -23,11 +24,11 @@ from koord_manager.domain.gateway.requests import Json, Meaning, Request, meanin
 
 
 class Binding(NamedTuple):
-    """A binding that is owed.
+    """A pending binding.
 
     Attributes:
         placement: Sequence of the `PodPlaced`.
-        annotations: What the binding sets on the pod.
+        annotations: Annotations that the binding sets on the pod.
     """
 
     uid: str
@@ -39,7 +40,11 @@ class Binding(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """How a binding ended. failure: "" bound; else why it never will be. observed: found so, not answered so."""
+    """The outcome of a binding.
+
+    `failure` is empty if the pod is bound, else the reason why it never will be. `observed` says that it was found
+    bound.
+    """
 
     failure: str = ""
     message: str = ""
@@ -47,13 +52,13 @@ class Settled(NamedTuple):
 
 
 class Later(NamedTuple):
-    """Not now. look: the pod itself has to be looked at first."""
+    """The outcome is unknown; if `look` is set, read the pod first."""
 
     look: bool = False
 
 
 def pending_binding(view: ManagerView, uid: str) -> Binding | None:
-    """The binding that is owed for a pod; None when there is none: not placed, settled, gone, or being deleted."""
+    """Return the pending binding of a pod; None if it is not placed, settled, gone, or being deleted."""
     placed = view.state.of_kind(PodState).get(uid)
     spec = view.state.of_kind(PodSpecState).get(uid)
     if placed is None or not placed.node or spec is None:
@@ -66,13 +71,13 @@ def pending_binding(view: ManagerView, uid: str) -> Binding | None:
 
 
 def known_outcome(view: ManagerView, binding: Binding) -> Settled | None:
-    """What the mirrored object says of a binding already; None: it has to be tried."""
+    """Return the outcome that the mirrored object shows; None if the binding has to be tried."""
     spec = view.state.of_kind(PodSpecState).get(binding.uid)
     return outcome_of_pod(binding, spec.object) if spec is not None else None
 
 
 def outcome_of_pod(binding: Binding, pod: Pod) -> Settled | None:
-    """What the object itself says of a binding; None: it can still be bound."""
+    """Return the outcome that an object shows; None if it can still be bound."""
     node = pod.spec.node_name
     if node == binding.node:
         return Settled(observed=True)
@@ -84,7 +89,7 @@ def outcome_of_pod(binding: Binding, pod: Pod) -> Settled | None:
 
 
 def binding_request(binding: Binding) -> Request:
-    """The request that binds."""
+    """Return the request that binds."""
     meta: Json = {"name": binding.name, "namespace": binding.namespace, "uid": binding.uid}
     if binding.annotations:
         meta["annotations"] = binding.annotations
@@ -98,7 +103,7 @@ def binding_request(binding: Binding) -> Request:
 
 
 def judge_binding(status: int, message: str) -> Settled | Later | None:
-    """What the answer to a binding means; None: the pod is gone, which the mirror will say."""
+    """Return the outcome of an answer to a binding; None if the pod is gone, which the mirror records."""
     match meaning_of(status):
         case Meaning.DONE:
             return Settled()
@@ -113,7 +118,7 @@ def judge_binding(status: int, message: str) -> Settled | Later | None:
 
 
 def judge_look(binding: Binding, status: int, pod: Pod | None) -> Settled | Later | None:
-    """What the pod, looked at after a conflict, means for the binding; None: it is gone, or another one of its name."""
+    """Return the outcome that a pod shows after a conflict; None if it is gone or another one of its name."""
     if pod is None:
         return None if meaning_of(status) is Meaning.GONE else Later()
     if pod.metadata.uid != binding.uid:
@@ -122,7 +127,7 @@ def judge_look(binding: Binding, status: int, pod: Pod | None) -> Settled | Late
 
 
 def outcome_draft(view: ManagerView, binding: Binding, settled: Settled) -> Draft | None:
-    """The fact of how a binding ended; None when it is recorded, or the pod is gone."""
+    """Return the fact of an outcome; None if it is recorded or the pod is gone."""
     spec = view.state.of_kind(PodSpecState).get(binding.uid)
     if spec is None or (spec.binding is not None and spec.binding.placement >= binding.placement):
         return None
@@ -136,5 +141,5 @@ def outcome_draft(view: ManagerView, binding: Binding, settled: Settled) -> Draf
 
 
 def pod_path(namespace: str, name: str) -> str:
-    """The path of a pod."""
+    """Return the path of a pod."""
     return f"/api/v1/namespaces/{namespace}/pods/{name}"

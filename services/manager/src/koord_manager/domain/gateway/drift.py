@@ -1,9 +1,10 @@
-"""Fold against API server: which objects differ, and when a difference has stood long enough to be healed.
+"""Differences between fold and API server, and when one has lasted long enough to be healed.
 
-A watch is always a little behind, so one difference proves nothing: it is recorded, and the same one found in three
-sweeps in a row is healed by observing the object anew.
+A watch is always a little behind, so one difference proves nothing. It is recorded, and if three sweeps in a row find
+it, the object is observed anew.
 
-source    event-bus spec, 9.3
+Source:
+    event-bus spec, 9.3
 """
 
 import hashlib
@@ -21,7 +22,7 @@ HEAL_AT: Final = 3
 
 
 class Drift(NamedTuple):
-    """One difference, and what was seen at the API server (gone: it is not there)."""
+    """One difference, with the object of the API server; `gone` if it does not exist there."""
 
     seen: Seen
     difference: str
@@ -29,7 +30,7 @@ class Drift(NamedTuple):
 
 
 def find_drift(view: ManagerView, seen: Seen) -> Drift | None:
-    """Whether the fold says something else than what was seen; None: they agree."""
+    """Return the difference between the fold and an observed object; None if they agree."""
     draft = next_draft(view, seen)
     if draft is None:
         return None
@@ -42,25 +43,25 @@ def find_drift(view: ManagerView, seen: Seen) -> Drift | None:
 
 
 def drift_ref(ref: AggregateRef) -> AggregateRef:
-    """The aggregate that counts the drifts of another one."""
+    """Return the aggregate that counts the drifts of another one."""
     return AggregateRef("drift", f"{ref.kind}={ref.id}")
 
 
 def drift_draft(view: ManagerView, drift: Drift) -> Draft:
-    """The fact that a drift was found."""
+    """Return the fact that a drift was found."""
     ref = drift_ref(drift.seen.ref)
     event = DriftObserved(aggregate=str(drift.seen.ref), difference=drift.difference, fingerprint=drift.fingerprint)
     return Draft(ref, event, view.state.last_seq(ref))
 
 
 def is_due(view: ManagerView, drift: Drift) -> bool:
-    """Whether this drift has been found often enough to be healed."""
+    """Return whether this drift was found often enough to be healed."""
     state = view.state.of_kind(DriftState).get(drift_ref(drift.seen.ref).id)
     return state is not None and state.fingerprint == drift.fingerprint and state.times >= HEAL_AT
 
 
 def healed_draft(view: ManagerView, ref: AggregateRef, how: str) -> Draft | None:
-    """The fact that a drift is over; None when none was open."""
+    """Return the fact that a drift is over; None if none was open."""
     where = drift_ref(ref)
     state = view.state.of_kind(DriftState).get(where.id)
     if state is None or not state.times:
@@ -69,5 +70,5 @@ def healed_draft(view: ManagerView, ref: AggregateRef, how: str) -> Draft | None
 
 
 def open_drifts(view: ManagerView) -> list[AggregateRef]:
-    """The aggregates whose drift is not over."""
+    """Return the aggregates whose drift is not over."""
     return [AggregateRef(*id_.split("=", 1)) for id_, state in view.state.of_kind(DriftState).items() if state.times]

@@ -1,10 +1,11 @@
-"""Evictions that were asked for and are not done: the request for each, and what its answer means.
+"""Pending evictions: the request for each, and what its answer means.
 
-`evict` goes through policy/v1 Eviction, so that disruption budgets are honoured: 429 means "not now", and is asked
-again until the request's own patience ends. `delete` is a preemption: budgets were weighed by who chose the victim.
-Both name the pod's uid, so that a successor of the same name is never taken for it.
+`evict` goes through policy/v1 Eviction, which honours disruption budgets. A 429 is retried until the time limit of the
+request. `delete` is a preemption, whose budgets the scheduler has honoured. Both name the pod's uid, so that a
+successor of the same name is never evicted.
 
-source    event-bus spec, 3.2; https://kubernetes.io/docs/concepts/scheduling-eviction/api-eviction/
+Source:
+    event-bus spec, 3.2; https://kubernetes.io/docs/concepts/scheduling-eviction/api-eviction/
 """
 
 from datetime import datetime
@@ -20,7 +21,7 @@ from koord_manager.domain.gateway.requests import Json, Meaning, Request, meanin
 
 
 class Eviction(NamedTuple):
-    """An eviction that is owed."""
+    """A pending eviction."""
 
     uid: str
     request: PodEvictionRequested
@@ -28,38 +29,38 @@ class Eviction(NamedTuple):
 
 
 class Evicted(NamedTuple):
-    """It is done. gone: the pod did not exist any more."""
+    """The eviction is done; `gone` if the pod did not exist any more."""
 
     gone: bool = False
 
 
 class GivenUp(NamedTuple):
-    """It will not be done."""
+    """The eviction will not be done."""
 
     reason: str
     message: str
 
 
 class Waits(NamedTuple):
-    """Not now."""
+    """The eviction has to be retried."""
 
     why: str
 
 
 def pending_eviction(view: ManagerView, uid: str) -> Eviction | None:
-    """The eviction that is owed for a pod; None when nobody asks for one."""
+    """Return the pending eviction of a pod; None if there is no request."""
     state = view.state.of_kind(EvictionState).get(uid)
     return Eviction(uid, state.request, state.requested_at) if state is not None else None
 
 
 def is_leaving(view: ManagerView, eviction: Eviction) -> bool:
-    """Whether the mirrored pod is gone or being deleted: then there is nothing left to ask."""
+    """Return whether the mirrored pod is gone or being deleted."""
     spec = view.state.of_kind(PodSpecState).get(eviction.uid)
     return spec is None or spec.object.metadata.deletion_timestamp is not None
 
 
 def eviction_request(eviction: Eviction) -> Request:
-    """The request that evicts or deletes."""
+    """Return the request that evicts or deletes."""
     asked = eviction.request
     options: Json = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": eviction.uid}}
     if asked.grace_period_seconds is not None:
@@ -77,7 +78,7 @@ def eviction_request(eviction: Eviction) -> Request:
 
 
 def judge_eviction(eviction: Eviction, status: int, message: str, now: datetime) -> Evicted | GivenUp | Waits:
-    """What the answer means. 409 is the precondition: the pod of that name is another one, ours is gone."""
+    """Return the outcome of an answer. A 409 means that the pod of that name is another one and ours is gone."""
     match meaning_of(status):
         case Meaning.DONE:
             return Evicted()
@@ -94,7 +95,7 @@ def judge_eviction(eviction: Eviction, status: int, message: str, now: datetime)
 
 
 def eviction_draft(view: ManagerView, eviction: Eviction, ended: Evicted | GivenUp) -> Draft | None:
-    """The fact of how an eviction ended; None when it is recorded."""
+    """Return the fact of an outcome; None if it is recorded."""
     state = view.state.of_kind(EvictionState).get(eviction.uid)
     if state is None:
         return None

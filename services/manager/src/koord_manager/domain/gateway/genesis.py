@@ -1,12 +1,12 @@
-"""A log that begins with what the API server has: for the first installation on a living cluster, or a lost log.
+"""Begin a log from the objects of the API server: for the first installation on a living cluster, or after a loss.
 
-    Seen ... -> genesis_drafts -> every mirrored object; every pod on a node as placed there; every node's ledger
+Seen ... -> genesis_drafts -> every mirrored object; every pod on a node as placed there; every node's ledger
 
-The facts are those that the gateway and a scheduler would have written, so every fold reads them as always. A pod that
-runs somewhere counts as placed there, with the allocation that its binding left on the object. Everything
-expects a fresh stream: sequence 0.
+The facts are those that the gateway and a scheduler would have written. A pod on a node counts as placed there, with
+the allocation that its binding left on the object. The stream must be empty.
 
-source    event-bus spec, 9.3
+Source:
+    event-bus spec, 9.3
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,16 +27,18 @@ from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.mirror import Seen, next_draft
 
 POLICY: Final = "genesis"
-"""Stands where a scheduler's policy version would: nobody decided this, it was found so."""
+"""Policy version of placements that were observed and not decided."""
 
 _FINISHED: Final = ("Succeeded", "Failed")
 
 
 def genesis_drafts(seen: Iterable[Seen], *, cluster_epoch: int, now: str) -> Iterator[Draft]:
-    """The facts that the log begins with, each expecting a new aggregate; the last one records the genesis itself.
+    """Yield the facts that the log begins with, each for a new aggregate; the last one records the genesis itself.
 
-    cluster_epoch   greater than that of any log before
-    now             RFC 3339 time, for pods whose object has no creation time
+    Args:
+        seen: The objects of the API server.
+        cluster_epoch: Epoch greater than that of any earlier log.
+        now: Time for pods whose object has no creation time, RFC 3339.
     """
     nothing = ManagerView()
     observed: dict[str, int] = {}

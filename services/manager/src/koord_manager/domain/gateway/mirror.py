@@ -1,11 +1,12 @@
-"""One object as the API server has it -> the fact that brings the log up to it, if the log is behind.
+"""Turn an object of the API server into the fact that brings the log up to it, if the log is behind.
 
-    Seen(resource, object) --next_draft(view)--> Draft | None        called again until there is none
+Seen(resource, object) --next_draft(view)--> Draft | None        called until there is none
 
-It is level-triggered: it compares with the fold, so seeing an object twice, or after a restart, or in a relist, writes
-nothing twice. A node that came back under its name with another uid is first gone, then new.
+It is level-triggered: it compares with the fold, so an object that is seen twice, after a restart or in a relist writes
+nothing twice. A node that comes back under its name with another uid is first removed, then added.
 
-source    event-bus spec, 2.1
+Source:
+    event-bus spec, 2.1
 """
 
 from typing import Any, NamedTuple, cast
@@ -66,11 +67,11 @@ _PLACEMENT_SPEC = (
     "accessModes",
     "nodeAffinity",
 )
-"""What placement reads of owners, services, claims and volumes; where a volume is and how it is opened is not."""
+"""Fields of owners, services, claims and volumes that placement reads."""
 
 
 class Seen(NamedTuple):
-    """An object as the API server has it, cleaned (`cleaned`). gone: it exists no more."""
+    """An object as the API server has it, cleaned by `cleaned`; `gone` if it does not exist any more."""
 
     resource: Mirrored
     object: Object
@@ -83,8 +84,10 @@ class Seen(NamedTuple):
 
 
 def cleaned(resource: Mirrored, found: Object) -> Object:
-    """The object as it enters the log: no managed fields, no resourceVersion, no copy of the manifest; of a pod
-    template in it what is kept of pods, of the configuration its sections.
+    """Return the object as it enters the log.
+
+    It has no managed fields, no resourceVersion and no copy of the manifest. A pod template is reduced to what is
+    recorded of pods, and the configuration to its sections.
     """
     if not isinstance(found, dict):
         _clean_meta(found.metadata)
@@ -114,7 +117,7 @@ def _clean_meta(meta: ObjectMeta) -> None:
 
 
 def name_of(found: Object) -> tuple[str, str, str]:
-    """(namespace, name, uid) of an object."""
+    """Return namespace, name and uid of an object."""
     if isinstance(found, dict):
         meta: Json = found["metadata"]
         return str(meta.get("namespace", "")), str(meta["name"]), str(meta.get("uid", ""))
@@ -122,7 +125,7 @@ def name_of(found: Object) -> tuple[str, str, str]:
 
 
 def mirrored_ref(resource: Mirrored, found: Object) -> AggregateRef:
-    """The aggregate of an object."""
+    """Return the aggregate of an object."""
     namespace, name, uid = name_of(found)
     match resource.kind:
         case "Pod":
@@ -140,7 +143,7 @@ def mirrored_ref(resource: Mirrored, found: Object) -> AggregateRef:
 
 
 def next_draft(view: ManagerView, seen: Seen) -> Draft | None:
-    """The next fact that is missing for the log to say what was seen; None: it does."""
+    """Return the next fact that the log needs to agree with an observed object; None if it agrees."""
     found = seen.object
     match found:
         case Pod():
@@ -199,9 +202,10 @@ def _node(view: ManagerView, seen: Seen, node: Node) -> Draft | None:
 
 
 def _config(view: ManagerView, seen: Seen, config: ConfigMap) -> Draft | None:
-    """A section that cannot be read keeps its last good text, the others apply; the reasons are recorded beside.
+    """Return the fact of a changed configuration; an unreadable section keeps its last text, with the reason.
 
-    source    protocol spec, 6.2
+    Source:
+        protocol spec, 6.2
     """
     meta = config.metadata
     ref, last = seen.ref, view.state.last_seq(seen.ref)
@@ -248,13 +252,13 @@ def _custom(view: ManagerView, seen: Seen, found: Object) -> Draft | None:
 
 
 def _uid(document: Json) -> str:
-    """Uid of an object; "" for one that an older version stored without metadata that could be read."""
+    """Return the uid of an object; empty for one that an older version stored without readable metadata."""
     metadata: object = document.get("metadata")
     return str(cast("Json", metadata).get("uid", "")) if isinstance(metadata, dict) else ""
 
 
 def known_of(view: ManagerView, resource: Mirrored) -> dict[AggregateRef, Object]:
-    """What the log says exists of a resource: after a relist, those that were not listed are gone."""
+    """Return the objects that the log has of a resource; after a relist, those that were not listed are gone."""
     match resource.kind:
         case "Pod":
             pods = view.state.of_kind(PodSpecState).items()

@@ -1,9 +1,10 @@
-"""The NodeMetric that a stock node agent publishes -> the report that ours would have sent.
+"""Turn the NodeMetric of a stock node agent into the report that our agent would have sent.
 
-Quantities that cannot be read make the whole sample absent, never zero: a node without a sample degrades, one with zero
-usage would lend everything.
+If a quantity cannot be read, the whole sample is absent and never zero: a node without a sample degrades, and a node
+with zero usage would lend everything.
 
-source    protocol spec, 9.1; manager spec, 4.3
+Source:
+    protocol spec, 9.1; manager spec, 4.3
 """
 
 from collections.abc import Callable
@@ -92,9 +93,11 @@ class _NodeMetric(KubeStruct):
 
 
 def report_of(node_metric: dict[str, Any], uid_of: Callable[[str, str], str]) -> NodeUsageReported | None:
-    """The report in an object's status; None when it has none yet, or is not a NodeMetric at all.
+    """Return the report in an object's status; None if it has none yet, or is not a NodeMetric.
 
-    uid_of    uid of a pod by namespace and name, "" for one that is not known
+    Args:
+        node_metric: The object.
+        uid_of: Returns the uid of a pod by namespace and name; empty if it is unknown.
     """
     try:
         found = object_from_json(node_metric, _NodeMetric)

@@ -1,9 +1,10 @@
-"""The custom resources beside each node that are the manager's to write: NodeSLO, NodeMetric, topology zones.
+"""Writes to the custom resources of a node: NodeSLO, NodeMetric, topology zones.
 
-A stock node agent reads NodeSLO and NodeMetric's spec from the API server and writes NodeMetric's status; so writing
-these out, and taking that status in, lets a user move over one component at a time.
+A stock node agent reads NodeSLO and NodeMetric's spec from the API server and writes NodeMetric's status. So users can
+migrate one component at a time.
 
-source    manager spec, 4.2, 5.4, 6.1; protocol spec, 9.1, 9.2
+Source:
+    manager spec, 4.2, 5.4, 6.1; protocol spec, 9.1, 9.2
 """
 
 import copy
@@ -30,16 +31,19 @@ _SLO_GROUP = "slo.koordinator.sh/v1alpha1"
 
 
 class Known(NamedTuple):
-    """What the API server has under a name, as far as writes need it."""
+    """The part of an object of the API server that writes need."""
 
     uid: str
     spec: Json
 
 
 def pending_node_slo(view: ManagerView, token: str, known: Mapping[str, Known]) -> Request | None:
-    """The write that makes the NodeSLO object what was rendered, creates it, or deletes that of a node that is gone.
+    """Return the write that updates, creates, or after its node deletes the NodeSLO object; None if it is up to date.
 
-    known    name -> what the API server has
+    Args:
+        view: The cluster.
+        token: Token of the node.
+        known: Name -> the object of the API server.
     """
     name = name_from_token(token)
     policy = view.policy(token)
@@ -55,7 +59,7 @@ def pending_node_slo(view: ManagerView, token: str, known: Mapping[str, Known]) 
 
 
 def pending_node_metric(view: ManagerView, token: str, known: Mapping[str, Known]) -> Request | None:
-    """The write that makes the NodeMetric's spec what was rendered, creates it, or deletes it after its node."""
+    """Return the write that updates, creates, or after its node deletes the NodeMetric; None if it is up to date."""
     name = name_from_token(token)
     policy = view.policy(token)
     if view.node(token) is None:
@@ -98,7 +102,7 @@ def _without_none(value: Any) -> Any:
 
 
 def node_metric_status(name: str, report: NodeUsageReported) -> Request:
-    """The write of our own agent's report as the status of the node's NodeMetric."""
+    """Return the write of our agent's report as status of the NodeMetric."""
     status: Json = {
         "updateTime": report.updated_at,
         "podsMetric": [
@@ -163,9 +167,10 @@ def _amounts(usage: Usage) -> Json:
 
 
 def pending_zones(view: ManagerView, token: str) -> Request | None:
-    """The write of the batch resources of each NUMA zone into the node's NodeResourceTopology.
+    """Return the write of the batch resources of each NUMA zone into the node's NodeResourceTopology.
 
-    source    manager spec, 5.4: equal capacity, allocatable and available; other resources are kept; sorted by name
+    Source:
+        manager spec, 5.4: equal capacity, allocatable and available; other resources are kept; sorted by name
     """
     name = name_from_token(token)
     policy = view.policy(token)

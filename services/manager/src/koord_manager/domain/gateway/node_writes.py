@@ -28,16 +28,17 @@ LENT: Final = (BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY)
 
 
 def wanted_resources(policy: NodePolicyState) -> dict[str, int | None]:
-    """Resource -> whole units, None: it must not be there. Resources that were never decided are left out."""
+    """Return resource -> whole units, None to remove it; resources that were never computed are left out."""
     lent = lent_resources(policy)
     decided = [*(LENT if policy.computed_at else ()), *_decided_devices(policy)]
     return {name: lent.get(name) for name in decided}
 
 
 def _decided_devices(policy: NodePolicyState) -> tuple[str, ...]:
-    """GPU resources that healthy GPUs do not name are left as they are; without a healthy GPU all of them go.
+    """Return the computed device resources; GPU resources that healthy GPUs do not name stay, unless none is healthy.
 
-    source    manager spec, 5.10, 5.11
+    Source:
+        manager spec, 5.10, 5.11
     """
     if not policy.devices_computed:
         return ()
@@ -46,7 +47,7 @@ def _decided_devices(policy: NodePolicyState) -> tuple[str, ...]:
 
 
 def wanted_annotations(policy: NodePolicyState) -> dict[str, str | None]:
-    """Annotation -> text, None: it must not be there. Those that were never decided are left out."""
+    """Return annotation -> text, None to remove it; annotations that were never computed are left out."""
     wanted: dict[str, str | None] = dict(decided_annotations(policy))
     if policy.ratios_computed:
         wanted.setdefault(keys.RESOURCE_AMPLIFICATION_RATIO, None)
@@ -57,7 +58,7 @@ def wanted_annotations(policy: NodePolicyState) -> dict[str, str | None]:
 
 
 def pending_status(view: ManagerView, token: str) -> Request | None:
-    """The patch of the node's status that is owed."""
+    """Return the pending patch of the node's status; None if it is up to date."""
     node, policy = view.node(token), view.policy(token)
     if node is None or policy is None or not (node.status.capacity or node.status.allocatable):
         return None  # a node without capacity or allocatable is never written (5.8)
@@ -74,7 +75,7 @@ def pending_status(view: ManagerView, token: str) -> Request | None:
 
 
 def pending_metadata(view: ManagerView, token: str) -> Request | None:
-    """The patch of the node's annotations and labels that is owed."""
+    """Return the pending patch of the node's annotations and labels; None if they are up to date."""
     node, policy = view.node(token), view.policy(token)
     if node is None or policy is None:
         return None
@@ -93,7 +94,7 @@ def pending_metadata(view: ManagerView, token: str) -> Request | None:
 
 
 def _precondition(node: Node) -> Json:
-    """A patch that names another uid than the object's is refused with 409: a node of the same name came back."""
+    """Return the uid as a precondition, so that a patch of a new node of the same name is refused with 409."""
     return {"uid": node.metadata.uid} if node.metadata.uid else {}
 
 

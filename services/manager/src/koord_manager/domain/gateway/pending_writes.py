@@ -81,7 +81,7 @@ class PendingWrites:
         self.queue.add(STATUS, f"{ref.kind}/{ref.id}")
 
     def note(self, view: ManagerView, folded: Iterable[tuple[AggregateRef, Event]]) -> None:
-        """Take in events that the view has folded."""
+        """Queue the writes that folded events may require."""
         for ref, event in folded:
             self._note(view, ref, event)
 
@@ -139,7 +139,7 @@ class PendingWrites:
         self._profiles_of.setdefault((namespace, name), {})[ref] = None
 
     def _note_root_quota(self, ref: AggregateRef) -> None:
-        """A quota that its profile renders was changed or removed by somebody: it is written again."""
+        """Queue the profile of a root quota that somebody changed or removed."""
         if plural_of(ref.id) == "elasticquotas":
             for profile in self._profiles_of.get(namespaced_from_token(ref.id.partition("=")[2]), ()):
                 self._add_status(profile)
@@ -160,7 +160,7 @@ def _eviction_event(uid: str, event: PodEvictionRequested) -> KubernetesEvent:
 
 
 def _mass_abnormal(view: ManagerView, event: MassAbnormalityChanged) -> KubernetesEvent:
-    """Said about the configuration that judges the nodes: it is where somebody would turn it off."""
+    """Return an event about the configuration of node health, where a user can switch it off."""
     namespace, name = view.slo_config_name
     found = view.config(namespace, name)
     uid = found.object.metadata.uid if found is not None and found.object is not None else ""

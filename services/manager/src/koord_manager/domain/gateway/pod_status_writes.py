@@ -1,6 +1,7 @@
-"""What `kubectl describe pod` shows of scheduling: the PodScheduled condition, the nominated node, and events.
+"""Writes for `kubectl describe pod`: the PodScheduled condition, the nominated node, and Kubernetes events.
 
-source    kube-scheduler's own wording; issue text ("conditions and events as kubectl users expect")
+Source:
+    kube-scheduler's own wording; issue text ("conditions and events as kubectl users expect")
 """
 
 import hashlib
@@ -14,7 +15,7 @@ from koord_manager.domain.gateway.requests import STRATEGIC_PATCH, Json, Request
 SCHEDULER: Final = "koord-scheduler"
 MANAGER: Final = "koord-manager"
 MOST_MESSAGE: Final = 1024
-"""An event's message is cut to this many characters by its API."""
+"""Maximum length of an event's message in its API."""
 
 
 class Involved(NamedTuple):
@@ -28,7 +29,7 @@ class Involved(NamedTuple):
 
 
 class KubernetesEvent(NamedTuple):
-    """A Kubernetes event to be recorded. type: "Normal" or "Warning"."""
+    """A Kubernetes event to record; its type is "Normal" or "Warning"."""
 
     involved: Involved
     reason: str
@@ -38,40 +39,40 @@ class KubernetesEvent(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The object's name: the same word about the same object has the same one, so it is counted, not repeated."""
+        """Name of the object: equal for equal events, so that they are counted and not repeated."""
         said = "\n".join((self.involved.uid, self.reason, self.message, self.component))
         return f"{self.involved.name[:220]}.{hashlib.blake2b(said.encode(), digest_size=8).hexdigest()}"
 
 
 def about_pod(uid: str, namespace: str, name: str) -> Involved:
-    """A pod as the subject of a word."""
+    """Return the reference of an event to a pod."""
     return Involved("Pod", "v1", namespace, name, uid)
 
 
 def scheduled(uid: str, namespace: str, name: str, node: str) -> KubernetesEvent:
-    """The pod was bound."""
+    """Return the event that the pod was bound."""
     return KubernetesEvent(
         about_pod(uid, namespace, name), "Scheduled", f"Successfully assigned {namespace}/{name} to {node}"
     )
 
 
 def failed_scheduling(uid: str, namespace: str, name: str, message: str) -> KubernetesEvent:
-    """No node was feasible, or the API server refused the one that was chosen."""
+    """Return the event that no node was feasible, or that the API server refused the chosen node."""
     return KubernetesEvent(about_pod(uid, namespace, name), "FailedScheduling", message[:MOST_MESSAGE], "Warning")
 
 
 def preempted(uid: str, namespace: str, name: str, message: str) -> KubernetesEvent:
-    """The pod has to make room."""
+    """Return the event that the pod is preempted."""
     return KubernetesEvent(about_pod(uid, namespace, name), "Preempted", message[:MOST_MESSAGE])
 
 
 def event_collection(namespace: str) -> str:
-    """Where events of a namespace are; those about cluster-scoped objects are in `default`."""
+    """Return the collection of events of a namespace; `default` for cluster-scoped objects."""
     return f"/api/v1/namespaces/{namespace or 'default'}/events"
 
 
 def event_creation(word: KubernetesEvent, now: str, instance: str) -> Request:
-    """The first time a word is said. now: RFC 3339 of whole seconds."""
+    """Return the request that creates an event; `now` is RFC 3339 in whole seconds."""
     involved = word.involved
     namespace = involved.namespace or "default"
     body: Json = {
@@ -99,14 +100,14 @@ def event_creation(word: KubernetesEvent, now: str, instance: str) -> Request:
 
 
 def event_repetition(word: KubernetesEvent, now: str, count: int) -> Request:
-    """The word is said again: one object, counted."""
+    """Return the request that counts a repeated event."""
     body: Json = {"count": count, "lastTimestamp": now}
     path = f"{event_collection(word.involved.namespace)}/{word.name}"
     return Request("event", "PATCH", path, body, STRATEGIC_PATCH)
 
 
 def unschedulable_condition(uid: str, pod: Pod, message: str, now: str, nominated: str) -> Request:
-    """The pod's status says that it cannot be scheduled, why, and which node it is nominated to ("" none)."""
+    """Return the status write that the pod cannot be scheduled, with the reason and the nominated node."""
     was_false = any(item.type == "PodScheduled" and item.status == "False" for item in pod.status.conditions)
     condition: Json = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
     if not was_false:
@@ -120,14 +121,14 @@ def unschedulable_condition(uid: str, pod: Pod, message: str, now: str, nominate
 
 
 def nominated_node(uid: str, pod: Pod, node: str) -> Request:
-    """The pod's status names the node that it is nominated to; "" clears it."""
+    """Return the status write of the nominated node; empty to clear it."""
     meta = pod.metadata
     body: Json = {"metadata": {"uid": uid}, "status": {"nominatedNodeName": node or None}}
     return Request("pod-nominated", "PATCH", f"{pod_path(meta.namespace, meta.name)}/status", body, STRATEGIC_PATCH)
 
 
 def disruption_target(uid: str, namespace: str, name: str, message: str, now: str) -> Request:
-    """The victim's status says that it is about to be deleted for another pod."""
+    """Return the status write that the pod is about to be deleted for another pod."""
     condition: Json = {
         "type": "DisruptionTarget",
         "status": "True",

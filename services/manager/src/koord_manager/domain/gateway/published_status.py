@@ -1,9 +1,10 @@
-"""What schedulers and the manager have said of users' custom resources, in the shape that a reader of them expects.
+"""Status of custom resources as schedulers and the manager computed it, in the form that readers expect.
 
-Behind an API server it is written to the objects (`object_writes`, `scheduler_statuses`) and comes back with them;
-without one nobody writes it, and it is shown with them.
+With an API server it is written to the objects (`status_writes`, `scheduler_statuses`). Without one it is added when
+objects are shown.
 
-source    scheduler-core spec, 8.9, 9, 10.9; manager spec, 15.1; protocol spec, 4.6, 9.7, 9.8
+Source:
+    scheduler-core spec, 8.9, 9, 10.9; manager spec, 15.1; protocol spec, 4.6, 9.7, 9.8
 """
 
 import json
@@ -42,7 +43,7 @@ _QUOTA_ANNOTATIONS = (
 
 
 def ref_of_object(plural: str, namespace: str, name: str) -> AggregateRef | None:
-    """The aggregate whose fact stands on a custom resource; None: none does."""
+    """Return the aggregate whose facts are written to a custom resource; None if there is none."""
     match plural:
         case "podgroups":
             return AggregateRef("gang", _token(namespace, name))
@@ -62,7 +63,7 @@ def ref_of_object(plural: str, namespace: str, name: str) -> AggregateRef | None
 
 
 def with_said_status(view: ManagerView, plural: str, document: Json) -> Json:
-    """A mirrored object with what has been computed for it, for a manager without an API server; others as they are."""
+    """Return a mirrored object with its computed status, for a manager without an API server."""
     meta: Json = document["metadata"]
     ref = ref_of_object(plural, str(meta.get("namespace", "")), str(meta.get("name", "")))
     match view.state.get(ref) if ref is not None else None:
@@ -89,7 +90,7 @@ def _token(namespace: str, name: str) -> str:
 
 
 def pod_group_status(said: GangPhaseChanged) -> Json:
-    """`status` of a PodGroup."""
+    """Return `status` of a PodGroup."""
     status: Json = {
         "phase": said.phase,
         "occupiedBy": said.occupied_by,
@@ -102,17 +103,17 @@ def pod_group_status(said: GangPhaseChanged) -> Json:
 
 
 def quota_annotations(said: QuotaStatusComputed) -> dict[str, dict[str, str]]:
-    """Annotation of an ElasticQuota -> the resource list that it holds."""
+    """Return annotation of an ElasticQuota -> resource list."""
     return {key: amounts_text(getattr(said, field)) for key, field in _QUOTA_ANNOTATIONS}
 
 
 def list_text(amounts: Mapping[str, str]) -> str:
-    """A resource list as the text of an annotation."""
+    """Return a resource list as the text of an annotation."""
     return json.dumps(amounts, separators=(",", ":"))
 
 
 def amounts_text(amounts: Mapping[str, int]) -> dict[str, str]:
-    """Resource list as written: cpu in milli-cores, everything else in whole units, zeros left out."""
+    """Return a resource list as written: cpu in milli-cores, others in whole units, without zeros."""
     return {
         name: (of_milli(amount) if name == CPU else of_value(amount)).canonical()
         for name, amount in sorted(amounts.items())
@@ -121,7 +122,7 @@ def amounts_text(amounts: Mapping[str, int]) -> dict[str, str]:
 
 
 def recommendation_status(said: RecommendationState) -> Json:
-    """`status` of a Recommendation."""
+    """Return `status` of a Recommendation."""
     return {
         "podStatus": {
             "containerStatuses": [
@@ -143,7 +144,7 @@ def recommendation_status(said: RecommendationState) -> Json:
 
 
 def bounds_text(containers: list[ContainerRecommendation]) -> str:
-    """Annotation `bounds`: container -> lower bound, upper bound, target before caps."""
+    """Return the annotation `bounds`: container -> lower bound, upper bound, target before caps."""
     bounds = {
         item.name: {
             "lowerBound": _recommended(item.lower_bound),

@@ -1,6 +1,7 @@
-"""A request to the API server as data, and what its answer means in general.
+"""A request to the API server as data, and the general meaning of its answer.
 
-source    https://kubernetes.io/docs/reference/using-api/api-concepts/
+Source:
+    https://kubernetes.io/docs/reference/using-api/api-concepts/
 """
 
 from enum import StrEnum
@@ -15,7 +16,7 @@ STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 
 
 class Request(NamedTuple):
-    """One write. purpose: for metrics and the log. body: JSON value, None for none."""
+    """One write; `purpose` is for metrics and the log, and `body` is a JSON value or None."""
 
     purpose: str
     method: str
@@ -25,13 +26,14 @@ class Request(NamedTuple):
 
 
 class Meaning(StrEnum):
-    """What an answer means to whoever sent the write.
+    """The meaning of an answer to a write.
 
-    DONE        carried out, by this attempt or an earlier one
-    CONFLICT    the object is not what was thought: look again
-    GONE        the object, or what it is part of, does not exist
-    LATER       not now: overload, a server that is away, an answer that was lost
-    REFUSED     never: what is asked is invalid or forbidden
+    Attributes:
+        DONE: Carried out, by this or an earlier attempt.
+        CONFLICT: The object has changed: read it again.
+        GONE: The object, or its parent, does not exist.
+        LATER: Overload, no connection, or no answer: retry.
+        REFUSED: The request is invalid or forbidden.
     """
 
     DONE = "done"
@@ -42,7 +44,7 @@ class Meaning(StrEnum):
 
 
 def meaning_of(status: int) -> Meaning:
-    """The meaning of an HTTP status. 0: there was no answer."""
+    """Return the meaning of an HTTP status; 0 stands for no answer."""
     match status:
         case _ if 200 <= status < 300:
             return Meaning.DONE

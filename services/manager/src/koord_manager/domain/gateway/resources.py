@@ -1,6 +1,7 @@
-"""Which resources of the API server are mirrored, and what of each object enters the log.
+"""The mirrored resources of the API server, and what of each object enters the log.
 
-source    event-bus spec, 2.1; protocol spec, 9; manager spec, 2.5
+Source:
+    event-bus spec, 2.1; protocol spec, 9; manager spec, 2.5
 """
 
 from dataclasses import dataclass
@@ -13,13 +14,14 @@ NODE_SLOS = "nodeslos"
 
 
 class Intake(StrEnum):
-    """What becomes of an object that was seen.
+    """What an observed object becomes.
 
-    TYPED       a fact with the object's own subset (pods, nodes ...)
-    CUSTOM      a fact with the object as JSON (`customspec`)
-    TRIMMED     like CUSTOM, cut down to what placement reads of metadata and spec: owners, services, volumes
-    METRIC      an observation (NodeMetric of a stock node agent)
-    KNOWN       nothing: it is looked at only to know what the API server has (NodeSLO, which is ours to write)
+    Attributes:
+        TYPED: A fact with the object's own subset (pods, nodes ...).
+        CUSTOM: A fact with the object as JSON (`customspec`).
+        TRIMMED: Like CUSTOM, reduced to the metadata and spec that placement reads: owners, services, volumes.
+        METRIC: An observation (NodeMetric of a stock node agent).
+        KNOWN: No fact; the object is only remembered, because it is ours to write (NodeSLO).
     """
 
     TYPED = "typed"
@@ -33,10 +35,11 @@ class Intake(StrEnum):
 class Mirrored:
     """One resource that is listed and watched.
 
-    group            "" for the core group
-    field_selector   restricts what is listed, "" for everything
-    namespace        restricts what is listed to one namespace, "" for all
-    has_sections     the ConfigMap whose sections are judged one by one
+    Attributes:
+        group: API group; empty for the core group.
+        field_selector: Restricts the list; empty for everything.
+        namespace: Restricts the list to one namespace; empty for all.
+        has_sections: Whether it is the ConfigMap whose sections are validated one by one.
     """
 
     group: str
@@ -51,22 +54,22 @@ class Mirrored:
 
     @property
     def api_version(self) -> str:
-        """`v1`, `apps/v1` ..."""
+        """API version, such as `v1` or `apps/v1`."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def path(self) -> str:
-        """Where the resource is listed."""
+        """Path of the collection."""
         return collection_path(self, self.namespace)
 
     @property
     def name(self) -> str:
-        """For logs and metrics: `pods`, `configmaps(metadata.name=x)`."""
+        """Name for logs and metrics: `pods`, `configmaps(metadata.name=x)`."""
         return f"{self.plural}({self.field_selector})" if self.field_selector else self.plural
 
 
 def collection_path(resource: Mirrored, namespace: str = "") -> str:
-    """The path of a resource's collection; namespace "" for all of them and for cluster-scoped ones."""
+    """Return the path of a resource's collection; an empty namespace for all and for cluster-scoped ones."""
     root = f"/apis/{resource.group}/{resource.version}" if resource.group else f"/api/{resource.version}"
     return f"{root}/namespaces/{namespace}/{resource.plural}" if namespace else f"{root}/{resource.plural}"
 
@@ -93,7 +96,7 @@ OTHERS = (
 
 
 def config_map(namespace: str, name: str, *, has_sections: bool = False) -> Mirrored:
-    """One ConfigMap by name: others may hold what is nobody's business, and are not even read."""
+    """Return one ConfigMap by name, because other ConfigMaps must not be read."""
     return Mirrored(
         group="",
         version="v1",
@@ -108,9 +111,10 @@ def config_map(namespace: str, name: str, *, has_sections: bool = False) -> Mirr
 
 
 def custom_resources(*, take_node_metrics: bool) -> tuple[Mirrored, ...]:
-    """The custom resources of the protocol, in the version that the protocol uses.
+    """Return the custom resources of the protocol, in the version that the protocol uses.
 
-    take_node_metrics   NodeMetric objects come from a stock node agent; else they are ours to write
+    Args:
+        take_node_metrics: Whether NodeMetric objects come from a stock node agent; else they are ours to write.
     """
     return tuple(
         Mirrored(
@@ -143,11 +147,13 @@ def mirrored_resources(
     take_node_metrics: bool,
     namespace: str = "",
 ) -> tuple[Mirrored, ...]:
-    """Everything that is mirrored, in the order in which it is listed first: what others refer to comes before them.
+    """Return every mirrored resource in the order of the first list: referenced kinds come first.
 
-    slo_config    (namespace, name) of the slo-controller-config
-    other_configs (namespace, name) of further ConfigMaps that are read
-    namespace     restricts pods and other namespaced kinds to one namespace, "" for all (flag `--namespace`)
+    Args:
+        slo_config: Namespace and name of slo-controller-config.
+        other_configs: Namespace and name of further ConfigMaps.
+        take_node_metrics: Whether NodeMetric objects come from a stock node agent.
+        namespace: Restricts namespaced kinds to one namespace, empty for all (flag `--namespace`).
     """
     found = (
         NAMESPACES,

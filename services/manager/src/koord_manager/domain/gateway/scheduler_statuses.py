@@ -1,6 +1,7 @@
-"""Statuses that schedulers compute for users' objects: ScheduleExplanations and the ClusterNetworkTopology.
+"""Statuses that schedulers compute: ScheduleExplanations and the ClusterNetworkTopology.
 
-source    scheduler-core spec, 9, 13.3; protocol spec, 9.8
+Source:
+    scheduler-core spec, 9, 13.3; protocol spec, 9.8
 """
 
 from typing import Final
@@ -19,7 +20,7 @@ _SCHEDULING: Final = "/apis/scheduling.koordinator.sh/v1alpha1"
 
 
 def explanation_status(said: ScheduleExplanationComputed) -> Json:
-    """`status` of a ScheduleExplanation."""
+    """Return `status` of a ScheduleExplanation."""
     return {
         "schedulable": said.schedulable,
         "schedulableAfterPreemption": said.schedulable_after_preemption,
@@ -30,7 +31,7 @@ def explanation_status(said: ScheduleExplanationComputed) -> Json:
 
 
 def explanation_writes(found: Json, said: ScheduleExplanationComputed) -> list[Request]:
-    """The status of the object, or its deletion when its time is over; nothing for another object of its name."""
+    """Return the status write, or the deletion of an expired object; none for another object of its name."""
     uid = str(found["metadata"].get("uid", ""))
     if uid != said.uid:
         return []
@@ -46,12 +47,12 @@ def explanation_writes(found: Json, said: ScheduleExplanationComputed) -> list[R
 
 
 def topology_status(said: ClusterTopologyComputed) -> Json:
-    """`status` of a ClusterNetworkTopology."""
+    """Return `status` of a ClusterNetworkTopology."""
     return {"detailStatus": [_topology_domain(each) for each in said.domains]}
 
 
 def topology_writes(found: Json, said: ClusterTopologyComputed) -> list[Request]:
-    """The status of the object."""
+    """Return the status write of the object; none if it is up to date."""
     status = topology_status(said)
     if found.get("status") == status:
         return []

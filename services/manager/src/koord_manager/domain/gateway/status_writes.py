@@ -1,9 +1,9 @@
-"""What stands on users' custom resources: statuses of PodGroups, quotas, recommendations, explanations and the
-network's topology, root quotas of profiles.
+"""Status writes to custom resources: PodGroups, quotas, recommendations, explanations, network topology, root quotas.
 
-Each is owed when the mirrored object says something else than the fact, by value; so nothing is written twice.
+A write is pending while the mirrored object differs from the fact by value, so nothing is written twice.
 
-source    manager spec, 14, 15.1; scheduler-core spec, 8.9, 10.9; protocol spec, 4.6, 9.7, 9.8
+Source:
+    manager spec, 14, 15.1; scheduler-core spec, 8.9, 10.9; protocol spec, 4.6, 9.7, 9.8
 """
 
 import json
@@ -40,14 +40,14 @@ from koord_manager.domain.gateway.requests import JSON, MERGE_PATCH, Json, Reque
 from koord_manager.domain.gateway.scheduler_statuses import explanation_writes, topology_writes
 
 STATUS_KINDS = ("gang", "quota", "quotaprofile", "recommendation", "scheduleexplanation", "clustertopology")
-"""Aggregate kinds whose facts stand on custom resources."""
+"""Aggregate kinds whose facts are written to the status of custom resources."""
 _SIGS = "/apis/scheduling.sigs.k8s.io/v1alpha1"
 _PROFILES = "/apis/quota.koordinator.sh/v1alpha1"
 _ANALYSIS = "/apis/analysis.koordinator.sh/v1alpha1"
 
 
 def pending_objects(view: ManagerView, ref: AggregateRef) -> list[Request]:
-    """The writes that a fact on one of `STATUS_KINDS` owes."""
+    """Return the pending writes of a fact on one of `STATUS_KINDS`."""
     state = view.state.get(ref)
     match state:
         case GangState(status=GangPhaseChanged() as status):
@@ -79,7 +79,7 @@ def _path(root: str, plural: str, namespace: str, name: str = "") -> str:
 
 
 def _meta(found: Json, **fields: Any) -> Json:
-    """Metadata of a patch: the uid is a precondition."""
+    """Return metadata of a patch with the uid as a precondition."""
     uid = found["metadata"].get("uid")
     return {**({"uid": uid} if uid else {}), **fields}
 
@@ -140,7 +140,7 @@ def _list_of(text: str) -> dict[str, int]:
 
 
 def _milli(amounts: Mapping[str, str]) -> dict[str, int]:
-    """Amounts in milli-units, zeros left out; what cannot be read equals nothing."""
+    """Return amounts in milli-units without zeros; an unreadable amount equals nothing."""
     found: dict[str, int] = {}
     for name, text in amounts.items():
         try:
@@ -156,7 +156,7 @@ def _milli(amounts: Mapping[str, str]) -> dict[str, int]:
 
 
 def _root_quota(view: ManagerView, id_: str, wanted: QuotaProfileState) -> list[Request]:
-    """The root quota that a profile asks for, and the tree id on the profile itself; none once the profile is gone."""
+    """Return the writes of a profile's root quota and of the tree id on the profile; none if the profile is gone."""
     profile_namespace, profile_name = namespaced_from_token(id_)
     profile = _found(view, "elasticquotaprofiles", profile_namespace, profile_name)
     if wanted.fault or not wanted.quota_name or profile is None:
@@ -197,9 +197,10 @@ def _root_quota(view: ManagerView, id_: str, wanted: QuotaProfileState) -> list[
 
 
 def quota_refused(view: ManagerView, request: Request, message: str) -> KubernetesEvent | None:
-    """What is said about a profile whose root quota was refused; None for other writes.
+    """Return the event about a profile whose root quota was refused; None for other writes.
 
-    source    manager spec, 14, 17.2
+    Source:
+        manager spec, 14, 17.2
     """
     reason = {"create-quota": "CreateQuotaFailed", "update-quota": "UpdateQuotaFailed"}.get(request.purpose)
     if reason is None:

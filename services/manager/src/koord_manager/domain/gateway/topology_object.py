@@ -1,7 +1,10 @@
-"""What our own agent says of a node's CPUs and NUMA nodes, as the NodeResourceTopology object that others read.
+"""Write the CPUs and NUMA nodes that our agent reported as the NodeResourceTopology object.
 
-Only what the agent manages is compared and written; annotations, zone resources and costs of others are kept. The batch
-resources of the zones are written by `node_objects`. source    agent spec, 4.7
+Only the agent's fields are compared and written; annotations, zone resources and costs of others stay. The batch
+resources of the zones are written by `node_objects`.
+
+Source:
+    agent spec, 4.7
 """
 
 import copy
@@ -36,9 +39,9 @@ _FIELDS: Final = ("capacity", "allocatable")
 
 
 def pending_topology(view: ManagerView, token: str) -> Request | None:
-    """The write that makes the object of a node what its agent reported, or creates it; None without a report.
+    """Return the write that updates or creates the object of a node; None if it is up to date or without a report.
 
-    The object goes with its node: the node owns it.
+    The node owns the object, so it is deleted with its node.
     """
     node, agent = view.node(token), view.state.of_kind(NodeAgentState).get(token)
     if node is None or agent is None or agent.topology is None:
@@ -69,7 +72,7 @@ def _document(name: str, node: Node, report: NodeTopologyReported) -> Json:
 
 
 def _differences(stored: Json, report: NodeTopologyReported) -> list[Json]:
-    """JSON-patch operations; empty if the object says the same by value."""
+    """Return JSON-patch operations; none if the object is equal by value."""
     metadata: Json = stored["metadata"]
     operations: list[Json] = []
     for field, wanted in (("labels", report.labels), ("annotations", report.annotations)):
@@ -101,7 +104,7 @@ def _differences(stored: Json, report: NodeTopologyReported) -> list[Json]:
 
 
 def _zone(present: Json, wanted: TopologyZone) -> Json:
-    """A zone with the agent's resources; those of others and everything else of it are kept."""
+    """Return a zone with the agent's resources; other fields stay."""
     resources = _resources(present)
     for name in wanted.allocatable:
         capacity, allocatable = (amount.canonical() for amount in _amounts(wanted, name))
@@ -126,7 +129,7 @@ def _resources(zone: Json) -> dict[str, Json]:
 
 
 def _amounts(zone: TopologyZone, name: str) -> tuple[Quantity, Quantity]:
-    """Capacity and allocatable of a resource."""
+    """Return capacity and allocatable of a resource."""
     allocatable = zone.allocatable[name]
     return quantity_of(name, zone.capacity.get(name, allocatable)), quantity_of(name, allocatable)
 
@@ -139,7 +142,7 @@ def _says(entry: Mapping[str, Any], field: str, amount: Quantity) -> bool:
 
 
 def _same_text(present: str | None, wanted: str) -> bool:
-    """Whether an annotation says the same, compared as JSON values."""
+    """Return whether an annotation is equal, compared as JSON values."""
     if present is None or present == wanted:
         return present is not None
     try:
@@ -149,5 +152,5 @@ def _same_text(present: str | None, wanted: str) -> bool:
 
 
 def _escaped(key: str) -> str:
-    """A key as part of a JSON pointer."""
+    """Return a key as part of a JSON pointer."""
     return key.replace("~", "~0").replace("/", "~1")

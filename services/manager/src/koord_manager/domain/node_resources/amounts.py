@@ -1,8 +1,9 @@
-"""Amounts of cpu and memory, and what each high-priority pod of a node adds to them.
+"""Amounts of cpu and memory, and what each high-priority pod of a node contributes.
 
-Batch resources (node and zone) and mid resources count the same pods; they differ in what they sum.
+Batch resources (of nodes and zones) and mid resources count the same pods; they differ in the sums.
 
-source    manager spec, 1.1, 1.2, 5.3
+Source:
+    manager spec, 1.1, 1.2, 5.3
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,25 +21,26 @@ _ALIVE = ("", "Running", "Pending")
 
 
 class Amount(NamedTuple):
-    """cpu in milli-cores, memory in bytes."""
+    """cpu in milli-cores and memory in bytes."""
 
     cpu: int = 0
     memory: int = 0
 
     def plus(self, other: "Amount") -> "Amount":
-        """Sum, per resource."""
+        """Return the sum per resource."""
         return Amount(self.cpu + other.cpu, self.memory + other.memory)
 
     def larger(self, other: "Amount") -> "Amount":
-        """Maximum, per resource."""
+        """Return the maximum per resource."""
         return Amount(max(self.cpu, other.cpu), max(self.memory, other.memory))
 
 
 class PodFacts(NamedTuple):
-    """What the pod's spec alone says: the same for every report, so it is worked out once.
+    """Facts of the pod's spec, which are computed once for all reports.
 
-    counts    whether it is alive and neither batch nor free
-    is_lse    its cpu counts as requested, whatever it uses
+    Attributes:
+        counts: Whether the pod is alive and neither batch nor free.
+        is_lse: Whether its cpu counts as requested, whatever it uses.
     """
 
     counts: bool
@@ -48,11 +50,12 @@ class PodFacts(NamedTuple):
 
 
 class PodUse(NamedTuple):
-    """What one pod that batch work must not disturb asks for and uses.
+    """Request and usage of one high-priority pod.
 
-    pod       None: it is measured, but gone or finished
-    request   nothing for a pod that is gone
-    usage     None: not measured yet
+    Attributes:
+        pod: The pod; None if it has a sample and is gone or finished.
+        request: Its request; zero if it is gone.
+        usage: Its usage; None if there is no sample yet.
     """
 
     pod: Pod | None
@@ -63,9 +66,10 @@ class PodUse(NamedTuple):
 
 
 def pod_facts(pod: Pod) -> PodFacts:
-    """What counts of a pod; nothing of its request when it is low-priority or finished.
+    """Return the facts of a pod; its request is zero if it is low-priority or finished.
 
-    source    manager spec, 1.2, 5.3
+    Source:
+        manager spec, 1.2, 5.3
     """
     band = priority_class(pod)
     if pod.status.phase not in _ALIVE or band in LOW_PRIORITY:
@@ -76,20 +80,21 @@ def pod_facts(pod: Pod) -> PodFacts:
 
 
 def scaled(amount: int, percent: int) -> int:
-    """amount * percent / 100, truncated, the factor an IEEE double computed as percent / 100.
+    """Return amount * percent / 100, truncated; the factor is the IEEE double of percent / 100.
 
-    source    manager spec, 1.1
+    Source:
+        manager spec, 1.1
     """
     return int(float(amount) * (float(percent) / 100.0))
 
 
 def amount_of_usage(usage: Usage | None) -> Amount:
-    """A sample as an amount; nothing when there is none."""
+    """Return a sample as an amount; zero if there is none."""
     return Amount(usage.cpu_milli, usage.memory_bytes) if usage else Amount()
 
 
 def node_capacity(node: Node) -> Amount | None:
-    """Capacity of the node, nothing for what it does not name; None when it has not reported any."""
+    """Return the capacity of the node, zero for a missing resource; None if it has not reported any."""
     capacity = node.status.capacity
     if not capacity:
         return None
@@ -97,7 +102,7 @@ def node_capacity(node: Node) -> Amount | None:
 
 
 def system_usage(report: NodeUsageReported, applications: tuple[PriorityBand, ...]) -> Amount:
-    """What runs outside of pods, with the host applications of these classes."""
+    """Return the usage outside of pods, including host applications of these classes."""
     total = amount_of_usage(report.system_usage)
     for application in report.host_applications:
         if application.priority_class in applications:
@@ -106,12 +111,14 @@ def system_usage(report: NodeUsageReported, applications: tuple[PriorityBand, ..
 
 
 def high_priority_pods(pods: Iterable[tuple[Pod, PodFacts]], report: NodeUsageReported) -> Iterator[PodUse]:
-    """Every pod that is neither batch nor free, measured or not, and every measured one whose pod is gone.
+    """Yield every pod that is neither batch nor free, and every pod that has a sample and is gone.
 
-    pods      on the node, each with its `pod_facts`; those in another phase than Running or Pending count as gone
-    report    usage by namespace and name
+    Args:
+        pods: Pods on the node with their `pod_facts`; a phase other than Running or Pending counts as gone.
+        report: Usage by namespace and name.
 
-    source    manager spec, 5.3
+    Source:
+        manager spec, 5.3
     """
     dangling: dict[tuple[str, str], PodUsage] = {(sample.namespace, sample.name): sample for sample in report.pods}
     for pod, facts in pods:

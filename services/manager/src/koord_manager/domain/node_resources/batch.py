@@ -9,7 +9,9 @@
     maxUsage   = max(cap - margin - sys'     - maxUR,   0)      policy "maxUsageRequest"
 
 Pure arithmetic on milli-cores and bytes; the same per NUMA zone is `zones`, when to publish is `decide`.
-source    manager spec, 5.3
+
+Source:
+    manager spec, 5.3
 """
 
 from collections.abc import Iterable
@@ -32,14 +34,14 @@ BATCH_SYSTEM_CLASSES = (PriorityBand.PROD, PriorityBand.MID)
 
 
 class HighPriorityUse(NamedTuple):
-    """Sums over the pods that batch work must not disturb."""
+    """Sums over the high-priority pods."""
 
     used: Amount = Amount()
     request: Amount = Amount()
     max_usage_request: Amount = Amount()
 
     def plus(self, other: "HighPriorityUse") -> "HighPriorityUse":
-        """Sum of each."""
+        """Return the sum of each."""
         return HighPriorityUse(
             self.used.plus(other.used),
             self.request.plus(other.request),
@@ -48,7 +50,7 @@ class HighPriorityUse(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Batch resources with the terms they came from (resource name -> terms)."""
+    """Batch resources with their terms (resource name -> terms)."""
 
     cpu_milli: int
     memory_bytes: int
@@ -56,11 +58,15 @@ class Batch(NamedTuple):
 
 
 def use_of(request: Amount, usage: Amount | None, *, is_lse: bool) -> HighPriorityUse:
-    """What one pod, or its share in one zone, adds to the sums.
+    """Return what one pod, or its share in one zone, adds to the sums.
 
-    usage    None: not measured, it counts as its request
+    Args:
+        request: Its request.
+        usage: Its usage; None if there is no sample, and then its request counts.
+        is_lse: Whether its cpu counts as requested.
 
-    source    manager spec, 5.3
+    Source:
+        manager spec, 5.3
     """
     if usage is None:
         return HighPriorityUse(request, request, request)
@@ -68,7 +74,7 @@ def use_of(request: Amount, usage: Amount | None, *, is_lse: bool) -> HighPriori
 
 
 def high_priority_use(pods: Iterable[PodUse]) -> HighPriorityUse:
-    """The sums over a node's pods."""
+    """Return the sums over a node's pods."""
     # as `use_of`, summed in plain integers: this runs for every pod of every report
     used_cpu = used_memory = request_cpu = request_memory = larger_cpu = larger_memory = 0
     for pod in pods:
@@ -92,12 +98,17 @@ def compute_batch(
     report: NodeUsageReported,
     strategy: ColocationStrategy,
 ) -> Batch:
-    """Batch resources of a node whose report is fresh, before normalization and third parties (`publish`).
+    """Return the batch resources of a node with a fresh report, before normalization and third parties (`publish`).
 
-    capacity  of the whole node
-    pods      `high_priority_pods` of the node
+    Args:
+        node: The node.
+        capacity: Capacity of the whole node.
+        pods: `high_priority_pods` of the node.
+        report: The report.
+        strategy: Strategy of the node.
 
-    source    manager spec, 5.3; vectors manager/batch_resource
+    Source:
+        manager spec, 5.3; vectors manager/batch_resource
     """
     reserved = node_reserved(node)
     system = system_usage(report, BATCH_SYSTEM_CLASSES)
@@ -108,7 +119,7 @@ def compute_batch(
 def compute_terms(
     capacity: Amount, system: Amount, reserved: Amount, use: HighPriorityUse, strategy: ColocationStrategy
 ) -> tuple[OvercommitTerms, OvercommitTerms]:
-    """The formula for cpu and for memory: `result` is what may be lent."""
+    """Return the terms of the formula for cpu and for memory; `result` is what may be lent."""
     cpu_policy = (
         CalculatePolicy.MAX_USAGE_REQUEST
         if strategy.cpu_calculate_policy is CalculatePolicy.MAX_USAGE_REQUEST
@@ -137,7 +148,7 @@ def compute_terms(
 
 
 def node_reserved(node: Node) -> Amount:
-    """The larger of what the kubelet and the node's annotation keep back; a raw allocatable (amplified node) wins."""
+    """Return the larger of the reservations of the kubelet and of the annotation; raw allocatable takes precedence."""
     capacity, allocatable = parse_resources(node.status.capacity), parse_resources(node.status.allocatable)
     try:
         raw = parse_raw_allocatable(node.metadata.annotations) or {}
@@ -158,7 +169,7 @@ def _terms(
     policy: CalculatePolicy,
     cap_percent: int | None,
 ) -> OvercommitTerms:
-    """use: used, requested, sum of the larger of both."""
+    """Return the terms of one resource; `use` is the used, the requested, and the sum of the larger of both."""
     used, request, max_usage_request = use
     margin = scaled(capacity, 100 - reclaim_percent)
     match policy:

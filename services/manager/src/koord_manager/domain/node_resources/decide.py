@@ -1,11 +1,12 @@
-"""What a node lends is computed from one look at it, and published anew when what stands in the log is wrong.
+"""Compute what a node lends from one look at it, and publish it if the published value is outdated.
 
-    1. not enabled, no metric, or an old one: withdrawn
-    2. batch and mid from the report, batch per zone from the topology
-    3. normalized, third parties deducted
-    4. an event when it is the first, when something moved by more than the threshold, or when small moves grew old
+1. not enabled, no metric, or an old one: withdrawn
+2. batch and mid from the report, batch per zone from the topology
+3. normalized, third parties deducted
+4. an event if it is the first, if a resource moved by more than the threshold, or if small moves became old
 
-source    manager spec, 5.1 as a pure function, 5.2, 5.8, 5.9
+Source:
+    manager spec, 5.1 as a pure function, 5.2, 5.8, 5.9
 """
 
 import hashlib
@@ -42,15 +43,16 @@ _MILLI = 1000
 
 
 class NodeLook(NamedTuple):
-    """One look at a node: everything that its overcommitted resources are computed from.
+    """Everything that the overcommitted resources of a node are computed from.
 
-    pods            that hold resources of the node, each with its `pod_facts`
-    report          its newest report; None: never seen
-    topology        None: its agent has not reported any
-    strategy        effective for the node
-    normalization   text of the ratio that batch cpu is multiplied with; None: none
-    published       what the log says now; None before the first time
-    plugins         what is computed: `BatchResource`, `MidResource`; without one its resources are not offered
+    Attributes:
+        pods: Pods that hold resources of the node, each with its `pod_facts`.
+        report: The newest report; None if none was seen.
+        topology: NUMA zones; None if its agent has not reported any.
+        strategy: Strategy of the node.
+        normalization: Text of the ratio that batch cpu is multiplied with; None if there is none.
+        published: The policy in the log; None before the first time.
+        plugins: Plugins that run, `BatchResource` and `MidResource`; without one its resources are not offered.
     """
 
     node: Node
@@ -64,7 +66,7 @@ class NodeLook(NamedTuple):
 
 
 class Overcommit(NamedTuple):
-    """What a look gave. event: None when what is published still stands; batch, mid: None when withdrawn."""
+    """The computed resources, None if withdrawn, and the event; None if the published value is up to date."""
 
     event: NodeOvercommitComputed | None = None
     batch: Batch | None = None
@@ -72,9 +74,10 @@ class Overcommit(NamedTuple):
 
 
 def degradation(report: NodeUsageReported | None, strategy: ColocationStrategy, now: datetime) -> str | None:
-    """Why the node's report cannot be relied on; None when it can. Equality with the limit is still fresh.
+    """Return why the node's report cannot be used; None if it can. A report exactly at the limit is fresh.
 
-    source    manager spec, 5.2
+    Source:
+        manager spec, 5.2
     """
     if report is None or report.node_usage is None:
         return "degraded: no metric"
@@ -83,9 +86,13 @@ def degradation(report: NodeUsageReported | None, strategy: ColocationStrategy, 
 
 
 def decide_overcommit(look: NodeLook, now: datetime, *, config_version: int, based_on: BasedOn) -> Overcommit:
-    """What the node lends, and the event that publishes it when that is due.
+    """Return what the node lends, and the event that publishes it if that is due.
 
-    now    the manager's clock; recorded in the event's envelope
+    Args:
+        look: The inputs.
+        now: The time.
+        config_version: Sequence of the configuration, for the event.
+        based_on: Positions of the inputs, for the event.
     """
     capacity = node_capacity(look.node)
     if capacity is None:
@@ -132,9 +139,10 @@ def decide_overcommit(look: NodeLook, now: datetime, *, config_version: int, bas
 
 
 def fingerprint(strategy: ColocationStrategy) -> str:
-    """Eight hex digits that differ between strategies: which one a result was computed under.
+    """Return eight hex digits that identify the strategy of a result.
 
-    source    manager spec, 17.3
+    Source:
+        manager spec, 17.3
     """
     return hashlib.blake2b(codec.encode_canonical(strategy), digest_size=4).hexdigest()
 
@@ -166,7 +174,7 @@ def _zones(look: NodeLook, uses: list[PodUse]) -> dict[str, ZoneOvercommit]:
 def _reason(
     look: NodeLook, batch: PublishedBatch, mid: Mid | None, zones: dict[str, ZoneOvercommit], now: datetime
 ) -> tuple[str | None, list[str]]:
-    """(why it is published, the resources that changed); (None, []) when what is published still stands."""
+    """Return why a result is published and the changed resources; (None, []) if the published value is up to date."""
     published = look.published
     if batch.batch is None and mid is None:
         return None, []

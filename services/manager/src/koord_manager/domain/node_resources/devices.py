@@ -1,6 +1,7 @@
-"""GPU and RDMA resources of a node, summed over the healthy devices that its agent reports.
+"""GPU and RDMA resources of a node: sums over the healthy devices that its agent reports.
 
-source    manager spec, 5.10, 5.11
+Source:
+    manager spec, 5.10, 5.11
 """
 
 from typing import Final, NamedTuple
@@ -37,10 +38,11 @@ _WITH_WHOLE_GPUS: Final = ("", "nvidia")
 
 
 class DeviceResources(NamedTuple):
-    """What devices add to a node.
+    """What the devices add to a node.
 
-    resources   name -> whole units; a known name that is missing is removed from the node
-    labels      copied to the node, never removed
+    Attributes:
+        resources: Name -> whole units; a known name that is missing is removed from the node.
+        labels: Labels that are copied to the node and never removed.
     """
 
     resources: dict[str, int]
@@ -48,11 +50,14 @@ class DeviceResources(NamedTuple):
 
 
 def device_resources(device: Device | None, *, sync_shared_gpus: bool) -> DeviceResources:
-    """Resources and labels of a node's devices; nothing without a Device or without a healthy one.
+    """Return resources and labels of a node's devices; empty without a Device or without a healthy one.
 
-    sync_shared_gpus   gate EnableSyncGPUSharedResource
+    Args:
+        device: The Device; None if there is none.
+        sync_shared_gpus: Gate EnableSyncGPUSharedResource.
 
-    source    manager spec, 5.10, 5.11
+    Source:
+        manager spec, 5.10, 5.11
     """
     if device is None:
         return DeviceResources({}, {})

@@ -1,11 +1,12 @@
-"""What mid pods may request on a node: what prod pods have asked for and, by prediction, will not use.
+"""Mid resources of a node: what prod pods have requested and, by prediction, will not use.
 
-    dynamic   max(min(prod reclaimable, capacity - used), 0) + unallocated * midUnallocatedPercent / 100
-    static    capacity * midStatic...ReservedPercent / 100
-    both      at most capacity * mid...ThresholdPercent / 100
-    unallocated = max(capacity - max(system, reserved) - requests of prod pods, 0)
+dynamic   max(min(prod reclaimable, capacity - used), 0) + unallocated * midUnallocatedPercent / 100
+static    capacity * midStatic...ReservedPercent / 100
+both      at most capacity * mid...ThresholdPercent / 100
+unallocated = max(capacity - max(system, reserved) - requests of prod pods, 0)
 
-source    manager spec, 5.12
+Source:
+    manager spec, 5.12
 """
 
 from collections.abc import Iterable
@@ -25,7 +26,7 @@ MID_SYSTEM_CLASSES = (PriorityBand.PROD,)
 
 
 class Mid(NamedTuple):
-    """Mid resources with the terms they came from (resource name -> terms)."""
+    """Mid resources with their terms (resource name -> terms)."""
 
     cpu_milli: int
     memory_bytes: int
@@ -40,12 +41,18 @@ def compute_mid(
     used: Amount | None,
     strategy: ColocationStrategy,
 ) -> Mid:
-    """Mid resources of a node whose report is fresh. Normalization does not touch them.
+    """Return the mid resources of a node with a fresh report; normalization does not change them.
 
-    pods     `high_priority_pods` of the node
-    used     usage of the whole node; None: not measured, then nothing counts as unused
+    Args:
+        node: The node.
+        capacity: Capacity of the whole node.
+        pods: `high_priority_pods` of the node.
+        report: The report.
+        used: Usage of the whole node; None if there is no sample, and then nothing counts as unused.
+        strategy: Strategy of the node.
 
-    source    manager spec, 5.12; vectors manager/mid_resource
+    Source:
+        manager spec, 5.12; vectors manager/mid_resource
     """
     if strategy.mid_reclaim_static:
         cpu = _static(capacity.cpu, strategy.mid_static_cpu_reserved_percent, strategy.mid_cpu_threshold_percent)
@@ -81,7 +88,7 @@ def _static(capacity: int, reserved_percent: int, cap_percent: int) -> MidTerms:
 
 
 def _dynamic(capacity: int, inputs: tuple[int, int, int, int], percent: int, cap_percent: int) -> MidTerms:
-    """inputs: reclaimable, unused, taken by the system or reserved, requested by prod pods."""
+    """Return the terms; `inputs` are reclaimable, unused, system or reserved, and requested by prod pods."""
     reclaimable, unused, taken, requested = inputs
     share = scaled(max(capacity - taken - requested, 0), percent)
     cap = scaled(capacity, cap_percent)

@@ -1,6 +1,7 @@
-"""From the computed batch resources to what stands on the node: normalized cpu, third parties deducted.
+"""Turn computed batch resources into published ones: normalize cpu, deduct third parties.
 
-source    manager spec, 5.5
+Source:
+    manager spec, 5.5
 """
 
 from collections.abc import Mapping
@@ -18,11 +19,12 @@ _MILLI = 1000
 
 
 class PublishedBatch(NamedTuple):
-    """What is written.
+    """The published batch resources.
 
-    batch         None: both resources are removed from the node
-    origin        before third parties, zero when removed: annotation originExtendedAllocatable
-    third_party   what other systems hold of it
+    Attributes:
+        batch: The resources; None to remove both from the node.
+        origin: The resources before third parties, zero if removed: annotation originExtendedAllocatable.
+        third_party: What other systems hold of them.
     """
 
     batch: Amount | None
@@ -33,13 +35,15 @@ class PublishedBatch(NamedTuple):
 def publish_batch(
     computed: Amount | None, normalization_text: str | None, annotations: Mapping[str, str]
 ) -> PublishedBatch:
-    """What is published for computed batch resources.
+    """Return what is published for computed batch resources.
 
-    computed             None: reset
-    normalization_text   the node's ratio as text, None when it has none; what cannot be read counts as none
-    annotations          of the node: `thirdPartyAllocations`, ignored when malformed
+    Args:
+        computed: The computed resources; None to reset them.
+        normalization_text: The node's ratio as text, None without one; an invalid text counts as none.
+        annotations: Annotations of the node; `thirdPartyAllocations` is ignored if it is malformed.
 
-    source    manager spec, 5.5; vectors manager/batch_publish
+    Source:
+        manager spec, 5.5; vectors manager/batch_publish
     """
     if computed is None:
         return PublishedBatch(None, Amount(), Amount())
@@ -56,9 +60,10 @@ def publish_batch(
 
 
 def normalized(cpu_milli: int, normalization_text: str | None) -> int:
-    """Milli-cores times the ratio when that is a number above 1, truncated to a millionth, then rounded up.
+    """Return milli-cores times the ratio if it is above 1, truncated to a millionth, then rounded up.
 
-    source    manager spec, 5.5 (2), 1.1 (mulmilli on the quantity that stands for milli-cores)
+    Source:
+        manager spec, 5.5 (2), 1.1 (mulmilli on the quantity that stands for milli-cores)
     """
     ratio = parse_normalization_text(normalization_text) if normalization_text else None
     if ratio is None or ratio <= 1:

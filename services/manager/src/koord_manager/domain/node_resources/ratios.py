@@ -1,6 +1,7 @@
-"""The two ratios that stand on a node as annotations: cpu normalization and resource amplification.
+"""The two ratios of a node as annotations: cpu normalization and resource amplification.
 
-source    manager spec, 5.6, 5.7
+Source:
+    manager spec, 5.6, 5.7
 """
 
 from collections.abc import Mapping
@@ -22,8 +23,9 @@ from koordcore.values.invalid import InvalidInput
 
 
 class Ratio(NamedTuple):
-    """The text of an annotation and what went wrong; text None: left as it is (normalization), removed
-    (amplification).
+    """The text of an annotation, and the fault if there is one.
+
+    If the text is None, the normalization stays as it is, and the amplification is removed.
     """
 
     text: str | None
@@ -31,12 +33,15 @@ class Ratio(NamedTuple):
 
 
 def normalization_text(strategy: Strategy | None, labels: Mapping[str, str], info: CpuBasicInfo | None) -> Ratio:
-    """The cpu normalization annotation of a node; a fault leaves the one that is there.
+    """Return the cpu normalization annotation of a node; after a fault the present one stays.
 
-    strategy    the node's part of cpu-normalization-config; None: never accepted, nothing is computed
-    info        None: the agent has not reported its processor
+    Args:
+        strategy: Part of cpu-normalization-config for the node; None if none was ever accepted.
+        labels: Labels of the node.
+        info: Facts of the processor; None if the agent has not reported them.
 
-    source    manager spec, 5.6; vectors manager/cpu_normalization
+    Source:
+        manager spec, 5.6; vectors manager/cpu_normalization
     """
     if strategy is None:
         return Ratio(None)
@@ -49,9 +54,10 @@ def normalization_text(strategy: Strategy | None, labels: Mapping[str, str], inf
 
 
 def amplification_text(strategy: Strategy | None, annotations: Mapping[str, str]) -> Ratio:
-    """The amplification annotation of a node, from the normalization that stands on it; a fault removes it.
+    """Return the amplification annotation of a node from its normalization; a fault removes it.
 
-    source    manager spec, 5.7; vectors manager/amplification_ratio
+    Source:
+        manager spec, 5.7; vectors manager/amplification_ratio
     """
     if strategy is None:
         return Ratio(None)

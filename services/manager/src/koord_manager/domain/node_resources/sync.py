@@ -1,6 +1,7 @@
-"""Whether a node's extended resources have to be written: first time, long ago, or moved by more than a share.
+"""Whether the extended resources of a node have to be written: first time, long ago, or moved by more than a share.
 
-source    manager spec, 5.8
+Source:
+    manager spec, 5.8
 """
 
 from collections.abc import Mapping
@@ -37,18 +38,18 @@ COMPARED: Final = (
     HUAWEI_NPU_DVPP,
     RDMA,
 )
-"""The resources whose change makes a write; native cpu and memory are the kubelet's."""
+"""Resources whose change causes a write; native cpu and memory are the kubelet's."""
 
 
 class SyncNeed(NamedTuple):
-    """Why a node's status has to be written: resources that changed, or the last write is too old (or never was)."""
+    """Why a node's status has to be written: changed resources, or the last write is too old or missing."""
 
     changed: tuple[str, ...]
     expired: bool
 
     @property
     def is_needed(self) -> bool:
-        """Whether it has to be written at all."""
+        """Whether it has to be written."""
         return self.expired or bool(self.changed)
 
 
@@ -60,21 +61,27 @@ def sync_need(
     update_threshold_seconds: float,
     seconds_since_last: float | None,
 ) -> SyncNeed:
-    """Compares what is published with what was computed.
+    """Compare published resources with computed ones.
 
-    old, new             resource -> milli-units; a resource that is not published is absent
-    seconds_since_last   since the last write; None: there was none
+    Args:
+        old: Published resource -> milli-units.
+        new: Computed resource -> milli-units.
+        diff_threshold: Share of the old value that a move has to exceed.
+        update_threshold_seconds: Age from which the last write is too old.
+        seconds_since_last: Time since the last write; None if there was none.
 
-    source    manager spec, 5.8; vectors manager/need_sync
+    Source:
+        manager spec, 5.8; vectors manager/need_sync
     """
     changed = tuple(name for name in COMPARED if differs(old.get(name), new.get(name), diff_threshold))
     return SyncNeed(changed, seconds_since_last is None or seconds_since_last > update_threshold_seconds)
 
 
 def differs(old: int | None, new: int | None, threshold: float) -> bool:
-    """Whether an amount appears, disappears, or moves by more than the share of its old value (strictly more).
+    """Return whether an amount appears, disappears, or moves by strictly more than a share of its old value.
 
-    source    manager spec, 5.8
+    Source:
+        manager spec, 5.8
     """
     if old is None or new is None:
         return old is not new

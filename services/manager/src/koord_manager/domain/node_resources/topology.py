@@ -1,4 +1,4 @@
-"""The topology of a node as our own agent reports it, in the shape of a NodeResourceTopology."""
+"""Typed NodeResourceTopology and Device of a node: NUMA zones, processor, devices."""
 
 from koordcore.events.agents.nodestate import NodeTopologyReported
 from koordcore.protocol.node_topology import NodeResourceTopology, Zone, ZoneResource
@@ -7,7 +7,7 @@ from koordcore.values.resources import quantity_of
 
 
 def topology_of_agent(report: NodeTopologyReported) -> NodeResourceTopology:
-    """The topology as an agent of ours reports it."""
+    """Return the topology that our agent reported."""
     return NodeResourceTopology(
         metadata=ObjectMeta(annotations=report.annotations),
         zones=[

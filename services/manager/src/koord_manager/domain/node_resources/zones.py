@@ -1,9 +1,9 @@
-"""Batch resources of each NUMA zone of a node: the formula of `batch` on the zone's share of everything.
+"""Batch resources of each NUMA zone of a node: the formula of `batch` on the zone's share.
 
-Shares are fractions: they are computed in thousandths (of a milli-core's whole for cpu, of a byte for memory) and each
-is rounded up, as is the result.
+Shares are fractions. They are computed in thousandths, and each share and the result are rounded up.
 
-source    manager spec, 5.4
+Source:
+    manager spec, 5.4
 """
 
 from collections.abc import Iterable, Sequence
@@ -38,11 +38,12 @@ def compute_zones(
     report: NodeUsageReported,
     strategy: ColocationStrategy,
 ) -> dict[str, ZoneBatch] | None:
-    """Zone name -> amounts, before normalization; None when no zone has cpu or memory.
+    """Return zone name -> amounts, before normalization; None if no zone has cpu or memory.
 
-    System usage and the node's reservation are spread evenly, a pod over the zones that it was given, or over all.
+    System usage and the node's reservation are split evenly. A pod is split over its zones, or over all zones.
 
-    source    manager spec, 5.4; vectors manager/batch_resource_numa
+    Source:
+        manager spec, 5.4; vectors manager/batch_resource_numa
     """
     zones = topology.zones
     capacities = [_capacity(zone) for zone in zones]
@@ -71,14 +72,14 @@ def _zones_of(pod: Pod) -> frozenset[int]:
 
 
 def zone_names(topology: NodeResourceTopology | None) -> Sequence[str]:
-    """Zones that batch resources are written to: those of a topology with cpu or memory in it."""
+    """Return the zones with cpu or memory, which batch resources are written to."""
     if topology is None or not any(_capacity(zone) is not None for zone in topology.zones):
         return ()
     return [zone.name for zone in topology.zones]
 
 
 def _capacity(zone: Zone) -> Amount | None:
-    """Allocatable cpu and memory of a zone, memory in thousandths of a byte; None when it has neither."""
+    """Return allocatable cpu and memory of a zone, memory in thousandths of a byte; None if it has neither."""
     amounts: dict[str, int] = {}
     for resource in zone.resources:
         if resource.name in (CPU, MEMORY):
@@ -90,7 +91,7 @@ def _capacity(zone: Zone) -> Amount | None:
 
 
 def _fine(amount: Amount) -> Amount:
-    """The amount with memory in thousandths of a byte."""
+    """Return the amount with memory in thousandths of a byte."""
     return Amount(amount.cpu, amount.memory * _MILLI)
 
 
@@ -99,7 +100,7 @@ def _split(amount: Amount, parts: int) -> Amount:
 
 
 def _share(pod: PodUse, parts: int) -> HighPriorityUse:
-    """What a pod adds to each of its zones; the maximum is taken after the split."""
+    """Return what a pod adds to each of its zones; the maximum is taken after the split."""
     usage = None if pod.usage is None else _split(_fine(pod.usage), parts)
     return use_of(_split(_fine(pod.request), parts), usage, is_lse=pod.is_lse)
 
@@ -107,7 +108,7 @@ def _share(pod: PodUse, parts: int) -> HighPriorityUse:
 def _zone_batch(
     capacity: Amount, system: Amount, reserved: Amount, use: HighPriorityUse, strategy: ColocationStrategy
 ) -> ZoneBatch:
-    """capacity and the rest with memory in thousandths of a byte."""
+    """Return the batch resources of a zone; memory arguments are in thousandths of a byte."""
     whole_memory = -(-capacity.memory // _MILLI)
     taken = system.larger(reserved)
     cpu = capacity.cpu - scaled(capacity.cpu, 100 - strategy.cpu_reclaim_threshold_percent) - taken.cpu

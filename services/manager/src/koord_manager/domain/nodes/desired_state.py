@@ -26,9 +26,12 @@ from koord_manager.domain.cluster.view import ManagerView, node_name
 
 
 def desired_node(view: ManagerView, token: str, strategy: ColocationStrategy) -> DesiredNode | None:
-    """Desired state of a node; None when the node is gone.
+    """Return the desired state of a node; None if the node is gone.
 
-    strategy    colocation strategy of the node: it says how to measure until that is rendered
+    Args:
+        view: The cluster.
+        token: Token of the node.
+        strategy: Colocation strategy of the node, which gives the measuring policy until one is rendered.
     """
     node = view.node(token)
     if node is None:
@@ -65,7 +68,7 @@ def _changed_details(view: ManagerView, pods: Mapping[str, PodOnNode]) -> dict[s
 
 
 def _annotations(node: Node, policy: NodePolicyState | None) -> dict[str, str]:
-    """The node's annotations as they stand once the two ratios are written to it."""
+    """Return the node's annotations with the two computed ratios."""
     if policy is None or not policy.ratios_computed:
         return node.metadata.annotations
     kept = {key: text for key, text in node.metadata.annotations.items() if key != keys.RESOURCE_AMPLIFICATION_RATIO}

@@ -1,10 +1,11 @@
-"""What the configuration in force means for nodes, as facts for `nodepolicy.<node>`: only what is not so already.
+"""Render the policies of nodes as facts for `nodepolicy.<node>`, if they differ from the published ones.
 
     slo        the effective NodeSLO                 ratios      cpu normalization, amplification
     measuring  how the agent measures                devices     GPU and RDMA resources
     overcommit what the node lends to batch and mid pods
 
-source    manager spec, 4.2, 5, 6
+Source:
+    manager spec, 4.2, 5, 6
 """
 
 from collections.abc import Callable, Iterable
@@ -52,15 +53,16 @@ _MATCHED = (
 
 
 def slo_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[str]) -> list[Draft]:
-    """`NodeSloRendered` for those of the nodes whose effective NodeSLO differs from the published one.
+    """Return `NodeSloRendered` for the nodes whose effective NodeSLO differs from the published one.
 
-    source    manager spec, 6
+    Source:
+        manager spec, 6
     """
     return _drafts(view, nodes, lambda node, _, published: slo_event(policies, node, published))
 
 
 def slo_event(policies: NodePolicies, node: Node, published: NodePolicyState | None) -> NodeSloRendered | None:
-    """The effective NodeSLO of a node; None when the published one is it."""
+    """Return the effective NodeSLO of a node; None if it is published."""
     rendered = render_node_slo(policies.config, node.metadata.labels, node.metadata.annotations, {})
     spec = _with_health(policies, published, rendered.spec)
     if published is not None and published.slo == spec:
@@ -74,9 +76,10 @@ def slo_event(policies: NodePolicies, node: Node, published: NodePolicyState | N
 
 
 def _with_health(policies: NodePolicies, published: NodePolicyState | None, spec: JsonObject) -> JsonObject:
-    """The spec with the water levels that the node's health leaves; as rendered when nothing is adjusted.
+    """Return the spec with the thresholds lowered by the node's health.
 
-    source    manager spec, 16.2 (6), 16.4
+    Source:
+        manager spec, 16.2 (6), 16.4
     """
     health = published.health if published else None
     threshold = spec["resourceUsedThresholdWithBE"]
@@ -95,9 +98,10 @@ def _with_health(policies: NodePolicies, published: NodePolicyState | None, spec
 
 
 def matched_entries(config: SloControllerConfig, node: Node) -> dict[str, str]:
-    """Section -> name of the node entry that answers for the node, its number when it has no name.
+    """Return section -> name of the node entry that applies to the node, or its index without a name.
 
-    source    manager spec, 17.3
+    Source:
+        manager spec, 17.3
     """
     found: dict[str, str] = {}
     for name in _MATCHED:
@@ -109,9 +113,10 @@ def matched_entries(config: SloControllerConfig, node: Node) -> dict[str, str]:
 
 
 def measuring_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[str]) -> list[Draft]:
-    """`NodeMetricPolicyRendered` for those of the nodes whose agent should measure otherwise than it does.
+    """Return `NodeMetricPolicyRendered` for the nodes whose measuring policy differs from the published one.
 
-    source    manager spec, 4.2
+    Source:
+        manager spec, 4.2
     """
     return _drafts(view, nodes, lambda node, _, published: measuring_event(policies, node, published))
 
@@ -119,7 +124,7 @@ def measuring_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[
 def measuring_event(
     policies: NodePolicies, node: Node, published: NodePolicyState | None
 ) -> NodeMetricPolicyRendered | None:
-    """How a node's agent has to measure; None when it does so already."""
+    """Return the measuring policy of a node's agent; None if it is published."""
     told = published.metric_policy if published is not None else None
     strategy = policies.measuring(node, measures_already=told is not None)
     if strategy is None:
@@ -129,7 +134,7 @@ def measuring_event(
 
 
 def collect_policy(strategy: Strategy) -> dict[str, Any]:
-    """`spec.metricCollectPolicy` of a NodeMetric."""
+    """Return `spec.metricCollectPolicy` of a NodeMetric."""
     aggregate = strategy["metricAggregatePolicy"]
     durations: object = aggregate.get("durations") if isinstance(aggregate, dict) else None
     return {
@@ -141,11 +146,12 @@ def collect_policy(strategy: Strategy) -> dict[str, Any]:
 
 
 def ratio_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[str]) -> list[Draft]:
-    """`NodeRatiosComputed` for those of the nodes whose annotations should say something else.
+    """Return `NodeRatiosComputed` for the nodes whose ratios differ from the published ones.
 
-    Amplification follows the normalization that stands in the log: a new one takes effect in the next round.
+    Amplification reads the normalization of the log, so a new one takes effect in the next cycle.
 
-    source    manager spec, 5.6, 5.7, 5.9
+    Source:
+        manager spec, 5.6, 5.7, 5.9
     """
     return _drafts(view, nodes, lambda _, token, published: ratio_event(policies, view, token, published))
 
@@ -153,7 +159,7 @@ def ratio_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[str]
 def ratio_event(
     policies: NodePolicies, view: ManagerView, token: str, published: NodePolicyState | None
 ) -> NodeRatiosComputed | None:
-    """The two ratios of a node, which must exist; None when its annotations say so already."""
+    """Return the two ratios of an existing node; None if they are published."""
     node = view.node(token)
     assert node is not None
     labels, annotations = node.metadata.labels, node.metadata.annotations
@@ -198,9 +204,10 @@ def ratio_event(
 
 
 def normalization_in_force(published: NodePolicyState | None, annotations: dict[str, str]) -> str | None:
-    """Text of the node's cpu normalization ratio: the manager's own, else what the node carries; None: there is none.
+    """Return the text of the node's cpu normalization ratio: the computed one, else its annotation; None without one.
 
-    source    manager spec, 5.5 (2)
+    Source:
+        manager spec, 5.5 (2)
     """
     if published is not None and published.cpu_normalization is not None:
         return published.cpu_normalization
@@ -208,15 +215,16 @@ def normalization_in_force(published: NodePolicyState | None, annotations: dict[
 
 
 def _ratio_moved(old: str | None, new: str) -> bool:
-    """source    manager spec, 5.6: rewritten when absent, unreadable, or more than 0.01 away."""
+    """Return whether the ratio is absent, unreadable, or more than 0.01 away (manager spec, 5.6)."""
     before, after = parse_normalization_text(old) if old else None, parse_normalization_text(new)
     return before is None or after is None or abs(after - before) > REWRITE_ABOVE
 
 
 def device_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[str]) -> list[Draft]:
-    """`NodeDevicesComputed` for those of the nodes whose devices give them something else. Independent of colocation.
+    """Return `NodeDevicesComputed` for the nodes whose device resources differ; independent of colocation.
 
-    source    manager spec, 5.10, 5.11; 18 (11)
+    Source:
+        manager spec, 5.10, 5.11; 18 (11)
     """
     return _drafts(view, nodes, lambda _, token, published: device_event(policies, view, token, published))
 
@@ -224,7 +232,7 @@ def device_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[str
 def device_event(
     policies: NodePolicies, view: ManagerView, token: str, published: NodePolicyState | None
 ) -> NodeDevicesComputed | None:
-    """What a node's devices give it; None when that is what stands."""
+    """Return the device resources of a node; None if they are published."""
     device = view.device(token)
     if device is None and (published is None or not published.devices):
         return None
@@ -240,7 +248,7 @@ def device_event(
 
 
 def _enabled_devices(plugins: frozenset[str], new: dict[str, int], old: dict[str, int]) -> dict[str, int]:
-    """What the plugins that run give; of one that does not run, what stands."""
+    """Return the resources of plugins that run, and the present ones of plugins that do not."""
     return {
         name: amount
         for source, runs_for in ((new, True), (old, False))
@@ -252,9 +260,10 @@ def _enabled_devices(plugins: frozenset[str], new: dict[str, int], old: dict[str
 def overcommit_of(
     policies: NodePolicies, view: ManagerView, token: str, now: datetime
 ) -> tuple[Overcommit, Draft | None]:
-    """What a node lends, and the fact that publishes it when that is due. The node must exist.
+    """Return what an existing node lends, and the fact that publishes it if that is due.
 
-    source    manager spec, 5.1
+    Source:
+        manager spec, 5.1
     """
     look = look_at(policies, view, token, view.policy(token), view.reports.get(token))
     based_on = BasedOn(ev=view.state.position, obs=view.obs_position)
@@ -269,10 +278,14 @@ def look_at(
     published: NodePolicyState | None,
     report: NodeUsageReported | None,
 ) -> NodeLook:
-    """What a node's overcommitted resources are computed from. The node must exist.
+    """Return what the overcommitted resources of an existing node are computed from.
 
-    published    what stands
-    report       its newest one; None: never seen
+    Args:
+        policies: The configuration in force.
+        view: The cluster.
+        token: Token of the node.
+        published: The published policy; None if there is none.
+        report: The newest report; None if none was seen.
     """
     node = view.node(token)
     assert node is not None

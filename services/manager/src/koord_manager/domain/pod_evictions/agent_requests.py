@@ -1,8 +1,9 @@
-"""Evictions that agents decided on: requested in the log; the pods have ended already.
+"""Evictions that node agents decided: requested in the log, although the pods have ended.
 
-    agent: PodsEvictedByAgent  ->  eviction.<uid>: PodEvictionRequested  ->  gateway, or `evictions`
+agent: PodsEvictedByAgent  ->  eviction.<uid>: PodEvictionRequested  ->  gateway, or `execution`
 
-Source: agent spec, 12.1; event-bus spec, 2.1.
+Source:
+    agent spec, 12.1; event-bus spec, 2.1
 """
 
 from koordcore.events.envelope import AggregateRef, Draft

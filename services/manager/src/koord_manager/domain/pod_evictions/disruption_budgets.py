@@ -1,11 +1,12 @@
-"""What PodDisruptionBudgets allow where no API server works it out: their status, and evictions against it.
+"""PodDisruptionBudgets without an API server: their status, and the evictions that they allow.
 
-    expected    living pods that the budget selects; of a workload, the number that it asks for
-    healthy     those that their node's agent says are running
-    desired     minAvailable of expected, or expected - maxUnavailable; percentages rounded up
-    allowed     max(0, healthy - desired), 0 without pods
+expected    living pods that the budget selects; of a workload, the number that it asks for
+healthy     those that their node's agent reports as running
+desired     minAvailable of expected, or expected - maxUnavailable; percentages rounded up
+allowed     max(0, healthy - desired), 0 without pods
 
-source    scheduler-core spec, 6 (step 3), 10.8; Kubernetes' disruption controller
+Source:
+    scheduler-core spec, 6 (step 3), 10.8; Kubernetes' disruption controller
 """
 
 from dataclasses import dataclass, field
@@ -32,9 +33,10 @@ _ENDED: Final = ("Succeeded", "Failed")
 class Budget:
     """One budget and what it allows.
 
-    selector    None selects nothing
-    selected    uids of living pods that it selects -> whether they run
-    owners      uids of their workloads
+    Attributes:
+        selector: Selector of pods; None selects nothing.
+        selected: Uid of each living pod that it selects -> whether it runs.
+        owners: Uids of their workloads.
     """
 
     namespace: str
@@ -50,7 +52,7 @@ class Budget:
 
 @dataclass(slots=True)
 class Budgets:
-    """The budgets as they stand, worked out anew when time has passed and something happened."""
+    """All budgets, computed anew if time has passed and an event was folded."""
 
     by_namespace: dict[str, list[Budget]] = field(default_factory=dict[str, list[Budget]])
     _by_id: dict[str, Budget] = field(default_factory=dict[str, Budget])
@@ -76,7 +78,7 @@ class Budgets:
             view.queue.resync(DISRUPTION_BUDGET, self._by_id)
 
     def take(self, uid: str, namespace: str) -> str:
-        """One eviction of a pod: the budget that does not allow it, "" when it may be; then it counts."""
+        """Return the budget that blocks the eviction of a pod; empty if it is allowed, and then it is counted."""
         concerned = [budget for budget in self.by_namespace.get(namespace, ()) if uid in budget.selected]
         for budget in concerned:
             if budget.selected[uid] and budget.allowed <= 0:
@@ -154,7 +156,7 @@ def _selector(budget: PodDisruptionBudget) -> Selector | None:
 
 
 def _desired(expected: int, budget: PodDisruptionBudget) -> int:
-    """How many pods have to stay healthy; an amount that cannot be read keeps all."""
+    """Return how many pods have to stay healthy; all if the amount is invalid."""
     spec = budget.spec
     if spec.max_unavailable is not None:
         most = _scaled(spec.max_unavailable, expected)
@@ -164,7 +166,7 @@ def _desired(expected: int, budget: PodDisruptionBudget) -> int:
 
 
 def _scaled(amount: int | str, total: int) -> int | None:
-    """A number, or a percentage of a total rounded up; None: it is neither."""
+    """Return a number, or a percentage of a total rounded up; None if the amount is invalid."""
     if isinstance(amount, int):
         return amount
     text = amount.removesuffix("%")

@@ -1,11 +1,12 @@
-"""Requests to evict carried out where no API server does: the pod's object goes, its workload makes a new one.
+"""Carry out eviction requests without an API server: delete the pod, and its workload creates a new one.
 
     method delete (preemption), or asked for by the node's agent     at once
     method evict                                                     when every PodDisruptionBudget allows it
 
 With Kubernetes the gateway evicts through the API server, which honours the budgets itself.
 
-source    event-bus spec, 2.1; scheduler-core spec, 6, 10.8
+Source:
+    event-bus spec, 2.1; scheduler-core spec, 6, 10.8
 """
 
 from datetime import datetime

@@ -1,9 +1,10 @@
-"""Root quotas follow their profiles and the nodes that these select.
+"""Reconcile root quotas with their ElasticQuotaProfiles and the nodes that these select.
 
-    1. a profile, or any node, changed: the quota is rendered anew, a fact when it is another one
-    2. the quota object is not as rendered: a fact that makes it so (where nobody else keeps the objects)
+1. if a profile or any node changed, render the quota, and record a fact if it differs
+2. if the quota object differs from the rendered one, record a fact that corrects it (without an API server)
 
-source    manager spec, 14
+Source:
+    manager spec, 14
 """
 
 from collections.abc import Iterable
@@ -30,9 +31,10 @@ _API_VERSION: Final = "scheduling.sigs.k8s.io/v1alpha1"
 
 
 class QuotaProfileController:
-    """When the next round is due, and what each profile was last rendered from.
+    """When the profiles are due, and the inputs that each was last rendered from.
 
-    keeps_objects   whether the quota objects are written here; else whoever mirrors them to Kubernetes does
+    Args:
+        keeps_objects: Whether the quota objects are written here; else the gateway writes them.
     """
 
     def __init__(self, *, keeps_objects: bool = True) -> None:
@@ -69,7 +71,7 @@ class QuotaProfileController:
 
 
 def render(view: ManagerView, stored: CustomObjectState, nodes: Iterable[Node]) -> QuotaProfileRendered:
-    """What a profile asks for; with a fault when it cannot be read."""
+    """Return the quota of a profile, with a fault if it cannot be read."""
     profile = ElasticQuotaProfile()
     try:
         profile = object_from_json(stored.object, ElasticQuotaProfile)
@@ -104,7 +106,7 @@ def _event(quota: RootQuota, version: int) -> QuotaProfileRendered:
 
 
 def is_news(state: QuotaProfileState | None, event: QuotaProfileRendered) -> bool:
-    """Whether the quota is another one than was rendered last."""
+    """Return whether the quota differs from the last rendered one."""
     if state is None:
         return True
     if event.fault:
@@ -122,7 +124,7 @@ def is_news(state: QuotaProfileState | None, event: QuotaProfileRendered) -> boo
 
 
 def object_drafts(view: ManagerView, state: QuotaProfileState) -> list[Draft]:
-    """The fact that makes the quota object as rendered; none when it is, or would be somebody else's to change."""
+    """Return the fact that makes the quota object as rendered; none if it is."""
     stored = view.custom(QUOTAS, state.quota_namespace, state.quota_name)
     existing: dict[str, Any] = (stored.object if stored else None) or {}
     metadata: dict[str, Any] = existing.get("metadata") or {}
@@ -154,9 +156,10 @@ def object_drafts(view: ManagerView, state: QuotaProfileState) -> list[Draft]:
 
 
 def tree_id_drafts(view: ManagerView, id_: str, stored: CustomObjectState, state: QuotaProfileState) -> list[Draft]:
-    """The fact that keeps a tree id that was made up on its profile; none when the profile has one.
+    """Return the fact that stores a generated tree id on its profile; none if the profile has one.
 
-    source    manager spec, 14 (1)
+    Source:
+        manager spec, 14 (1)
     """
     document: dict[str, Any] = stored.object or {}
     metadata: dict[str, Any] = document.get("metadata") or {}

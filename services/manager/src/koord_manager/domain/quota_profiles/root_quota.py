@@ -1,6 +1,7 @@
 """The root quota of an ElasticQuotaProfile: as large as the nodes that the profile selects.
 
-source    manager spec, 14
+Source:
+    manager spec, 14
 """
 
 import re
@@ -49,11 +50,14 @@ class ElasticQuotaProfile(KubeStruct):
 
 
 class RootQuota(NamedTuple):
-    """The quota as it shall stand.
+    """The quota as it should be.
 
-    labels, annotations   those that exist and are not ours are kept
-    total, unschedulable  of the selected nodes, after the ratio
-    nodes                 how many were selected
+    Attributes:
+        labels: Labels, including those of others.
+        annotations: Annotations, including those of others.
+        total: Resources of the selected nodes, after the ratio.
+        unschedulable: Resources of the unschedulable ones, after the ratio.
+        nodes: Number of selected nodes.
     """
 
     namespace: str
@@ -69,7 +73,7 @@ class RootQuota(NamedTuple):
 
 
 def tree_id_of(profile: ElasticQuotaProfile) -> str:
-    """The profile's own tree id, else FNV-1a 64 of `<namespace>/<name>` in decimal."""
+    """Return the profile's own tree id, else FNV-1a 64 of `<namespace>/<name>` in decimal."""
     own = profile.metadata.labels.get(keys.QUOTA_TREE_ID)
     if own:
         return own
@@ -85,12 +89,19 @@ def root_quota(
     existing_labels: Mapping[str, str],
     existing_annotations: Mapping[str, str],
 ) -> RootQuota:
-    """The quota that a profile asks for.
+    """Return the quota of a profile.
 
-    nodes      all nodes of the cluster; a profile without a selector selects none, an empty selector all
-    raises     InvalidInput for a selector that says nothing
+    Args:
+        profile: The profile.
+        nodes: All nodes; a profile without a selector selects none, an empty selector all.
+        existing_labels: Labels of the stored quota.
+        existing_annotations: Annotations of the stored quota.
 
-    source    manager spec, 14; vectors manager/quota_profile
+    Raises:
+        InvalidInput: The selector is invalid.
+
+    Source:
+        manager spec, 14; vectors manager/quota_profile
     """
     selector = compile_selector(profile.spec.node_selector) if profile.spec.node_selector is not None else None
     total: ResourceList = {}
@@ -145,7 +156,7 @@ def _is_ready(node: Node) -> bool:
 
 
 def _ratio(text: str | None) -> float | None:
-    """The ratio when it is within (0, 1]; None: nothing is scaled."""
+    """Return the ratio if it is within (0, 1]; None to scale nothing."""
     if text is None or _DECIMAL.fullmatch(text) is None:
         return None
     ratio = float(text)

@@ -1,9 +1,10 @@
-"""Recommendations carried out: requests of a pod at its creation, and pods that should be created anew.
+"""Carry out recommendations: set the requests of new pods, and replace pods with other requests.
 
-Only prod pods, only with a day of history. Nothing is changed in a pod that runs: one at a time is evicted, and its
-successor is created with what is recommended.
+Only prod pods with a day of history are changed. A running pod is never changed: one pod at a time is evicted, and its
+successor is created with the recommended requests.
 
-source    manager spec, 15.7
+Source:
+    manager spec, 15.7
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,13 +43,20 @@ DRIFT: Final = 0.1
 def apply_to_new_pod(
     view: ManagerView, targets: Targets, document: dict[str, Any], namespace: str, *, tells_usage: bool = False
 ) -> str | None:
-    """Sets the requests of a pod that is being created to what is recommended; the document is changed in place.
+    """Set the requests of a new pod to the recommended ones, in place.
 
-    document       a Pod in wire form, after the colocation profiles
-    tells_usage    in every mode, an annotation tells the scheduler what the pod is expected to use
-    returns     name of the Recommendation that changed it; None: nothing is recommended, or nothing changed
+    Args:
+        view: The cluster.
+        targets: Which Recommendation selects which pod.
+        document: A Pod in wire form, after the colocation profiles.
+        namespace: Namespace of the pod.
+        tells_usage: Whether an annotation tells the scheduler the expected usage, in every mode.
 
-    source    manager spec, 15.7
+    Returns:
+        Name of the Recommendation that changed it; None if nothing changed.
+
+    Source:
+        manager spec, 15.7
     """
     targets.refresh(view)
     try:
@@ -65,7 +73,7 @@ def apply_to_new_pod(
 
 
 def _tell_usage(view: ManagerView, matching: Sequence[Wanted], document: dict[str, Any]) -> str | None:
-    """The sum of the containers' targets, where each has one; what somebody wrote before stands."""
+    """Write the sum of the containers' targets, if each has one; an existing annotation stays."""
     metadata: dict[str, Any] = document.setdefault("metadata", {})
     if keys.RECOMMENDED_USAGE in (metadata.get("annotations") or {}):
         return None
@@ -145,15 +153,20 @@ def replacement_drafts(
     now: datetime,
     state: RecommendationState | None,
 ) -> list[Draft]:
-    """The request to evict one pod whose requests are not as recommended; none while anything speaks against it.
+    """Return the request to evict one pod whose requests differ from the recommended ones; none if it has to wait.
 
-    One at a time, never with fewer than two live pods, nor while half of them are not running. Disruption budgets are
-    honoured by whoever carries the eviction out.
+    One pod is evicted at a time, never with fewer than two live pods, nor while half of them are not running. The
+    eviction honours disruption budgets.
 
-    pods     of the Recommendation, oldest first
-    state    what it recommends; None: nothing
+    Args:
+        view: The cluster.
+        wanted: The Recommendation.
+        pods: Its pods, oldest first.
+        now: The time.
+        state: Its computed status; None if there is none.
 
-    source    manager spec, 15.7
+    Source:
+        manager spec, 15.7
     """
     if wanted.mode not in REPLACING or state is None or not is_confident(state):
         return []
@@ -183,10 +196,10 @@ def replacement_drafts(
 
 
 def why_replace(spec: PodSpecState, wanted: Wanted, state: RecommendationState, now: datetime) -> str | None:
-    """Why a pod should be created anew; None when its requests are good enough.
+    """Return why a pod should be replaced; None if its requests are good enough.
 
-    a request outside [lower, upper], or the relative differences from the targets add up to more than 10 % in a
-    pod that is older than 12 h
+    A pod is replaced if a request is outside [lower, upper], or if the relative differences from the targets add up to
+    more than 10 % and the pod is older than 12 h.
     """
     pod = spec.object
     if priority_class(pod) is not PriorityBand.PROD:

@@ -1,9 +1,10 @@
-"""Everything that was learned: one model for each container of each target, fed from the nodes' reports.
+"""The learned models: one for each container of each target, fed from the reports of nodes.
 
-The book is a fold of the observations: its checkpoint carries the position that it reflects, and a restart follows the
-reports from there.
+The book is a fold of the observations. A checkpoint carries its position, and after a restart the reports are followed
+from there.
 
-source    manager spec, 15.4, 15.6
+Source:
+    manager spec, 15.4, 15.6
 """
 
 import hashlib
@@ -27,13 +28,13 @@ from koord_manager.domain.recommender.settings import DEFAULT_SETTINGS, Recommen
 from koord_manager.domain.recommender.targets import Targets
 
 CHECKPOINT_FOLD: Final = "recommender"
-"""Name under which the snapshot store keeps checkpoints of the book."""
+"""Name of the checkpoints in the snapshot store."""
 KEPT_SECONDS: Final = 8 * 86400
-"""A target without a pod keeps what was learned of it for so long after its last sample."""
+"""Time after its last sample for which the models of a target without a pod are kept."""
 
 
 class ModelKey(NamedTuple):
-    """Whose model: a container of a target in a namespace."""
+    """Key of a model: a container of a target in a namespace."""
 
     namespace: str
     target: str
@@ -65,10 +66,11 @@ class _StoredBook(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecommenderBook:
-    """All models. One task owns it.
+    """All models; one task owns it.
 
-    position     last report that was taken in
-    samples      samples taken in by this process
+    Attributes:
+        position: Position of the last report that was taken in.
+        samples: Number of samples taken in by this process.
     """
 
     def __init__(self, settings: RecommenderSettings = DEFAULT_SETTINGS) -> None:
@@ -80,9 +82,10 @@ class RecommenderBook:
         self._of_target: dict[tuple[str, str], dict[str, ContainerModel]] | None = None
 
     def observe(self, view: ManagerView, position: int, report: NodeUsageReported) -> None:
-        """Take in one report: of pods that some Recommendation looks at, a sample for each container.
+        """Take in one report: a sample for each container of pods that a Recommendation selects.
 
-        source    manager spec, 15.4
+        Source:
+            manager spec, 15.4
         """
         self.position = max(self.position, position)
         self.targets.refresh(view)
@@ -101,7 +104,7 @@ class RecommenderBook:
                     self._take(ModelKey(*key, container.name), f"{uid}/{container.name}", container, usage, at)
 
     def models_of(self, namespace: str, target: str) -> dict[str, ContainerModel]:
-        """Container name -> model, in order of name."""
+        """Return container name -> model, in order of name."""
         if self._of_target is None:
             self._of_target = {}
             for key in sorted(self.models):
@@ -109,9 +112,10 @@ class RecommenderBook:
         return self._of_target.get((namespace, target), {})
 
     def forget(self, view: ManagerView, now: float) -> None:
-        """Drop instances whose pod is gone, and models without an instance whose last sample is long past.
+        """Drop instances whose pod is gone, and models without an instance whose last sample is too old.
 
-        source    manager spec, 15.4, 15.6
+        Source:
+            manager spec, 15.4, 15.6
         """
         specs = view.state.of_kind(PodSpecState)
         for key in list(self.models):
@@ -123,7 +127,7 @@ class RecommenderBook:
                 self._of_target = None
 
     def use(self, settings: RecommenderSettings) -> None:
-        """Estimate by other settings from here on; what was learned by others than these is forgotten."""
+        """Estimate by other settings from now on; models that were learned by others are dropped."""
         if settings.learning != self.settings.learning:
             self.models = {}
             self._of_target = None
@@ -132,7 +136,7 @@ class RecommenderBook:
             model.settings = settings
 
     def checkpoint(self) -> bytes:
-        """The book as bytes; `restore` is the inverse."""
+        """Return the book as bytes; `restore` is the inverse."""
         models = [
             _StoredModel(
                 namespace=key.namespace,
@@ -150,7 +154,7 @@ class RecommenderBook:
         return codec.encode(_StoredBook(position=self.position, settings=self.settings, models=models))
 
     def restore(self, data: bytes) -> None:
-        """Take over a checkpoint. What was learned by other settings is left out, as `use` does. Raises DecodeError."""
+        """Load a checkpoint; models learned by other settings are dropped. Raises DecodeError."""
         stored = codec.decode(data, _StoredBook)
         self.position = stored.position
         self.models = {}
@@ -193,9 +197,10 @@ class RecommenderBook:
 
 
 def container_usages(pod: Pod, sample: PodUsage) -> Iterator[tuple[Container, ContainerUsage]]:
-    """(container, its usage); of an agent that reports pods only, the pod's usage is its only container's.
+    """Yield each container with its usage; if the agent reports pods only, the usage of a single container.
 
-    source    manager spec, 15.4
+    Source:
+        manager spec, 15.4
     """
     running = [*pod.spec.containers, *(container for container in pod.spec.init_containers if is_sidecar(container))]
     if sample.containers:
@@ -206,7 +211,7 @@ def container_usages(pod: Pod, sample: PodUsage) -> Iterator[tuple[Container, Co
 
 
 def _requested(container: Container, resource: str) -> int:
-    """Milli-cores or bytes; 0 when nothing readable is requested."""
+    """Return the request in milli-cores or bytes; 0 if there is none or it is invalid."""
     written = container.resources.requests.get(resource)
     try:
         return 0 if written is None else parse_milli(written) if resource == "cpu" else parse_value(written)
@@ -215,11 +220,11 @@ def _requested(container: Container, resource: str) -> int:
 
 
 def checkpoint_settings(data: bytes) -> RecommenderSettings:
-    """The settings that a checkpoint was learned by. Raises codec.DecodeError."""
+    """Return the settings that a checkpoint was learned by; raise codec.DecodeError if it cannot be read."""
     return codec.decode(data, _StoredBook).settings
 
 
 def book_fingerprint() -> str:
-    """Digest of a checkpoint's shape: one of another shape is not loaded."""
+    """Return the digest of a checkpoint's schema; a checkpoint with another one is not loaded."""
     schema = msgspec.json.schema(_StoredBook)
     return hashlib.blake2b(codec.encode_canonical(schema), digest_size=16).hexdigest()

@@ -1,6 +1,7 @@
-"""The recommender's round: every minute each Recommendation says what it recommends, and one pod at a time follows it.
+"""Compute every Recommendation once a minute, and replace one pod at a time that does not follow it.
 
-source    manager spec, 15.6, 15.7
+Source:
+    manager spec, 15.6, 15.7
 """
 
 from datetime import datetime
@@ -18,15 +19,17 @@ from koord_manager.domain.recommender.decide import recommendation_drafts
 
 INTERVAL_SECONDS: Final = 60
 MATCHED_AT_ONCE: Final = 2000
-"""Pods matched with Recommendations in one control round."""
+"""Pods matched with Recommendations in one cycle."""
 
 
 class RecommenderController:
-    """The book, and when the next round is due.
+    """The learned models, and the progress of the present run.
 
-    loading     the history is being read: nothing is carried out yet
+    A run matches some pods in each cycle, so that a large cluster does not block other tasks.
 
-    Some pods are matched in each call, so that a large cluster never holds up who else is waiting.
+    Attributes:
+        book: The learned models.
+        loading: Whether history is being read; then no pod is replaced.
     """
 
     def __init__(self, book: RecommenderBook | None = None) -> None:
@@ -37,13 +40,13 @@ class RecommenderController:
         self._live: dict[str, list[tuple[str, PodSpecState]]] = {}
 
     def is_due(self, now: datetime) -> bool:
-        """Whether a minute has passed since the last round, or that one is not over."""
+        """Return whether a minute has passed since the last run began, or that run is not complete."""
         return bool(self._waiting) or self._last is None or (now - self._last).total_seconds() >= INTERVAL_SECONDS
 
     def drafts(self, view: ManagerView, now: datetime) -> list[Draft]:
-        """The facts of the round that is due; none when none is, or while more pods are to be matched.
+        """Return the facts of a complete run; none if no run is due or pods remain to be matched.
 
-        A Recommendation that cannot be worked out stays as it was.
+        If a Recommendation cannot be computed, it stays as it was.
         """
         if not self.is_due(now):
             return []

@@ -1,6 +1,7 @@
-"""What each Recommendation says now, as facts: amounts with their samples and percentiles, conditions, and why.
+"""Compute the status of each Recommendation: amounts with samples and percentiles, conditions, and the cause.
 
-source    manager spec, 15.2, 15.5, 15.6
+Source:
+    manager spec, 15.2, 15.5, 15.6
 """
 
 from collections.abc import Sequence
@@ -31,7 +32,7 @@ from koord_manager.domain.recommender.targets import Wanted
 
 REFRESH_SECONDS: Final = 600
 NEWS_OF_BOUNDS: Final = 0.05
-"""Relative change of a lower or upper bound that is said at once; a smaller one waits for the next refresh."""
+"""Relative change of a bound that is published at once; a smaller one waits for the next refresh."""
 REFRESHED: Final = "refreshed"
 PROVIDED: Final = "RecommendationProvided"
 LOW_CONFIDENCE: Final = "LowConfidence"
@@ -50,10 +51,14 @@ def recommendation_drafts(
     *,
     loading: bool,
 ) -> list[Draft]:
-    """Facts for those Recommendations that say something else than before, or whose status grew old.
+    """Return facts for the Recommendations whose status changed or became old.
 
-    live       id of a Recommendation -> its pods
-    loading    the history is being read: what is known is not all
+    Args:
+        book: The learned models.
+        view: The cluster.
+        live: Id of a Recommendation -> its pods.
+        now: The time.
+        loading: Whether history is being read, so that the models are incomplete.
     """
     drafts: list[Draft] = []
     known = view.state.of_kind(RecommendationState)
@@ -89,7 +94,7 @@ def computed(
     *,
     loading: bool = False,
 ) -> RecommendationComputed | None:
-    """What a Recommendation says; None when that is what it said, not long ago."""
+    """Return the status of a Recommendation; None if it is published and not old."""
     found = said_now(book, wanted, pods, state, now, loading=loading)
     cause = cause_of(wanted, found, state, now)
     return msgspec.structs.replace(found, cause=cause) if cause is not None else None
@@ -104,7 +109,7 @@ def said_now(
     *,
     loading: bool = False,
 ) -> RecommendationComputed:
-    """What a Recommendation says now, whatever it said before; its cause is "refreshed"."""
+    """Return the present status of a Recommendation, with the cause "refreshed"."""
     containers = container_recommendations(book, wanted, pods)
     return RecommendationComputed(
         namespace=wanted.namespace,
@@ -122,7 +127,7 @@ def said_now(
 
 
 def container_recommendations(book: RecommenderBook, wanted: Wanted, pods: LivePods) -> list[ContainerRecommendation]:
-    """One for each container that was seen and that the policy does not leave alone, in order of name."""
+    """Return the recommendation of each container with samples whose policy is not off, in order of name."""
     if wanted.target is None:
         return []
     models = book.models_of(wanted.target.namespace, wanted.target.key)
@@ -159,9 +164,10 @@ def conditions_of(
     *,
     loading: bool,
 ) -> list[RecommendationCondition]:
-    """The conditions, each with the time since which it has been so.
+    """Return the conditions with the times of their last transition.
 
-    source    manager spec, 15.2
+    Source:
+        manager spec, 15.2
     """
     if wanted.target is None:
         said = [(PROVIDED, False, "ConfigUnsupported", ""), (UNSUPPORTED, True, "InvalidTarget", wanted.fault)]
@@ -195,9 +201,10 @@ def conditions_of(
 def cause_of(
     wanted: Wanted, found: RecommendationComputed, state: RecommendationState | None, now: datetime
 ) -> str | None:
-    """Why something is to be said; None when what was said is good enough.
+    """Return why a status is published; None if the published one is good enough.
 
-    source    manager spec, 15.6
+    Source:
+        manager spec, 15.6
     """
     containers, conditions = found.containers, found.conditions
     if state is None or (not state.target and not state.conditions):
@@ -217,7 +224,7 @@ def cause_of(
 
 
 def _bounds_moved(old: ContainerRecommendation, new: ContainerRecommendation) -> bool:
-    """Whether a bound is worth saying: they close in with every sample, for ever less."""
+    """Return whether a bound moved enough to publish it; bounds close in with every sample, ever more slowly."""
     return any(
         abs(after - before) > NEWS_OF_BOUNDS * before
         for was, now in ((old.lower_bound, new.lower_bound), (old.upper_bound, new.upper_bound))
@@ -239,6 +246,6 @@ def _text(at: float | None) -> str:
 
 
 def is_confident(state: RecommendationState) -> bool:
-    """Whether a recommendation may be carried out: it is provided, with a day of history at least."""
+    """Return whether a recommendation may be carried out: it is provided and has at least a day of history."""
     holds = {condition.type for condition in state.conditions if condition.status == str(True)}
     return PROVIDED in holds and LOW_CONFIDENCE not in holds and FETCHING not in holds

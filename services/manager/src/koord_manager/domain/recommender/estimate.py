@@ -1,11 +1,12 @@
-"""From a container's histograms to what it should request: target, and the bounds within which a request may stay.
+"""Estimate what a container should request from its histograms: the target and its bounds.
 
-    base      percentile, plus the safety margin, truncated to milli-cores or bytes at each step
-    lower     base * (1 + 0.001 / c)^-2        c: confidence in days
-    upper     base * (1 + 1 / c)
-    each      at least the pod's minimum divided by its containers
+base      percentile, plus the safety margin, truncated to milli-cores or bytes at each step
+lower     base * (1 + 0.001 / c)^-2        c: confidence in days
+upper     base * (1 + 1 / c)
+each      at least the pod's minimum divided by its containers
 
-source    manager spec, 15.5
+Source:
+    manager spec, 15.5
 """
 
 import math
@@ -19,29 +20,30 @@ _SAMPLES_A_DAY: Final = 1440
 _HIGHEST: Final = 10**14
 _MIB: Final = 1 << 20
 CONFIDENT_DAYS: Final = 1.0
-"""Below it nothing is applied."""
+"""Days of history below which a recommendation is not carried out."""
 
 
 class Amounts(NamedTuple):
-    """cpu in milli-cores, memory in bytes."""
+    """cpu in milli-cores and memory in bytes."""
 
     cpu_milli: int
     memory_bytes: int
 
 
 class Percentiles(NamedTuple):
-    """What the histograms say, before any margin: cores and bytes."""
+    """Percentiles of the histograms before any margin, in cores and bytes."""
 
     cpu_cores: float
     memory_bytes: float
 
 
 class Estimate(NamedTuple):
-    """What a container should request, and where it came from.
+    """What a container should request, and its inputs.
 
-    confidence_days    how much history there is, at most as the calendar says
-    percentiles        "target", "lower", "upper" -> what the histograms say
-    samples            cpu samples seen
+    Attributes:
+        confidence_days: Days of history, at most the days between first and last sample.
+        percentiles: "target", "lower", "upper" -> percentiles of the histograms.
+        samples: Number of cpu samples.
     """
 
     target: Amounts
@@ -58,18 +60,21 @@ class Estimate(NamedTuple):
 
 
 def confidence_days(model: ContainerModel) -> float:
-    """min(days between first and last sample, samples / 1440); 0 without samples."""
+    """Return min(days between first and last sample, samples / 1440); 0 without samples."""
     if model.first_at is None or model.last_at is None:
         return 0.0
     return min((model.last_at - model.first_at) / _DAY_SECONDS, model.count / _SAMPLES_A_DAY)
 
 
 def estimate(model: ContainerModel, containers: int) -> Estimate:
-    """The recommendation for one container.
+    """Return the recommendation for one container.
 
-    containers    of its pod: they share the pod's minimum
+    Args:
+        model: The histograms of the container.
+        containers: Number of containers of its pod, which share the pod's minimum.
 
-    source    manager spec, 15.5; vectors manager/recommendation
+    Source:
+        manager spec, 15.5; vectors manager/recommendation
     """
     settings = model.settings
     confidence = confidence_days(model)
@@ -103,7 +108,7 @@ def _base(percentiles: Percentiles, settings: RecommenderSettings) -> Amounts:
 
 
 def _amount(value: float) -> int:
-    """Truncated, within 0..1e14; what is no number is 0."""
+    """Return the value truncated to 0..1e14; 0 if it is not a number."""
     if not value > 0:
         return 0
     return int(min(value, _HIGHEST))

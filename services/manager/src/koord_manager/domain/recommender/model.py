@@ -1,9 +1,10 @@
-"""What is remembered of one container of a target: histograms of its cpu and of its memory peaks.
+"""Histograms of one container of a target: its cpu, and its memory peaks.
 
-Instances (one container of one pod) come and go; each brings cpu samples, and one memory peak per day. The histograms
-live on.
+Instances (one container of one pod) come and go. Each adds cpu samples and one memory peak per day. The histograms
+stay.
 
-source    manager spec, 15.3, 15.4
+Source:
+    manager spec, 15.3, 15.4
 """
 
 import math
@@ -23,11 +24,11 @@ _EPSILON = 0.0001
 _CPU_FIRST_CORES, _CPU_MAX_CORES = 0.01, 1000.0
 _MEMORY_FIRST_BYTES, _MEMORY_MAX_BYTES = 1e7, 1e12
 _LIGHTEST_CORES = 0.1
-"""A container that requests less still counts as much."""
+"""Minimum weight of a container's samples."""
 
 
 def cpu_options(settings: RecommenderSettings) -> HistogramOptions:
-    """Buckets of cpu use, in cores."""
+    """Return the buckets of cpu usage, in cores."""
     return HistogramOptions(
         buckets=ExponentialBuckets(max_value=_CPU_MAX_CORES, first_bucket_size=_CPU_FIRST_CORES, ratio=_RATIO),
         epsilon=_EPSILON,
@@ -36,7 +37,7 @@ def cpu_options(settings: RecommenderSettings) -> HistogramOptions:
 
 
 def memory_options(settings: RecommenderSettings) -> HistogramOptions:
-    """Buckets of memory peaks, in bytes."""
+    """Return the buckets of memory peaks, in bytes."""
     return HistogramOptions(
         buckets=ExponentialBuckets(max_value=_MEMORY_MAX_BYTES, first_bucket_size=_MEMORY_FIRST_BYTES, ratio=_RATIO),
         epsilon=_EPSILON,
@@ -45,11 +46,13 @@ def memory_options(settings: RecommenderSettings) -> HistogramOptions:
 
 
 class InstanceState(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One container of one pod. Times in unix seconds; memory in bytes.
+    """One container of one pod; times in unix seconds, memory in bytes.
 
-    window_end    end of the day whose peak is being gathered; None: no memory sample yet
-    peak          highest use in the window, 0: none yet; oom_peak: what a kill for memory said it needs
-    oom_at        when it was last killed for memory; None: never
+    Attributes:
+        window_end: End of the day whose peak is collected; None if there is no memory sample yet.
+        peak: Highest usage in the window; 0 if there is none yet.
+        oom_peak: Memory that an out-of-memory kill requires.
+        oom_at: Time of the last out-of-memory kill; None if there was none.
     """
 
     last_cpu_at: float | None = None
@@ -64,8 +67,10 @@ class InstanceState(msgspec.Struct, kw_only=True, omit_defaults=True):
 class ContainerModel:
     """The histograms of one container of a target, and its live instances.
 
-    first_at, last_at   times of the first and the last cpu sample; None: there was none
-    count               cpu samples
+    Attributes:
+        first_at: Time of the first cpu sample; None if there is none.
+        last_at: Time of the last cpu sample; None if there is none.
+        count: Number of cpu samples.
     """
 
     settings: RecommenderSettings
@@ -78,7 +83,7 @@ class ContainerModel:
 
     @classmethod
     def empty(cls, settings: RecommenderSettings) -> "ContainerModel":
-        """A model that has seen nothing."""
+        """Return a model without samples."""
         return cls(
             settings=settings,
             cpu=DecayingHistogram(cpu_options(settings)),
@@ -86,9 +91,10 @@ class ContainerModel:
         )
 
     def add_cpu(self, instance: str, cores: float, at: float, *, requested_cores: float) -> bool:
-        """Take in an instance's average over a report interval; False: negative, or not newer than its last.
+        """Take in an instance's average over a report interval; return False if it is negative or not newer.
 
-        source    manager spec, 15.4
+        Source:
+            manager spec, 15.4
         """
         state = self.instances.setdefault(instance, InstanceState())
         if not cores >= 0 or (state.last_cpu_at is not None and at <= state.last_cpu_at):
@@ -101,9 +107,10 @@ class ContainerModel:
         return True
 
     def add_memory(self, instance: str, used_bytes: float, at: float) -> bool:
-        """Take in what an instance holds; only a new peak of its window changes anything. False: too old.
+        """Take in an instance's memory usage; only a new peak of its window counts. Return False if it is too old.
 
-        source    manager spec, 15.4
+        Source:
+            manager spec, 15.4
         """
         state = self.instances.setdefault(instance, InstanceState())
         if not used_bytes >= 0 or (state.last_memory_at is not None and at < state.last_memory_at):
@@ -112,13 +119,14 @@ class ContainerModel:
         return True
 
     def add_oom(self, instance: str, at: float, *, requested_bytes: float) -> bool:
-        """Take in that an instance was killed for memory: it needs more than it had. False: in a window long past.
+        """Take in that an instance was killed for memory, so it needs more; return False if its window is over.
 
             max(used + oomMinBumpUpBytes, trunc(used * oomBumpUpRatio))      used = max(request, peak)
 
         The peak of earlier kills is left out, so that repeated kills do not compound.
 
-        source    manager spec, 15.4
+        Source:
+            manager spec, 15.4
         """
         state = self.instances.setdefault(instance, InstanceState())
         interval = self.settings.memory_aggregation_interval_seconds

@@ -1,6 +1,7 @@
-"""What the recommender can be told; the defaults are the published method's.
+"""Settings of the recommender; the defaults are those of the published method.
 
-source    manager spec, 15.5
+Source:
+    manager spec, 15.5
 """
 
 from typing import Final, NamedTuple
@@ -11,7 +12,7 @@ from koordcore.values.invalid import InvalidInput
 
 
 class RecommenderSettings(msgspec.Struct, frozen=True, kw_only=True, rename=wire_name):
-    """Percentiles are fractions of 1, times in seconds, memory in MiB where the name says so, else in bytes."""
+    """Settings: percentiles are fractions of 1, times in seconds, memory in bytes, or in MiB if the name says so."""
 
     target_cpu_percentile: float = 0.9
     target_memory_percentile: float = 0.9
@@ -28,7 +29,7 @@ class RecommenderSettings(msgspec.Struct, frozen=True, kw_only=True, rename=wire
 
     @property
     def learning(self) -> tuple[float, ...]:
-        """Those that samples are learned by; with others a histogram has to be learned anew from its samples."""
+        """Return the settings that samples are learned by; if they change, histograms have to be learned anew."""
         return (
             self.cpu_half_life_seconds,
             self.memory_half_life_seconds,
@@ -39,7 +40,7 @@ class RecommenderSettings(msgspec.Struct, frozen=True, kw_only=True, rename=wire
 
     @property
     def changed(self) -> dict[str, float]:
-        """Those that are not at their defaults, by name; `settings_from` is the inverse."""
+        """Settings that differ from their defaults, by name; `settings_from` is the inverse."""
         defaults = msgspec.to_builtins(DEFAULT_SETTINGS)
         return {name: value for name, value in msgspec.to_builtins(self).items() if value != defaults[name]}
 
@@ -48,12 +49,12 @@ DEFAULT_SETTINGS: Final = RecommenderSettings()
 
 
 def settings_from(told: dict[str, float]) -> RecommenderSettings:
-    """Settings of which these are not at their defaults."""
+    """Return the settings of which these differ from their defaults."""
     return msgspec.convert(told, RecommenderSettings) if told else DEFAULT_SETTINGS
 
 
 class _Range(NamedTuple):
-    """Numbers that a setting may have, `least` itself only where it is not `open`."""
+    """Numbers that a setting may have; `least` is excluded if the range is `open`."""
 
     least: float
     most: float = 1e12
@@ -87,9 +88,10 @@ _RULES: Final[dict[str, _Range]] = {
 
 
 def read_settings(text: str) -> RecommenderSettings:
-    """`targetCPUPercentile=0.95,safetyMarginFraction=0.3`: settings by their names, the others at their defaults.
+    """Read settings by their names, `targetCPUPercentile=0.95,safetyMarginFraction=0.3`; others have their defaults.
 
-    raises    InvalidInput with the name, the rule and the value
+    Raises:
+        InvalidInput: A setting is unknown or invalid; names the setting, the rule and the value.
     """
     given: dict[str, float] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):

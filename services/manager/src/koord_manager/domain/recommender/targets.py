@@ -1,6 +1,7 @@
-"""Which Recommendation looks at which pod, kept while the objects stay as they are.
+"""Which Recommendation selects which pod, cached while the objects stay as they are.
 
-source    manager spec, 15.1
+Source:
+    manager spec, 15.1
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,11 +37,12 @@ _MIRRORED_OWNERS: Final = {
 
 
 class Wanted(NamedTuple):
-    """A Recommendation as it is to be served.
+    """A typed Recommendation.
 
-    id        of its aggregate: `<ns>=<name>`
-    version   position of the object
-    target    None: it says nothing that could be looked at, see fault
+    Attributes:
+        id: Id of its aggregate, `<ns>=<name>`.
+        version: Position of the object.
+        target: The target; None if it is invalid, see fault.
     """
 
     id: str
@@ -55,7 +57,7 @@ class Wanted(NamedTuple):
 
 
 def read_wanted(id_: str, stored: CustomObjectState) -> Wanted:
-    """A stored Recommendation; with a fault, and without a target, when it cannot be served."""
+    """Return a stored Recommendation; with a fault and without a target if it is invalid."""
     namespace, _, name = id_.partition("=")
     try:
         recommendation = object_from_json(stored.object, Recommendation)
@@ -77,7 +79,7 @@ def read_wanted(id_: str, stored: CustomObjectState) -> Wanted:
 
 
 def owners_of(view: ManagerView, pod: Pod) -> Iterator[OwnerReference]:
-    """The pod's controllers, nearest first, as far as the chain is known: workloads of ours, and mirrored objects."""
+    """Yield the pod's controllers, nearest first, as far as they are known: workloads and mirrored objects."""
     references = pod.metadata.owner_references
     for _ in range(_LONGEST_CHAIN):
         owner = next((owner for owner in references if owner.controller), None)
@@ -94,7 +96,7 @@ def owners_of(view: ManagerView, pod: Pod) -> Iterator[OwnerReference]:
 
 
 def _mirrored_owners(view: ManagerView, namespace: str, owner: OwnerReference) -> Sequence[OwnerReference]:
-    """Who owns an owner that is mirrored from the API server; nobody when another object has its name by now."""
+    """Return the owners of a mirrored owner; empty if another object has its name now."""
     stored = view.custom(_MIRRORED_OWNERS[owner.kind], namespace, owner.name)
     metadata = (stored.object or {}).get("metadata") if stored is not None else None
     if not isinstance(metadata, dict):
@@ -109,7 +111,7 @@ def _mirrored_owners(view: ManagerView, namespace: str, owner: OwnerReference) -
 
 
 class Targets:
-    """All Recommendations by namespace, and the answers given so far for pods."""
+    """All Recommendations by namespace, and the cached results for pods."""
 
     def __init__(self) -> None:
         self._version: int | None = None
@@ -118,7 +120,7 @@ class Targets:
         self._of_pod: dict[str, tuple[int, list[OwnerReference], tuple[Wanted, ...]]] = {}
 
     def refresh(self, view: ManagerView) -> None:
-        """Take in the Recommendations as folded; answers are given anew when one changed."""
+        """Take in the folded Recommendations; drop the cached results if one changed."""
         version = view.custom_version(PLURAL)
         if version == self._version:
             return
@@ -134,15 +136,15 @@ class Targets:
         self._of_pod = {}
 
     def all(self) -> list[Wanted]:
-        """Every Recommendation, in order of id."""
+        """Return every Recommendation, in order of id."""
         return [self._wanted[id_] for id_ in sorted(self._wanted)]
 
     def one(self, id_: str) -> Wanted | None:
-        """A Recommendation by id; None when there is none."""
+        """Return a Recommendation by id; None if there is none."""
         return self._wanted.get(id_)
 
     def of_pod(self, view: ManagerView, uid: str) -> tuple[Wanted, ...]:
-        """The Recommendations that look at a pod, oldest first."""
+        """Return the Recommendations that select a pod, oldest first."""
         spec = view.state.of_kind(PodSpecState).get(uid)
         if spec is None or spec.object.metadata.namespace not in self._by_namespace:
             return ()
@@ -153,7 +155,7 @@ class Targets:
         return known[2]
 
     def of(self, view: ManagerView, pod: Pod) -> tuple[Wanted, ...]:
-        """As `of_pod`, for a pod that may not be stored yet."""
+        """Return the Recommendations that select a pod that may not be stored yet, oldest first."""
         if pod.metadata.namespace not in self._by_namespace:
             return ()
         return self._matching(pod, list(owners_of(view, pod)))
@@ -163,7 +165,7 @@ class Targets:
         return tuple(wanted for wanted in candidates if wanted.target and wanted.target.matches(pod, owners))
 
     def candidates(self, view: ManagerView) -> list[str]:
-        """Uids of the pods that some Recommendation may look at; answers for pods that are gone are dropped."""
+        """Return the uids of the pods that a Recommendation may select; drop cached results of deleted pods."""
         specs = view.state.of_kind(PodSpecState)
         self._of_pod = {uid: known for uid, known in self._of_pod.items() if uid in specs}
         if not self._by_namespace:

@@ -1,7 +1,8 @@
-"""SLO dynamic adjustment: how healthy each node is, how much that lowers its weight and its water levels.
+"""SLO adjustment: the health of each node, and how much it lowers the node's weight and thresholds. Off by default.
 
-    policy    what slo-adjust-config says          signals   what is measured of a node
-    step      one evaluation of one node           guard     how many nodes may be lowered at once
+`signals` reads the measured values of a node, `step` evaluates one node, `guard` limits how many nodes may be lowered
+at once, and `controller` runs them.
 
-Off by default. source    manager spec, 16
+Source:
+    manager spec, 16
 """

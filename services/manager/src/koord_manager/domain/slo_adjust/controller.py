@@ -1,9 +1,10 @@
-"""A round over all nodes: each is judged, the guard looks at all of them, and what changed becomes facts.
+"""Assess the health of all nodes: evaluate each node, apply the guard to all, record what changed.
 
-What a node's next evaluation builds on is what the log says of it, so a restart resumes and a replay repeats. Moves of
-the abnormality that are too small to matter are not written; they are the same in the next round.
+The next evaluation of a node starts from the log, so a restart resumes and a replay repeats. Small moves of the
+abnormality are not recorded; the next run finds them again.
 
-source    manager spec, 16.2 to 16.4
+Source:
+    manager spec, 16.2 to 16.4
 """
 
 from collections.abc import Mapping
@@ -40,16 +41,16 @@ from koord_manager.domain.slo_adjust.step import (
 )
 
 SMALLEST_MOVE: Final = 0.001
-"""Of the abnormality: a smaller one is not written."""
+"""Smallest change of the abnormality that is recorded."""
 WRITTEN_WEIGHT_STEP: Final = 5
 LOOKS_AT_ONCE: Final = 200
-"""Nodes looked at in one control round."""
+"""Nodes evaluated in one cycle."""
 _EXAMPLES: Final = 10
 _OPTED_OUT: Final = "false"
 
 
 class Seen(NamedTuple):
-    """One node in one round; found None: not adjusted, it counts as healthy."""
+    """One node in one run; `found` is None if the node is not adjusted, and then it counts as healthy."""
 
     node: Node
     published: NodePolicyState | None
@@ -59,7 +60,7 @@ class Seen(NamedTuple):
 
 
 class HealthController:
-    """When the next round is due, and how far the present one has come; everything else stands in the log."""
+    """When the next run is due, and the progress of the present one; everything else is in the log."""
 
     def __init__(self) -> None:
         self._last: datetime | None = None
@@ -68,10 +69,10 @@ class HealthController:
         self._seen: dict[str, Seen] = {}
 
     def drafts(self, policies: NodePolicies, view: ManagerView, now: datetime) -> list[Draft]:
-        """The facts of the round that is due; none when none is, or while more nodes are to be looked at.
+        """Return the facts of a complete run; none if no run is due or nodes remain to be evaluated.
 
-        Some nodes are looked at in each call, so that a large cluster never holds up who else is waiting. A node that
-        cannot be judged stays as it was judged last.
+        Some nodes are evaluated in each cycle, so that a large cluster does not block other tasks. If a node cannot be
+        evaluated, its health stays.
         """
         policy = policies.slo_adjust
         if not policy.enable:
@@ -105,7 +106,7 @@ class HealthController:
 def health_drafts(
     policies: NodePolicies, policy: SloAdjustPolicy, view: ManagerView, seen: Mapping[str, Seen]
 ) -> list[Draft]:
-    """Facts of one round: every node of the cluster has been looked at."""
+    """Return the facts of one run over all nodes."""
     guarded = guard(policy, seen)
     drafts = [
         draft
@@ -126,7 +127,7 @@ def health_drafts(
 
 
 def guard(policy: SloAdjustPolicy, seen: Mapping[str, Seen]) -> Guarded:
-    """The weight that each node is reported with; one that is not adjusted counts as healthy."""
+    """Return the reported weight of each node; a node that is not adjusted counts as healthy."""
     return guard_weights(
         policy.max_abnormal_ratio,
         [
@@ -141,7 +142,7 @@ def guard(policy: SloAdjustPolicy, seen: Mapping[str, Seen]) -> Guarded:
 
 
 def offsets_of(health: NodeHealth | None) -> Offsets:
-    """By how much a node's water levels stand lower."""
+    """Return by how much a node's thresholds are lowered."""
     return Offsets(health.offsets.get("cpu", 0), health.offsets.get("memory", 0)) if health else Offsets()
 
 
@@ -158,10 +159,16 @@ def look_at_health(
     report: NodeUsageReported | None,
     now: datetime,
 ) -> Seen:
-    """How a node is judged now. The node must exist.
+    """Evaluate the health of an existing node.
 
-    published    what stands of it
-    report       its newest one; None: never seen
+    Args:
+        policies: The configuration in force.
+        policy: The section slo-adjust-config.
+        view: The cluster.
+        token: Token of the node.
+        published: The published policy; None if there is none.
+        report: The newest report; None if none was seen.
+        now: The time.
     """
     node = view.node(token)
     assert node is not None
@@ -173,7 +180,7 @@ def look_at_health(
 
 
 def previous_state(published: NodePolicyState | None) -> HealthState | None:
-    """What the next evaluation of a node builds on; None: it is the first."""
+    """Return the state that the next evaluation starts from; None for the first one."""
     health = published.health if published else None
     if health is None:
         return None
@@ -183,9 +190,15 @@ def previous_state(published: NodePolicyState | None) -> HealthState | None:
 def health_draft(
     policies: NodePolicies, policy: SloAdjustPolicy, view: ManagerView, token: str, look: Seen, reported: int
 ) -> Draft | None:
-    """What has to be said of a node; None when what stands in the log is right.
+    """Return the fact of a node's health; None if the log is up to date.
 
-    reported    its weight after the guard has looked at all nodes
+    Args:
+        policies: The configuration in force.
+        policy: The section slo-adjust-config.
+        view: The cluster.
+        token: Token of the node.
+        look: Its evaluation.
+        reported: Its weight after the guard.
     """
     before = look.published.health if look.published else None
     if look.found is None:
@@ -226,9 +239,10 @@ def health_draft(
 
 
 def base_thresholds(policies: NodePolicies, token: str, node: Node) -> Thresholds:
-    """The node's water levels as configured, its own annotations and labels included.
+    """Return the node's configured thresholds, including its own annotations and labels.
 
-    source    manager spec, 16.4
+    Source:
+        manager spec, 16.4
     """
     colocation = policies.configured(token, node)
     threshold = policies.config.sections[SectionName.RESOURCE_THRESHOLD].strategy_for(node.metadata.labels)
@@ -246,7 +260,7 @@ def _percent(strategy: Mapping[str, object], field: str) -> int:
 
 
 def _cause(before: NodeHealth | None, found: Assessment, reported: int) -> str | None:
-    """What is new; None when nothing is that matters. A healthy node of which nothing was ever said stays unsaid."""
+    """Return what changed; None if nothing relevant did. A healthy node without a record is not recorded."""
     state = found.state
     if before is None:
         if state.level is not Level.HEALTHY:
@@ -267,7 +281,7 @@ def _cause(before: NodeHealth | None, found: Assessment, reported: int) -> str |
 
 
 def _is_worth_a_write(before: NodeHealth | None, level: str, weight: int, offsets: dict[str, int]) -> bool:
-    """source    manager spec, 16.4: level, offsets, or the weight by at least 5"""
+    """Return whether level, offsets, or the weight by at least 5 changed (manager spec, 16.4)."""
     if before is None or not before.annotation:
         return level != Level.HEALTHY or weight != FULL_WEIGHT or any(offsets.values())
     shown = codec.decode(before.annotation, dict[str, object])
@@ -281,9 +295,10 @@ def _is_worth_a_write(before: NodeHealth | None, level: str, weight: int, offset
 
 
 def health_text(level: str, weight: int, abnormality: float, reasons: list[str], offsets: dict[str, int]) -> str:
-    """Text of the node's annotation `slo-health`.
+    """Return the text of the node's annotation `slo-health`.
 
-    source    manager spec, 16.4
+    Source:
+        manager spec, 16.4
     """
     shown = {
         "level": level,
@@ -296,12 +311,12 @@ def health_text(level: str, weight: int, abnormality: float, reasons: list[str],
 
 
 def is_adjusted(health: NodeHealth) -> bool:
-    """Whether anything is otherwise than configured."""
+    """Return whether level, weight or a threshold differs from that of a healthy node."""
     return health.level != Level.HEALTHY or health.reported_weight != FULL_WEIGHT or any(health.offsets.values())
 
 
 def healthy_again(before: NodeHealth | None) -> NodeHealthAssessed:
-    """A node that is not adjusted any more."""
+    """Return the event of a node that is not adjusted any more."""
     offsets = {"cpu": 0, "memory": 0}
     return NodeHealthAssessed(
         level=str(Level.HEALTHY),
@@ -316,7 +331,7 @@ def healthy_again(before: NodeHealth | None) -> NodeHealthAssessed:
 
 
 def _switched_off(view: ManagerView) -> list[Draft]:
-    """Nobody is adjusted any more: every node that was stands as configured again."""
+    """Return the facts that reset every adjusted node."""
     drafts: list[Draft] = []
     for token in view.nodes():
         published = view.policy(token)

@@ -1,6 +1,7 @@
-"""How many nodes may stand with a lowered weight at once: when everything looks abnormal, the measure is.
+"""Limit how many nodes have a lowered weight at once: if everything looks abnormal, the measurement is wrong.
 
-source    manager spec, 16.3
+Source:
+    manager spec, 16.3
 """
 
 import math
@@ -10,11 +11,11 @@ from typing import NamedTuple
 from koord_manager.domain.slo_adjust.step import FULL_WEIGHT
 
 _FLOAT_NOISE = 1e-9
-"""0.1 * 30 is a little more than 3: that must not make a fourth node."""
+"""0.1 * 30 is slightly more than 3, which must not allow a fourth node."""
 
 
 class NodeWeight(NamedTuple):
-    """A node's own weight and abnormality."""
+    """Weight and abnormality of a node."""
 
     name: str
     abnormality: float
@@ -22,7 +23,7 @@ class NodeWeight(NamedTuple):
 
 
 class Guarded(NamedTuple):
-    """The weights that are reported, the nodes that would be lowered, and how many may be."""
+    """The reported weights, the abnormal nodes, and how many may be lowered."""
 
     weights: dict[str, int]
     abnormal: list[str]
@@ -35,9 +36,10 @@ class Guarded(NamedTuple):
 
 
 def guard_weights(max_abnormal_ratio: float, nodes: Iterable[NodeWeight]) -> Guarded:
-    """The weight that each node is reported with: the most abnormal ones, up to the cap, keep their own.
+    """Return the reported weight of each node: the most abnormal ones, up to the cap, keep their own.
 
-    source    manager spec, 16.3; vectors manager/slo_weights
+    Source:
+        manager spec, 16.3; vectors manager/slo_weights
     """
     everything = list(nodes)
     cap = math.ceil(max_abnormal_ratio * len(everything) - _FLOAT_NOISE)

@@ -1,6 +1,7 @@
-"""What is measured of a node's health, from its report and from what its agent did.
+"""Signals of a node's health, from its report and from the actions of its agent.
 
-source    manager spec, 16.1
+Source:
+    manager spec, 16.1
 """
 
 from collections.abc import Iterable
@@ -24,11 +25,17 @@ def node_signals(
     evictions: Iterable[tuple[str, int]],
     now: datetime,
 ) -> dict[str, float]:
-    """Signal -> value; what is not known is left out.
+    """Return signal -> value; unknown signals are left out.
 
-    evictions    (time, how many) of the best-effort pods that the agent evicted
+    Args:
+        report: The newest report; None if none was seen.
+        capacity: Capacity of the node; None if unknown.
+        published: The published policy; None if there is none.
+        evictions: (time, number) of the best-effort pods that the agent evicted.
+        now: The time.
 
-    source    manager spec, 16.1
+    Source:
+        manager spec, 16.1
     """
     found = {"beEvictions": float(_recent(evictions, now))}
     if report is None:
@@ -48,7 +55,7 @@ def node_signals(
 
 
 def _peak_cpu(report: NodeUsageReported, average: int) -> int:
-    """p95 of the shortest window that has one, else the average; milli-cores."""
+    """Return p95 of the shortest window that has one, else the average, in milli-cores."""
     for window in sorted(report.aggregated_node_usages, key=lambda window: window.duration_seconds):
         if "p95" in window.usage:
             return window.usage["p95"].cpu_milli

@@ -5,7 +5,8 @@
     level      by A with hysteresis; weight = 100 * (1 - A) unless healthy
     offsets    fall by stepDown while critical, rise by stepUp after enough healthy rounds
 
-source    manager spec, 16.2
+Source:
+    manager spec, 16.2
 """
 
 import math
@@ -27,11 +28,11 @@ DIMENSIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "cpuSuppressed": (_CPU,),
     "beEvictions": (_CPU, _MEMORY),
 }
-"""Signal -> the resources whose water level it lowers (manager spec, 16.1)."""
+"""Signal -> the resources whose thresholds it lowers (manager spec, 16.1)."""
 
 
 class Level(StrEnum):
-    """How a node is."""
+    """Health level of a node."""
 
     HEALTHY = "Healthy"
     WARNING = "Warning"
@@ -39,14 +40,14 @@ class Level(StrEnum):
 
 
 class Offsets(NamedTuple):
-    """By how many percent points the water levels stand lower, at most 0."""
+    """Percent points by which thresholds are lowered; at most 0."""
 
     cpu: int = 0
     memory: int = 0
 
 
 class HealthState(NamedTuple):
-    """What one evaluation leaves for the next."""
+    """State that one evaluation passes to the next."""
 
     abnormality: float
     level: Level
@@ -55,7 +56,7 @@ class HealthState(NamedTuple):
 
 
 class Thresholds(NamedTuple):
-    """The four water levels, in percent."""
+    """The four thresholds, in percent."""
 
     cpu_reclaim: int
     memory_reclaim: int
@@ -64,7 +65,7 @@ class Thresholds(NamedTuple):
 
 
 class Assessment(NamedTuple):
-    """What an evaluation found; severities of the signals that count at all, worst first."""
+    """Result of an evaluation, with the severities of the signals that count, worst first."""
 
     state: HealthState
     weight: int
@@ -74,13 +75,16 @@ class Assessment(NamedTuple):
 def assess(
     policy: SloAdjustPolicy, previous: HealthState | None, signals: Mapping[str, float], *, stale: bool
 ) -> Assessment:
-    """The node's health after one more look at it.
+    """Return the node's health after one more evaluation.
 
-    previous    None at the first evaluation
-    signals     value by name; what is not known is left out
-    stale       the node's metric cannot be relied on: that lowers the weight, never a water level
+    Args:
+        policy: The section slo-adjust-config.
+        previous: State of the previous evaluation; None for the first one.
+        signals: Value by name; unknown signals are left out.
+        stale: Whether the report is too old; that lowers the weight and never a threshold.
 
-    source    manager spec, 16.2; vectors manager/slo_adjust
+    Source:
+        manager spec, 16.2; vectors manager/slo_adjust
     """
     severities = {name: _severity(signals[name], bounds) for name, bounds in policy.signals.items() if name in signals}
     worst = {
@@ -113,9 +117,10 @@ def assess(
 
 
 def effective_thresholds(policy: SloAdjustPolicy, offsets: Offsets, base: Thresholds) -> Thresholds:
-    """The water levels in force. A base that stands below its floor is kept.
+    """Return the thresholds in force; a base below its floor is kept.
 
-    source    manager spec, 16.2 (6)
+    Source:
+        manager spec, 16.2 (6)
     """
     return Thresholds(
         cpu_reclaim=max(0, base.cpu_reclaim + offsets.cpu),

@@ -1,6 +1,6 @@
-"""A workload's number of pods: which pods to create or delete so that it has as many as it asks for.
+"""Create and delete pods so that a workload has the number of pods that it asks for.
 
-Level-triggered: looks at the workload and its pods as folded, whatever happened in between.
+Level-triggered: it reads the workload and its pods as folded, whatever happened in between.
 """
 
 import hashlib
@@ -20,23 +20,25 @@ from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.documents.admitting import CreatedPod, created_pod, pod_document
 
 _OUR_NAME: Final = re.compile(r"-[0-9a-f]{8}-[0-9]+")
-"""What follows the workload's name in the names of its pods."""
+"""Suffix of pod names after the workload's name."""
 
 
 def template_hash(workload: Workload) -> str:
-    """Eight hex digits of the pod template: pods of another template are of another generation."""
+    """Return eight hex digits of the pod template, which identify the generation of pods."""
     return hashlib.blake2b(codec.encode_canonical(workload.template), digest_size=4).hexdigest()
 
 
 def reconcile_workload(
     view: ManagerView, uid: str, *, now: str, limit: int, options: Options | None = None
 ) -> list[list[Draft]]:
-    """Facts that bring a workload's pods to its number, at most `limit` pods at once; each list is all or none.
+    """Return the facts that bring a workload to its number of pods, at most `limit` at once, in groups.
 
-    A Deployment's pods of an older template are replaced, oldest first; a Job's pods are never replaced by a changed
-    template. Names are `<workload>-<template hash>-<number>`; uids follow from the workload's uid and last sequence and
-    from the name, and what creates pods moves that sequence: of two leaders that look at once, one is refused.
-    raises    InvalidManifest when admission refuses the pods, and there is nothing else to do
+    A Deployment's pods of an older template are replaced, oldest first. A Job's pods are never replaced. Names are
+    `<workload>-<template hash>-<number>`. Uids are derived from the workload's uid and last sequence and from the name.
+    Creating pods moves that sequence, so of two leaders that decide at once, the log refuses one.
+
+    Raises:
+        InvalidManifest: Admission refuses the pods, and there is nothing else to do.
     """
     options = options or Options()
     state = view.state.of_kind(WorkloadState).get(uid)
@@ -62,7 +64,7 @@ def reconcile_workload(
 
 
 def is_made_here(pod: Pod, owner_uid: str) -> bool:
-    """Whether a workload of ours made a pod; pods that came with an owner of somebody else's are left alone."""
+    """Return whether this controller made a pod; pods with an owner of somebody else are left alone."""
     meta = pod.metadata
     owners = (owner for owner in meta.owner_references if owner.uid == owner_uid)
     return any(_OUR_NAME.fullmatch(meta.name.removeprefix(owner.name)) for owner in owners)
@@ -76,9 +78,10 @@ def _deletion(uid: str, spec: PodSpecState) -> Draft:
 def _creations(
     view: ManagerView, owner_uid: str, state: WorkloadState, prefix: str, wanted: int, now: str, options: Options
 ) -> list[Draft]:
-    """`wanted` pods with free names, the accounts of their quotas, and the mark on the workload.
+    """Return `wanted` pods with free names, the usage of their quotas, and the mark on the workload.
 
-    raises    InvalidManifest when not even the first is admitted
+    Raises:
+        InvalidManifest: Not even the first pod is admitted.
     """
     workload = state.object
     drafts: list[Draft] = []
@@ -119,7 +122,7 @@ def _created(
 
 
 def templated_pod(workload: Workload, owner_uid: str, name: str) -> dict[str, Any]:
-    """The document of a workload's pod, before admission."""
+    """Return the document of a workload's pod before admission."""
     owner = OwnerReference(
         api_version=workload.api_version,
         kind=workload.kind,

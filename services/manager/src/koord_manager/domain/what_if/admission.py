@@ -1,11 +1,12 @@
-"""What admission would have said with other colocation profiles, or other gates.
+"""What admission would have decided with other colocation profiles or gates.
 
-    in force   the recorded profiles and settings: they have to give what was recorded
-    tried      what is asked about; None: nothing else is tried
+in force   the recorded profiles and settings, which have to give the recorded decisions
+tried      profiles and gates to try; None to try nothing
 
-Each case is decided on the facts that it was decided on. What another decision would have led to is not followed.
+Each case is decided on the facts of the recorded decision. Consequences of another decision are not followed.
 
-source    manager spec, 8 to 13
+Source:
+    manager spec, 8 to 13
 """
 
 import copy
@@ -49,23 +50,25 @@ _FACTS: Final = frozenset(
 class AdmissionTried:
     """What is tried.
 
-    profiles   stand instead of the recorded ones; None: those stand
-    gates      stand over those that the manager had
+    Attributes:
+        profiles: Profiles in place of the recorded ones; None to keep those.
+        gates: Gates that override those of the manager.
     """
 
     profiles: Mapping[str, ColocationProfile] | None = None
     gates: Mapping[str, bool]
 
     def __bool__(self) -> bool:
-        """Whether anything is."""
+        """Return whether anything is tried."""
         return self.profiles is not None or bool(self.gates)
 
 
 class AdmissionFate(NamedTuple):
-    """An object that would have been admitted otherwise.
+    """An object that would have been admitted differently.
 
-    source     see `Case.source`
-    position   of the facts that it was decided on
+    Attributes:
+        door: See `Case.door`.
+        position: Position of the facts that it was decided on.
     """
 
     resource: str
@@ -81,22 +84,29 @@ class AdmissionFate(NamedTuple):
 
 
 class AdmissionDecisions:
-    """What is admitted in one run.
+    """Admission decisions of one run.
 
-    view          of the recording; whoever drives the run folds it
-    tally         of the window
-    not_judged    pods of the API server that the recorded profiles would have changed or refused, and nobody did
-    fates         with what is tried
-    unexplained   what comes out otherwise with what was in force
+    Args:
+        view: The view of the recording, folded by the run.
+
+    Attributes:
+        tally: Counts of the window.
+        not_judged: Pods of the API server that the recorded profiles would have changed or refused, and no webhook
+            decided.
+        fates: Objects with another decision under what is tried.
+        unexplained: Objects with another decision under what was in force.
     """
 
     def __init__(
         self, view: ManagerView, decisions: Sequence[StoredEvent], tried: AdmissionTried | None = None, since: str = ""
     ) -> None:
-        """One run.
+        """Create a run.
 
-        decisions   on admission that are kept, in order
-        since      RFC 3339: of earlier none are kept; "": all are
+        Args:
+            view: The view of the recording.
+            decisions: Retained admission decisions in order.
+            tried: What to try.
+            since: Time of the oldest retained decision, RFC 3339; empty if all are retained.
         """
         self.view = view
         self.tally = Tally()
@@ -121,7 +131,7 @@ class AdmissionDecisions:
         self._targets = Targets()
 
     def begin(self) -> None:
-        """The window begins."""
+        """Begin the window."""
         self._begin = self.view.state.position
         if self.view.admission.recommend is None:
             self.view.recommend_with(self._recommend)
@@ -130,7 +140,7 @@ class AdmissionDecisions:
                 self._expect(told.based_on, told)
 
     def see(self, stored: StoredEvent) -> None:
-        """A fact of the window, before it is folded."""
+        """Take in a fact of the window before it is folded."""
         if stored.type not in _FACTS or stored.based_on < self._begin:
             return
         if stored.type == PodSpecChanged.__name__ and not stored.causation_id.startswith("profile/"):
@@ -140,7 +150,7 @@ class AdmissionDecisions:
         self._expect(stored.based_on, stored)
 
     def decide_up_to(self, position: int) -> None:
-        """Decide what was decided on the facts up to here, which are folded."""
+        """Decide the cases whose facts are folded up to this position."""
         while self._due and self._due[0][0] <= position:
             due = heappop(self._due)[2]
             if isinstance(due, RecordedDecision):
@@ -181,7 +191,7 @@ class AdmissionDecisions:
                 self.fates.append(fate)
 
     def _enter(self, case: Case, decision: str) -> None:
-        """The two worlds that a case is decided in."""
+        """Set the options of the two contexts that a case is decided in."""
         self._options = case.options or self._options
         is_another = not decision or decision != self._decision
         self._decision = decision

@@ -1,8 +1,9 @@
-"""What of a log can be decided anew by admission: each decision, and each fact that says what came in.
+"""Cases of admission in a log that can be decided again: each decision, and each fact of an admitted object.
 
-    decision or fact --*_case--> Case; None: there is nothing to decide; NOT_KEPT: what it was decided on is gone
+decision or fact --*_case--> Case; None if there is nothing to decide; NOT_KEPT if its inputs are not retained
 
-source    manager spec, 7.1, 8.5, 8 to 13
+Source:
+    manager spec, 7.1, 8.5, 8 to 13
 """
 
 from collections.abc import Callable
@@ -49,18 +50,19 @@ from koord_manager.domain.what_if.admission_record import WEBHOOK, Record, Recor
 NOT_KEPT: Final = "not kept"
 NotKept = Literal["not kept"]
 APPLIED_KINDS: Final = frozenset(("elasticquotas", "reservations"))
-"""Custom resources that admission changes or judges."""
+"""Custom resources that admission changes or validates."""
 _ACCOUNT_RULES: Final = frozenset(("quota-not-found", "quota-exceeded", "quota-gate"))
-"""Of the account of a quota, which a webhook reads from the API server."""
+"""Rules about quota usage, which a webhook reads from the API server."""
 _NEW_WITHIN_SECONDS: Final = 60
-"""A pod that was older when it was first seen came in before anybody looked."""
+"""A pod that was older when it was first seen was admitted before the recording."""
 
 
 @dataclass(slots=True)
 class AdmissionContext:
-    """What a case is decided in.
+    """The context that a case is decided in.
 
-    accounts   of quotas, taken by pods of the same decision
+    Attributes:
+        accounts: Quota usage of pods of the same decision.
     """
 
     view: ManagerView
@@ -74,14 +76,15 @@ Again = Callable[[AdmissionContext], Outcome]
 class Case(NamedTuple):
     """One decision.
 
-    source       "webhook", "apply", "workload", "mirror" (let in by a webhook, or by nobody) or "controller"
-    at           RFC 3339
-    recorded     what was decided
-    check        decides it as it was decided
-    is_same      whether that is what was recorded
-    again        what comes of the object in the end, where that is more than `check` says; None: another case says it
-    is_certain   somebody of ours decided it, on what the log says
-    options      that it was decided with; None: those last told
+    Attributes:
+        door: "webhook", "apply", "workload", "mirror" (admitted by a webhook or by nobody) or "controller".
+        at: Time, RFC 3339.
+        recorded: The recorded outcome.
+        check: Decides it as it was decided.
+        is_same: Whether an outcome is the recorded one.
+        again: Decides the final outcome if that is more than `check` returns; None if another case does.
+        is_certain: Whether the manager decided it on the facts of the log.
+        options: Recorded options; None for the last known ones.
     """
 
     resource: str
@@ -99,7 +102,7 @@ class Case(NamedTuple):
 
 
 def decision_case(told: RecordedDecision, record: Record) -> Case | NotKept:
-    """The case of a decision."""
+    """Return the case of a recorded decision."""
     event, recorded = told.event, recorded_outcome(told.event)
     lacks_object = event.object is None and event.operation != Operation.DELETE
     is_webhook = event.source == WEBHOOK
@@ -149,10 +152,14 @@ def decision_case(told: RecordedDecision, record: Record) -> Case | NotKept:
 def fact_case(
     stored: StoredEvent, event: Event, view: ManagerView, record: Record, since: str
 ) -> Case | NotKept | None:
-    """The case of a fact.
+    """Return the case of a fact.
 
-    view     stands where it was decided
-    since    RFC 3339: decisions of earlier are not kept any more; "": all are
+    Args:
+        stored: The fact.
+        event: Its event.
+        view: The view at the position of the decision.
+        record: The recorded decisions.
+        since: Time of the oldest retained decision, RFC 3339; empty if all are retained.
     """
     if record.of_request(stored.causation_id) is not None:
         return None  # its decision says more
@@ -170,13 +177,13 @@ def fact_case(
 
 
 def _is_applied(stored: StoredEvent) -> bool:
-    """Whether the document of `koord apply` itself is the fact, not what followed from another (a quota's account)."""
+    """Return whether the fact is the document of `koord apply` itself, not a consequence such as a quota's usage."""
     request, _, number = stored.causation_id.partition("/")
     return bool(request) and number.isdigit()
 
 
 def _let_in(stored: StoredEvent, event: Event, pod: tuple[str, str], source: str, again: Again) -> Case:
-    """A case of a fact that says the whole result; is_same compares it."""
+    """Return the case of a fact that shows the whole result; `is_same` compares it."""
     result = stored_object(event)
 
     def is_same(found: Outcome) -> bool:
@@ -256,7 +263,7 @@ def _created(context: AdmissionContext, template: JsonObject, namespace: str, ui
 
 
 def _controller_case(stored: StoredEvent, pod: Pod, view: ManagerView) -> Case:
-    """A managed profile reached a waiting pod."""
+    """Return the case of a managed profile that was applied to a waiting pod."""
     _, name, _, uid, *_ = stored.causation_id.split("/")
     spec = view.state.of_kind(PodSpecState).get(uid)
     before = spec.object if spec is not None else pod

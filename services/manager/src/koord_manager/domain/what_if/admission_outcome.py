@@ -1,8 +1,9 @@
-"""One request decided anew at a door, and what is compared of two such decisions.
+"""Decide one request again, and compare two outcomes.
 
-    decision or fact --decide(view, options)--> Outcome
+decision or fact --decide(view, options)--> Outcome
 
-source    manager spec, 8 to 13, 17.3
+Source:
+    manager spec, 8 to 13, 17.3
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,15 +33,16 @@ from koord_manager.domain.documents.apply import APPLIED_DIGEST, decide_apply
 from koord_manager.domain.documents.delete import Target, decide_delete
 
 MANIFEST_RULE: Final = "manifest"
-"""Stands for the rules of a kind, which are looked at after admission."""
+"""Rule id for the rules of a kind, which are checked after admission."""
 _OURS: Final = (APPLIED_DIGEST, LAST_APPLIED)
 
 
 class Outcome(NamedTuple):
-    """What admission says of one object.
+    """The outcome of admission for one object.
 
-    object    as it would be stored, as far as it is known; None: it is refused, or nothing is known
-    digest    of what the steps made of it, "" when none changed it
+    Attributes:
+        object: The object to store, as far as it is known; None if it is refused or unknown.
+        digest: Digest of the object after the steps; empty if none changed it.
     """
 
     allowed: bool
@@ -53,19 +55,19 @@ class Outcome(NamedTuple):
 
 
 def recorded_outcome(event: AdmissionDecided) -> Outcome:
-    """What a decision says."""
+    """Return the outcome of a recorded decision."""
     return Outcome(
         event.allowed, tuple(event.steps), tuple(event.rules), tuple(event.fields), event.message, digest=event.result
     )
 
 
 def is_alike(found: Outcome, recorded: Outcome) -> bool:
-    """Whether a decision is the recorded one, whose object is only known by its digest."""
+    """Return whether an outcome equals the recorded one, whose object is only known by its digest."""
     return found[:4] == recorded[:4] and found.digest == recorded.digest
 
 
 def request_of(event: AdmissionDecided) -> Request:
-    """The request that a webhook was asked about, as far as it is kept."""
+    """Return the request of a webhook, as far as it is recorded."""
     return Request(
         uid=event.uid,
         operation=Operation(event.operation),
@@ -80,18 +82,18 @@ def request_of(event: AdmissionDecided) -> Request:
 
 
 def plural_of(event: AdmissionDecided) -> str:
-    """The resource without its subresource."""
+    """Return the resource without its subresource."""
     return event.resource.removesuffix(f"-{event.subresource}") if event.subresource else event.resource
 
 
 def ask_again(view: ManagerView, request: Request, webhook: str, options: Options) -> Outcome:
-    """What one webhook says, without the account of a quota, which it asks the API server for."""
+    """Return the outcome of one webhook, without quota usage, which the webhook reads from the API server."""
     around = surroundings(request, view.admission, options)
     return _outcome(request, (mutate if webhook == "mutate" else validate)(request, around))
 
 
 def admit_again(view: ManagerView, request: Request, options: Options) -> Outcome:
-    """What both webhooks say in a row; the account of a quota is the one in the fold."""
+    """Return the outcome of both webhooks; quota usage is that of the fold."""
     decision = admit(request, surroundings(request, view.admission, options))
     try:
         if decision.allowed and (request.resource, request.subresource) == ("pods", "") and decision.object is not None:
@@ -107,10 +109,14 @@ def admit_again(view: ManagerView, request: Request, options: Options) -> Outcom
 
 
 def apply_again(view: ManagerView, document: JsonObject, options: Options, *, uid: str, now: str) -> Outcome:
-    """What `koord apply` says of a document.
+    """Return the outcome of `koord apply` for a document.
 
-    uid    for the object if it is new
-    now    RFC 3339, when it was applied
+    Args:
+        view: The cluster.
+        document: The document.
+        options: Gates and flags.
+        uid: Uid for a new object.
+        now: Time of the application, RFC 3339.
     """
     try:
         applied = decide_apply(view, shape_manifest(document), new_uid=uid, now=now, options=options)
@@ -124,7 +130,7 @@ def apply_again(view: ManagerView, document: JsonObject, options: Options, *, ui
 
 
 def delete_again(view: ManagerView, plural: str, namespace: str, name: str, options: Options) -> Outcome:
-    """What `koord delete` says."""
+    """Return the outcome of `koord delete`."""
     kind = next((found.kind for found in accepted_kinds() if found.plural == plural), "")
     try:
         decide_delete(view, Target(kind, namespace, name), options)
@@ -141,7 +147,7 @@ _PLURAL_OF: Final[Mapping[str, str]] = {
 
 
 def stored_object(event: Event) -> JsonObject | None:
-    """The object in a fact, without what only says how it was applied."""
+    """Return the object of a fact without fields that only say how it was applied."""
     match event:
         case PodSpecAdded(object=Pod() as found) | PodSpecChanged(object=Pod() as found):
             document = cast("JsonObject", codec.to_builtins(found))
@@ -172,7 +178,7 @@ def _refused(decision: AdmissionDecision, steps: tuple[str, ...] = ()) -> Outcom
 
 
 def invalid_outcome(refused: InvalidManifest | InvalidInput) -> Outcome:
-    """The refusal by admission or by the rules of the kind."""
+    """Return the outcome of a refusal by admission or by the rules of the kind."""
     if isinstance(refused, InvalidInput):
         refused = InvalidManifest([refused])
     if isinstance(refused, AdmissionRefused):
@@ -183,7 +189,7 @@ def invalid_outcome(refused: InvalidManifest | InvalidInput) -> Outcome:
 
 
 class Change(NamedTuple):
-    """One field of an object that would be another. None: it is not there."""
+    """One field that differs; None if it is absent."""
 
     field: str
     recorded: Any
@@ -191,7 +197,7 @@ class Change(NamedTuple):
 
 
 def changes(recorded: JsonObject | None, anew: JsonObject | None) -> list[Change]:
-    """The fields in which two objects differ; what could hold a secret is withheld."""
+    """Return the fields in which two objects differ; possible secrets are withheld."""
     return list(_changes(recorded or {}, anew or {}, ""))
 
 
@@ -213,7 +219,7 @@ def _changes(before: Any, after: Any, at: str) -> Iterator[Change]:
 
 
 def _are_objects(value: Any) -> bool:
-    """Whether it is a list of objects, or none at all."""
+    """Return whether a value is a list of objects, or absent."""
     if value is None:
         return True
     return isinstance(value, list) and all(isinstance(item, dict) for item in cast("list[Any]", value))

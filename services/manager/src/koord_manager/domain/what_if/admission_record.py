@@ -1,6 +1,7 @@
-"""What a log says of admission: decisions, kept for a while, and pods that came in; which decision is about which pod.
+"""The retained admission decisions of a log, and the pod that each is about.
 
-source    manager spec, 7.1, 17.3
+Source:
+    manager spec, 7.1, 17.3
 """
 
 from collections.abc import Iterable
@@ -19,17 +20,18 @@ from koord_manager.domain.what_if.admission_outcome import plural_of
 
 WEBHOOK = "webhook"
 _SEEN_WITHIN_SECONDS = 600
-"""A pod is in the log so much later than its review at most, or the decision is about an earlier pod of its name."""
+"""Maximum time between the review of a pod and its fact; a later fact is about another pod of its name."""
 _ONE_REQUEST_SECONDS = 30
-"""The API server asks both webhooks about one object within so much time."""
+"""Maximum time between the two webhook calls for one object."""
 
 
 class RecordedDecision(NamedTuple):
-    """One decision.
+    """One recorded decision.
 
-    based_on   position of the fold that it was decided on
-    at         RFC 3339
-    is_whole   it says what it was decided on; an older version did not
+    Attributes:
+        based_on: Position of the fold that it was decided on.
+        at: Time, RFC 3339.
+        is_whole: Whether it records its inputs; an older version did not.
     """
 
     based_on: int
@@ -39,10 +41,11 @@ class RecordedDecision(NamedTuple):
 
 
 class Record:
-    """The decisions that are still kept.
+    """The retained decisions.
 
-    told      in order
-    refused   uid of a review that changed an object -> the decision that then refused it
+    Attributes:
+        told: The decisions in order.
+        refused: Uid of a review that changed an object -> the decision that then refused it.
     """
 
     def __init__(self, stored: Iterable[StoredEvent]) -> None:
@@ -68,11 +71,11 @@ class Record:
         return frozenset(one.event.uid for one in self.refused.values())
 
     def of_request(self, uid: str) -> RecordedDecision | None:
-        """The decision of a request."""
+        """Return the decision of a request; None if it is not retained."""
         return self._of_uid.get(uid)
 
     def of_pod(self, pod: Pod, at: str) -> RecordedDecision | None:
-        """The decision that changed a pod which came in; each is given once. at: when the pod was seen, RFC 3339"""
+        """Return the decision that changed an admitted pod, each only once; `at` is when the pod was seen, RFC 3339."""
         since = unix_seconds(at) - _SEEN_WITHIN_SECONDS
         return self._taken(pod.metadata.namespace, pod.metadata.name, "pods", at, since)
 
@@ -87,7 +90,7 @@ class Record:
 
 
 def _is_unnamed(told: RecordedDecision) -> bool:
-    """Whether the API server had yet to make a name of a `generateName`."""
+    """Return whether the API server had not generated the name yet."""
     return not seen(told.event.object, "metadata").get("name")
 
 

@@ -1,6 +1,7 @@
-"""What a decision about a node says, and what stands of a node: compared between a recording and a run of `run`.
+"""Compare decisions about a node, and its resulting policy, between a recording and a run.
 
-source    manager spec, 17.3
+Source:
+    manager spec, 17.3
 """
 
 from collections.abc import Mapping
@@ -39,12 +40,12 @@ CONTROLLER_OF: Final[Mapping[type[Event], str]] = {
     NodeRatiosComputed: NODE_RESOURCE,
     NodeDevicesComputed: NODE_RESOURCE,
 }
-"""Who decides it (`enabled.CONTROLLERS`); nobody can switch off what is not named here."""
+"""Event -> controller that decides it (`enabled.CONTROLLERS`); other events cannot be switched off."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFate:
-    """A node for which something else would stand by the end. None: nothing was published of it."""
+    """A node with another policy at the end; None if nothing was published."""
 
     node: str
     recorded: NodePolicyState | None
@@ -52,12 +53,12 @@ class NodeFate:
 
 
 def is_alike(found: Decision, recorded: Decision) -> bool:
-    """Whether two decisions say the same."""
+    """Return whether two decisions are equal."""
     return without_version(found) == without_version(recorded)
 
 
 def without_version(event: Decision | None) -> Decision | None:
-    """What a decision says, whichever version of the configuration and position it was taken on."""
+    """Return a decision without the version of the configuration and the positions that it was made on."""
     if isinstance(event, NodeOvercommitComputed):
         return msgspec.structs.replace(event, config_version=0, based_on=BasedOn())
     if isinstance(event, NodeDevicesComputed) or event is None:
@@ -66,7 +67,7 @@ def without_version(event: Decision | None) -> Decision | None:
 
 
 def standing(policy: NodePolicyState | None) -> tuple[object, ...]:
-    """What is compared of a node; None: nothing was published of it."""
+    """Return what is compared of a node's policy; None if nothing was published."""
     found = policy or NodePolicyState(seq=0)
     amounts = (found.batch_cpu_milli, found.batch_memory_bytes, found.mid_cpu_milli, found.mid_memory_bytes)
     return (
@@ -83,6 +84,6 @@ def standing(policy: NodePolicyState | None) -> tuple[object, ...]:
 
 
 def level_of(policy: NodePolicyState) -> tuple[str, int, dict[str, int]] | None:
-    """Level, weight and offsets of a node's health; None: it was never adjusted."""
+    """Return level, weight and offsets of a node's health; None if it was never adjusted."""
     health = policy.health
     return (health.level, health.reported_weight, health.offsets) if health is not None else None

@@ -1,6 +1,7 @@
-"""Health of nodes in one run: recorded steps gone again, or rounds of its own under another `slo-adjust-config`.
+"""Health of nodes in one run: recorded steps repeated, or own steps under another `slo-adjust-config`.
 
-source    manager spec, 16
+Source:
+    manager spec, 16
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,7 +33,7 @@ Standing = Mapping[str, NodePolicyState]
 
 
 class Judged(NamedTuple):
-    """What a round says of one node."""
+    """The result of a step for one node."""
 
     token: str
     event: NodeHealthAssessed
@@ -45,7 +46,7 @@ def step_again(
     published: NodePolicyState | None,
     recorded: NodeHealthAssessed,
 ) -> NodeHealthAssessed | None:
-    """The next step of a node's health on the recorded signals; what the guard said of its weight stands."""
+    """Return the next health step on the recorded signals; the recorded guard applies to the weight."""
     if recorded.cause == OFF:
         before = published.health if published else None
         return healthy_again(before) if before is not None and is_adjusted(before) else None
@@ -62,7 +63,7 @@ def step_again(
 def guard_again(
     policies: NodePolicies, view: ManagerView, standing: Standing, recorded: MassAbnormalityChanged
 ) -> MassAbnormalityChanged:
-    """What the guard says of the cluster as its nodes stand; its examples rest on smaller moves, and are repeated."""
+    """Return the guard's result for the nodes as they are; its examples are repeated from the recording."""
     tokens = view.nodes()
     if not policies.slo_adjust.enable:
         return MassAbnormalityChanged(active=False, abnormal=0, cap=0, nodes=len(tokens))
@@ -83,9 +84,10 @@ def guard_again(
 
 
 class TriedHealth:
-    """Rounds under another `slo-adjust-config`, on the reports that are kept.
+    """Steps under another `slo-adjust-config`, on the retained reports.
 
-    mass_abnormal    whether its guard finds more nodes abnormal than may be lowered; None: no round has been
+    Attributes:
+        mass_abnormal: Whether its guard finds more nodes abnormal than may be lowered; None before the first step.
     """
 
     def __init__(self, view: ManagerView, policies: NodePolicies) -> None:
@@ -95,20 +97,23 @@ class TriedHealth:
         self._last: datetime | None = None
 
     def is_tried(self, in_force: NodePolicies) -> bool:
-        """Whether nodes would be judged otherwise than they were."""
+        """Return whether the tried section differs from the one in force."""
         return self._policies.slo_adjust != in_force.slo_adjust
 
     def is_due(self, now: str) -> bool:
-        """Whether it is time for a round."""
+        """Return whether a step is due."""
         return (
             self._last is None
             or (datetime.fromisoformat(now) - self._last).total_seconds() >= self._policies.slo_adjust.interval_seconds
         )
 
     def round(self, standing: Standing, newest: Mapping[str, NodeUsageReported], now: str) -> Iterator[Judged]:
-        """One round: every node that has reported is judged; switched off, every node is healthy again.
+        """Evaluate every node that has reported; if switched off, every node becomes healthy.
 
-        newest    node token -> its newest report
+        Args:
+            standing: The policies of nodes.
+            newest: Node token -> its newest report.
+            now: The time.
         """
         self._last = datetime.fromisoformat(now)
         policies, policy, view = self._policies, self._policies.slo_adjust, self._view
@@ -133,5 +138,5 @@ class TriedHealth:
 
 
 def is_alike(found: MassAbnormalityChanged, recorded: MassAbnormalityChanged) -> bool:
-    """Whether the guard says the same."""
+    """Return whether the guard has the same result."""
     return msgspec.structs.replace(found, examples=[]) == msgspec.structs.replace(recorded, examples=[])

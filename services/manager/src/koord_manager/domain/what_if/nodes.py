@@ -1,10 +1,11 @@
-"""What the manager would have published of nodes under another slo-controller-config.
+"""What the manager would have published for nodes under another slo-controller-config.
 
-A decision is taken where the recorded one was: on the facts that it was based on, on the report that it names, at its
-time. Where the other configuration means something else for a node, the node is also decided in the beginning, at every
-report that is kept, and in the end: the manager would have looked at it then, and the recording need not say so.
+A decision is made on the facts, the report and the time of the recorded one. If the other configuration treats a node
+differently, the node is also decided at the beginning, at every retained report, and at the end, because the manager
+would have decided it then.
 
-source    manager spec, 5.1 to 5.7, 5.10, 5.11, 6, 4.2, 14, 16
+Source:
+    manager spec, 5.1 to 5.7, 5.10, 5.11, 6, 4.2, 14, 16
 """
 
 import copy
@@ -58,7 +59,7 @@ from koord_manager.domain.what_if.reports import Report
 from koord_manager.domain.what_if.tally import Tally
 
 MOST_RATIO_ROUNDS: Final = 3
-"""Amplification follows a new normalization one round later."""
+"""Amplification follows a new normalization one cycle later."""
 _CONFIGURED: Final[tuple[type[Configured], ...]] = (NodeRatiosComputed, NodeSloRendered, NodeMetricPolicyRendered)
 
 
@@ -66,8 +67,9 @@ _CONFIGURED: Final[tuple[type[Configured], ...]] = (NodeRatiosComputed, NodeSloR
 class _Taken:
     """The reports, and how far they have been taken in.
 
-    of          (node token, time of the report) -> the report
-    newest      node token -> the newest that was taken in
+    Attributes:
+        of: (node token, time of the report) -> the report.
+        newest: Node token -> the newest report taken in.
     """
 
     ordered: Sequence[Report]
@@ -77,13 +79,16 @@ class _Taken:
 
 
 class NodeDecisions:
-    """What is decided about nodes in one run.
+    """Decisions about nodes in one run.
 
-    view      of the recording; whoever drives the run folds it
-    chosen    data of the ConfigMap to try; None: that which was in force, whatever it was
-    told      flags of the recorded manager
-    anew      node token -> what would be published of it
-    tally     of the window; root quotas of profiles are counted with it
+    Args:
+        view: The view of the recording, folded by the run.
+        chosen: Data of the ConfigMap to try; None for the one in force.
+        told: Flags of the recorded manager.
+
+    Attributes:
+        anew: Node token -> the policy that would be published.
+        tally: Counts of the window, including root quotas of profiles.
     """
 
     def __init__(
@@ -105,13 +110,13 @@ class NodeDecisions:
         self._reports = _Taken(reports, {(report.node, report.event.updated_at): report.event for report in reports})
 
     def reconfigured(self) -> None:
-        """The recording has another configuration from here on."""
+        """Take in that the recording has another configuration from here on."""
         self._in_force = copy.copy(self._in_force)
         self._in_force.refresh(self.view)
         self._versions[self._in_force.version] = self._in_force
 
     def begin(self, now: str) -> None:
-        """The window begins; what stands of nodes is as recorded."""
+        """Begin the window with the recorded policies."""
         self.anew = dict(self.view.state.of_kind(NodePolicyState))
         self.take_in_reports(now, looks=False)
         if now:
@@ -119,11 +124,11 @@ class NodeDecisions:
         self._look_at_all(now)
 
     def end(self, now: str, until: str | None) -> None:
-        """The window ends. until: reports that were told later are not looked at; None: all are."""
+        """End the window; reports after `until` are ignored, None for no limit."""
         self._look_at_all(max(now, self.take_in_reports(until, looks=True)))
 
     def fates(self) -> list[NodeFate]:
-        """Nodes for which something else would stand, by name."""
+        """Return the nodes with another policy, by name."""
         recorded = self.view.state.of_kind(NodePolicyState)
         fates = [
             NodeFate(node_name(token), recorded.get(token), self.anew.get(token))
@@ -133,7 +138,7 @@ class NodeDecisions:
         return [fate for fate in fates if standing(fate.recorded) != standing(fate.anew)]
 
     def take_in_reports(self, until: str | None, *, looks: bool) -> str:
-        """Take in what was told up to a moment; returns when the last of it was told, "": nothing was."""
+        """Take in reports up to a moment, and return the time of the last one; empty if there was none."""
         reports, last = self._reports, ""
         while reports.count < len(reports.ordered):
             report = reports.ordered[reports.count]
@@ -148,7 +153,7 @@ class NodeDecisions:
         return last
 
     def take_again(self, stored: StoredEvent, recorded: Decision) -> None:
-        """A recorded decision, taken on what it was taken on."""
+        """Repeat a recorded decision on its inputs."""
         self.tally.recorded += 1
         token, node = stored.ref.id, self.view.node(stored.ref.id)
         if node is None or not self._decides(type(recorded)):
@@ -179,7 +184,7 @@ class NodeDecisions:
             self.stands(token, found, stored)
 
     def guard_again(self, recorded: MassAbnormalityChanged) -> None:
-        """What the cluster's guard said, on what stands of the nodes."""
+        """Repeat the guard on the present policies of nodes."""
         self.tally.recorded += 1
         if not self._judges():
             found = guard_again(self._chosen or self._in_force, self.view, self.anew, recorded)
@@ -187,7 +192,7 @@ class NodeDecisions:
             self.tally.same += is_guarded_alike(found, recorded)
 
     def warn_again(self, recorded: ConfigWarned) -> None:
-        """What was said to be worth a look in the configuration that was in force."""
+        """Repeat the warnings about the configuration in force."""
         self.tally.recorded += 1
         state = slo_config_state(self.view)
         present = state is not None and state.object is not None
@@ -197,11 +202,11 @@ class NodeDecisions:
 
     @property
     def mass_abnormal(self) -> bool | None:
-        """Whether the guard would find too many nodes abnormal in the end; None: as recorded."""
+        """Return whether the guard would find too many nodes abnormal at the end; None if as recorded."""
         return self._health.mass_abnormal if self._health is not None and self._judges() else None
 
     def render_quota(self, id_: str, recorded: QuotaProfileRendered) -> None:
-        """The root quota of a profile, which no configuration changes: it is repeated, and stands as recorded."""
+        """Repeat the root quota of a profile, which the configuration does not change."""
         self.tally.recorded += 1
         profile = self.view.state.of_kind(CustomObjectState).get(f"{PROFILES}={id_}")
         if profile is not None and profile.object is not None and QUOTA_PROFILE in self._told.controllers:
@@ -210,7 +215,7 @@ class NodeDecisions:
             self.tally.same += render(self.view, profile, nodes) == recorded
 
     def stands(self, token: str, event: Event, stored: StoredEvent) -> None:
-        """What is published of a node from here on."""
+        """Set what is published of a node from here on."""
         state = evolve(self.anew.get(token), event, stored)
         assert isinstance(state, NodePolicyState)
         self.anew[token] = state
@@ -224,16 +229,16 @@ class NodeDecisions:
         return self._chosen or self._versions.get(version, self._in_force)
 
     def _decides(self, kind: type[Event]) -> bool:
-        """Whether the controller that decides it runs."""
+        """Return whether the controller of a decision runs."""
         controller = CONTROLLER_OF.get(kind)
         return controller is None or controller in self._told.controllers
 
     def _judges(self) -> bool:
-        """Whether health has rounds of its own here, because nodes would be judged otherwise."""
+        """Return whether health has steps of its own, because the tried section differs."""
         return self._health is not None and self._health.is_tried(self._in_force)
 
     def _judge(self, now: str) -> None:
-        """A round of health that is due; water levels follow it."""
+        """Run a health step if it is due, and apply its thresholds."""
         health = self._health
         if health is None or not health.is_due(now) or not self._judges():
             return
@@ -271,7 +276,7 @@ class NodeDecisions:
         return ratio_event(policies, self.view, token, published)
 
     def _look(self, token: str, now: str) -> None:
-        """What the manager would have looked at: a node that the other configuration treats otherwise."""
+        """Decide a node that the other configuration treats differently."""
         report = self._reports.newest.get(token)
         if NODE_RESOURCE not in self._told.controllers:
             return
@@ -279,7 +284,7 @@ class NodeDecisions:
             self._publish(token, self._overcommit(self._chosen, token, report, now), now)
 
     def _differs(self, token: str) -> bool:
-        """Whether the other configuration means something else for what a node lends."""
+        """Return whether the other configuration changes what a node lends."""
         node = self.view.node(token)
         if self._chosen is None or node is None:
             return False

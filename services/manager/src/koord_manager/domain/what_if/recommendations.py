@@ -1,9 +1,10 @@
-"""What containers would be recommended under other settings of the recommender, learned from the log's own samples.
+"""What containers would be recommended under other settings of the recommender, from the log's own samples.
 
-A recommendation is made where the recorded one was: on the facts that it was based on, on the reports that it had taken
-in, at its time. What was learned before the reports that are still kept comes from a checkpoint.
+A recommendation is computed on the facts, the reports and the time of the recorded one. Samples older than the retained
+reports come from a checkpoint.
 
-source    manager spec, 15
+Source:
+    manager spec, 15
 """
 
 from collections.abc import Sequence
@@ -30,7 +31,7 @@ from koord_manager.domain.what_if.reports import Moment, Report, moment_of
 from koord_manager.domain.what_if.tally import Tally
 
 _MATCHING: Final = frozenset(("podspec", "workloadspec", "customspec"))
-"""Kinds of facts that can change which pods a Recommendation looks at."""
+"""Kinds of facts that can change which pods a Recommendation selects."""
 _EVERYTHING: Final = 1 << 62
 
 Pods = list[tuple[str, PodSpecState]]
@@ -38,10 +39,11 @@ Pods = list[tuple[str, PodSpecState]]
 
 @dataclass(frozen=True, slots=True)
 class RecommendationFate:
-    """A Recommendation that would say something else in the end, or have other pods created anew.
+    """A Recommendation with another status at the end, or with other pods to replace.
 
-    id          `<ns>=<name>`
-    outdated    live pods that would be created anew, one after the other: as recorded, and here
+    Attributes:
+        id: `<ns>=<name>`.
+        outdated: Live pods that would be replaced one after the other: as recorded, and here.
     """
 
     id: str
@@ -51,12 +53,15 @@ class RecommendationFate:
 
 
 class RecommendationDecisions:
-    """What is recommended in one run.
+    """Recommendations of one run.
 
-    view      of the recording; whoever drives the run folds it
-    in_force  settings of the recording, as last named
-    anew      id of a Recommendation -> what it would say
-    tally     of the window: recommendations, and pods that were asked to leave for one
+    Args:
+        view: The view of the recording, folded by the run.
+
+    Attributes:
+        in_force: Settings of the recording, as last named.
+        anew: Id of a Recommendation -> its status here.
+        tally: Counts of the window: recommendations, and pods replaced for one.
     """
 
     def __init__(
@@ -67,11 +72,14 @@ class RecommendationDecisions:
         checkpoint: bytes | None = None,
         first: RecommenderSettings | None = None,
     ) -> None:
-        """One run.
+        """Create a run.
 
-        settings      to try; None: those that were in force
-        checkpoint    of the recorded recommender's book; None: it learns from the reports alone
-        first         settings that were in force in the beginning; None: as the checkpoint says, else as by default
+        Args:
+            view: The view of the recording.
+            reports: Retained reports in order.
+            settings: Settings to try; None for those in force.
+            checkpoint: Checkpoint of the recorded recommender; None to learn from the reports alone.
+            first: Settings in force at the beginning; None for those of the checkpoint, else the defaults.
         """
         self.view = view
         self.anew: dict[str, RecommendationState] = {}
@@ -92,16 +100,16 @@ class RecommendationDecisions:
 
     @property
     def settings(self) -> RecommenderSettings:
-        """That decide here."""
+        """Settings that decide here."""
         return self._tried or self.in_force
 
     @property
     def _learns_anew(self) -> bool:
-        """Whether samples are learned otherwise than they were."""
+        """Return whether samples are learned by other settings than recorded."""
         return self.settings.learning != self.in_force.learning
 
     def _recorded_by(self, recorded: RecommendationComputed) -> None:
-        """The settings that a recorded recommendation names are in force."""
+        """Put the settings in force that a recorded recommendation names."""
         self.in_force = settings_from(recorded.settings)
         if self.settings != self._book.settings:
             self._book.use(self.settings)
@@ -109,11 +117,11 @@ class RecommendationDecisions:
     # --- the recording -----------------------------------------------------------------------------------------------
 
     def take_in_reports(self, stored: StoredEvent) -> None:
-        """Take in what was reported before a fact, which is folded next; of that only what the next decision knew."""
+        """Take in the reports before a fact that is folded next, but none that the next decision did not know."""
         self._take_in(moment_of(stored), self._expected[0][2] if self._expected else _EVERYTHING)
 
     def folded(self, event: Event | None, stored: StoredEvent) -> None:
-        """A fact was folded."""
+        """Take note of a folded fact."""
         if stored.ref.kind in _MATCHING:
             self._pods = None
         if isinstance(event, RecommendationComputed) and not self._expected:
@@ -121,16 +129,16 @@ class RecommendationDecisions:
             self._take_in(None, event.observed_to)
 
     def begin(self) -> None:
-        """The window begins; what stands is as recorded."""
+        """Begin the window with the recorded statuses."""
         self.anew = dict(self.view.state.of_kind(RecommendationState))
 
     def expect(self, based_on: int, seq: int, event: Event) -> None:
-        """A recorded decision that will be taken again; seq: its own position."""
+        """Take note of a recorded decision to repeat; `seq` is its position."""
         if isinstance(event, RecommendationComputed):
             heappush(self._expected, (based_on, seq, event.observed_to))
 
     def stands(self, id_: str, event: Event, stored: StoredEvent) -> None:
-        """What a Recommendation says from here on."""
+        """Set the status of a Recommendation from here on."""
         state = evolve(self.anew.get(id_), event, stored)
         assert isinstance(state, RecommendationState)
         self.anew[id_] = state
@@ -138,7 +146,7 @@ class RecommendationDecisions:
     # --- decisions ---------------------------------------------------------------------------------------------------
 
     def compute(self, stored: StoredEvent, recorded: RecommendationComputed) -> None:
-        """A recorded recommendation, made again from what was known then."""
+        """Compute a recorded recommendation again from its inputs."""
         heappop(self._expected)
         self._recorded_by(recorded)
         self._take_in(None, recorded.observed_to)
@@ -166,7 +174,7 @@ class RecommendationDecisions:
     def _found(
         self, wanted: Wanted, state: RecommendationState | None, recorded: RecommendationComputed, now: datetime
     ) -> RecommendationComputed | None:
-        """What would be said; None: the samples that were known then are not known here."""
+        """Return the status here; None if its samples are not retained."""
         if recorded.observed_to < self._known_from:
             return None
         found = said_now(self._book, wanted, self._pods_of(wanted), state, now, loading=_was_loading(recorded))
@@ -176,7 +184,7 @@ class RecommendationDecisions:
         return found if knows else None
 
     def drop(self, stored: StoredEvent, recorded: RecommendationDropped) -> None:
-        """A recorded end of a Recommendation: its object is gone."""
+        """Repeat the recorded removal of a Recommendation whose object is gone."""
         self._enter_round(stored)
         self.tally.recorded += 1
         if self._book.targets.one(stored.ref.id) is None:
@@ -185,7 +193,7 @@ class RecommendationDecisions:
         self.stands(stored.ref.id, recorded, stored)
 
     def replace(self, stored: StoredEvent, recorded: PodEvictionRequested) -> None:
-        """A pod that was asked to leave so that its successor gets what is recommended: whether it still would be."""
+        """Decide again whether a pod is evicted so that its successor gets the recommended requests."""
         self._enter_round(stored)
         self.tally.recorded += 1
         now = datetime.fromisoformat(stored.occurred_at)
@@ -200,9 +208,11 @@ class RecommendationDecisions:
         self.tally.same += any((draft.ref, draft.event) == (stored.ref, recorded) for draft in drafts)
 
     def end(self, until: Moment | None, now: str) -> None:
-        """The window ends: where it has no decision that could be taken, what is tried decides on what is known then.
+        """End the window; if it had no decision to repeat, decide what is tried on the present samples.
 
-        until    reports that were stored later are not looked at; None: all are
+        Args:
+            until: Reports that were stored later are ignored; None for no limit.
+            now: Time of the end.
         """
         self._expected = []
         self._take_in(until, _EVERYTHING)
@@ -221,7 +231,7 @@ class RecommendationDecisions:
                 self.stands(wanted.id, found, StoredEvent(self.view.state.position, ref, {}, b""))
 
     def fates(self, now: str) -> list[RecommendationFate]:
-        """Recommendations that would say something else, or replace other pods, by id."""
+        """Return the Recommendations with another status or other pods to replace, by id."""
         self._book.targets.refresh(self.view)
         recorded = self.view.state.of_kind(RecommendationState)
         found: list[RecommendationFate] = []
@@ -241,7 +251,7 @@ class RecommendationDecisions:
             return  # as the manager, which then learns from the reports that are kept
 
     def _take_in(self, before: Moment | None, upto: int) -> None:
-        """Reports up to a position, and up to a moment."""
+        """Take in reports up to a position and up to a moment."""
         while self._taken < len(self._reports):
             report = self._reports[self._taken]
             if report.seq > upto or (before is not None and report.moment > before):
@@ -254,7 +264,7 @@ class RecommendationDecisions:
                     continue
 
     def _enter_round(self, stored: StoredEvent) -> None:
-        """The first decision of a round: what the round began with."""
+        """Prepare the first decision of a run with the state that the run began with."""
         key = (stored.based_on, stored.occurred_at)
         if key != self._round:
             self._round = key
@@ -263,7 +273,7 @@ class RecommendationDecisions:
             self._book.forget(self.view, datetime.fromisoformat(stored.occurred_at).timestamp())
 
     def _pods_of(self, wanted: Wanted) -> Pods:
-        """The live pods of a Recommendation, oldest first: matched anew when a pod, owner or Recommendation changed."""
+        """Return the live pods of a Recommendation, oldest first, matched again if an object changed."""
         if self._pods is None:
             targets, specs = self._book.targets, self.view.state.of_kind(PodSpecState)
             self._pods = {}
@@ -293,12 +303,12 @@ def _was_loading(recorded: RecommendationComputed) -> bool:
 
 
 def _samples(event: RecommendationComputed | RecommendationState) -> list[tuple[str, int, str, str]]:
-    """Which samples a recommendation rests on."""
+    """Return the samples that a recommendation rests on."""
     return [(one.name, one.samples, one.first_sample_at, one.last_sample_at) for one in event.containers]
 
 
 def _goes_on(state: RecommendationState, found: RecommendationComputed) -> bool:
-    """Whether what was learned holds everything that stands behind a recommendation."""
+    """Return whether the learned models include every sample of a recommendation."""
     known = {name: (samples, first, last) for name, samples, first, last in _samples(found)}
     return all(
         name in known and known[name][1] == first and known[name][0] >= samples and known[name][2] >= last
@@ -307,7 +317,7 @@ def _goes_on(state: RecommendationState, found: RecommendationComputed) -> bool:
 
 
 def _said(event: RecommendationComputed) -> RecommendationComputed:
-    """What a recommendation says: pods of a large cluster are counted slice by slice, while others come and go."""
+    """Return a recommendation without the number of pods, which is counted in slices while others come and go."""
     return msgspec.structs.replace(event, observed_to=0, pods=0, settings={})
 
 

@@ -1,6 +1,7 @@
-"""What the recorded manager was told by its flags, of which the log does not tell.
+"""Flags of the recorded manager that the log does not record.
 
-source    manager spec, 2.2 to 2.4
+Source:
+    manager spec, 2.2 to 2.4
 """
 
 from dataclasses import dataclass
@@ -10,11 +11,12 @@ from koord_manager.domain.enabled import CONTROLLERS, PLUGINS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedFlags:
-    """Names of controllers and plugins that ran, and a gate.
+    """Controllers and plugins that ran, and one gate.
 
-    controllers        of `--controllers` (`enabled.CONTROLLERS`)
-    plugins            of `--noderesource-plugins` (`enabled.PLUGINS`)
-    sync_shared_gpus   gate EnableSyncGPUSharedResource
+    Attributes:
+        controllers: Names of `--controllers` (`enabled.CONTROLLERS`).
+        plugins: Names of `--noderesource-plugins` (`enabled.PLUGINS`).
+        sync_shared_gpus: Gate EnableSyncGPUSharedResource.
     """
 
     controllers: frozenset[str] = frozenset(CONTROLLERS)

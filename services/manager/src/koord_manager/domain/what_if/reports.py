@@ -1,4 +1,4 @@
-"""The usage reports of nodes that are still kept, as a run of `what_if` takes them in."""
+"""The retained usage reports of nodes, as a run reads them."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -10,20 +10,22 @@ from koordcore.events.envelope import StoredEvent
 from koordcore.events.registry import UnreadableEvent
 
 Moment = tuple[int, str]
-"""When something was stored: the server's time of both streams, and the writer's where a log keeps none."""
+"""When an event was stored: the server's time of both streams, or the writer's if the log has none."""
 
 
 def moment_of(stored: StoredEvent) -> Moment:
-    """When it was stored."""
+    """Return when an event was stored."""
     return stored.stored_at_ns, stored.occurred_at
 
 
 class Report(NamedTuple):
     """One report.
 
-    seq       position in the stream of observations
-    moment    when it was stored
-    told_at   when it was told; node: token
+    Attributes:
+        seq: Position in the stream of observations.
+        moment: When it was stored.
+        told_at: Time of the report.
+        node: Token of the node.
     """
 
     seq: int
@@ -34,7 +36,7 @@ class Report(NamedTuple):
 
 
 def read_reports(stored: Iterable[StoredEvent]) -> list[Report]:
-    """Reports in order; what is another observation, or cannot be used, is left out, as the manager leaves it out."""
+    """Return reports in order; like the manager, skip those that cannot be used."""
     found: list[Report] = []
     for entry in stored:
         try:

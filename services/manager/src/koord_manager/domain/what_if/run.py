@@ -1,13 +1,14 @@
-"""A window of the log with the manager's decisions taken again, effects off.
+"""A window of the log in which the manager's decisions are recomputed without effects.
 
-    before(stored)      facts up to the beginning
-    begin(), see(stored), ..., end()
-                        facts of the window: everything is as recorded, but for what the manager decides itself
+before(stored)      facts before the window
+begin(), see(stored), ..., end()
+                    facts of the window; everything is as recorded except the manager's own decisions
 
-Each decision is taken on the facts that the recorded one was based on. Nothing that the manager would have done
-otherwise comes back as a fact: pods come, run and leave when they did.
+Each decision is made on the facts that the recorded one was based on. Consequences of other decisions are not followed:
+pods come, run and leave as recorded.
 
-source    event-bus spec, 6
+Source:
+    event-bus spec, 6
 """
 
 from collections import deque
@@ -50,15 +51,16 @@ _DECISIONS: Final = frozenset(
     )
 )
 LOOKAHEAD: Final = 50_000
-"""A decision stands in the log at most so many facts behind what it was based on; a later one is taken late."""
+"""Maximum number of facts between a decision and the facts that it was based on; a later one is decided late."""
 
 
 class ManagerWhatIf:
     """One run over a view that nobody else uses.
 
-    nodes              what is decided about nodes
-    recommendations    what containers should request
-    admission          what is let in, and how it is changed
+    Attributes:
+        nodes: Decisions about nodes.
+        recommendations: Recommendations.
+        admission: Admission decisions.
     """
 
     def __init__(
@@ -75,18 +77,20 @@ class ManagerWhatIf:
         admitting: AdmissionTried | None = None,
         decisions_since: str = "",
     ) -> None:
-        """One run.
+        """Create a run.
 
-        view         knows which ConfigMap the manager took its configuration from
-        reports      of the nodes, in order; those that are not kept any more are not known
-        chosen       data of the ConfigMap to try; None: that which was in force, whatever it was
-        flags        flags of the recorded manager; None: as by default
-        settings     of the recommender, to try; None: those that were in force
-        checkpoint   of the recommender's book, from before its first decision of the window; None: there is none
-        first        settings of the recommender in the beginning; None: as the checkpoint says, else as by default
-        admission_decisions     on admission that are still kept, in order
-        admitting    colocation profiles and gates to try; None: those that were in force
-        decisions_since   RFC 3339: of earlier none are kept; "": all are
+        Args:
+            view: An empty view with the names of the manager's ConfigMaps.
+            reports: Retained reports of nodes, in order.
+            chosen: Data of the ConfigMap to try; None for the one in force.
+            flags: Flags of the recorded manager; None for the defaults.
+            settings: Settings of the recommender to try; None for those in force.
+            checkpoint: Checkpoint of the recommender from before its first decision of the window; None if there is
+                none.
+            first: Settings of the recommender at the beginning; None for those of the checkpoint, else the defaults.
+            admission_decisions: Retained admission decisions, in order.
+            admitting: Colocation profiles and gates to try; None for those in force.
+            decisions_since: Time of the oldest retained admission decision, RFC 3339; empty if all are retained.
         """
         self.view = view
         read = read_reports(reports)
@@ -100,20 +104,21 @@ class ManagerWhatIf:
         self._pending: set[int] = set()
 
     def before(self, stored: StoredEvent) -> None:
-        """Fold a fact from before the window. Raises UnreadableEvent."""
+        """Fold a fact from before the window; raise UnreadableEvent if it cannot be decoded."""
         self._fold(stored)
 
     def begin(self) -> None:
-        """The window begins."""
+        """Begin the window."""
         self._begin = self.view.state.position
         self.nodes.begin(self._now)
         self.recommendations.begin()
         self.admission.begin()
 
     def see(self, stored: StoredEvent) -> None:
-        """A fact of the window, in order; it is folded once it is known which decisions were taken before it.
+        """Take in a fact of the window; it is folded once it is known which decisions were made before it.
 
-        raises    UnreadableEvent
+        Raises:
+            UnreadableEvent: The event cannot be decoded.
         """
         self._waiting.append(stored)
         self.admission.see(stored)
@@ -123,11 +128,14 @@ class ManagerWhatIf:
             self._step(self._waiting.popleft())
 
     def end(self, until: StoredEvent | None = None, progress: Callable[[int], None] | None = None) -> None:
-        """The window ends.
+        """End the window.
 
-        until       what follows it: reports that are later are not looked at; None: nothing follows
-        progress    called with each position that was still waiting
-        raises      UnreadableEvent
+        Args:
+            until: The event after the window, and later reports are ignored; None if nothing follows.
+            progress: Called with each position that was still waiting.
+
+        Raises:
+            UnreadableEvent: An event cannot be decoded.
         """
         while self._waiting:
             self._step(self._waiting.popleft())
@@ -138,11 +146,11 @@ class ManagerWhatIf:
         self.recommendations.end(moment_of(until) if until is not None else None, self._now)
 
     def recommendation_fates(self) -> list[RecommendationFate]:
-        """Recommendations that would say something else in the end."""
+        """Return the Recommendations with another status at the end."""
         return self.recommendations.fates(self._now)
 
     def _expect(self, stored: StoredEvent) -> None:
-        """A decision is taken again on what it was based on; one that rests on facts before the window stands."""
+        """Queue a decision to repeat on its inputs; a decision on facts before the window is not repeated."""
         event = CATALOGUE.read(stored)
         if event is None or (isinstance(event, PodEvictionRequested) and event.initiator != INITIATOR):
             return

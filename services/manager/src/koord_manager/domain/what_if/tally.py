@@ -1,4 +1,4 @@
-"""How many recorded decisions were taken again, and how many of them alike."""
+"""How many recorded decisions were recomputed, and how many of them equally."""
 
 from dataclasses import dataclass
 
@@ -7,10 +7,11 @@ from dataclasses import dataclass
 class Tally:
     """Decisions in the window.
 
-    recorded    that the log has
-    anew        that were taken here
-    same        recorded ones that were taken here alike
-    not_kept    recorded ones that rest on reports or samples that are not kept any more
+    Attributes:
+        recorded: Recorded decisions.
+        anew: Decisions made here.
+        same: Recorded decisions with the same result here.
+        not_kept: Recorded decisions whose reports or samples are not retained.
     """
 
     recorded: int = 0
@@ -20,5 +21,5 @@ class Tally:
 
     @property
     def explained(self) -> bool:
-        """Whether every recorded decision that could be taken again was taken alike."""
+        """Whether every recorded decision that could be recomputed had the same result."""
         return self.recorded == self.same + self.not_kept

@@ -1,17 +1,15 @@
-"""The HTTP door: apply, delete, get, and the fold's position and hash.
+"""HTTP API: apply, delete and get objects, and read position and hash of the fold.
 
-    POST /v1/apply                      YAML or JSON, any number of documents -> one result each; ?dryRun=All
-    POST /v1/delete                     the same documents, or {"kind", "namespace", "name"} objects; ?dryRun=All
-    GET  /v1/objects/{kind}             objects as mirrored; ?namespace=
-    GET  /v1/objects/{kind}/{name}      one object; ?namespace= (default "default")
-    GET  /v1/state                      position and hash of the fold
+POST /v1/apply                      YAML or JSON, any number of documents -> one result each; ?dryRun=All
+POST /v1/delete                     the same documents, or {"kind", "namespace", "name"} objects; ?dryRun=All
+GET  /v1/objects/{kind}             objects as mirrored; ?namespace=
+GET  /v1/objects/{kind}/{name}      one object; ?namespace= (default "default")
+GET  /v1/state                      position and hash of the fold
 
-Without an API server, custom resources are shown with what has been computed for them (`with_said_status`); behind one,
-as it has them.
+Without an API server, custom resources include the status that was computed for them.
 
-Every document stands for itself: it is applied whole or refused whole. Status 200 when all were taken, 422 when all
-were refused by a rule, 207 when some were, 503 when the log could not take one. A dry run answers what would become of
-each document, on the state as it stands, and changes nothing.
+Each document is applied or refused on its own. The status is 200 if all were applied, 422 if all were refused by a
+rule, 207 if some were refused, and 503 if the log could not store one. A dry run returns the results without storing.
 """
 
 import asyncio
@@ -69,9 +67,10 @@ def _json(value: object, status: int = 200) -> Response:
 
 
 class ManagerApi:
-    """The routes over the view and the intake.
+    """Routes that read the view and submit documents to the intake.
 
-    standalone   there is no API server: what is computed for an object stands nowhere else
+    Args:
+        standalone: Whether there is no API server, so that computed status is shown here.
     """
 
     def __init__(self, view: ManagerView, intake: Intake, *, standalone: bool) -> None:
@@ -80,7 +79,7 @@ class ManagerApi:
         self._standalone = standalone
 
     def routes(self) -> list[Route]:
-        """For the service's HTTP server."""
+        """Return the routes for the HTTP server of the service."""
         return [
             Route("/v1/apply", self.apply, methods=["POST"]),
             Route("/v1/delete", self.delete, methods=["POST"]),
@@ -90,13 +89,13 @@ class ManagerApi:
         ]
 
     async def apply(self, request: Request) -> Response:
-        """Applies every document of the body."""
+        """Apply every document of the body."""
         documents = await _documents(request)
         results = await self._intake.submit(documents, str(uuid.uuid4()), dry_run=_is_dry_run(request))
         return _json({"results": results}, _status(results))
 
     async def delete(self, request: Request) -> Response:
-        """Deletes the objects that the body's documents name."""
+        """Delete the objects that the documents of the body name."""
         documents = await _documents(request)
         targets: list[object] = []
         results: dict[int, Result] = {}
@@ -111,7 +110,7 @@ class ManagerApi:
         return _json({"results": merged}, _status(merged))
 
     async def list_objects(self, request: Request) -> Response:
-        """All objects of a kind, ordered by namespace and name."""
+        """Return all objects of a kind, ordered by namespace and name."""
         kind = _kind(request)
         namespace = request.query_params.get("namespace")
         items = self._custom_items(kind, namespace) if kind not in _STATES else self._items(kind, namespace)
@@ -141,7 +140,7 @@ class ManagerApi:
         ]
 
     async def get_object(self, request: Request) -> Response:
-        """One object, 404 when there is none."""
+        """Return one object; 404 if it does not exist."""
         kind, name = _kind(request), request.path_params["name"]
         namespace = request.query_params.get("namespace", "default") if _is_namespaced(kind) else ""
         resource = None if kind in _STATES else resource_of_kind(kind)
@@ -158,7 +157,7 @@ class ManagerApi:
         return _json(self._shown(kind, id_, found))
 
     async def state(self, request: Request) -> Response:
-        """Position and canonical hash."""
+        """Return position and canonical hash of the fold."""
         del request
         return _json({"position": self._view.state.position, "hash": self._view.state.hash()})
 
@@ -175,7 +174,7 @@ class ManagerApi:
         return with_said_status(self._view, resource.plural, document) if self._standalone else document
 
     def _shown(self, kind: str, id_: str, found: KubeObject) -> dict[str, Any]:
-        """The object in Kubernetes' shape, with what was decided about it: a pod's node, a node's resources."""
+        """Return the object in Kubernetes' shape with computed fields: the node of a pod, the resources of a node."""
         shown: dict[str, Any] = {"apiVersion": _API_VERSIONS[kind], "kind": kind}
         shown.update(cast("dict[str, Any]", msgspec.to_builtins(found)))
         if isinstance(found, Workload):
@@ -199,7 +198,7 @@ class ManagerApi:
 
 
 def _add_policy(node: dict[str, Any], policy: NodePolicyState) -> None:
-    """What was decided about a node, where a user of Kubernetes looks for it."""
+    """Add the computed policy of a node to its object, at the fields where Kubernetes shows it."""
     lent = {name: str(amount) for name, amount in lent_resources(policy).items()}
     status: dict[str, Any] = node.setdefault("status", {})
     for field in ("capacity", "allocatable"):
@@ -227,7 +226,7 @@ def _absent(kind: str, namespace: str, name: str) -> Response:
 
 
 async def _documents(request: Request) -> list[object]:
-    """The documents of a body; read in a thread, since a YAML of megabytes takes seconds."""
+    """Return the documents of a body; parsed in a thread, because megabytes of YAML take seconds."""
     return await asyncio.to_thread(read_documents, await request.body())
 
 
@@ -270,7 +269,7 @@ def _object_of(state: AggregateState) -> KubeObject | None:
 
 
 def _target(document: object) -> Target | Result:
-    """What a document names: a manifest, or an object with kind, namespace and name."""
+    """Return what a document names: a manifest, or an object with kind, namespace and name."""
     if not isinstance(document, dict):
         return Result("refused", errors=[FieldError("document", "an object with kind and name", repr(document)[:200])])
     fields = cast("dict[str, object]", document)

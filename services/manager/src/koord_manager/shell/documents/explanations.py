@@ -1,9 +1,9 @@
-"""Telling what admission changed and refused: one decision on the stream of explanations, one log line for a refusal.
+"""Publish what admission changed and refused: an event on the stream of explanations, and a log line for a refusal.
 
-An object that was neither changed nor refused has its own event, and nothing more is to be said about it. Dry runs are
-never told.
+If an object was neither changed nor refused, its own event is enough. Dry runs are not published.
 
-source    manager spec, 17.3
+Source:
+    manager spec, 17.3
 """
 
 import re
@@ -27,9 +27,9 @@ from koord_manager.shell.intake import Work
 
 MAX_PATCH_OPERATIONS: Final = 200
 MAX_PATCH_BYTES: Final = 64 * 1024
-"""Of a larger patch the beginning is told: a message of the bus has a size, and who sends a larger one is cut off."""
+"""Maximum size of a recorded patch, because messages of the bus are limited."""
 MAX_NAME: Final = 253
-"""Letters of a name or a uid: a webhook is asked before the API server looks at names, and by whoever reaches it."""
+"""Maximum length of a name or uid, because a webhook is called before the API server validates names."""
 MAX_USER: Final = 512
 _SUBJECT_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _PLURALS: Final = {
@@ -44,21 +44,21 @@ _PLURALS: Final = {
 
 
 class Teller(Protocol):
-    """What telling needs of the cycle's context."""
+    """The dependencies of publishing, which the manager's context and the webhook's desk provide."""
 
     @property
     def explanations(self) -> ObservationLog | None:
-        """The stream of explanations; None: nowhere."""
+        """The stream of explanations; None if they are not published."""
         ...
 
     @property
     def actor(self) -> str:
-        """Who decided."""
+        """The instance that decided."""
         ...
 
     @property
     def logger(self) -> Logger:
-        """For refusals."""
+        """Logger of refusals."""
         ...
 
     @property
@@ -68,10 +68,11 @@ class Teller(Protocol):
 
 
 class Subject(NamedTuple):
-    """The object that was judged, and the request about it.
+    """The object that was decided, and the request about it.
 
-    webhook      which was asked; empty for "apply"
-    old_object   as stored; None for "apply"
+    Attributes:
+        webhook: Path of the webhook; empty for `koord apply`.
+        old_object: The stored object; None for `koord apply`.
     """
 
     uid: str
@@ -93,12 +94,13 @@ class Subject(NamedTuple):
 
 
 class Occasion(NamedTuple):
-    """When and on what it was decided.
+    """When and from what the decision was made.
 
-    now        RFC 3339
-    based_on   position of the fold
-    draws      what draws of profiles with a probability follow from, "" for the uid of the request
-    pending    quotas that had not been observed yet, the first of them when there are many
+    Attributes:
+        now: Time as RFC 3339.
+        based_on: Position of the fold.
+        draws: Seed of the draws of profiles with a probability; empty for the uid of the request.
+        pending: Accepted quotas that were not observed yet; only the first if there are many.
     """
 
     now: str
@@ -109,7 +111,7 @@ class Occasion(NamedTuple):
 
 
 async def record_applied(context: Teller, work: Work, applied: Applied, occasion: Occasion) -> None:
-    """Tells what admission changed in a document that was applied."""
+    """Publish what admission changed in an applied document."""
     operation = "CREATE" if applied.action == "created" else "UPDATE"
     decision = AdmissionDecision(object=applied.made, steps=applied.steps)
     patch = json_patch(applied.given, applied.made) if applied.given and applied.made else []
@@ -117,7 +119,7 @@ async def record_applied(context: Teller, work: Work, applied: Applied, occasion
 
 
 async def record_refused(context: Teller, work: Work, decision: AdmissionDecision, occasion: Occasion) -> None:
-    """Tells why a document was refused; nothing of a dry run."""
+    """Publish why a document was refused; no-op for a dry run."""
     if not work.dry_run:
         operation = "DELETE" if isinstance(work.subject, Target) else "APPLY"
         await tell(context, _subject(work, operation), decision, (), occasion)
@@ -126,7 +128,7 @@ async def record_refused(context: Teller, work: Work, decision: AdmissionDecisio
 async def tell(
     context: Teller, subject: Subject, decision: AdmissionDecision, patch: Sequence[Operation], occasion: Occasion
 ) -> None:
-    """Publishes one decision; returns at once, also while the bus is away (the newest are kept)."""
+    """Publish one decision without waiting for the bus, which keeps the newest ones while it is away."""
     rules, fields = violations_told(decision.violations)
     shown, name, uid = subject.shown[:MAX_NAME], subject.name[:MAX_NAME], subject.uid[:MAX_NAME]
     if not decision.allowed:
@@ -178,11 +180,11 @@ async def tell(
 
 
 def _told_as(subject: Subject, *, allowed: bool) -> tuple[str, str]:
-    """Namespace and name in the subject of a decision, where only a name may stand.
+    """Return namespace and name for the subject of the event.
 
-    A pod whose name the API server has yet to make goes by its request, so that those of a workload do not push each
-    other out of the stream; one that was not let in, by its `generateName`: a controller tries again, with a name that
-    nobody has seen, for as long as it is refused.
+    A pod whose name the API server generates later is named by its request, so that pods of a workload do not replace
+    each other in the stream. If it was refused, it is named by its `generateName`, because its controller retries with
+    new names.
     """
     namespace, name, request = (
         text if _SUBJECT_NAME.fullmatch(text) else "" for text in (subject.namespace, subject.name, subject.uid)
@@ -196,7 +198,7 @@ def _told_as(subject: Subject, *, allowed: bool) -> tuple[str, str]:
 
 
 def _beginning(patch: Sequence[Operation]) -> list[Operation]:
-    """As many operations as MAX_PATCH_BYTES take."""
+    """Return the first operations of the patch that fit into MAX_PATCH_BYTES."""
     left = MAX_PATCH_BYTES
     told: list[Operation] = []
     for operation in patch:

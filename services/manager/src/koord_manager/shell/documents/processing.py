@@ -1,8 +1,8 @@
-"""Documents as they come: taken, decided against the view, appended, answered when they are folded.
+"""Process documents: take, decide against the view, append, wait until folded, answer.
 
-    take -> decide each against the view -> append -> wait until folded -> answer
+take -> decide each against the view -> append -> wait until folded -> answer
 
-Only the leader decides; every instance folds and answers reads.
+Only the leader decides. Every instance folds and answers reads.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from koord_manager.shell.documents.explanations import Occasion, record_applied,
 from koord_manager.shell.intake import FieldError, Result, Work, field_errors
 
 MAX_DOCUMENTS = 500
-"""Documents decided in one go."""
+"""Maximum number of documents decided at once."""
 DEFINERS = frozenset(
     (
         "PriorityClass",
@@ -39,21 +39,24 @@ DEFINERS = frozenset(
         "ElasticQuotaProfile",
     )
 )
-"""Kinds by which documents after them are judged: those wait until these are folded."""
+"""Kinds that later documents depend on; those wait until these are folded."""
 JUDGED_BY_ALL = frozenset(("ElasticQuota",))
-"""Kinds that are judged by what stands before them, of whatever kind it is: by other quotas, and by who uses them."""
+"""Kinds that depend on documents of any kind before them: quotas depend on other quotas and on their users."""
 REFOLDS = 8
-"""Refusals of the log after which a document is answered as failed (event-bus spec, 4.3)."""
+"""Number of refusals of the log after which a document fails (event-bus spec, 4.3)."""
 
 
 async def serve_documents(context: ManagerContext) -> None:
-    """Decides documents until the intake is closed and empty: at shutdown everybody who waits gets an answer."""
+    """Process documents until the intake is closed and empty, so that at shutdown every request gets an answer."""
     while works := await context.intake.take(MAX_DOCUMENTS):
         await process_documents(context, works)
 
 
 async def process_documents(context: ManagerContext, works: Sequence[Work]) -> None:
-    """One go: every work gets its result. Works on one object are decided in order, each on what the former wrote."""
+    """Process works and answer each. Works on one object are decided in order, each on the result of the previous one.
+
+    Works on one object are decided in order, each on the result of the previous one.
+    """
     waiting = list(works)
     refusals: dict[Work, int] = {}
     while waiting:
@@ -69,16 +72,19 @@ async def process_documents(context: ManagerContext, works: Sequence[Work]) -> N
             if refusals[work] < REFOLDS:
                 again.append(work)
             else:
-                _answer(work, _failed(work, f"refused by the log {REFOLDS} times: somebody else changes this object"))
+                _answer(
+                    work, _failed(work, f"refused by the log {REFOLDS} times: the object is being changed concurrently")
+                )
         if again:
             await asyncio.sleep(context.conflict_pause())  # else two writers in step may refuse each other for ever
         waiting = [*again, *waiting]
 
 
 def _without_repeats(context: ManagerContext, works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
-    """Works on distinct objects up to where others may depend on what these define, and the rest for the next go.
+    """Split works into a group of independent ones and the rest.
 
-    So every document is judged by what those before it made of the cluster, and what cannot matter goes together.
+    The group ends before a work that may depend on an object which the group defines, so every document is decided on
+    the result of the documents before it.
     """
     seen: set[tuple[str, ...]] = set()
     first: list[Work] = []
@@ -96,7 +102,7 @@ def _without_repeats(context: ManagerContext, works: Sequence[Work]) -> tuple[li
 
 
 def _claims(context: ManagerContext, subject: Manifest | Target) -> set[tuple[str, ...]]:
-    """What two works of one go must not share: the object, and the quota that has to have room for a pod."""
+    """Return what two works of one group must not share: the object, and the quota that a pod charges."""
     claims: set[tuple[str, ...]] = {_identity(subject)}
     if isinstance(subject, Manifest) and isinstance(subject.object, Pod):
         pod = subject.object
@@ -117,7 +123,7 @@ def _identity(subject: Manifest | Target) -> tuple[str, str, str]:
 
 
 async def _process_group(context: ManagerContext, works: Sequence[Work]) -> list[Work]:
-    """Decides and appends works on distinct objects; returns those whose aggregate moved meanwhile."""
+    """Decide and append works on distinct objects; return those whose aggregate moved meanwhile."""
     now = rfc3339(context.clock.now())
     decisions: list[Decision] = []
     results: list[tuple[Work, Result, Applied, Occasion]] = []
@@ -135,7 +141,7 @@ async def _process_group(context: ManagerContext, works: Sequence[Work]) -> list
                 continue
             except Exception as error:
                 context.logger.error("document_not_decided", object=_identity(work.subject), exc_info=error)
-                _answer(work, _failed(work, f"it cannot be decided: {type(error).__name__}: {error}"))
+                _answer(work, _failed(work, f"the document cannot be decided: {type(error).__name__}: {error}"))
                 continue
         action, uid, drafts, refusal = applied[:4]
         if work.dry_run:
@@ -162,7 +168,12 @@ async def _process_group(context: ManagerContext, works: Sequence[Work]) -> list
     except Misconfigured as error:
         context.logger.error("documents_not_stored", documents=len(decisions), reason=str(error))
         for work, *_ in results:
-            _answer(work, _failed(work, f"whether it is stored is not known, the log takes nothing: {error}"))
+            _answer(
+                work,
+                _failed(
+                    work, f"whether the document is stored is unknown, because the log cannot store anything: {error}"
+                ),
+            )
         return []
     failpoint("documents_appended_before_answer")
     # 3. wait until what is now in the log is folded, so that the next decision and the next read see it
@@ -185,7 +196,9 @@ async def _process_group(context: ManagerContext, works: Sequence[Work]) -> list
                 _answer(work, _result(work, "refused", errors=[FieldError("", f"cannot be stored: {error}", "")]))
             case NotAppended(error=error):
                 context.logger.error("document_not_stored", kind=result.kind, name=result.name, exc_info=error)
-                _answer(work, _failed(work, f"whether it is stored is not known: {type(error).__name__}: {error}"))
+                _answer(
+                    work, _failed(work, f"whether the document is stored is unknown: {type(error).__name__}: {error}")
+                )
             case Full(reason=reason) | Unavailable(reason=reason):
                 context.logger.error("document_not_stored", kind=result.kind, name=result.name, reason=reason)
                 _answer(work, _failed(work, reason))

@@ -1,8 +1,9 @@
-"""The gateway to Kubernetes: mirrors the API server into the log, carries decisions back.
+"""The gateway to Kubernetes: mirrors the API server into the log and writes decisions back.
 
-api         one client: credentials, requests, streams, rate limit
-listwatch   one resource: pages of a list, then a watch, relisted when its history is gone
-ingest      what was seen -> facts (pure: `domain.gateway.mirror`), in the order of each object
-outbox      what is owed (pure: `domain.gateway.owed`) -> requests -> facts about their answers
-running     all of it while this instance leads
+api               one client: credentials, requests, streams, rate limit
+listwatch         one resource: list pages, then watch; list again when its history is gone
+ingest            observed objects -> facts (pure: `domain.gateway.mirror`), in the order of each object
+outbox            pending writes (pure: `domain.gateway.pending_writes`) -> requests -> facts about their answers
+event_recorder    Kubernetes events and pod conditions
+running           all of them while this instance leads
 """

@@ -1,9 +1,10 @@
-"""The client of the API server: kubernetes-asyncio's configuration, credentials and REST transport, not its models.
+"""Client of the API server: kubernetes-asyncio's configuration, credentials and REST transport, without its models.
 
-Bodies come in as bytes that msgspec decodes into subsets; every request waits for the rate limit that flags set. A
-failure to get an answer is one exception, `Unreachable`; an answer is a value, whatever its status.
+Bodies are bytes that msgspec decodes into subsets. Each request waits for the rate limit. If there is no answer,
+`Unreachable` is raised; an answer is a value, whatever its status.
 
-source    manager spec, 2.2 (rest-config-qps, rest-config-burst); libraries: Kubernetes API
+Source:
+    manager spec, 2.2 (rest-config-qps, rest-config-burst); libraries: Kubernetes API
 """
 
 import asyncio
@@ -20,18 +21,18 @@ if TYPE_CHECKING:
     import aiohttp
 
 REQUEST_SECONDS = 30.0
-"""How long an answer may take in all, in the host's time."""
+"""Timeout of a request, in the host's time."""
 LIST_SECONDS = 120.0
 CREDENTIALS_AGAIN_SECONDS = 5.0
-"""Least time between two looks for fresh credentials after a 401."""
+"""Minimum time between two refreshes of credentials after a 401."""
 
 
 class Unreachable(Exception):
-    """There is no answer: whether a write took place is unknown."""
+    """The API server did not answer, so it is unknown whether a write took place."""
 
 
 class ApiResponse(NamedTuple):
-    """What the API server said. retry_after: seconds, from the header of that name; None: it did not say."""
+    """Response of the API server; `retry_after` is the header of that name in seconds, None if absent."""
 
     status: int
     body: bytes
@@ -39,11 +40,11 @@ class ApiResponse(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether it is a success."""
+        """Whether the request succeeded."""
         return 200 <= self.status < 300
 
     def message(self) -> str:
-        """The message of a Status object, or the beginning of the body."""
+        """Return the message of a Status object, or the beginning of the body."""
         try:
             document: object = json.loads(self.body)
         except ValueError:
@@ -54,7 +55,7 @@ class ApiResponse(NamedTuple):
 
 
 class RateLimit:
-    """A bucket of `burst` requests that is refilled with `qps` a second. Waiters are served in order."""
+    """Token bucket of `burst` requests, refilled with `qps` tokens a second; waiters are served in order."""
 
     def __init__(self, qps: float, burst: int) -> None:
         self._qps = qps
@@ -64,7 +65,7 @@ class RateLimit:
         self._turn = asyncio.Lock()
 
     async def take(self) -> None:
-        """Waits for room. qps <= 0: there is no limit."""
+        """Wait for a token; no-op if qps <= 0."""
         if self._qps <= 0:
             return
         async with self._turn:
@@ -81,10 +82,11 @@ class RateLimit:
 
 
 class KubernetesApi:
-    """Requests to one API server. All methods may be called concurrently.
+    """Requests to one API server; all methods may be called concurrently.
 
-    configuration   kubernetes_asyncio.client.Configuration with host and credentials
-    refresh         fetches credentials anew after a 401; None: they refresh themselves
+    Args:
+        configuration: kubernetes_asyncio.client.Configuration with host and credentials.
+        refresh: Fetches new credentials after a 401; None if they refresh themselves.
     """
 
     def __init__(
@@ -105,11 +107,11 @@ class KubernetesApi:
 
     @property
     def host(self) -> str:
-        """Where the API server is."""
+        """Address of the API server."""
         return str(self._configuration.host)
 
     async def close(self) -> None:
-        """Closes the connections."""
+        """Close the connections."""
         await self._rest.close()
 
     async def request(
@@ -123,11 +125,19 @@ class KubernetesApi:
         seconds: float = REQUEST_SECONDS,
         limited: bool = True,
     ) -> ApiResponse:
-        """One request with its whole answer.
+        """Send one request and return its response.
 
-        body      JSON value; None: no body
-        limited   waits for the rate limit (elections do not)
-        raises    Unreachable
+        Args:
+            method: HTTP method.
+            path: Path.
+            parameters: Query parameters.
+            body: JSON value; None for no body.
+            content_type: Content type of the body.
+            seconds: Timeout.
+            limited: Whether it waits for the rate limit; requests of elections do not.
+
+        Raises:
+            Unreachable: There is no answer, so it is unknown whether a write took place.
         """
         import aiohttp  # here, and the client itself in `connect_api`: without Kubernetes neither is loaded
 
@@ -148,10 +158,15 @@ class KubernetesApi:
     async def lines(
         self, path: str, parameters: Mapping[str, str], *, idle_seconds: float
     ) -> AsyncGenerator[ApiResponse | AsyncIterator[list[bytes]]]:
-        """A watch: batches of lines as they arrive, or the answer when it is not a success.
+        """Open a watch: yield batches of lines as they arrive, or the response if it failed.
 
-        idle_seconds    a stream that is silent for longer is taken for dead
-        raises          Unreachable, also while lines are read
+        Args:
+            path: Path.
+            parameters: Query parameters.
+            idle_seconds: A stream that is silent for longer is closed.
+
+        Raises:
+            Unreachable: There is no answer, also while lines are read.
         """
         import aiohttp
 
@@ -196,7 +211,7 @@ class KubernetesApi:
         )
 
     async def _fresh_credentials(self) -> bool:
-        """Whether there may be better credentials than those that were refused."""
+        """Fetch new credentials and return whether they may differ from the refused ones."""
         now = asyncio.get_running_loop().time()
         if self._refresh is None or now - self._refreshed_at < CREDENTIALS_AGAIN_SECONDS:
             return False
@@ -206,7 +221,7 @@ class KubernetesApi:
 
 
 async def _lines(response: "aiohttp.ClientResponse") -> AsyncIterator[list[bytes]]:
-    """Whole lines, as many as have arrived. Their length is not limited: one object may be megabytes."""
+    """Yield whole lines as they arrive, without a limit of length: one object may be megabytes."""
     rest = b""
     async for chunk in response.content.iter_any():
         *whole, rest = (rest + chunk).split(b"\n")
@@ -222,10 +237,16 @@ def _retry_after(response: "aiohttp.ClientResponse") -> float | None:
 
 
 async def connect_api(kubeconfig: Path | None, *, context: str = "", qps: float, burst: int) -> KubernetesApi:
-    """A client with the credentials of a kubeconfig (exec, OIDC and client certificates included), or of the pod.
+    """Return a client with the credentials of a kubeconfig (exec, OIDC, client certificates) or of the pod.
 
-    kubeconfig    None: the service account that Kubernetes mounts into a pod
-    raises        Unreachable when there are no credentials
+    Args:
+        kubeconfig: Path of the kubeconfig; None for the service account of the pod.
+        context: Context of the kubeconfig; empty for the current one.
+        qps: Requests a second; 0 for no limit.
+        burst: Requests at once.
+
+    Raises:
+        Unreachable: There are no credentials.
     """
     import kubernetes_asyncio.client
     import kubernetes_asyncio.config
@@ -255,7 +276,7 @@ async def connect_api(kubeconfig: Path | None, *, context: str = "", qps: float,
 
 
 class LeaseHttp:
-    """The client as `koordcore.service.leader.lease_kubernetes` wants it."""
+    """Adapter of the client for `koordcore.service.leader.lease_kubernetes`."""
 
     def __init__(self, api: KubernetesApi, *, seconds: float = 5.0) -> None:
         self._api = api

@@ -1,6 +1,7 @@
-"""Bytes of the API server -> the subsets that are mirrored, by msgspec; nulls count as absent, as Kubernetes has it.
+"""Decode bytes of the API server into the mirrored subsets; nulls count as absent, as in Kubernetes.
 
-The typed decoder meets almost every object; one with a null where the subset has a value is read again without nulls.
+The typed decoder reads almost every object. If it meets a null where the subset has a value, the object is read again
+without nulls.
 """
 
 from typing import Any, Generic, NamedTuple, TypeVar, cast
@@ -24,7 +25,7 @@ _MODELS: dict[str, type[Any]] = {
 
 
 class ListMeta(msgspec.Struct, rename="camel", omit_defaults=True):
-    """`metadata` of a list. `resource_version` and `continue` are opaque."""
+    """`metadata` of a list; `resource_version` and `continue` are opaque."""
 
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
@@ -56,7 +57,7 @@ class _Line(msgspec.Struct):
 
 
 class Page(NamedTuple):
-    """One page of a list. unreadable: what is wrong with the objects that are left out."""
+    """One page of a list; `unreadable` says what is wrong with the objects that are left out."""
 
     objects: list[Object]
     version: str
@@ -65,7 +66,10 @@ class Page(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One line of a watch. version: of the object. object: None for a bookmark or an object that cannot be read."""
+    """One line of a watch.
+
+    `version` is that of the object. `object` is None for a bookmark or an object that cannot be read.
+    """
 
     version: str
     object: Object | None = None
@@ -74,7 +78,7 @@ class Change(NamedTuple):
 
 
 class WatchEnded(Exception):
-    """The watch ended with an error of the API server."""
+    """The API server ended the watch with an error."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -89,7 +93,7 @@ _ANYTHING: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 
 def _decoded(decoder: "msgspec.json.Decoder[T]", body: bytes) -> T:
-    """The value of some bytes; whatever is wrong with them is one error. Raises codec.DecodeError."""
+    """Return the decoded value, or raise codec.DecodeError whatever is wrong with the bytes."""
     try:
         return decoder.decode(body)
     except (UnicodeDecodeError, RecursionError) as error:
@@ -97,7 +101,7 @@ def _decoded(decoder: "msgspec.json.Decoder[T]", body: bytes) -> T:
 
 
 class ResourceDecoder:
-    """The decoder of one resource."""
+    """Decoder of one resource."""
 
     def __init__(self, resource: Mirrored) -> None:
         self._model: type[Any] = _MODELS[resource.kind] if resource.intake is Intake.TYPED else dict[str, Any]
@@ -105,9 +109,10 @@ class ResourceDecoder:
         self._one: msgspec.json.Decoder[Any] = msgspec.json.Decoder(self._model)
 
     def page(self, body: bytes) -> Page:
-        """A page of a list.
+        """Return a page of a list.
 
-        raises    codec.DecodeError when it is no list at all
+        Raises:
+            codec.DecodeError: The body is not a list.
         """
         try:
             found = _decoded(self._page, body)
@@ -124,9 +129,11 @@ class ResourceDecoder:
         return Page(objects, raw.metadata.resource_version, raw.metadata.continue_, unreadable)
 
     def line(self, line: bytes) -> Change:
-        """One line of a watch.
+        """Return one line of a watch.
 
-        raises    WatchEnded for an ERROR; codec.DecodeError when it is no line of a watch
+        Raises:
+            WatchEnded: The line is an ERROR.
+            codec.DecodeError: The line is not part of a watch.
         """
         event = _decoded(_LINE, line)
         body = bytes(event.object)
@@ -149,7 +156,7 @@ class ResourceDecoder:
 
 
 def read_pod(body: bytes) -> Pod:
-    """A pod, as a GET answers it. Raises codec.DecodeError."""
+    """Return the pod of a GET response, or raise codec.DecodeError."""
     return codec.convert(without_nulls(_decoded(_ANYTHING, body)), Pod)
 
 

@@ -1,6 +1,6 @@
-"""Kubernetes events and the PodScheduled condition, from facts and from explanations: for `kubectl describe`.
+"""Record Kubernetes events and the PodScheduled condition for `kubectl describe`, from facts and explanations.
 
-They may be lost: facts are in the log. A word that was said before is counted on its object, as client-go does.
+Events may be lost, because the facts are in the log. A repeated event is counted on its object, as client-go does.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ ATTEMPTS: Final = 3
 
 
 class EventRecorder:
-    """Says what `PendingWrites.words` holds, and what explanations mean for the pods that they are about."""
+    """Records `PendingWrites.events`, and sets the condition of pods that cannot be scheduled."""
 
     def __init__(
         self,
@@ -68,16 +68,16 @@ class EventRecorder:
         self._news = asyncio.Event()
 
     def wake(self) -> None:
-        """There may be something to say."""
+        """Look for new events."""
         self._news.set()
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything was said."""
+        """Whether everything has been recorded."""
         return not (self._pending_writes.events or self._pending or self._pending_writes.nominated)
 
     async def say(self) -> None:
-        """Says words, conditions and nominations until cancelled."""
+        """Record events, conditions and nominations until cancelled."""
         while True:
             if self._pending_writes.nominated:
                 uid = next(iter(self._pending_writes.nominated))
@@ -98,7 +98,7 @@ class EventRecorder:
                     await self._news.wait()
 
     async def listen(self) -> None:
-        """Follows the explanations, beginning with the newest one of each pod that waits. Until cancelled."""
+        """Follow the explanations until cancelled, beginning with the newest one of each waiting pod."""
         head = await self._explanations.head()
         waiting = [
             AggregateRef("pod", uid) for uid in self._view.state.of_kind(PodSpecState) if not self._is_placed(uid)
@@ -169,7 +169,7 @@ class EventRecorder:
             memory.popitem(last=False)
 
     async def _send(self, request: Request) -> ApiResponse:
-        """The last answer of a few attempts; status 0 when there was none."""
+        """Send a request a few times and return the last response; status 0 if there was none."""
         backoff = Backoff(0.2, 5.0)
         answer = ApiResponse(0, b"{}")
         for attempt in range(ATTEMPTS):

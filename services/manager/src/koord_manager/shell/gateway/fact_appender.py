@@ -1,6 +1,7 @@
-"""Facts of the gateway into the log: decided on the fold, appended, waited for; decided anew when the log refuses.
+"""Append the facts of the gateway: decide on the fold, append, wait until folded; if the log refuses, decide again.
 
-source    event-bus spec, 4.1, 4.3
+Source:
+    event-bus spec, 4.1, 4.3
 """
 
 import hashlib
@@ -25,13 +26,16 @@ REFOLDS: Final = 8
 
 
 class NotLeading(Exception):
-    """The term is over: nothing may be written any more."""
+    """The term is over, so nothing may be written."""
 
 
 class FactAppender:
-    """Writes facts while this instance leads. May be used by many tasks at once: the log's expectations keep order.
+    """Appends facts while this instance leads.
 
-    folded    waits until the event at a position is folded
+    Many tasks may use it at once, because the log checks the expected position of each aggregate.
+
+    Args:
+        folded: Waits until the event at a position is folded.
     """
 
     def __init__(
@@ -56,9 +60,10 @@ class FactAppender:
         self._ended: dict[AggregateRef, int] = {}
 
     async def write(self, decide: Callable[[], Draft | None]) -> bool:
-        """Appends what `decide` gives on the fold, until it gives nothing. Whether it came to that.
+        """Append what `decide` returns until it returns None, and return whether it did.
 
-        raises    NotLeading
+        Raises:
+            NotLeading: The term is over: nothing may be written any more.
         """
         backoff = Backoff(0.01, 5.0)
         for _ in range(REFOLDS):
@@ -71,11 +76,12 @@ class FactAppender:
         return decide() is None
 
     async def append(self, drafts: Sequence[Draft]) -> list[AppendOutcome]:
-        """Appends drafts of different aggregates, each for itself, and waits until what is stored is folded.
+        """Append drafts of different aggregates independently, and wait until the stored ones are folded.
 
-        An outcome other than `Appended` means: decide again. What the log could not take (full, away) is waited for
-        here, so whoever calls may go on deciding at once.
-        raises    NotLeading
+        If an outcome is not `Appended`, decide again. If the log is full or away, this call waits until it answers.
+
+        Raises:
+            NotLeading: The term is over: nothing may be written any more.
         """
         drafts = [self._expecting(draft) for draft in drafts]
         decisions = [Decision([draft], self._origin(draft)) for draft in drafts]
@@ -99,13 +105,13 @@ class FactAppender:
         return outcomes
 
     def _expecting(self, draft: Draft) -> Draft:
-        """A draft for an aggregate that has ended: the fold has forgotten it, the log remembers its last event."""
+        """Return the draft with the last position of an ended aggregate, which only the log remembers."""
         if draft.expected_last or draft.ref not in self._ended:
             return draft
         return draft._replace(expected_last=self._ended[draft.ref])
 
     async def _until_the_log_answers(self) -> None:
-        """What was refused as unknown may be stored: everything up to now has to be folded before deciding again."""
+        """Wait until the log answers and fold up to its head: a draft with an unknown outcome may have been stored."""
         backoff = Backoff(0.5, 10.0)
         while True:
             await backoff.wait()
@@ -117,7 +123,7 @@ class FactAppender:
             return
 
     def require_term(self) -> Term:
-        """The term in which something may be written at this moment; asked before every effect. Raises NotLeading."""
+        """Return the present term, or raise NotLeading; called before every effect."""
         term = self._leadership.term
         if term is None:
             raise NotLeading

@@ -1,6 +1,6 @@
-"""What fails for one object is logged with its name and cause, and counted; the gateway goes on with the others.
+"""Log and count the failure of one object, so that the gateway goes on with the others.
 
-The end of the term is not a failure: `NotLeading` goes through.
+`NotLeading` is not a failure and is raised.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from koord_manager.shell.gateway.fact_appender import NotLeading
 
 
 class ErrorBoundary:
-    """For one part of the gateway. failed: is told of every failure (the part's name)."""
+    """Error boundary of one part of the gateway; `failed` is called with the name of the part for each failure."""
 
     def __init__(self, part: str, logger: Logger, failed: Callable[[str], None] = lambda _: None) -> None:
         self._part = part
@@ -21,7 +21,7 @@ class ErrorBoundary:
 
     @contextlib.contextmanager
     def __call__(self, about: object) -> Generator[None]:
-        """Whatever is raised within concerns this object only. about: what it is called in the log."""
+        """Catch, log and count an error that concerns one object only; `about` is its name in the log."""
         try:
             yield
         except NotLeading:

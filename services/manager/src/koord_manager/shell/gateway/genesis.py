@@ -1,10 +1,13 @@
-"""`koord bus genesis`: lists the API server and writes a fresh log; then bumps the cluster's epoch in its ConfigMap.
+"""`koord bus genesis`: list the API server, write a fresh log, then set the cluster's epoch in its ConfigMap.
 
-    1. the stream has to be empty, or to hold the beginning of this very genesis (it was interrupted)
-    2. list every mirrored resource, page by page -> facts, in batches that are repeated with the same ids
-    3. `koordstream-cluster` gets the new epoch: a service that still holds a log of an older one no longer leads
+1. the stream must be empty or hold the beginning of the same, interrupted genesis
+2. list every mirrored resource page by page -> facts, in batches that are repeated with the same ids
+3. `koordstream-cluster` gets the new epoch: a service with a log of an older epoch no longer leads
 
-All writers have to be stopped. source    event-bus spec, 9.3
+All writers must be stopped.
+
+Source:
+    event-bus spec, 9.3
 """
 
 import contextlib
@@ -35,11 +38,11 @@ Progress = Callable[[str], Awaitable[None]]
 
 
 class GenesisRefused(Exception):
-    """The log cannot begin anew; the message says why, as a sentence."""
+    """The log cannot begin anew; the message says why in a sentence."""
 
 
 async def cluster_epoch(api: KubernetesApi, namespace: str) -> int:
-    """The cluster's epoch, 0 before the first genesis. Raises GenesisRefused when it cannot be read."""
+    """Return the epoch of the cluster, 0 before the first genesis; raise GenesisRefused if it cannot be read."""
     answer = await api.request("GET", f"/api/v1/namespaces/{namespace}/configmaps/{EPOCH_CONFIG_MAP}")
     if answer.status == 404:
         return 0
@@ -59,11 +62,20 @@ async def genesis(
     actor: str,
     progress: Progress | None = None,
 ) -> int:
-    """Writes the log; returns how many facts. Interrupted, it is simply run again.
+    """Write the log and return the number of facts; if interrupted, run it again.
 
-    namespace   of the ConfigMap with the epoch
-    progress        is handed a sentence now and then
-    raises      GenesisRefused, Unreachable
+    Args:
+        api: Client of the API server.
+        log: The log.
+        resources: Resources to mirror.
+        clock: The clock.
+        namespace: Namespace of the ConfigMap with the epoch.
+        actor: Actor of the facts.
+        progress: Receives progress sentences; None for none.
+
+    Raises:
+        GenesisRefused: The log cannot begin anew.
+        Unreachable: The API server does not answer.
     """
     epoch = await cluster_epoch(api, namespace) + 1
     await _require_fresh(log, epoch)
@@ -125,7 +137,7 @@ async def _listed(api: KubernetesApi, resource: Mirrored) -> list[Seen]:
 async def _append(
     log: EventLog, batch: list[Draft], epoch: int, now: str, actor: str, progress: Progress | None
 ) -> int:
-    """One batch; what an interrupted run has written of it is passed over. How many of it the log holds."""
+    """Append one batch, skip what an interrupted run has written, and return how many facts the log holds of it."""
     events = [
         CATALOGUE.seal(
             [draft],
@@ -149,7 +161,7 @@ async def _append(
                 await progress(f"left out, as the mirror leaves it out, too: {error}")
             continue
         if not isinstance(outcome, Appended) and await log.last_of(event.ref) is None:
-            raise GenesisRefused(f"the log did not take {event.ref}: {outcome}")
+            raise GenesisRefused(f"the log refused {event.ref}: {outcome}")
         written += 1
     return written
 

@@ -1,6 +1,9 @@
-"""What was seen -> facts, in the order in which it was seen for each object; and what is only known, not written down.
+"""Turn observed objects into facts, in the order of observation for each object.
 
-source    event-bus spec, 2.1
+Objects that this manager writes are only remembered, not recorded.
+
+Source:
+    event-bus spec, 2.1
 """
 
 import asyncio
@@ -22,17 +25,20 @@ from koord_manager.shell.gateway.failures import ErrorBoundary
 from koord_manager.shell.gateway.listwatch import Complete, Sighting
 
 MOST_AT_ONCE = 500
-"""Objects decided in one go."""
+"""Maximum number of objects decided at once."""
 
 Report = Callable[[str, NodeUsageReported], Awaitable[None]]
 
 
 class Ingest:
-    """Reads the queue of sightings. One task runs it.
+    """Reads the queue of observed objects; one task runs it.
 
-    known       plural -> name -> what the API server has of objects that are ours to write
-    reached     resources whose list has been taken in since the beginning of the term
-    changed     called with (plural, name) when what is known has changed
+    Args:
+        changed: Called with (plural, name) if a remembered object changed.
+
+    Attributes:
+        known: Plural -> name -> the object of ours as the API server has it.
+        reached: Resources that were listed completely in this term.
     """
 
     def __init__(
@@ -56,7 +62,7 @@ class Ingest:
         self.progress = asyncio.Event()
 
     async def run(self) -> None:
-        """Takes in sightings until cancelled. Raises NotLeading."""
+        """Take in observed objects until cancelled, or raise NotLeading."""
         while True:
             sighting = await self._queue.get()
             if isinstance(sighting, Complete):
@@ -74,7 +80,7 @@ class Ingest:
             await self._take(batch)
 
     async def _complete(self, complete: Complete) -> None:
-        """A list is complete: what the log knows beyond it is gone."""
+        """Record the deletion of objects that the log has and a complete list does not."""
         resource = complete.resource
         if complete.tells_deletions:
             if resource.intake in (Intake.KNOWN, Intake.METRIC):
@@ -94,7 +100,7 @@ class Ingest:
         self.progress.set()
 
     async def _take(self, batch: list[Seen]) -> None:
-        """Facts for what was seen; sightings of one object one after the other, those of others together."""
+        """Record facts for observed objects: those of one object one after the other, others together."""
         waiting: dict[AggregateRef, deque[Seen]] = {}
         for index, seen in enumerate(batch):
             with self._errors(seen.resource.name):
@@ -121,9 +127,11 @@ class Ingest:
                 del waiting[draft.ref]
 
     async def _append(self, drafts: list[Draft]) -> list[Draft]:
-        """Appends drafts; those that cannot be sent at all are left out, and are returned.
+        """Append drafts and return those that cannot be sent.
 
-        raises    NotLeading; Misconfigured when the log itself is not as it has to be
+        Raises:
+            NotLeading: The term is over.
+            Misconfigured: The log is misconfigured.
         """
         if not drafts:
             return []

@@ -1,11 +1,12 @@
-"""One resource: listed in pages, then watched; what was seen goes into one queue, in order.
+"""List one resource in pages, then watch it, and put what was observed into one queue in order.
 
-    list -> Listed(page) ... -> Complete(what exists) -> watch -> Listed(changes) ... -> 410: list again
+list -> Listed(page) ... -> Complete(what exists) -> watch -> Listed(changes) ... -> 410: list again
 
-A relist names everything that exists, so whoever reads the queue finds the deletions that nobody saw. resourceVersions
-are passed back as they came. Pages are consistent with each other; a list whose continuation has expired begins anew.
+A relist names everything that exists, so the reader of the queue finds missed deletions. resourceVersions are opaque.
+Pages are consistent with each other; if the continuation of a list expires, it begins anew.
 
-source    https://kubernetes.io/docs/reference/using-api/api-concepts/; manager spec, 2.2
+Source:
+    https://kubernetes.io/docs/reference/using-api/api-concepts/; manager spec, 2.2
 """
 
 import asyncio
@@ -26,7 +27,7 @@ from koord_manager.shell.gateway.decoding import ResourceDecoder, WatchEnded
 
 PAGE: Final = 500
 NOT_SERVED_SECONDS: Final = 15.0
-"""How often a resource that is not served (a CRD that is not installed) is asked for."""
+"""Interval of attempts to list a resource that is not served, such as a CRD that is not installed."""
 SHORTEST_WATCH_SECONDS: Final = 1.0
 _GONE, _NOT_FOUND = 410, 404
 _LIST_AGAIN = (410, 504)
@@ -34,7 +35,7 @@ _LIST_AGAIN = (410, 504)
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """Objects as they were seen, in order: a page of a list, or changes."""
+    """Observed objects in order: a page of a list, or changes of a watch."""
 
     resource: Mirrored
     seen: list[Seen]
@@ -42,10 +43,11 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """A list is complete: of this resource only these exist.
+    """The list of a resource is complete: only these objects exist.
 
-    served       whether the API server knows the resource
-    unreadable   objects that exist and are not among `refs`: nothing can be taken for deleted
+    Attributes:
+        served: Whether the API server knows the resource.
+        unreadable: Objects that exist and are not among `refs`: nothing can be taken for deleted.
     """
 
     resource: Mirrored
@@ -55,7 +57,7 @@ class Complete:
 
     @property
     def tells_deletions(self) -> bool:
-        """Whether what is not among the refs is gone."""
+        """Whether objects that are not among the refs are deleted."""
         return self.served and not self.unreadable
 
 
@@ -64,7 +66,7 @@ Sighting = Listed | Complete
 
 @dataclass(slots=True)
 class WatchFigures:
-    """What one resource's watch has been through, for metrics and the log."""
+    """Counts of one resource's lists and watches, for metrics and the log."""
 
     lists: int = 0
     watches: int = 0
@@ -83,11 +85,12 @@ class _Refused(Exception):
 
 
 class ListWatch:
-    """Follows one resource for ever; `queue` is bounded, so a slow reader slows the list.
+    """Follows one resource until cancelled; the queue is bounded, so a slow reader slows the list.
 
-    watch_seconds   how long the API server keeps a watch open (a jitter of as much again is added)
-    idle_seconds    a watch without a line for so long is taken for dead; bookmarks come about every minute
-    resync_seconds  full relists, 0: only when the history is gone (flag `--sync-period`)
+    Args:
+        watch_seconds: How long the API server keeps a watch open (a jitter of as much again is added).
+        idle_seconds: A watch without a line for so long is taken for dead; bookmarks come about every minute.
+        resync_seconds: Full relists, 0: only when the history is gone (flag `--sync-period`).
     """
 
     def __init__(
@@ -119,7 +122,7 @@ class ListWatch:
         self.figures = WatchFigures()
 
     async def run(self) -> None:
-        """List, watch, and again, until cancelled."""
+        """List and watch repeatedly until cancelled."""
         loop, listed_at = asyncio.get_running_loop(), 0.0
         while True:
             try:
@@ -154,7 +157,7 @@ class ListWatch:
                 await self._backoff.wait()
 
     async def _not_served(self, problem: str) -> None:
-        """What is not served may be served in a moment (an API server that starts): nothing is taken for deleted."""
+        """Report that the resource is not served now, without deletions: the API server may be starting."""
         if not self.figures.is_synced:
             await self._queue.put(Complete(self.resource, frozenset(), served=False))
             self.figures.is_synced = True
@@ -168,7 +171,7 @@ class ListWatch:
         self._logger.warning(f"watch_{what}", resource=self.resource.name, problem=problem)
 
     async def _list(self) -> str:
-        """Everything that exists, page by page; returns the version to watch from."""
+        """List everything page by page and return the version to watch from."""
         resource = self.resource
         self.figures.lists += 1
         parameters = {"limit": str(self._page)}
@@ -196,7 +199,7 @@ class ListWatch:
         return page.version
 
     async def _watch(self) -> None:
-        """Changes after the version reached so far. Returns when the API server ends the watch."""
+        """Queue changes after the reached version until the API server ends the watch."""
         resource = self.resource
         self.figures.watches += 1
         parameters = {
@@ -214,7 +217,7 @@ class ListWatch:
                 await self._take(lines)
 
     async def _take(self, lines: list[bytes]) -> None:
-        """Hands over what some lines say; only then is their version reached. Raises WatchEnded."""
+        """Queue the changes of some lines, then advance the version; raise WatchEnded on an error line."""
         resource, version = self.resource, self._version
         seen: list[Seen] = []
         ended: WatchEnded | None = None

@@ -1,6 +1,7 @@
-"""The gateway's figures.
+"""Metrics of the gateway.
 
-source    event-bus spec, 12 (koord_bus_drift_total); manager spec, 17.1
+Source:
+    event-bus spec, 12 (koord_bus_drift_total); manager spec, 17.1
 """
 
 from collections.abc import Callable, Mapping
@@ -13,22 +14,22 @@ from koord_manager.shell.gateway.listwatch import WatchFigures
 
 
 class GatewayMetrics(Protocol):
-    """What is counted."""
+    """The events that the gateway counts."""
 
     def written(self, purpose: str, meaning: str) -> None:
-        """A write was answered."""
+        """Count the answer to a write."""
         ...
 
     def watches(self, figures: Mapping[str, WatchFigures]) -> None:
-        """Where the lists and watches stand."""
+        """Set the figures of lists and watches."""
         ...
 
     def drifted(self, kind: str) -> None:
-        """A sweep found fold and API server apart."""
+        """Count a difference between the fold and the API server."""
         ...
 
     def failed(self, part: str) -> None:
-        """One object could not be worked on: `ingest`, `outbox`, `events`, `reports`, `sweep` or `pending-writes`."""
+        """Count an object that failed in `ingest`, `outbox`, `events`, `reports`, `sweep` or `pending-writes`."""
         ...
 
 
@@ -50,9 +51,10 @@ NO_GATEWAY_METRICS = _Nothing()
 
 
 class PrometheusGatewayMetrics:
-    """The figures on `/metrics`.
+    """Metrics of the gateway on `/metrics`.
 
-    wrote    is told every write, too: purpose, and the meaning of its answer
+    Args:
+        wrote: Also called for each write, with its purpose and the meaning of its answer.
     """
 
     def __init__(
@@ -61,16 +63,16 @@ class PrometheusGatewayMetrics:
         self._wrote = wrote
         self._bus = bus  # it has the counter of drifts already
         self._writes = Counter(
-            "koord_gateway_writes", "Writes to the API server by answer.", ("purpose", "answer"), registry=registry
+            "koord_gateway_writes", "Writes to the API server, by answer.", ("purpose", "answer"), registry=registry
         )
         self._failures = Counter(
-            "koord_gateway_failures", "Objects that could not be worked on.", ("part",), registry=registry
+            "koord_gateway_failures", "Number of objects that failed.", ("part",), registry=registry
         )
         self._lists = Gauge(
             "koord_gateway_lists", "Lists of a resource in this term.", ("resource",), registry=registry
         )
         self._synced = Gauge(
-            "koord_gateway_synced", "1: the resource has been listed in this term.", ("resource",), registry=registry
+            "koord_gateway_synced", "1 if the resource has been listed in this term.", ("resource",), registry=registry
         )
         self._errors = Gauge(
             "koord_gateway_watch_errors",

@@ -1,11 +1,12 @@
-"""Writes that are owed, carried out: a bounded number at once, one at a time for each object, repeated until they hold.
+"""Carry out pending writes: a bounded number at once, one at a time for each object, retried until they hold.
 
-    touched key -> owed_* on the fold -> request -> answer -> fact, or again after a while
+work queue -> pending_* on the fold -> request -> answer -> fact, or retry with back-off
 
-Each attempt decides anew from the fold, so a write that is no longer owed is not repeated, and after a crash the next
-leader owes the same. A write is idempotent: it names the uid that it means, and what was done already is success.
+Each attempt decides anew from the fold, so a write that is not pending any more is not repeated, and after a crash the
+next leader finds the same pending writes. A write is idempotent: it names the uid of its object.
 
-source    event-bus spec, 3.2, 5
+Source:
+    event-bus spec, 3.2, 5
 """
 
 import asyncio
@@ -63,12 +64,13 @@ Counted = Callable[[str, str], None]
 
 @dataclass(slots=True, kw_only=True)
 class Writes:
-    """What is written out besides bindings and evictions, which always are.
+    """Kinds of objects that are written, besides bindings and evictions.
 
-    node_status     extended resources, annotations and labels of nodes; batch resources of topology zones
-    node_slo        NodeSLO objects
-    node_metric     NodeMetric objects (their spec)
-    object_status   status of PodGroups, quotas and recommendations, root quotas of profiles
+    Attributes:
+        node_status: Extended resources, annotations and labels of nodes; batch resources of topology zones.
+        node_slo: NodeSLO objects.
+        node_metric: NodeMetric objects (their spec).
+        object_status: Status of PodGroups, quotas and recommendations, root quotas of profiles.
     """
 
     node_status: bool = True
@@ -78,9 +80,10 @@ class Writes:
 
 
 class Outbox:
-    """Carries out what is owed. `wake` after the fold or what is known of the API server has changed.
+    """Carries out pending writes; call `wake` after the fold or a known object of the API server has changed.
 
-    spoken    called when an answer made a word to be said (`PendingWrites.words`)
+    Args:
+        spoken: Called if an answer added a Kubernetes event to `PendingWrites.events`.
     """
 
     def __init__(
@@ -111,7 +114,7 @@ class Outbox:
         self._in_flight: dict[str, set[str]] = {name: set() for name in QUEUES}
 
     def wake(self) -> None:
-        """Something may be owed."""
+        """Look for pending writes."""
         self._news.set()
 
     @property
@@ -268,7 +271,7 @@ class Outbox:
         return await self._send_all(decisions)
 
     async def _send_all(self, decisions: list[Callable[[], list[Request]]]) -> bool | float:
-        """Sends what each decision gives, decided right before; True when nothing has to be repeated."""
+        """Send the requests of each decision, decided right before; return True if nothing has to be repeated."""
         again: float | None = None
         for request in (request for decide in decisions for request in decide()):
             answer = await self._send(request)
@@ -292,7 +295,7 @@ class Outbox:
     # -- requests ---------------------------------------------------------------------------------------------------
 
     async def _send(self, request: Request) -> ApiResponse:
-        """The answer; status 0 when there is none. Raises NotLeading: who was paused for too long sends nothing."""
+        """Send a request and return the response, status 0 without one; raise NotLeading if the term is over."""
         self._facts.require_term()
         try:
             answer = await self._api.request(

@@ -1,9 +1,9 @@
-"""The gateway while this instance leads: lists and watches, ingest, outbox, words, sweeps; nothing of it otherwise.
+"""Run the gateway while this instance leads: list and watch, ingest, outbox, event recorder, sweeps.
 
-    term begins -> fold what the log holds -> TaskGroup(list-watches, ingest, outbox, words, sweep) -> term ends
+term begins -> fold the log -> TaskGroup(list-watches, ingest, outbox, events, sweep) -> term ends
 
-Everything that it holds is made anew for each term from the fold and the API server, so a leader that was killed
-anywhere leaves nothing behind that the next one would need.
+Each term builds its state anew from the fold and the API server, so a leader that was killed leaves nothing behind that
+the next one needs.
 """
 
 import asyncio
@@ -48,20 +48,21 @@ from koord_manager.shell.gateway.sweep import Sweep
 
 OUTDATED_SECONDS: Final = 5.0
 MISCONFIGURED_SECONDS: Final = 300.0
-"""Longest pause before a log that is not as it has to be is tried again."""
+"""Longest pause before a misconfigured log is tried again."""
 QUEUE: Final = 16
-"""Pages and batches of changes that wait for the ingest: a slow log slows the lists."""
+"""Maximum number of pages and batches that wait for the ingest, so that a slow log slows the lists."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GatewaySettings:
-    """What the gateway is told; seconds are of the host's time.
+    """Settings of the gateway; seconds are of the host's time.
 
-    resources           what is mirrored
-    writes              what is written out
-    node_metric_status  our agents' reports are written as NodeMetric status
-    sweep_seconds       between two comparisons of fold and API server (event-bus spec, 9.3); 0: none
-    epoch_namespace     of the ConfigMap with the cluster's epoch
+    Attributes:
+        resources: Resources to mirror.
+        writes: Kinds of objects to write.
+        node_metric_status: Whether reports of our agents are written as NodeMetric status.
+        sweep_seconds: Interval between comparisons of fold and API server (event-bus spec, 9.3); 0 for none.
+        epoch_namespace: Namespace of the ConfigMap with the cluster's epoch.
     """
 
     resources: tuple[Mirrored, ...]
@@ -77,9 +78,11 @@ class GatewaySettings:
 
 @dataclass(frozen=True, kw_only=True)
 class GatewayContext:
-    """What the gateway works on and with.
+    """The dependencies of the gateway.
 
-    folded      waits until the event at a position is folded
+    Attributes:
+        folded: Waits until the event at a position is folded.
+        taken: See `WorkQueue.on_take`.
     """
 
     api: KubernetesApi
@@ -99,7 +102,7 @@ class GatewayContext:
 
 
 class Gateway:
-    """The gateway of one instance. `run` is its component; `news` is handed what the fold has applied."""
+    """The gateway of one instance; `run` is its component, and `news` receives the folded events."""
 
     def __init__(self, context: GatewayContext, settings: GatewaySettings) -> None:
         self._context = context
@@ -109,17 +112,16 @@ class Gateway:
 
     @property
     def outdated(self) -> str | None:
-        """Why this instance leads and yet nothing is mirrored or written.
+        """Reason why this instance leads but mirrors and writes nothing; None if there is none.
 
-        Another log was begun after ours, or the cluster's epoch is not known. None: it does not lead, as only who leads
-        asks for the epoch, or nothing says so.
+        The reason is that another log was begun after this one, or that the epoch of the cluster is unknown.
         """
         term, problem = self._outdated or (None, None)
         return problem if term is not None and self._context.leadership.term is term else None
 
     @property
     def is_idle(self) -> bool:
-        """Whether a leader has listed everything and owes nothing."""
+        """Whether this instance leads, has listed everything and has no pending write."""
         return self._term is not None and self._term.problem is None and self._term.is_idle
 
     @property
@@ -128,12 +130,12 @@ class Gateway:
         return self._term.queue if self._term is not None else None
 
     async def news(self, folded: list[Folded]) -> None:
-        """Takes note of events that were folded."""
+        """Take note of folded events."""
         if self._term is not None:
             self._term.note([(item.stored.ref, item.result) for item in folded if isinstance(item.result, Event)])
 
     async def run(self) -> None:
-        """Leads when this instance does, until cancelled."""
+        """Run a term whenever this instance leads, until cancelled."""
         context = self._context
         stopped = Backoff(1.0, MISCONFIGURED_SECONDS)
         while True:
@@ -163,7 +165,7 @@ class Gateway:
                 await stopped.wait()
 
     async def _log_is_outdated(self) -> str | None:
-        """Why ours must not be written: another log was begun after it (event-bus spec, 9.3), or that is not known."""
+        """Return why the log must not be written: another was begun after it, or that is unknown; None if it may."""
         context = self._context
         state = context.view.state.get(GENESIS)
         ours = state.cluster_epoch if isinstance(state, GenesisState) else 0
@@ -182,7 +184,7 @@ class Gateway:
                 await backoff.wait()
 
     async def _lead(self, work: "_TermOfGateway", term: Term) -> None:
-        """Works until the term is over."""
+        """Work until the term is over."""
         working = asyncio.create_task(work.run())
         lost = asyncio.create_task(self._context.leadership.lost(term))
         try:
@@ -197,7 +199,7 @@ class Gateway:
 
 
 class _TermOfGateway:
-    """Everything that lives as long as one term."""
+    """The state and the tasks of one term."""
 
     def __init__(self, context: GatewayContext, settings: GatewaySettings) -> None:
         self._context = context
@@ -264,13 +266,13 @@ class _TermOfGateway:
 
     @property
     def problem(self) -> str | None:
-        """Why not everything has been taken in; None: it has."""
+        """Resources that were not listed yet, as a sentence; None if all were."""
         missing = [item.name for item in self._settings.resources if item.name not in self._ingest.reached]
         return f"not listed yet: {', '.join(missing)}" if missing else None
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is owed or waits to be said or taken in."""
+        """Whether nothing is pending, unrecorded or to be taken in."""
         return self._outbox.is_idle and self._words.is_idle and self._queue.empty()
 
     @property
@@ -279,7 +281,7 @@ class _TermOfGateway:
         return self._pending_writes.queue
 
     def note(self, folded: list[tuple[AggregateRef, Event]]) -> None:
-        """Takes note of folded events."""
+        """Queue the writes and events that folded events may require."""
         self.queue.begin(asyncio.get_running_loop().time())
         errors = self._errors("pending-writes")
         for ref, event in folded:
@@ -289,7 +291,7 @@ class _TermOfGateway:
         self._words.wake()
 
     async def run(self) -> None:
-        """Works until cancelled, or until something breaks (`NotLeading`: the term is over)."""
+        """Work until cancelled, or until a task fails (`NotLeading` if the term is over)."""
         tasks = [watch.run() for watch in self._watches]
         tasks += [self._ingest.run(), self._write_out(), self._words.say(), self._listen(), self._watch_figures()]
         if self._settings.node_metric_status:
@@ -307,7 +309,7 @@ class _TermOfGateway:
             await asyncio.gather(*running, return_exceptions=True)
 
     async def _write_out(self) -> None:
-        """Writes begin when everything has been listed: what is owed is judged against what the API server has."""
+        """Begin to write after everything has been listed: writes are compared with the objects of the API server."""
         while self.problem is not None:
             self._ingest.progress.clear()
             await self._ingest.progress.wait()
@@ -337,7 +339,7 @@ class _TermOfGateway:
             self._outbox.wake()
 
     async def _report(self, node: str, report: NodeUsageReported) -> None:
-        """A stock node agent's report goes where our agents' go."""
+        """Publish the report of a stock node agent like one of our agents."""
         context = self._context
         term = context.leadership.term
         origin = Origin(
@@ -351,7 +353,7 @@ class _TermOfGateway:
         await context.observations.publish(AggregateRef("node", name_token(node)), report, origin)
 
     async def _publish_reports(self) -> None:
-        """Our agents' newest reports as NodeMetric status, each once."""
+        """Write the newest reports of our agents as NodeMetric status, each once."""
         context = self._context
         while True:
             await asyncio.sleep(self._settings.report_seconds)
@@ -375,7 +377,7 @@ class _TermOfGateway:
                         self._reported[token] = report.updated_at
 
     async def _watch_figures(self) -> None:
-        """Figures of the watches, once a second."""
+        """Update the metrics of the watches once a second."""
         while True:
             self._context.metrics.watches({watch.resource.name: watch.figures for watch in self._watches})
             await asyncio.sleep(1.0)

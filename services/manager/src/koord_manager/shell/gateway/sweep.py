@@ -1,8 +1,9 @@
-"""The consistency sweep: lists pods and nodes afresh, compares them with the fold, records and heals what stays apart.
+"""Consistency sweep: list pods and nodes, compare them with the fold, record and heal lasting differences.
 
-Page by page: a sweep of a large cluster holds its names, not its objects.
+It works page by page, so a sweep of a large cluster holds only names.
 
-source    event-bus spec, 9.3
+Source:
+    event-bus spec, 9.3
 """
 
 from collections.abc import AsyncIterator
@@ -35,7 +36,7 @@ class _NoList(Exception):
 
 
 class Sweep:
-    """Compares on demand; one at a time."""
+    """Compares the fold with the API server, one sweep at a time."""
 
     def __init__(
         self,
@@ -52,7 +53,7 @@ class Sweep:
         self._metrics = metrics
 
     async def once(self) -> int:
-        """One sweep; returns how many differences it found. Without a list it ends early. Raises NotLeading."""
+        """Run one sweep and return the number of differences; end early without a list. Raises NotLeading."""
         found: set[AggregateRef] = set()
         try:
             for resource in self._resources:

@@ -1,4 +1,4 @@
-"""From settings to a gateway: the client, leadership by a Lease, the component that runs while this instance leads."""
+"""Build the gateway from settings: the client, leadership by a Lease, and the component."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -26,7 +26,7 @@ MOST_REFUSED = 500
 
 
 async def open_api(settings: KubernetesSettings) -> KubernetesApi:
-    """The client of the API server. Raises Unreachable without credentials."""
+    """Return the client of the API server, or raise Unreachable without credentials."""
     return await connect_api(
         settings.kubeconfig,
         context=settings.kube_context,
@@ -36,7 +36,7 @@ async def open_api(settings: KubernetesSettings) -> KubernetesApi:
 
 
 def lease_leadership(settings: KubernetesSettings, api: KubernetesApi) -> Leadership:
-    """Election by the Lease `koordinator-manager`, in the host's time; without election this instance leads."""
+    """Return leadership by the Lease `koordinator-manager`; without leader election this instance always leads."""
     if not settings.leader_elect:
         return SoleLeader(settings.instance)
     return LeaseLeadership(
@@ -64,12 +64,19 @@ def make_gateway(
     wrote: Callable[[str, str], None],
     taken: Callable[[str, float], None] | None = None,
 ) -> Gateway:
-    """The gateway of this instance.
+    """Return the gateway of this instance.
 
-    folded         waits until the event at a position is folded
-    slo_config     (namespace, name) of the configuration; other_configs: of further ConfigMaps that are read
-    wrote          is told every write: its purpose, and the meaning of its answer
-    taken          see `WorkQueue.on_take`
+    Args:
+        shell: Settings, metrics and logger of the service.
+        bus: The bus.
+        leadership: Whether this instance leads.
+        api: Client of the API server.
+        view: The view.
+        folded: Waits until the event at a position is folded.
+        slo_config: Namespace and name of the configuration ConfigMap.
+        other_configs: Namespace and name of further ConfigMaps to mirror.
+        wrote: Called for each write with its purpose and the meaning of its answer.
+        taken: See `WorkQueue.on_take`.
     """
     settings = shell.settings
     return Gateway(
@@ -96,7 +103,7 @@ def make_gateway(
 def gateway_settings(
     settings: KubernetesSettings, slo_config: tuple[str, str], other_configs: tuple[tuple[str, str], ...]
 ) -> GatewaySettings:
-    """The part of the settings that the gateway needs."""
+    """Return the part of the settings that the gateway needs."""
     return GatewaySettings(
         resources=mirrored_resources(
             slo_config=slo_config,
@@ -120,7 +127,7 @@ def gateway_settings(
 
 
 async def refuse_documents(intake: Intake) -> None:
-    """With Kubernetes, its API server is where objects come from: what `koord apply` sends is refused."""
+    """Refuse documents of `koord apply`: with Kubernetes, objects come from its API server."""
     reason = "objects of this cluster come from its API server; use kubectl"
     while works := await intake.take(MOST_REFUSED):
         for work in works:

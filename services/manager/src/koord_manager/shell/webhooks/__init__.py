@@ -1,7 +1,8 @@
 """The webhook server: admission for an API server, over TLS.
 
-`review` (AdmissionReview in and out) -> `handlers` (the pure chain, recorded) -> `server` (routes, HTTPS);
-`certificates` makes and judges certificates, `keeper` keeps Secret, files and configuration objects right.
+`review` (AdmissionReview in and out) -> `handlers` (the pure chain, recorded) -> `server` (routes, HTTPS).
+`certificates` makes and checks certificates, `keeper` maintains Secret, files and configuration objects.
 
-source    manager spec, 7
+Source:
+    manager spec, 7
 """

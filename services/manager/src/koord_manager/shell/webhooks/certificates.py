@@ -1,8 +1,9 @@
-"""The webhook's certificate authority and serving certificate: made, and judged.
+"""Make and check the certificate authority and the serving certificate of the webhook.
 
-All replicas share one bundle. It is made anew when it would end within six months, so that nobody has to think of it.
+All replicas share one bundle. It is renewed six months before it expires.
 
-source    manager spec, 7.2
+Source:
+    manager spec, 7.2
 """
 
 import datetime
@@ -45,7 +46,7 @@ class Bundle:
     cert: bytes
 
     def files(self) -> dict[str, bytes]:
-        """As the Secret and the folder hold it."""
+        """Return the contents of the Secret and of the folder."""
         return {
             CA_KEY: self.ca_key,
             CA_CERT: self.ca_cert,
@@ -56,13 +57,13 @@ class Bundle:
         }
 
     def expires(self) -> datetime.datetime:
-        """When the first of the two certificates ends."""
+        """Return when the first of the two certificates expires."""
         ends = (x509.load_pem_x509_certificate(pem).not_valid_after_utc for pem in (self.cert, self.ca_cert))
         return min(ends)
 
 
 def read_bundle(files: Mapping[str, bytes]) -> Bundle | None:
-    """The bundle of a Secret's or folder's contents; None when a part is missing."""
+    """Return the bundle of the contents of a Secret or folder; None if a part is missing."""
     parts = [files.get(name, b"") for name in (CA_KEY, CA_CERT, KEY, CERT)]
     if not all(parts):
         return None
@@ -70,11 +71,15 @@ def read_bundle(files: Mapping[str, bytes]) -> Bundle | None:
 
 
 def why_invalid(bundle: Bundle | None, host: str, now: datetime.datetime) -> str | None:
-    """Why a bundle has to be made anew; None when it serves for six months from now.
+    """Return why a bundle has to be renewed; None if it is valid for six months.
 
-    host    DNS name or IP that the API server calls
-    now     aware, UTC
-    source  manager spec, 7.2 (1)
+    Args:
+        bundle: The bundle; None if there is none.
+        host: DNS name or IP that the API server calls.
+        now: The time in UTC.
+
+    Source:
+        manager spec, 7.2 (1)
     """
     if bundle is None:
         return "it is missing"
@@ -85,7 +90,7 @@ def why_invalid(bundle: Bundle | None, host: str, now: datetime.datetime) -> str
     except (ValueError, TypeError) as error:
         return f"it cannot be read: {error}"
     if _public(key.public_key()) != _public(cert.public_key()):
-        return "key and certificate are no pair"
+        return "the key does not belong to the certificate"
     if not _is_signed_by(cert, ca):
         return "the certificate does not chain to the CA"
     if not _covers(cert, host):
@@ -97,9 +102,12 @@ def why_invalid(bundle: Bundle | None, host: str, now: datetime.datetime) -> str
 
 
 def make_bundle(host: str, now: datetime.datetime, previous: Bundle | None = None) -> Bundle:
-    """A new serving certificate, by the previous CA if that lives for another year, else by a new one. Takes 0.1-0.5 s.
+    """Return a new serving certificate.
 
-    source    manager spec, 7.2 (2)
+    It is signed by the previous CA if that is valid for another year, else by a new one. Takes 0.1-0.5 s.
+
+    Source:
+        manager spec, 7.2 (2)
     """
     authority = _reusable(previous, now) or _make_authority(now)
     ca_key, ca = authority

@@ -1,6 +1,7 @@
-"""What the environment says about the webhook server, with the reference's names and defaults.
+"""Environment variables of the webhook server, with Koordinator's names and defaults.
 
-source    manager spec, 7.1, 7.2; protocol spec, 11.1
+Source:
+    manager spec, 7.1, 7.2; protocol spec, 11.1
 """
 
 from collections.abc import Mapping
@@ -15,10 +16,11 @@ from koord_manager.domain.admission.webhooks import Address
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookEnvironment:
-    """Where to serve, where certificates are kept, which objects are ours.
+    """Where to serve, where certificates are stored, and which objects are maintained.
 
-    host      WEBHOOK_HOST; "": the API server comes through the Service
-    writer    "secret": the Secret is shared by all replicas; "fs": only files
+    Attributes:
+        host: WEBHOOK_HOST; empty if the API server calls the Service.
+        writer: "secret" for a Secret shared by all replicas, "fs" for files only.
     """
 
     namespace: str = "koordinator-system"
@@ -38,14 +40,15 @@ class WebhookEnvironment:
 
     @property
     def address(self) -> Address:
-        """How the API server reaches us."""
+        """Address at which the API server calls this server."""
         return Address(namespace=self.namespace, service=self.service, host=self.host, port=self.port)
 
 
 def read_environment(environ: Mapping[str, str]) -> WebhookEnvironment:
-    """From the process environment.
+    """Return the settings of the process environment.
 
-    raises    InvalidInput for a port that is no number, and for an unknown writer
+    Raises:
+        InvalidInput: A port is not a number, or the writer is unknown.
     """
     host = environ.get("WEBHOOK_HOST", "")
     writer = environ.get("WEBHOOK_CERT_WRITER") or ("fs" if host else "secret")

@@ -1,6 +1,7 @@
-"""One review in, one answer out: the pure chain over the present fold, its quota gate, its records.
+"""Answer one review: run the pure chain over the present fold, the quota gate, and record the decision.
 
-source    manager spec, 7.1, 10.4, 10.7, 17.3
+Source:
+    manager spec, 7.1, 10.4, 10.7, 17.3
 """
 
 from collections.abc import Callable, Mapping
@@ -36,14 +37,15 @@ Kind = Literal["mutate", "validate"]
 _QUOTAS: Final = "elasticquotas"
 _JUDGED_BY_QUOTAS: Final = frozenset((_QUOTAS, "pods"))
 _MOST_PENDING: Final = 20
-"""Are named in one decision: who creates thousands of quotas at once shall not have all of them named in each."""
+"""Maximum number of pending quotas recorded with one decision."""
 
 
 class Desk(NamedTuple):
-    """What the handlers work on and with.
+    """The dependencies of the handlers.
 
-    gate     None: there is no API server to keep accounts in, and quota admission refuses
-    steady   seconds of a steady clock
+    Attributes:
+        gate: Quota gate; None without an API server, and then quota admission refuses.
+        steady: Returns the seconds of a steady clock.
     """
 
     view: ManagerView
@@ -68,13 +70,14 @@ class Decided(NamedTuple):
 
 
 Pending = Mapping[str, Quota | None]
-"""Accepted quotas that have not been observed yet; None: deletions."""
+"""Accepted quotas that were not observed yet; None for a deletion."""
 
 
 async def review(desk: Desk, kind: Kind, body: bytes) -> bytes:
-    """The answer to the review in a body; what is to be told of it is told later.
+    """Return the answer to the review in a body; its explanation is published later.
 
-    raises    InvalidInput for a body that is no review: there is no request to answer
+    Raises:
+        InvalidInput: The body is not a review.
     """
     asked = read_review(body)
     request = asked.request
@@ -101,7 +104,11 @@ async def review(desk: Desk, kind: Kind, body: bytes) -> bytes:
 
 
 def _broken(desk: Desk, kind: Kind, asked: Asked, error: Exception) -> bytes:
-    """The answer when deciding itself failed: refused with 500, as the reference does. source    manager spec, 7.1"""
+    """Return the answer if deciding itself failed: refused with 500, as Koordinator does.
+
+    Source:
+        manager spec, 7.1
+    """
     request = asked.request
     cause = f"{type(error).__name__}: {error}"
     named = f"{request.resource} {request.namespace}/{_subject(asked, kind).name}"
@@ -164,7 +171,7 @@ def _is_counted(options: Options, request: Request) -> bool:
 
 
 async def _quota_admission(desk: Desk, request: Request, around: Surroundings) -> AdmissionDecision:
-    """The last word on a pod: its quota counts it. A dry run is only compared, and counts nothing."""
+    """Return the decision of the pod's quota, which counts the pod; a dry run is compared and not counted."""
     if request.object is None:
         return AdmissionDecision(object=None)
     try:

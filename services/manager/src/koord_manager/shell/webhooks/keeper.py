@@ -1,11 +1,12 @@
-"""Keeps what the API server needs to call us: the shared certificate, its files, and the configuration objects.
+"""Maintain what the API server needs to call the webhooks: certificate, files, and configuration objects.
 
-    Secret (or files) -> valid? -> else make and store it (409: another replica was first, take its) -> files, caBundle
+Secret (or files) -> valid? -> else make and store it (409: another replica was first, use its) -> files, caBundle
 
-One pass at the start, then every minute and whenever one of the objects changes. A pass that fails is told and
-repeated; the server goes on with what it has.
+It runs at the start, every minute, and whenever one of the objects changes. If a run fails, it is logged and repeated,
+and the server goes on with what it has.
 
-source    manager spec, 7.2, 7.3
+Source:
+    manager spec, 7.2, 7.3
 """
 
 import asyncio
@@ -43,7 +44,7 @@ from koord_manager.shell.webhooks.quota_gate import ObjectsApi
 
 PASS_SECONDS: Final = 60.0
 LEAST_PAUSE_SECONDS: Final = 1.0
-"""Between two passes: somebody else may write the same objects again and again."""
+"""Minimum time between two runs, because somebody else may write the same objects repeatedly."""
 RETRY_SECONDS: Final = 2.0
 START_SECONDS: Final = 20.0
 CONFLICTS: Final = 5
@@ -56,14 +57,15 @@ class KeptApi(ObjectsApi, WatchingApi, Protocol):
 
 
 class NotKept(Exception):
-    """A pass could not be done; the next one tries again."""
+    """A run failed; the next one tries again."""
 
 
 class Keeper:
-    """One replica's part in keeping certificate and configuration.
+    """Maintains certificate and configuration for one replica.
 
-    api        None: there is no API server, the files are all there is
-    renewed    called with each bundle that is in force, also an unchanged one
+    Args:
+        api: Client of the API server; None if there are only files.
+        renewed: Called with each bundle that is in force, also an unchanged one.
     """
 
     def __init__(
@@ -87,16 +89,16 @@ class Keeper:
 
     @property
     def certificate_file(self) -> Path:
-        """The serving certificate, behind the link that is switched."""
+        """Path of the serving certificate, behind a link that is switched atomically."""
         return self._environment.directory / _CURRENT / "tls.crt"
 
     @property
     def key_file(self) -> Path:
-        """Its key."""
+        """Path of the key of the serving certificate."""
         return self._environment.directory / _CURRENT / "tls.key"
 
     async def start(self) -> None:
-        """The first pass, tried for 20 s. Raises NotKept when none succeeded: the process had better end."""
+        """Run for the first time, with retries for 20 s; raise NotKept if no run succeeded, to end the process."""
         reason = "no answer"
         try:
             async with asyncio.timeout(START_SECONDS):
@@ -111,7 +113,7 @@ class Keeper:
             raise NotKept(f"no certificate within {START_SECONDS:g} s: {reason}") from None
 
     async def run(self) -> None:
-        """A pass every minute and after every change of what is kept, for ever."""
+        """Run every minute and after every change of a maintained object, until cancelled."""
         async with asyncio.TaskGroup() as watches:
             if self._api is not None:
                 for collection, name in self._watched():
@@ -128,7 +130,7 @@ class Keeper:
                 await asyncio.sleep(LEAST_PAUSE_SECONDS)
 
     def _watched(self) -> Iterator[tuple[str, str]]:
-        """(path of the collection, name) of what is kept at the API server."""
+        """Yield the collection path and the name of each maintained object."""
         yield from self._configurations()
         if self._environment.writer == "secret":
             yield f"/api/v1/namespaces/{self._environment.namespace}/secrets", self._environment.secret
@@ -139,7 +141,7 @@ class Keeper:
         yield f"{registration}/validatingwebhookconfigurations", self._environment.validating
 
     async def keep(self) -> None:
-        """One pass: a valid bundle, its files, the configuration objects. Raises NotKept."""
+        """Ensure a valid bundle, its files and the configuration objects; raise NotKept if that fails."""
         bundle = await self._valid_bundle()
         if bundle != self.bundle:
             await asyncio.to_thread(write_files, self._environment.directory, bundle)
@@ -160,7 +162,7 @@ class Keeper:
         return await self._valid(found) or cast("Bundle", found)
 
     async def _valid(self, found: Bundle | None) -> Bundle | None:
-        """A new bundle in the place of an invalid one; None when it is valid."""
+        """Return a new bundle for an invalid one; None if it is valid."""
         now = self._now()
         reason = why_invalid(found, self._environment.dns_name, now)
         if reason is None:
@@ -197,10 +199,10 @@ class Keeper:
             if written.status != 409:
                 raise NotKept(f"secret {namespace}/{name}: {written.status} {written.message()}")
             # another replica was first: all have to end with the same certificate, so its is taken
-        raise NotKept(f"secret {namespace}/{name}: changed by somebody else {CONFLICTS} times")
+        raise NotKept(f"secret {namespace}/{name}: {CONFLICTS} conflicts with writes of others")
 
     async def _keep_object(self, path: str, change: Callable[[JsonObject], JsonObject | None]) -> None:
-        """Read, change, replace, again when it was changed meanwhile; an object that is not there is left alone."""
+        """Read, change and replace an object, again on a conflict; no-op if it does not exist."""
         assert self._api is not None
         for _ in range(CONFLICTS):
             answer = await self._request(self._api, "GET", path)
@@ -221,7 +223,7 @@ class Keeper:
                 return
             if written.status != 409:
                 raise NotKept(f"{path}: {written.status} {written.message()}")
-        raise NotKept(f"{path}: changed by somebody else {CONFLICTS} times")
+        raise NotKept(f"{path}: {CONFLICTS} conflicts with writes of others")
 
     async def _request(self, api: ObjectsApi, method: str, path: str, body: object = None) -> ApiResponse:
         try:
@@ -234,7 +236,7 @@ def _decoded(answer: ApiResponse) -> JsonObject:
     try:
         return codec.decode(answer.body, dict[str, Any])
     except codec.DecodeError as error:
-        raise NotKept(f"the API server's answer is no object: {error}") from error
+        raise NotKept(f"the answer of the API server is not a valid object: {error}") from error
 
 
 def _secret_files(secret: JsonObject) -> dict[str, bytes]:
@@ -248,7 +250,7 @@ def _secret_files(secret: JsonObject) -> dict[str, bytes]:
 
 
 def read_files(directory: Path) -> dict[str, bytes]:
-    """Contents of the files in force; none when there are none."""
+    """Return the contents of the files in force; empty if there are none."""
     folder = directory / _CURRENT
     try:
         return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
@@ -257,9 +259,10 @@ def read_files(directory: Path) -> dict[str, bytes]:
 
 
 def write_files(directory: Path, bundle: Bundle) -> None:
-    """Writes the bundle into a new folder, then switches the link: a reader sees the old files or the new ones.
+    """Write the bundle into a new folder, then switch the link: a reader sees the old or the new files.
 
-    raises    NotKept
+    Raises:
+        NotKept: The files cannot be written.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)

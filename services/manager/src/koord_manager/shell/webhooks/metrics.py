@@ -1,6 +1,7 @@
-"""Metrics of the webhooks, with the names of the reference.
+"""Metrics of the webhooks, with the names of Koordinator.
 
-source    manager spec, 17.1
+Source:
+    manager spec, 17.1
 """
 
 from typing import Final
@@ -14,17 +15,17 @@ BUCKETS: Final = tuple(0.001 * 2**power for power in range(20))
 
 _RESOURCES: Final = frozenset(webhook.resource.partition("/")[0] for webhook in WEBHOOKS)
 _OTHER: Final = "other"
-"""Of another resource only the client's text is known, and each would be a new series."""
+"""Label for unknown resources, because each text of a client would be a new series."""
 
 
 class WebhookMetrics:
-    """What the webhook server counts."""
+    """The metrics of the webhook server."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         # the reference observes seconds despite the name
         self.duration = Histogram(
             "koord_manager_webhook_webhook_duration_milliseconds",
-            "Time to decide one request, in seconds",
+            "Duration of one decision, in seconds",
             ["webhook_type", "object_type", "operation", "plugin_name", "status"],
             registry=registry,
             buckets=BUCKETS,
@@ -32,24 +33,24 @@ class WebhookMetrics:
         self._durations: dict[tuple[str, ...], Histogram] = {}
         self.shared_weight = Gauge(
             "koord_manager_webhook_quota_shared_weight",
-            "Shared weight of a quota as defaulted",
+            "Default shared weight of a quota",
             ["elasticquota_name", "resource_name"],
             registry=registry,
         )
         self.binding_decisions = Counter(
             "koord_manager_webhook_binding_admission_decisions",
-            "Judged bindings by decision",
+            "Validated bindings, by decision",
             ["decision"],
             registry=registry,
         )
         self.certificate_expiry = Gauge(
             "koord_manager_webhook_certificate_expiry_timestamp_seconds",
-            "When the serving certificate ends",
+            "Expiry of the serving certificate, in unix seconds",
             registry=registry,
         )
 
     def decided(self, kind: str, resource: str, operation: str, plugin: str, status: str, *, seconds: float) -> None:
-        """One request was decided. What is looked up for the labels of `duration` is kept."""
+        """Count one decided request and its duration."""
         labels = kind, resource if resource in _RESOURCES else _OTHER, operation, plugin, status
         kept = self._durations.get(labels)
         if kept is None:

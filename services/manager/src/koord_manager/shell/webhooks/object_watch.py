@@ -1,8 +1,9 @@
-"""Wakes who keeps an object whenever it changes: one watch by name, opened again for as long as the process lives.
+"""Watch one object by name for as long as the process lives, and report each change.
 
-What changed while no watch was open is found by the next regular pass; so nothing is listed, and no version is kept.
+A change while no watch is open is found by the next regular run, so nothing is listed and no version is remembered.
 
-source    manager spec, 7.2 (4); https://kubernetes.io/docs/reference/using-api/api-concepts/
+Source:
+    manager spec, 7.2 (4); https://kubernetes.io/docs/reference/using-api/api-concepts/
 """
 
 import contextlib
@@ -17,7 +18,7 @@ from koord_manager.shell.gateway.api import ApiResponse, Unreachable
 OPEN_SECONDS: Final = 300
 """How long the API server keeps a watch open."""
 DEAD_SECONDS: Final = 330.0
-"""A watch that has not ended by then is taken for dead: an object of ours may not change for months."""
+"""Time after which a watch is closed, because an object may not change for months."""
 LONGEST_PAUSE_SECONDS: Final = 60.0
 
 
@@ -27,14 +28,14 @@ class WatchingApi(Protocol):
     def lines(
         self, path: str, parameters: Mapping[str, str], *, idle_seconds: float
     ) -> contextlib.AbstractAsyncContextManager[ApiResponse | AsyncIterator[list[bytes]]]:
-        """A watch: batches of lines as they arrive, or the answer when it is not a success. Raises Unreachable."""
+        """Open a watch: yield batches of lines, or the response if it failed. Raises Unreachable."""
         ...
 
 
 async def watch_object(
     api: WatchingApi, collection: str, name: str, changed: Callable[[], None], logger: Logger
 ) -> None:
-    """Watches one object for ever; `changed` is called for whatever is said of it, also that it exists."""
+    """Watch one object until cancelled, and call `changed` for each of its events, also the first."""
     backoff = Backoff(1.0, LONGEST_PAUSE_SECONDS)
     parameters = {"watch": "1", "fieldSelector": f"metadata.name={name}", "timeoutSeconds": str(OPEN_SECONDS)}
     problem = ""

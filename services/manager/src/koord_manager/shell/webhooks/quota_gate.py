@@ -1,13 +1,14 @@
-"""Quota admission at the webhook: requests of one quota are gathered, evaluated in order, and their account is written.
+"""Quota admission of the webhook: gather requests of one quota, evaluate them in order, write the usage.
 
-    ask -> queue of the quota -> evaluate the batch -> write `child-request` (409: read again, evaluate again) -> answer
+ask -> queue of the quota -> evaluate the batch -> write `child-request` (409: read and evaluate again) -> answer
 
-A quota has one batch in hand at a time; at most 16 quotas are worked on at once. The account is written before anybody
-is let in, under the version that it was read at, so that two replicas cannot both give away the same room. Accounts are
-read from the API server, never from the fold, which knows no versions; what we wrote last is taken as read, and nobody
-is refused by it without another look.
+A quota has one batch in work at a time, and at most 16 quotas are in work at once. The usage is written before any pod
+is admitted, under the version it was read at, so two replicas cannot admit pods into the same room. The usage is read
+from the API server, because the fold has no versions. The last written usage is used as read; before a pod is refused
+by it, the usage is read again.
 
-source    manager spec, 10.4
+Source:
+    manager spec, 10.4
 """
 
 import asyncio
@@ -40,7 +41,7 @@ class ObjectsApi(Protocol):
     async def request(
         self, method: str, path: str, *, body: object = None, content_type: str = "application/json"
     ) -> ApiResponse:
-        """One request with its whole answer. Raises Unreachable."""
+        """Send one request and return its response. Raises Unreachable."""
         ...
 
 
@@ -48,8 +49,9 @@ class ObjectsApi(Protocol):
 class UpdatePolicy:
     """Flags --quota-update-*.
 
-    jitter_seconds         each retry waits between half of it and all of it
-    total_jitter_seconds   all waits of one batch together
+    Attributes:
+        jitter_seconds: Upper bound of the pause before each retry; the lower bound is half of it.
+        total_jitter_seconds: Upper bound of all pauses of one batch.
     """
 
     max_retries: int = 3
@@ -64,9 +66,10 @@ class _Asked:
 
 
 class QuotaGate:
-    """Lets pods into their quotas.
+    """Admits pods into their quotas.
 
-    uniform    a number in [0, 1) for the jitter
+    Args:
+        uniform: Returns a number in [0, 1) for the jitter.
     """
 
     def __init__(self, api: ObjectsApi, policy: UpdatePolicy, uniform: Callable[[], float]) -> None:
@@ -79,7 +82,7 @@ class QuotaGate:
         self._written: OrderedDict[tuple[str, str], JsonObject] = OrderedDict()
 
     async def ask(self, quota: Quota, request: ResourceList) -> QuotaAnswer:
-        """Whether a pod fits into its quota; its request is counted when it does. Waits 10 s at most."""
+        """Return whether a pod fits into its quota, and count its request if it does; wait 10 s at most."""
         key = (quota.namespace, quota.name)
         done: asyncio.Future[QuotaAnswer] = asyncio.get_running_loop().create_future()
         self._queues.setdefault(key, []).append(_Asked(request, done))
@@ -92,7 +95,7 @@ class QuotaGate:
             return QuotaAnswer(("",), TIMED_OUT)
 
     async def close(self) -> None:
-        """Ends the workers; who waits is refused."""
+        """End the workers and refuse the waiting pods."""
         for worker in list(self._workers.values()):
             worker.cancel()
         await asyncio.gather(*self._workers.values(), return_exceptions=True)
@@ -109,7 +112,7 @@ class QuotaGate:
             del self._workers[key]
 
     async def _decided(self, key: tuple[str, str], requests: Sequence[ResourceList]) -> Sequence[QuotaAnswer]:
-        """Evaluate and write until it is written; everybody whom the account could not take in is refused."""
+        """Evaluate requests and write the usage until the write succeeds; refuse the pods that could not be counted."""
         remembered = self._written.get(key)
         document: JsonObject | str = remembered if remembered is not None else await self._read(key)
         waited, tries = 0.0, 0
@@ -146,7 +149,7 @@ class QuotaGate:
         return min(3 + int(math.log2(changed)), self._policy.max_retries)
 
     async def _write(self, key: tuple[str, str], document: JsonObject, evaluation: Evaluation) -> ApiResponse | None:
-        """None when it is written; else what the API server said."""
+        """Write the usage and return None, or the response of the API server if it failed."""
         metadata = cast("JsonObject", document.get("metadata") or {})
         change: dict[str, Any] = {
             "metadata": {
@@ -171,7 +174,7 @@ class QuotaGate:
         return None
 
     async def _read(self, key: tuple[str, str]) -> JsonObject | str:
-        """The quota as the API server has it, or why there is none."""
+        """Return the quota from the API server, or the reason why it cannot be read."""
         self._written.pop(key, None)
         try:
             answer = await self._api.request("GET", _path(*key))

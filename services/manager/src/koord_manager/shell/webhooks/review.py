@@ -1,6 +1,7 @@
-"""AdmissionReview in and out, `admission.k8s.io/v1` and `v1beta1`.
+"""Read and write AdmissionReviews of `admission.k8s.io/v1` and `v1beta1`.
 
-source    manager spec, 7.1
+Source:
+    manager spec, 7.1
 """
 
 import binascii
@@ -50,7 +51,7 @@ class _Review(msgspec.Struct, rename="camel"):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A decoded review: the version to answer in, and the request."""
+    """A decoded review: the version of the answer, and the request."""
 
     api_version: str
     request: Request
@@ -60,9 +61,10 @@ _decoder = msgspec.json.Decoder(_Review)
 
 
 def read_review(body: bytes) -> Asked:
-    """The request of a review.
+    """Return the request of a review.
 
-    raises    InvalidInput for a body that is no AdmissionReview of a known version
+    Raises:
+        InvalidInput: The body is not an AdmissionReview of a known version.
     """
     try:
         review = _decoder.decode(body)
@@ -100,9 +102,15 @@ def write_review(
     patch: list[dict[str, Any]] | None = None,
     warnings: Sequence[str] = (),
 ) -> bytes:
-    """The answer to a review: allowed, with the patch if there is one, or refused with code and message.
+    """Return the answer to a review: allowed, with the patch if there is one, or refused with code and message.
 
-    warnings    for whoever asked the API server, which cuts long ones
+    Args:
+        asked: The review.
+        allowed: Whether the request is allowed.
+        message: Message of a refusal.
+        code: HTTP status of a refusal.
+        patch: Operations of a mutation.
+        warnings: Warnings for the user; the API server truncates long ones.
     """
     response: dict[str, Any] = {"uid": asked.request.uid, "allowed": allowed}
     if not allowed:

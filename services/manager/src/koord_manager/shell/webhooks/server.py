@@ -8,7 +8,8 @@ Its certificate is kept by `keeper`.
 
 Every replica answers, whether it leads or not, once it has folded the log.
 
-source    manager spec, 2.1, 7.1
+Source:
+    manager spec, 2.1, 7.1
 """
 
 from collections.abc import Callable
@@ -31,9 +32,10 @@ _JSON = "application/json"
 
 
 class WebhookRoutes:
-    """The routes over a desk.
+    """The routes of the webhook server.
 
-    unready    why requests cannot be answered yet; None when they can
+    Args:
+        unready: Returns why requests cannot be answered yet; None if they can.
     """
 
     def __init__(self, desk: Desk, unready: Callable[[], str | None]) -> None:
@@ -41,19 +43,19 @@ class WebhookRoutes:
         self._unready = unready
 
     def posts(self) -> dict[str, JsonPost]:
-        """The webhooks by path, for the HTTPS server."""
+        """Return the webhooks by path, for the HTTPS server."""
         webhooks = served(self._desk.options)
         return {webhook.path: _Review(self._desk, webhook.kind, self._unready) for webhook in webhooks}
 
     def routes(self) -> list[Route]:
-        """What else is served, for the HTTPS server."""
+        """Return the other routes, for the HTTPS server."""
         return [
             Route("/convert", self.convert, methods=["POST"]),
             Route("/elasticQuota", self.quotas, methods=["GET"]),
         ]
 
     async def convert(self, request: Request) -> Response:
-        """Objects come back as they are: every kind is stored in one version and served in others of the same shape."""
+        """Return the objects unchanged: all served versions of a kind have the same shape."""
         body = await request.body()
         try:
             asked = codec.decode(body, dict[str, Any])
@@ -68,7 +70,7 @@ class WebhookRoutes:
         return Response(codec.encode(answer), media_type=_JSON)
 
     async def quotas(self, request: Request) -> Response:
-        """Every quota as admission sees it, by name."""
+        """Return every quota as admission sees it, by name."""
         del request
         tree = self._desk.view.admission.quotas
         return Response(codec.encode({quota.name: _shown(quota) for quota in tree.all()}), media_type=_JSON)
@@ -84,7 +86,7 @@ class _Review:
         self._unready = unready
 
     async def __call__(self, body: bytes) -> bytes:
-        """The answer to one review. Raises HTTPException while requests cannot be answered."""
+        """Return the answer to one review; raise HTTPException if requests cannot be answered yet."""
         reason = self._unready()
         if reason is not None:
             raise HTTPException(503, f"{reason}\n")

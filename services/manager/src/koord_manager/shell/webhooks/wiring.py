@@ -1,6 +1,7 @@
-"""The webhook server as components of the service: first the certificate, then the server, then the passes.
+"""Add the webhook server to the service: the certificate, the server, then the keeper's runs.
 
-source    manager spec, 2.1, 7
+Source:
+    manager spec, 2.1, 7
 """
 
 import os
@@ -32,14 +33,14 @@ _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
 
 def are_wanted(settings: ManagerSettings, options: Options, api: ObjectsApi | None) -> bool:
-    """Whether this process serves webhooks; without the gate WebhookFramework there is no server and no certificate."""
+    """Return whether this process serves webhooks; without the gate WebhookFramework there is no server."""
     if not options.enabled("WebhookFramework") or settings.webhooks == "off":
         return False
     return settings.webhooks == "on" or api is not None
 
 
 class Webhooks(NamedTuple):
-    """What was added: the HTTPS server, and who keeps its certificate and the configuration objects."""
+    """The components that were added: the HTTPS server, and the keeper of certificate and configuration objects."""
 
     server: HttpServer
     keeper: Keeper
@@ -55,10 +56,16 @@ def add_webhooks(
     unready: Callable[[], str | None],
     environment: WebhookEnvironment | None = None,
 ) -> Webhooks:
-    """Adds the webhook server to the service; it is added last, so that it is stopped first.
+    """Add the webhook server to the service, last, so that it is stopped first.
 
-    unready       why requests cannot be answered yet: the log is not folded
-    environment   by default that of the process
+    Args:
+        shell: Settings, metrics and logger of the service.
+        bus: The bus.
+        view: The view.
+        options: Gates and flags of admission.
+        api: Client of the API server; None if there is none.
+        unready: Returns why requests cannot be answered yet; None if they can.
+        environment: Environment of the webhooks; None for that of the process.
     """
     settings = shell.settings
     environment = environment or read_environment(os.environ)

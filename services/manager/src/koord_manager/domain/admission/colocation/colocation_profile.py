@@ -1,8 +1,9 @@
-"""ClusterColocationProfile on pods: which profiles match, what each of them changes, and the translation of resources.
+"""Apply ClusterColocationProfiles to pods: which profiles match, what they change, and the translation of resources.
 
 `reservation_mutating` applies the same profiles to Reservations.
 
-source    manager spec, 8.2, 8.3
+Source:
+    manager spec, 8.2, 8.3
 """
 
 from collections.abc import Mapping
@@ -29,13 +30,21 @@ TRANSLATION: Final = "ResourceTranslation"
 def mutate_by_profiles(
     pod: JsonObject, namespace: str, facts: Facts, options: Options, draw: Draw
 ) -> tuple[JsonObject, list[str]]:
-    """The pod after every matching profile and the translation, and what changed it.
+    """Return the pod after every matching profile and the translation, and the steps that changed it.
 
-    pod         changed in place, as far as it is not replaced by a patch
-    namespace   of the request
-    raises      InvalidInput for a probability that cannot be read, a priority class that does not exist, a patch that
-                cannot be applied, a resource that is no quantity
-    source      manager spec, 8.2
+    Args:
+        pod: Changed in place unless a patch replaces it.
+        namespace: Namespace of the request.
+        facts: Cluster state that admission reads.
+        options: Gates and flags.
+        draw: Draws for profiles with a probability.
+
+    Raises:
+        InvalidInput: A probability or quantity is invalid, a priority class does not exist, or a patch cannot be
+            applied.
+
+    Source:
+        manager spec, 8.2
     """
     # 1. matching is decided on the pod as submitted
     labels = texts(pod, "metadata", "labels")
@@ -57,9 +66,10 @@ def mutate_by_profiles(
 
 
 def is_matching(profile: ColocationProfile, namespace: str, labels: Mapping[str, str], facts: Facts) -> bool:
-    """Whether a profile matches a pod; an invalid selector and an unknown namespace match nothing.
+    """Return whether a profile matches a pod; an invalid selector and an unknown namespace match nothing.
 
-    source    manager spec, 8.2 (1)
+    Source:
+        manager spec, 8.2 (1)
     """
     if not profile.pods.matches(labels):
         return False
@@ -70,9 +80,10 @@ def is_matching(profile: ColocationProfile, namespace: str, labels: Mapping[str,
 
 
 def is_drawn(profile: ColocationProfile, draw: Draw) -> bool:
-    """Whether a matching profile is applied: p percent of the requests. Raises InvalidInput for an unreadable p.
+    """Return whether a matching profile is applied, to p percent of the requests; raise InvalidInput for an invalid p.
 
-    source    manager spec, 8.2 (3)
+    Source:
+        manager spec, 8.2 (3)
     """
     if isinstance(profile.probability, InvalidInput):
         raise profile.probability.at(f"ClusterColocationProfile[{profile.name}]")
@@ -84,12 +95,19 @@ def is_drawn(profile: ColocationProfile, draw: Draw) -> bool:
 def apply_profile(
     target: JsonObject, profile: ColocationProfile, *, pod_spec: JsonObject | None, classes: Facts
 ) -> JsonObject:
-    """The object after one profile: labels, annotations, mappings, suffixes, scheduler, QoS, priority, patch.
+    """Return the object after one profile: labels, annotations, mappings, suffixes, scheduler, QoS, priority, patch.
 
-    target     a pod or a Reservation; its metadata is changed in place
-    pod_spec   the pod's own spec, or that of the Reservation's template; None: there is none
-    raises     InvalidInput
-    source     manager spec, 8.2 (4), 8.4
+    Args:
+        target: A pod or a Reservation; its metadata is changed in place.
+        profile: The profile.
+        pod_spec: Spec of the pod or of the Reservation's template; None if there is none.
+        classes: Priority classes.
+
+    Raises:
+        InvalidInput: A value of the profile is invalid.
+
+    Source:
+        manager spec, 8.2 (4), 8.4
     """
     metadata = child(target, "metadata")
     if profile.labels or profile.label_keys_mapping or profile.label_suffixes or profile.qos_class:
@@ -142,10 +160,13 @@ def _set_priority(profile: ColocationProfile, pod_spec: JsonObject | None, found
 
 
 def translate(pod: JsonObject) -> bool:
-    """Native cpu and memory become the extended resources of the pod's class, in place; whether anything did.
+    """Replace cpu and memory by the extended resources of the pod's class, in place; return whether anything changed.
 
-    raises    InvalidInput for a pod that cannot be read and for a malformed quantity
-    source    manager spec, 8.3
+    Raises:
+        InvalidInput: The pod cannot be read, or a quantity is invalid.
+
+    Source:
+        manager spec, 8.3
     """
     try:
         mapping = NATIVE_TO_EXTENDED.get(priority_class(pod_from_json(pod)))
@@ -181,5 +202,5 @@ def _translate_in(holder: JsonObject, name: str, mapping: Mapping[str, str]) -> 
 
 
 def pod_namespace(pod: JsonObject, namespace: str) -> str:
-    """The pod's namespace; an empty one is that of the request. source    manager spec, 7.1"""
+    """Return the namespace of the pod, or that of the request if it is empty."""
     return text(seen(pod, "metadata"), "namespace") or namespace

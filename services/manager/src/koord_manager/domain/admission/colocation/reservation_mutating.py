@@ -1,6 +1,7 @@
 """Webhook `/mutate-reservation`: colocation profiles on Reservations.
 
-source    manager spec, 8.4
+Source:
+    manager spec, 8.4
 """
 
 from koord_manager.domain.admission.colocation.colocation_profile import STEP, apply_profile, is_drawn
@@ -13,11 +14,15 @@ from koord_manager.domain.admission.request import JsonObject, Operation
 def mutate_reservation(
     operation: Operation, reservation: JsonObject, facts: Facts, draw: Draw
 ) -> tuple[JsonObject, list[str]]:
-    """The Reservation after every profile whose `selector` matches its labels; the submitted one when none does.
+    """Return the Reservation after every profile whose `selector` matches its labels; unchanged if none matches.
 
-    Namespace selectors, the skip annotation and the translation of resources play no part.
-    raises    InvalidInput as for pods
-    source    manager spec, 8.4
+    Namespace selectors, the skip annotation and the translation of resources do not apply.
+
+    Raises:
+        InvalidInput: As for pods.
+
+    Source:
+        manager spec, 8.4
     """
     labels = texts(reservation, "metadata", "labels")
     if operation is not Operation.CREATE:

@@ -4,7 +4,8 @@ Objects merge key by key and null deletes; a list replaces the list, except the 
 of their items. Directives: `$patch` (replace, delete, merge), `$deleteFromPrimitiveList/<list>`, `$retainKeys`;
 `$setElementOrder/<list>` orders the items that it names.
 
-source    manager spec, 8.2 (4); Kubernetes' patchStrategy and patchMergeKey tags of v1.PodSpec
+Source:
+    manager spec, 8.2 (4); Kubernetes' patchStrategy and patchMergeKey tags of v1.PodSpec
 """
 
 from typing import Any, Final, cast
@@ -39,7 +40,7 @@ _MERGE_KEYS: Final[dict[str, str]] = {
     "status.podIPs": "ip",
     "status.hostIPs": "ip",
 }
-"""Path of a list in a pod (without indexes) -> the key by which its items are merged."""
+"""Path of a list in a pod (without indexes) -> key by which its items are merged."""
 _MERGED_TEXTS: Final = frozenset(("metadata.finalizers",))
 _TEMPLATE: Final = "spec.template."
 _PATCH: Final = "$patch"
@@ -49,10 +50,12 @@ _RETAIN: Final = "$retainKeys"
 
 
 def strategic_merge(original: JsonObject, patch: JsonObject) -> JsonObject:
-    """The object with the patch merged into it; neither argument is changed.
+    """Return the object with the patch merged into it; neither argument is changed.
 
-    raises    InvalidInput for an unknown directive or one of a wrong type, and for an item of a keyed list without its
-              key; it repeats no value of the patch
+    Raises:
+        InvalidInput: A directive is unknown or of the wrong type, or an item of a keyed list has no key. The message
+            does not
+            repeat values of the patch.
     """
     return _merged(original, patch, "")
 
@@ -130,7 +133,7 @@ def _delete_from(result: JsonObject, field: str, values: list[Any]) -> None:
 
 
 def _order(result: JsonObject, field: str, wanted: list[Any], key: str) -> None:
-    """Items that the order names come in that order, at the places that such items have; the others stay."""
+    """Return the items that the order names in that order, at the places of such items; other items stay."""
     present = result.get(field)
     if not isinstance(present, list):
         return
@@ -146,7 +149,7 @@ def _order(result: JsonObject, field: str, wanted: list[Any], key: str) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """A value of the patch that is taken as it is: without nulls and directives in its objects."""
+    """Return a value of the patch without nulls and directives in its objects."""
     if isinstance(value, dict):
         return _merged({}, cast("JsonObject", value), " ")
     if isinstance(value, list):
@@ -163,7 +166,7 @@ def _merge_key(path: str) -> str:
 
 
 def _bare(path: str) -> str:
-    """The path inside the pod: that of a template's pod is the same without its prefix."""
+    """Return the path inside the pod, without the prefix of a pod template."""
     return path.removeprefix(_TEMPLATE)
 
 
@@ -198,5 +201,5 @@ def _ordered(value: Any, key: str, path: str) -> list[Any]:
 
 
 def _shown(value: Any) -> object:
-    """What an error says of a value: of an environment it must not say more."""
+    """Return what an error may show of a value; the values of an environment are hidden."""
     return sorted(cast("JsonObject", value)) if isinstance(value, dict) else type(value).__name__

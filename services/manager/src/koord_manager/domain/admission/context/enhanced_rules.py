@@ -1,6 +1,7 @@
 """Labels that an operator requires of pods: the rules of the ConfigMap pod-enhanced-validator-config.
 
-source    manager spec, 10.6
+Source:
+    manager spec, 10.6
 """
 
 from collections.abc import Mapping
@@ -28,7 +29,7 @@ class EnhancedRules:
 
 
 def read_rules(previous: EnhancedRules, data: Mapping[str, str] | None) -> EnhancedRules:
-    """The rules of the ConfigMap's data. Absent: off; text that cannot be read: the rules before it stay."""
+    """Return the rules of the ConfigMap's data; off if absent, the previous rules if the text cannot be read."""
     if data is None:
         return EnhancedRules()
     enabled = data.get("enable", "").strip().lower() == "true"
@@ -41,7 +42,7 @@ def read_rules(previous: EnhancedRules, data: Mapping[str, str] | None) -> Enhan
 
 
 def check_labels(rules: EnhancedRules, namespace: str, labels: Mapping[str, str]) -> list[Violation]:
-    """The first rule that a pod breaks, if any; pods with the label skip-enhanced-validation break none."""
+    """Return the first rule that a pod breaks, if any; pods with the label skip-enhanced-validation break none."""
     if not rules.enabled or labels.get(keys.SKIP_ENHANCED_VALIDATION) == "true":
         return []
     for rule in rules.rules:

@@ -1,9 +1,9 @@
-"""What admission knows beside the object: profiles, namespaces, priority classes, quotas, who uses them, configuration.
+"""Cluster state that admission reads besides the object: profiles, namespaces, priority classes, quotas, configuration.
 
-Kept from the events that change it (`observe`, `forget`, `pod_added`, ...), at a cost that does not grow with the
-cluster; read by the chain.
+It is maintained from events (`observe`, `forget`, `pod_observed`, ...) at a cost that does not grow with the cluster.
 
-source    manager spec, 8 to 13
+Source:
+    manager spec, 8 to 13
 """
 
 import copy
@@ -35,14 +35,14 @@ PROFILES: Final = "clustercolocationprofiles"
 QUOTAS: Final = "elasticquotas"
 QUOTA_PROFILES: Final = "elasticquotaprofiles"
 ADMISSION_KINDS: Final = frozenset((PROFILES, QUOTAS, QUOTA_PROFILES))
-"""Plurals of the custom resources that admission goes by."""
+"""Plurals of the custom resources that admission reads."""
 
 Recommend = Callable[[JsonObject, str], str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigNames:
-    """Which ConfigMaps are ours (flags --config-namespace, --slo-config-name, --pod-enhanced-validator-config-*)."""
+    """Names of the ConfigMaps (flags --config-namespace, --slo-config-name, --pod-enhanced-validator-config-*)."""
 
     slo_namespace: str = SLO_CONFIG_NAMESPACE
     slo_name: str = SLO_CONFIG_NAME
@@ -53,9 +53,10 @@ class ConfigNames:
 class Facts:
     """The cluster as admission sees it.
 
-    unreadable    `<plural>=<ns>/<name>` -> why the object is left out: it was stored before its rules were enforced
-    recommend     sets what is recommended for a new pod, in place: (pod, namespace) -> name of the Recommendation that
-                  changed it; None: nobody recommends anything
+    Attributes:
+        unreadable: `<plural>=<ns>/<name>` -> why an object is ignored that was stored before its rules were enforced.
+        recommend: Sets the recommended requests of a new pod in place and returns the name of the Recommendation that
+            changed it; None if nothing is recommended.
     """
 
     def __init__(self, names: ConfigNames = ConfigNames()) -> None:
@@ -79,7 +80,7 @@ class Facts:
     # -- taking in ---------------------------------------------------------------------------------------------------
 
     def observe(self, plural: str, namespace: str, name: str, document: JsonObject) -> None:
-        """A custom resource was added or changed; kinds that admission does not use are passed over."""
+        """Take in a new or changed custom resource; no-op for kinds that admission does not use."""
         key = f"{plural}={namespace}/{name}"
         self.unreadable.pop(key, None)
         try:
@@ -98,7 +99,7 @@ class Facts:
             self.unreadable[key] = str(error)
 
     def forget(self, plural: str, namespace: str, name: str) -> None:
-        """A custom resource is gone."""
+        """Remove a custom resource."""
         self.unreadable.pop(f"{plural}={namespace}/{name}", None)
         match plural:
             case "clustercolocationprofiles":
@@ -112,35 +113,35 @@ class Facts:
                 pass
 
     def namespace_observed(self, name: str, labels: Mapping[str, str] | None) -> None:
-        """A namespace has these labels; None: it is gone."""
+        """Set the labels of a namespace; None if it is gone."""
         if labels is None:
             self._namespaces.pop(name, None)
         else:
             self._namespaces[name] = labels
 
     def priority_class_observed(self, name: str, priority_class: PriorityClass | None) -> None:
-        """A priority class is as given; None: it is gone."""
+        """Set a priority class; None if it is gone."""
         if priority_class is None:
             self._priority_classes.pop(name, None)
         else:
             self._priority_classes[name] = priority_class
 
     def node_observed(self, name: str, labels: Mapping[str, str] | None) -> None:
-        """A node has these labels; None: it is gone."""
+        """Set the labels of a node; None if it is gone."""
         if labels is None:
             self._nodes.pop(name, None)
         else:
             self._nodes[name] = labels
 
     def config_observed(self, namespace: str, name: str, data: Mapping[str, str] | None) -> None:
-        """A ConfigMap holds this; None: it is gone. Only ours are looked at."""
+        """Set the data of a ConfigMap, None if it is gone; no-op for other ConfigMaps."""
         if (namespace, name) == (self.names.slo_namespace, self.names.slo_name):
             self.slo_config = data
         elif (namespace, name) == (self.names.enhanced_namespace, self.names.enhanced_name):
             self.enhanced_rules = read_rules(self.enhanced_rules, data)
 
     def pod_observed(self, uid: str, pod: Pod) -> None:
-        """A pod was added or changed."""
+        """Take in a new or changed pod."""
         self.pod_gone(uid)
         namespace = pod.metadata.namespace
         self._pod_namespace[uid] = namespace
@@ -151,7 +152,7 @@ class Facts:
             self._pods_of_quota[quota] = self._pods_of_quota.get(quota, 0) + 1
 
     def pod_gone(self, uid: str) -> None:
-        """A pod is gone; nothing happens when it was not known."""
+        """Remove a pod; no-op if it is unknown."""
         namespace = self._pod_namespace.pop(uid, None)
         if namespace is not None:
             _decrement(self._pods_of_namespace, namespace)
@@ -160,7 +161,7 @@ class Facts:
             _decrement(self._pods_of_quota, quota)
 
     def with_profiles(self, index: ProfileIndex) -> "Facts":
-        """The same facts with other colocation profiles, for as long as nothing more is taken in."""
+        """Return a view of these facts with other colocation profiles, valid until the next change."""
         other = copy.copy(self)
         other._profile_index = index
         return other
@@ -168,34 +169,34 @@ class Facts:
     # -- looking up --------------------------------------------------------------------------------------------------
 
     def profiles(self) -> ProfileIndex:
-        """All colocation profiles, in order of name."""
+        """Return all colocation profiles, in order of name."""
         if self._profile_index is None:
             self._profile_index = ProfileIndex(self._profiles)
         return self._profile_index
 
     def namespace_labels(self, name: str) -> Mapping[str, str] | None:
-        """Labels of a namespace; None when it is not known."""
+        """Return the labels of a namespace; None if it is unknown."""
         return self._namespaces.get(name)
 
     def priority_class(self, name: str) -> PriorityClass | None:
-        """A priority class; None when there is none of this name."""
+        """Return a priority class; None if there is none of this name."""
         return self._priority_classes.get(name)
 
     def quota_profile_of_tree(self, tree_id: str) -> QuotaProfile | None:
-        """The profile whose label names the tree, the first by namespace and name; None when there is none."""
+        """Return the profile whose label names the tree, the first by namespace and name; None if there is none."""
         found = (profile for _, profile in sorted(self._quota_profiles.items()) if profile.tree_id == tree_id)
         return next(found, None)
 
     def nodes(self) -> Iterable[NodeLabels]:
-        """Every node with its labels, in order of name."""
+        """Return every node with its labels, in order of name."""
         return (NodeLabels(name=name, labels=self._nodes[name]) for name in sorted(self._nodes))
 
     def pods_of_quota(self, name: str) -> int:
-        """How many pods carry the quota's label."""
+        """Return the number of pods with the quota's label."""
         return self._pods_of_quota.get(name, 0)
 
     def pods_of_namespace(self, name: str) -> int:
-        """How many pods are in a namespace."""
+        """Return the number of pods in a namespace."""
         return self._pods_of_namespace.get(name, 0)
 
 

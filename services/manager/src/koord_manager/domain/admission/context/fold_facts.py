@@ -1,6 +1,7 @@
-"""The facts of admission from the log: of a whole state, and of one event.
+"""Fold the log into the facts of admission: of a whole state, and of one event.
 
-source    manager spec, 13.2 (judged on the observed state); event-bus spec, 2.1
+Source:
+    manager spec, 13.2 (judged on the observed state); event-bus spec, 2.1
 """
 
 from koordcore.events.envelope import AggregateRef, Event
@@ -36,7 +37,7 @@ from koord_manager.domain.admission.request import JsonObject
 
 
 def facts_of(state: ClusterState, names: ConfigNames) -> Facts:
-    """What admission knows of a cluster's state."""
+    """Return the facts of admission of a cluster's state."""
     facts = Facts(names)
     for namespace in state.of_kind(NamespaceState).values():
         if namespace.object is not None:
@@ -60,7 +61,7 @@ def facts_of(state: ClusterState, names: ConfigNames) -> Facts:
 
 
 def fold_fact(facts: Facts, ref: AggregateRef, event: Event) -> None:
-    """Takes one event in; those that admission does not use change nothing."""
+    """Take in one event; no-op for events that admission does not use."""
     match event:
         case PodSpecAdded() | PodSpecChanged():
             facts.pod_observed(ref.id, event.object)

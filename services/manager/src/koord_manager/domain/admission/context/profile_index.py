@@ -1,9 +1,10 @@
-"""All colocation profiles, found by a label of the pod.
+"""Index of colocation profiles by a label of the pod.
 
-Most profiles ask for a value of some label. A pod is then compared with those that ask for a value that it has, and
-with those that ask for none, rather than with all.
+Most profiles require a value of some label. A pod is compared with the profiles that require a value it has and with
+those that require none.
 
-source    manager spec, 8.2 (1)
+Source:
+    manager spec, 8.2 (1)
 """
 
 from collections.abc import Mapping
@@ -14,9 +15,10 @@ from koord_manager.domain.admission.context.profiles import ColocationProfile, M
 
 
 class ProfileIndex:
-    """Profiles, and where to look for those of a pod.
+    """Profiles by the label that they require.
 
-    profiles    by the name of their objects
+    Args:
+        profiles: By the name of their objects.
     """
 
     def __init__(self, profiles: Mapping[str, ColocationProfile]) -> None:
@@ -33,7 +35,7 @@ class ProfileIndex:
                 self._by_label.setdefault((asked.key, value), []).append(place)
 
     def candidates(self, labels: Mapping[str, str]) -> list[ColocationProfile]:
-        """The profiles whose pod selector may match labels, in order of name: every other one matches them not."""
+        """Return the profiles whose pod selector may match labels, in order of name; no other profile matches."""
         places = list(self._by_none)
         for label in labels.items():
             places += self._by_label.get(label, ())

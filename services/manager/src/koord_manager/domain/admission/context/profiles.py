@@ -1,6 +1,7 @@
-"""ClusterColocationProfile and ElasticQuotaProfile as admission uses them: read once, matched often.
+"""Typed ClusterColocationProfile and ElasticQuotaProfile: read once, matched often.
 
-source    manager spec, 8.1, 9.2
+Source:
+    manager spec, 8.1, 9.2
 """
 
 import hashlib
@@ -50,18 +51,18 @@ class _Profile(KubeStruct):
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A selector of a profile. `selector` None matches everything; `valid` False matches nothing."""
+    """A selector of a profile: None matches everything, and an invalid one nothing."""
 
     selector: Selector | None = None
     valid: bool = True
 
     @property
     def is_everything(self) -> bool:
-        """Whether nothing needs to be looked at: the selector is missing or `{}`."""
+        """Whether the selector is missing or `{}`."""
         return self.valid and (self.selector is None or not self.selector.requirements)
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether labels match."""
+        """Return whether labels match."""
         return self.valid and (self.selector is None or self.selector.matches(labels))
 
 
@@ -69,10 +70,11 @@ class Match:
 class ColocationProfile:
     """One profile, ready to match and to apply.
 
-    version       digest of the object: another one for every change
-    managed       the profile controller puts it on waiting pods as well
-    probability   percent, 100 when absent; an InvalidInput when it cannot be read: admission fails then
-    patch         the strategic merge patch, None when absent; an InvalidInput when it is no object
+    Attributes:
+        version: Digest of the object, different for every change.
+        managed: Whether the profile controller also applies it to waiting pods.
+        probability: Percent, 100 if absent; an InvalidInput if it cannot be read, and then admission fails.
+        patch: The strategic merge patch, None if absent; an InvalidInput if it is not an object.
     """
 
     name: str
@@ -96,12 +98,12 @@ class ColocationProfile:
 
     @property
     def has_pod_selector(self) -> bool:
-        """Whether the profile says which pods it is for: the controller leaves one alone that does not."""
+        """Whether the profile selects pods; the controller ignores profiles that do not."""
         return self.pods.selector is not None
 
 
 def read_profile(document: JsonObject) -> ColocationProfile:
-    """The profile of an object. Raises InvalidInput naming the field that cannot be read."""
+    """Return the profile of an object; raise InvalidInput with the field that cannot be read."""
     spec_fields = {name: value for name, value in seen(document, "spec").items() if name != "patch"}
     try:
         profile = object_from_json({"metadata": document.get("metadata"), "spec": spec_fields}, _Profile)
@@ -132,7 +134,7 @@ def read_profile(document: JsonObject) -> ColocationProfile:
 
 
 def _patch(written: object) -> JsonObject | InvalidInput | None:
-    """The patch with its nulls: they delete."""
+    """Return the patch with its nulls, which delete."""
     if written is None or written == {}:
         return None
     if not isinstance(written, dict):
@@ -150,7 +152,7 @@ def _match(selector: LabelSelector | None) -> Match:
 
 
 def _probability(written: int | float | str | None) -> int | InvalidInput:
-    """Percent from `30` or `"30%"`; a text without the sign is not accepted, as in Kubernetes' IntOrString."""
+    """Return the percentage of `30` or `"30%"`; a text without the sign is invalid, as in Kubernetes' IntOrString."""
     match written:
         case None:
             return ALWAYS
@@ -167,7 +169,7 @@ def _probability(written: int | float | str | None) -> int | InvalidInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaProfile:
-    """An ElasticQuotaProfile, as far as pods of its tree see it."""
+    """The part of an ElasticQuotaProfile that pods of its tree depend on."""
 
     namespace: str
     name: str
@@ -175,7 +177,7 @@ class QuotaProfile:
     selector: LabelSelector
 
     def expressions(self) -> list[JsonObject]:
-        """Its node selector as node affinity expressions: labels sorted by key, then the expressions."""
+        """Return its node selector as node affinity expressions: labels sorted by key, then the expressions."""
         labelled = [
             LabelSelectorRequirement(key=key, operator="In", values=[value])
             for key, value in sorted(self.selector.match_labels.items())
@@ -190,7 +192,7 @@ class QuotaProfile:
 
 
 def read_quota_profile(document: JsonObject) -> QuotaProfile:
-    """The quota profile of an object. Raises InvalidInput naming the field that cannot be read."""
+    """Return the quota profile of an object; raise InvalidInput with the field that cannot be read."""
     metadata = seen(document, "metadata")
     try:
         selector = object_from_json(seen(document, "spec", "nodeSelector"), LabelSelector)

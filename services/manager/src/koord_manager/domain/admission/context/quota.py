@@ -1,8 +1,9 @@
-"""An ElasticQuota as admission sees it, and the tree of all of them.
+"""An ElasticQuota as admission sees it, and the tree of all quotas.
 
-The tree is kept from the events of quotas; its answers cost what the quota's own neighbourhood costs.
+The tree is maintained from events of quotas. The cost of an answer depends only on the neighbours of the quota.
 
-source    manager spec, 13
+Source:
+    manager spec, 13
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,34 +35,34 @@ class Quota:
 
     @property
     def is_parent(self) -> bool:
-        """Whether it has, or is meant to have, children."""
+        """Whether it has children or may have them."""
         return self.labels.get(keys.QUOTA_IS_PARENT) == "true"
 
     @property
     def parent(self) -> str:
-        """Name of the parent: the root quota when the label is absent or empty; "" for the root itself."""
+        """Name of the parent: the root quota if the label is absent or empty; empty for the root itself."""
         if self.name == keys.ROOT_QUOTA:
             return ""
         return self.labels.get(keys.QUOTA_PARENT) or keys.ROOT_QUOTA
 
     @property
     def tree_id(self) -> str:
-        """Id of its tree, "" for none."""
+        """Id of its tree; empty for none."""
         return self.labels.get(keys.QUOTA_TREE_ID, "")
 
     @property
     def is_tree_root(self) -> bool:
-        """Whether a quota profile keeps it as the root of a tree."""
+        """Whether a quota profile maintains it as the root of a tree."""
         return self.labels.get(keys.QUOTA_IS_ROOT) == "true"
 
     @property
     def is_forced(self) -> bool:
-        """Whether its owner asks to skip the rules about sums."""
+        """Whether its owner skips the rules about sums."""
         return self.labels.get(keys.QUOTA_ALLOW_FORCE_UPDATE) == "true"
 
     @cached_property
     def namespaces(self) -> tuple[str, ...]:
-        """Namespaces whose pods belong to it; an annotation that cannot be read names none."""
+        """Namespaces whose pods belong to it; none if the annotation cannot be read."""
         try:
             return text_list(self.annotations.get(keys.QUOTA_NAMESPACES, ""))
         except InvalidInput:
@@ -69,7 +70,7 @@ class Quota:
 
     @cached_property
     def guaranteed(self) -> ResourceList:
-        """What the quota controller guarantees it; nothing when absent or unreadable."""
+        """The guarantee that the quota controller computed; empty if absent or unreadable."""
         try:
             return resources_of(self.annotations, keys.QUOTA_GUARANTEED)
         except InvalidInput:
@@ -77,7 +78,7 @@ class Quota:
 
 
 def read_quota(document: JsonObject) -> Quota:
-    """The quota of an object. Raises InvalidInput naming the field."""
+    """Return the quota of an object; raise InvalidInput with the field that cannot be read."""
     spec, status = seen(document, "spec"), seen(document, "status")
     return Quota(
         namespace=text(seen(document, "metadata"), "namespace"),
@@ -98,7 +99,7 @@ def _amounts(holder: JsonObject, name: str, path: str) -> ResourceList:
 
 
 def resources_of(annotations: Mapping[str, str], key: str) -> ResourceList:
-    """The resource list of an annotation; absent and empty are none. Raises InvalidInput for what cannot be read."""
+    """Return the resource list of an annotation, empty if absent; raise InvalidInput if it cannot be read."""
     written = annotations.get(key)
     if not written:
         return {}
@@ -109,7 +110,7 @@ def resources_of(annotations: Mapping[str, str], key: str) -> ResourceList:
 
 
 def text_list(written: str) -> tuple[str, ...]:
-    """A JSON list of texts; empty text is the empty list. Raises InvalidInput for anything else."""
+    """Return a JSON list of texts, empty for an empty text; raise InvalidInput for anything else."""
     if not written:
         return ()
     decoded = lenient_json.parse_json(written)
@@ -121,18 +122,18 @@ def text_list(written: str) -> tuple[str, ...]:
 
 
 class QuotaTree(Protocol):
-    """What the rules ask about the quotas that exist."""
+    """What the rules read of the existing quotas."""
 
     def get(self, name: str) -> Quota | None:
-        """The quota of a name, which is unique in the cluster; None when there is none."""
+        """Return the quota of a name, which is unique in the cluster; None if there is none."""
         ...
 
     def children(self, name: str) -> Iterable[Quota]:
-        """The quotas whose parent it is, in order of name."""
+        """Return the children of a quota, in order of name."""
         ...
 
     def of_namespace(self, namespace: str) -> Quota | None:
-        """The quota whose annotation names the namespace; the first by name when there are several."""
+        """Return the quota whose annotation names the namespace, the first by name; None if there is none."""
         ...
 
 
@@ -145,7 +146,10 @@ class Quotas:
         self._of_namespace: dict[str, set[str]] = {}
 
     def put(self, quota: Quota) -> None:
-        """Take in a new or changed quota; of two of one name, which only an unguarded API server has, the later one."""
+        """Add or replace a quota.
+
+        Of two quotas with one name, which only an unguarded API server has, the later one stays.
+        """
         self._drop(quota.name)
         self._by_name[quota.name] = quota
         self._children.setdefault(quota.parent, set()).add(quota.name)
@@ -153,7 +157,7 @@ class Quotas:
             self._of_namespace.setdefault(namespace, set()).add(quota.name)
 
     def remove(self, namespace: str, name: str) -> None:
-        """Forget a quota; nothing happens when it is unknown or another namespace holds the name."""
+        """Remove a quota; no-op if it is unknown or if the name belongs to another namespace."""
         known = self._by_name.get(name)
         if known is not None and known.namespace == namespace:
             self._drop(name)
@@ -180,14 +184,16 @@ class Quotas:
         return self._by_name[min(names)] if names else None
 
     def all(self) -> list[Quota]:
-        """Every quota, in order of name."""
+        """Return every quota, in order of name."""
         return [self._by_name[name] for name in sorted(self._by_name)]
 
 
 class QuotasWithPending:
-    """The observed quotas with a few accepted ones that have not been observed yet on top.
+    """The observed quotas with accepted ones that were not observed yet.
 
-    pending   name -> quota as accepted, None: its deletion was accepted
+    Args:
+        observed: The observed quotas.
+        pending: Name -> accepted quota; None for an accepted deletion.
     """
 
     def __init__(self, observed: Quotas, pending: Mapping[str, Quota | None]) -> None:
@@ -214,5 +220,5 @@ class QuotasWithPending:
 
 
 def tree_with(observed: Quotas, pending: Mapping[str, Quota | None]) -> QuotaTree:
-    """The tree to judge on."""
+    """Return the quota tree for a decision."""
     return QuotasWithPending(observed, pending) if pending else observed

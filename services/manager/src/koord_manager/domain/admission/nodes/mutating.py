@@ -1,6 +1,7 @@
 """Webhook `/mutate-node-status`: amplified allocatable.
 
-source    manager spec, 11.1
+Source:
+    manager spec, 11.1
 """
 
 from typing import Final, cast
@@ -17,10 +18,13 @@ STEP: Final = "NodeResourceAmplification"
 
 
 def amplify_node(operation: Operation, node: JsonObject, old: JsonObject | None) -> tuple[JsonObject, list[str]]:
-    """The node with amplified cpu and memory, and its raw values in an annotation; the submitted one when unchanged.
+    """Return the node with amplified cpu and memory and the raw values in an annotation; unchanged if not amplified.
 
-    raises    InvalidInput for a malformed ratio, raw-allocatable or quantity
-    source    manager spec, 11.1; vectors manager/amplification_webhook
+    Raises:
+        InvalidInput: A ratio, the raw allocatable or a quantity is invalid.
+
+    Source:
+        manager spec, 11.1; vectors manager/amplification_webhook
     """
     if operation is not Operation.UPDATE:
         return node, []

@@ -1,6 +1,7 @@
 """Webhook `/validate-node`: a node may match at most one entry of each section of slo-controller-config.
 
-source    manager spec, 11.2
+Source:
+    manager spec, 11.2
 """
 
 from collections.abc import Mapping
@@ -17,10 +18,13 @@ PLUGIN: Final = "SLOManagerConfigConflictForNode"
 def validate_node(
     operation: Operation, node: JsonObject, old: JsonObject | None, config: Mapping[str, str] | None
 ) -> list[Violation]:
-    """The conflict that changed labels bring about, if any; without a ConfigMap, and on CREATE, everything is allowed.
+    """Return the conflict that changed labels cause, if any; without a ConfigMap and on CREATE there is none.
 
-    raises    InvalidInput for a node that cannot be read
-    source    manager spec, 11.2
+    Raises:
+        InvalidInput: The node cannot be read.
+
+    Source:
+        manager spec, 11.2
     """
     labels = texts(node, "metadata", "labels")
     if operation is not Operation.UPDATE or config is None or labels == texts(old or {}, "metadata", "labels"):

@@ -1,6 +1,7 @@
-"""Webhook `/validate-pod-binding`: who may bind pods, for the time when one scheduler takes over from another.
+"""Webhook `/validate-pod-binding`: restrict who may bind pods while one scheduler takes over from another.
 
-source    manager spec, 10.7
+Source:
+    manager spec, 10.7
 """
 
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from koord_manager.domain.admission.options import BindingPolicy
 
 @dataclass(frozen=True, slots=True)
 class BoundPod:
-    """Labels and annotations of the pod that is to be bound."""
+    """Labels and annotations of the pod to bind."""
 
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
@@ -19,22 +20,28 @@ class BoundPod:
 
 @dataclass(frozen=True, slots=True)
 class BindingDecision:
-    """Whether the binding is allowed, and the name of the rule that decided (the metric's label)."""
+    """Whether the binding is allowed, and the name of the rule that decided, which is a label of the metric."""
 
     allowed: bool
     decision: str
 
     @property
     def message(self) -> str:
-        """The sentence for the user, "" when it is allowed."""
+        """The sentence for the user; empty if allowed."""
         return "" if self.allowed else "binding denied: username is not in the allowed list"
 
 
 def validate_binding(policy: BindingPolicy, user: str, namespace: str, pod: BoundPod | None) -> BindingDecision:
-    """The first rule that decides.
+    """Return the decision of the first rule that applies.
 
-    pod       None: it cannot be read, so the binding is allowed
-    source    manager spec, 10.7
+    Args:
+        policy: Who may bind pods.
+        user: User of the request.
+        namespace: Namespace of the pod.
+        pod: The pod; None if it cannot be read, and then the binding is allowed.
+
+    Source:
+        manager spec, 10.7
     """
     if not policy.user_names or any(name in user for name in policy.user_names):
         return BindingDecision(True, "allowed_username")

@@ -1,6 +1,7 @@
-"""GPU requests in one form: `gpu` becomes core and memory ratio, and the number of shared cards is written out.
+"""Normalize GPU requests: `gpu` becomes core and memory ratio, and the number of shared cards is added.
 
-source    manager spec, 9.3
+Source:
+    manager spec, 9.3
 """
 
 from typing import Final
@@ -18,7 +19,7 @@ _WHOLE_CARD: Final = 100
 
 
 def normalize_devices(pod: JsonObject) -> bool:
-    """Normalizes every container in place; whether anything changed. Raises InvalidInput for a malformed quantity."""
+    """Normalize every container in place and return whether anything changed; raise InvalidInput if invalid."""
     changed = False
     for index, container in enumerate(items(seen(pod, "spec"), "containers")):
         try:
@@ -30,12 +31,16 @@ def normalize_devices(pod: JsonObject) -> bool:
 
 
 def normalize_gpu(resources: JsonObject) -> bool:
-    """The GPU names of one container's resources in their one form, in place; whether anything changed.
+    """Normalize the GPU resources of one container in place, and return whether anything changed.
 
-    Requests decide, limits follow. `gpu.shared` is the number of cards: the memory ratio (else the core) in whole
-    cards when it is more than one card and no fraction, else 1.
-    raises    InvalidInput for a malformed quantity
-    source    manager spec, 9.3; vectors manager/device_resource_spec
+    Limits follow requests. `gpu.shared` is the number of cards: the memory ratio (else the core) in whole cards if it
+    is a multiple of 100 above 100, else 1.
+
+    Raises:
+        InvalidInput: A malformed quantity.
+
+    Source:
+        manager spec, 9.3; vectors manager/device_resource_spec
     """
     requests = seen(resources, "requests")
     if _GPU_NAMES.isdisjoint(requests):

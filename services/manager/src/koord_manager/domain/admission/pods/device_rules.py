@@ -1,6 +1,7 @@
-"""Rules about the devices that a container asks for.
+"""Rules for the devices that a container requests.
 
-source    manager spec, 10.5
+Source:
+    manager spec, 10.5
 """
 
 from typing import Final
@@ -32,10 +33,13 @@ _SENTENCES: Final = {
 
 
 def check_devices(pod: Pod) -> list[Violation]:
-    """Every violation of every container, rules in the order of the table.
+    """Return every violation of every container, with the rules in the order of the table.
 
-    raises    InvalidInput for a malformed quantity
-    source    manager spec, 10.5; vectors manager/pod_validate
+    Raises:
+        InvalidInput: A quantity is invalid.
+
+    Source:
+        manager spec, 10.5; vectors manager/pod_validate
     """
     found: list[Violation] = []
     for index, container in enumerate(pod.spec.containers):

@@ -1,6 +1,7 @@
-"""The annotation that tells the node's runtime hook the batch resources which the CRI drops.
+"""The annotation with batch resources for the node's runtime hook, because the CRI drops extended resources.
 
-source    manager spec, 9.1
+Source:
+    manager spec, 9.1
 """
 
 from typing import Final
@@ -18,10 +19,13 @@ STEP: Final = "ExtendedResourceSpec"
 
 
 def record_extended_resources(pod: JsonObject) -> bool:
-    """Writes the annotation in place when it is missing or stale; whether it did.
+    """Write the annotation in place if it is missing or stale, and return whether it changed.
 
-    raises    InvalidInput for a malformed quantity, and for an annotation that cannot be read
-    source    manager spec, 9.1
+    Raises:
+        InvalidInput: A quantity is invalid, or the annotation cannot be read.
+
+    Source:
+        manager spec, 9.1
     """
     try:
         fresh = refresh_extended_resource_spec(pod_from_json(pod))

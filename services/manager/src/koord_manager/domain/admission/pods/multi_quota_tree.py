@@ -1,6 +1,7 @@
-"""Pods of a quota tree stay on the tree's nodes: the quota profile's node selector as required node affinity.
+"""Keep pods of a quota tree on the tree's nodes: the quota profile's node selector becomes required node affinity.
 
-source    manager spec, 9.2
+Source:
+    manager spec, 9.2
 """
 
 from typing import Final
@@ -15,11 +16,18 @@ STEP: Final = "MultiQuotaTree"
 
 
 def add_tree_affinity(pod: JsonObject, namespace: str, facts: Facts) -> bool:
-    """Appends the tree's expressions to every required node selector term, in place; whether it did.
+    """Append the tree's expressions to every required node selector term in place, and return whether anything changed.
 
-    pod       its spec is changed, its affinity replaced
-    raises    InvalidInput when the pod's affinity has another shape than Kubernetes'
-    source    manager spec, 9.2
+    Args:
+        pod: The pod; its affinity is replaced.
+        namespace: Namespace of the pod.
+        facts: Cluster state that admission reads.
+
+    Raises:
+        InvalidInput: The pod's affinity has the wrong shape.
+
+    Source:
+        manager spec, 9.2
     """
     name = texts(pod, "metadata", "labels").get(keys.QUOTA_NAME) or namespace
     quota = facts.quotas.get(name)

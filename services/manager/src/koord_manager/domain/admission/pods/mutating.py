@@ -1,6 +1,7 @@
-"""Webhook `/mutate-pod`: the steps that may change a pod when it is created.
+"""Webhook `/mutate-pod`: the steps that may change a new pod.
 
-source    manager spec, 8, 9, 15.7
+Source:
+    manager spec, 8, 9, 15.7
 """
 
 from koord_manager.domain.admission.colocation.colocation_profile import TRANSLATION, mutate_by_profiles, pod_namespace
@@ -14,12 +15,23 @@ from koord_manager.domain.admission.request import JsonObject, Operation
 def mutate_pod(
     operation: Operation, pod: JsonObject, namespace: str, facts: Facts, options: Options, draw: Draw
 ) -> tuple[JsonObject, list[str]]:
-    """The pod after all steps, and those that changed it; the submitted pod itself when none did.
+    """Return the pod after all steps, and the steps that changed it; the submitted pod itself if none did.
 
-    An update runs no step today.
-    namespace   of the request, for a pod without one
-    raises      InvalidInput at the first step that cannot be done
-    source      manager spec, 9
+    No step runs on UPDATE.
+
+    Args:
+        operation: The operation.
+        pod: The submitted pod, not changed.
+        namespace: Namespace of the request, for a pod without one.
+        facts: Cluster state that admission reads.
+        options: Gates and flags.
+        draw: Draws for profiles with a probability.
+
+    Raises:
+        InvalidInput: A step failed.
+
+    Source:
+        manager spec, 9
     """
     if operation is not Operation.CREATE:
         return pod, []

@@ -1,9 +1,10 @@
-"""A pod that steps may change: what they write to is copied, everything else is that of the submitted pod.
+"""Copy the parts of a pod that steps may change; the rest is shared with the submitted pod.
 
-An API server's pod is large and admission changes a few places of it. What both pods share is never changed, and the
-comparison of the two (`patch`) passes it by.
+A pod of an API server is large, and admission changes a few fields. The shared part is never changed, and the
+comparison of the two pods (`json_patch`) skips it.
 
-source    manager spec, 9
+Source:
+    manager spec, 9
 """
 
 from typing import Any, Final, cast
@@ -14,9 +15,9 @@ _CONTAINERS: Final = ("initContainers", "containers")
 
 
 def editable(pod: JsonObject) -> JsonObject:
-    """The pod with its own metadata, labels, annotations, spec, containers and their resources.
+    """Return the pod with its own metadata, labels, annotations, spec, containers and their resources.
 
-    Whatever has another shape than Kubernetes' is shared: no step gets that far.
+    A value of the wrong shape is shared, because steps refuse it before they change it.
     """
     mine = dict(pod)
     metadata, spec = pod.get("metadata"), pod.get("spec")

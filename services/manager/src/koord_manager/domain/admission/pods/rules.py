@@ -1,8 +1,9 @@
-"""Rules about a pod's QoS, priority and annotations, with the ids and messages of the webhook.
+"""Rules for a pod's QoS, priority and annotations, with the ids and messages of the webhook.
 
-`koordcore.protocol.pod_admission` judges; this module says it as the API server's users know it, in the table's order.
+`koordcore.protocol.pod_admission` decides; this module returns the messages in the order of the table.
 
-source    manager spec, 10.1, 10.2
+Source:
+    manager spec, 10.1, 10.2
 """
 
 from collections.abc import Callable
@@ -89,11 +90,18 @@ _WORDINGS: Final[dict[Rule, _Said]] = {
 
 
 def check_pod(pod: Pod, old: Pod | None, *, skip_validating_priority: bool) -> list[list[Violation]]:
-    """Violations of the two groups: forbidden annotations, QoS and priority.
+    """Return the violations of the two groups: forbidden annotations, then QoS and priority.
 
-    old       the stored pod on UPDATE, None on CREATE
-    raises    InvalidInput for a malformed quantity among the requests
-    source    manager spec, 10.1, 10.2; vectors manager/pod_validate
+    Args:
+        pod: The pod.
+        old: The stored pod on UPDATE; None on CREATE.
+        skip_validating_priority: Whether the priority rules are skipped.
+
+    Raises:
+        InvalidInput: A requested quantity is invalid.
+
+    Source:
+        manager spec, 10.1, 10.2; vectors manager/pod_validate
     """
     broken = {found.rule for found in validate_pod(pod, old, skip_validating_priority=skip_validating_priority)}
     if not broken:

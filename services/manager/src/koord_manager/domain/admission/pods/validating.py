@@ -1,9 +1,10 @@
-"""Webhook `/validate-pod`: groups of rules; the first group that is broken ends it with all its violations.
+"""Webhook `/validate-pod`: groups of rules; the violations of the first broken group are returned.
 
-Quota admission (manager spec, 10.4) stands between the quota rules and the devices; it counts, so it is asked last and
-by the door (`quota_evaluation`), once nothing else refuses the pod.
+Quota admission (manager spec, 10.4) is between the quota rules and the device rules. It changes the usage, so the
+caller runs it last (`quotas.evaluation`), after all other rules allow the pod.
 
-source    manager spec, 10
+Source:
+    manager spec, 10
 """
 
 from collections.abc import Callable
@@ -23,12 +24,21 @@ from koord_manager.domain.admission.request import Violation
 def validate_pod(
     pod: Pod, old: Pod | None, namespace: str, facts: Facts, quotas: QuotaTree, options: Options
 ) -> list[Violation]:
-    """All violations of the first broken group; empty when the pod may be stored.
+    """Return all violations of the first broken group; empty if the pod may be stored.
 
-    old         the stored pod on UPDATE, None on CREATE
-    namespace   of the pod, else of the request
-    raises      InvalidInput for a malformed quantity
-    source      manager spec, 10; vectors manager/pod_validate
+    Args:
+        pod: The pod.
+        old: The stored pod on UPDATE; None on CREATE.
+        namespace: Namespace of the pod, else of the request.
+        facts: Cluster state that admission reads.
+        quotas: The quota tree.
+        options: Gates and flags.
+
+    Raises:
+        InvalidInput: A quantity is invalid.
+
+    Source:
+        manager spec, 10; vectors manager/pod_validate
     """
     skip_priority = options.enabled("ColocationProfileSkipValidatingPriority")
     groups: tuple[Callable[[], list[Violation]], ...] = (

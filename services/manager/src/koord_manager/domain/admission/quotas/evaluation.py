@@ -1,6 +1,7 @@
-"""Quota admission: does a pod still fit into its quota? One batch of requests of one quota at a time.
+"""Quota admission: whether pods fit into their quota, for one batch of requests of one quota.
 
-source    manager spec, 10.4
+Source:
+    manager spec, 10.4
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,26 +37,26 @@ COUNTED: Final = frozenset(
         *(BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY, GPU, NVIDIA_GPU, GPU_SHARED, GPU_MEMORY_RATIO),
     )
 )
-"""A quota is accounted for only when its max names at least one of these."""
+"""The usage of a quota is counted only if its max names at least one of these."""
 _TERMINATED: Final = frozenset(("Succeeded", "Failed"))
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaAnswer:
-    """What became of one request: the resources that it exceeded, and the sentence about it."""
+    """The result of one request: the exceeded resources, and the message."""
 
     exceeded: tuple[str, ...] = ()
     message: str = ""
 
     @property
     def allowed(self) -> bool:
-        """Whether it fits."""
+        """Whether the request fits."""
         return not self.exceeded
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """One batch: an answer for each request, what is used after it, and whether that is to be written."""
+    """The result of one batch: an answer for each request, the usage after it, and whether it has to be written."""
 
     answers: tuple[QuotaAnswer, ...]
     used: ResourceList
@@ -63,10 +64,17 @@ class Evaluation:
 
 
 def quota_to_evaluate(pod: Pod, old: Pod | None, namespace: str, quotas: QuotaTree, options: Options) -> str | None:
-    """Name of the quota that has to have room for the pod; None when no evaluation is due.
+    """Return the name of the quota that the pod is charged to; None if no evaluation is due.
 
-    old       the stored pod on UPDATE, None on CREATE
-    source    manager spec, 10.4 (first paragraph)
+    Args:
+        pod: The pod.
+        old: The stored pod on UPDATE; None on CREATE.
+        namespace: Namespace of the pod.
+        quotas: The quota tree.
+        options: Gates and flags.
+
+    Source:
+        manager spec, 10.4 (first paragraph)
     """
     if not options.enabled("EnableQuotaAdmission"):
         return None
@@ -82,11 +90,13 @@ def quota_to_evaluate(pod: Pod, old: Pod | None, namespace: str, quotas: QuotaTr
 
 
 def evaluated_request(pod: Pod, options: Options) -> ResourceList:
-    """What a pod asks of its quota; nothing when it has ended.
+    """Return what a pod requests of its quota; empty if it has ended.
 
-    With the gates ElasticQuotaEvaluationTransformPod and ReplaceResourcesTransformer the annotation replace-resources
+    With the gates ElasticQuotaEvaluationTransformPod and ReplaceResourcesTransformer, the annotation replace-resources
     is applied first.
-    raises    InvalidInput for a malformed quantity
+
+    Raises:
+        InvalidInput: A quantity is invalid.
     """
     if pod.status.phase in _TERMINATED:
         return {}
@@ -98,10 +108,13 @@ def evaluated_request(pod: Pod, options: Options) -> ResourceList:
 
 
 def evaluate_quota(quota: Quota, requests: Sequence[ResourceList]) -> Evaluation:
-    """Requests in order of arrival against one quota.
+    """Evaluate requests in order of arrival against one quota.
 
-    raises    InvalidInput when an annotation of the quota cannot be read
-    source    manager spec, 10.4
+    Raises:
+        InvalidInput: An annotation of the quota cannot be read.
+
+    Source:
+        manager spec, 10.4
     """
     used = resources_of(quota.annotations, keys.QUOTA_CHILD_REQUEST)
     limit = resources_of(quota.annotations, keys.QUOTA_ADMISSION) or quota.max
@@ -116,13 +129,17 @@ def evaluate(
     *,
     shown: str,
 ) -> Evaluation:
-    """The batch as values.
+    """Evaluate one batch given as values.
 
-    names     spec.max: the resources that count
-    used      what is used before the batch
-    limit     what may be used
-    shown     `<ns>/<name>` for messages
-    source    manager spec, 10.4 (1) to (4); vectors manager/quota_evaluate
+    Args:
+        names: Resources of spec.max, which are counted.
+        used: Usage before the batch.
+        limit: Upper bound of the usage.
+        requests: Requests in order of arrival.
+        shown: `<ns>/<name>` of the quota for messages.
+
+    Source:
+        manager spec, 10.4 (1) to (4); vectors manager/quota_evaluate
     """
     if not COUNTED & names.keys():
         return Evaluation(tuple(QuotaAnswer() for _ in requests), dict(used), written=False)
@@ -155,5 +172,5 @@ def _sentence(
 
 
 def child_request_text(used: ResourceList) -> str:
-    """The annotation `child-request`."""
+    """Return the text of the annotation `child-request`."""
     return codec.encode_canonical(format_resources(used)).decode()

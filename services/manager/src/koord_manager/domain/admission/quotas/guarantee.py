@@ -1,6 +1,7 @@
-"""Whether a quota's guarantee finds room up the tree.
+"""Whether the guarantee of a quota fits into those of its ancestors.
 
-source    manager spec, 13.2 (guarantee)
+Source:
+    manager spec, 13.2 (guarantee)
 """
 
 from koordcore.protocol import keys
@@ -11,13 +12,14 @@ from koord_manager.domain.admission.request import Violation
 
 
 def guarantee_violation(quota: Quota, quotas: QuotaTree) -> Violation | None:
-    """The refusal of a min that no ancestor's guarantee covers; None when it is covered.
+    """Return the refusal of a min that no ancestor's guarantee covers; None if it is covered.
 
         need(parent) = max(parent.min, guaranteed of the siblings + max(min, guaranteed))
 
-    Walks up while the parent's own guarantee is too small; at the root there is nothing left to take from. A ring of
-    parents ends the walk as the root does.
-    source    manager spec, 13.2; vectors manager/quota_validate
+    The walk goes up while the parent's own guarantee is too small. It ends at the root, and in a cycle of parents.
+
+    Source:
+        manager spec, 13.2; vectors manager/quota_validate
     """
     if not quota.tree_id or quota.is_forced or quota.is_tree_root or is_within(quota.min, quota.guaranteed):
         return None

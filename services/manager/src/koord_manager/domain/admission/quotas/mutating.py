@@ -1,6 +1,7 @@
 """Webhook `/mutate-...-elasticquota`: defaults of a new quota.
 
-source    manager spec, 13.1
+Source:
+    manager spec, 13.1
 """
 
 from typing import Final
@@ -17,10 +18,13 @@ STEP: Final = "ElasticQuotaDefaults"
 
 
 def default_quota(operation: Operation, document: JsonObject, quotas: QuotaTree) -> tuple[JsonObject, list[str]]:
-    """The quota with parent, tree id and shared weight filled in; the submitted one itself when nothing was missing.
+    """Return the quota with default parent, tree id and shared weight; unchanged if nothing was missing.
 
-    raises    InvalidInput for an unknown parent, a shared weight that cannot be read, a malformed quota
-    source    manager spec, 13.1; vectors manager/quota_defaults
+    Raises:
+        InvalidInput: The parent is unknown, the shared weight cannot be read, or the quota is invalid.
+
+    Source:
+        manager spec, 13.1; vectors manager/quota_defaults
     """
     quota = read_quota(document)
     if operation is not Operation.CREATE or quota.name == keys.ROOT_QUOTA:

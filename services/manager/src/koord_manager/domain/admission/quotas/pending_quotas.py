@@ -1,9 +1,10 @@
-"""Quotas that were accepted and have not been observed yet: judged together with the observed ones.
+"""Accepted quotas that were not observed yet; decisions read them together with the observed ones.
 
-The API server may still refuse an accepted request, and the other replica may have accepted it; so each is remembered
-for a short time only, and never for a dry run.
+The API server may still refuse an accepted request, and another replica may have accepted it. So each is remembered for
+a short time only, and never for a dry run.
 
-source    manager spec, 13.2 (last paragraph)
+Source:
+    manager spec, 13.2 (last paragraph)
 """
 
 from typing import Final
@@ -16,17 +17,17 @@ FORGOTTEN_AFTER_SECONDS: Final = 10.0
 
 
 class PendingQuotas:
-    """Accepted requests by name of the quota; None: an accepted deletion."""
+    """Accepted quotas by name; None for an accepted deletion."""
 
     def __init__(self) -> None:
         self._accepted: dict[str, tuple[float, Quota | None]] = {}
 
     def accept(self, name: str, quota: Quota | None, now: float) -> None:
-        """Remember an accepted request. now: seconds of any steady clock"""
+        """Remember an accepted request; `now` is in seconds of a steady clock."""
         self._accepted[name] = (now + FORGOTTEN_AFTER_SECONDS, quota)
 
     def current(self, observed: QuotaTree, now: float) -> dict[str, Quota | None]:
-        """What is neither too old nor observed by now."""
+        """Return the accepted quotas that are neither too old nor observed."""
         if not self._accepted:
             return {}
         for name, (until, quota) in list(self._accepted.items()):

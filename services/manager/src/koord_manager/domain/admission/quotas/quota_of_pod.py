@@ -1,6 +1,7 @@
-"""Which quota a pod belongs to, and the rules about it.
+"""The quota of a pod, and the rules about it.
 
-source    manager spec, 10.3
+Source:
+    manager spec, 10.3
 """
 
 from koordcore.protocol import keys
@@ -12,11 +13,13 @@ from koord_manager.domain.admission.request import Violation
 
 
 def quota_name_of(pod: Pod, namespace: str, quotas: QuotaTree, options: Options) -> str:
-    """Name of the pod's quota, "" for none.
+    """Return the name of the pod's quota; empty for none.
 
-    The label; with gate DisableDefaultQuota nothing else; else the quota named like the namespace in it, the one whose
-    annotation names the namespace, the default quota.
-    source    manager spec, 10.3 (2)
+    It is the label. Without the label, and unless the gate DisableDefaultQuota is on, it is the quota in the namespace
+    that has its name, else the quota whose annotation names the namespace, else the default quota.
+
+    Source:
+        manager spec, 10.3 (2)
     """
     written = pod.metadata.labels.get(keys.QUOTA_NAME)
     if written or options.enabled("DisableDefaultQuota"):
@@ -29,16 +32,23 @@ def quota_name_of(pod: Pod, namespace: str, quotas: QuotaTree, options: Options)
 
 
 def quota_of_pod(pod: Pod, namespace: str, quotas: QuotaTree, options: Options) -> Quota | None:
-    """The pod's quota; None when no quota has that name: it counts as the default quota then."""
+    """Return the pod's quota; None if no quota has that name, and then the pod counts for the default quota."""
     name = quota_name_of(pod, namespace, quotas, options)
     return quotas.get(name) if name else None
 
 
 def check_quota(pod: Pod, old: Pod | None, namespace: str, quotas: QuotaTree, options: Options) -> list[Violation]:
-    """Violations of the quota rules.
+    """Return the violations of the quota rules.
 
-    old       the stored pod on UPDATE, None on CREATE
-    source    manager spec, 10.3; vectors manager/pod_validate
+    Args:
+        pod: The pod.
+        old: The stored pod on UPDATE; None on CREATE.
+        namespace: Namespace of the pod.
+        quotas: The quota tree.
+        options: Gates and flags.
+
+    Source:
+        manager spec, 10.3; vectors manager/pod_validate
     """
     found: list[Violation] = []
     if old is not None:

@@ -1,8 +1,9 @@
-"""Webhook `/validate-...-elasticquota`: the rules that keep the quota tree sound.
+"""Webhook `/validate-...-elasticquota`: the rules of the quota tree.
 
-`self_rules` look at the quota alone, `tree_rules` at its neighbours; `quota_guarantee` walks up the tree.
+`self_rules` check the quota alone, `tree_rules` its neighbours, and `guarantee` its ancestors.
 
-source    manager spec, 13.2
+Source:
+    manager spec, 13.2
 """
 
 from collections.abc import Iterator
@@ -20,14 +21,14 @@ from koord_manager.domain.admission.request import Operation, Violation
 
 
 class PodCounts(Protocol):
-    """How many pods use a quota, by label and by namespace."""
+    """The number of pods that use a quota, by label and by namespace."""
 
     def pods_of_quota(self, name: str) -> int:
-        """Pods with the quota's label."""
+        """Return the number of pods with the quota's label."""
         ...
 
     def pods_of_namespace(self, name: str) -> int:
-        """Pods in a namespace."""
+        """Return the number of pods in a namespace."""
         ...
 
 
@@ -39,12 +40,18 @@ def validate_quota(
     pods: PodCounts,
     options: Options,
 ) -> Violation | None:
-    """The first broken rule, None when the request is allowed.
+    """Return the first broken rule; None if the request is allowed.
 
-    quota     as it would be stored (None on DELETE)
-    old       as stored (None on CREATE)
-    quotas    the tree as admitted so far
-    source    manager spec, 13.2; vectors manager/quota_validate
+    Args:
+        operation: The operation.
+        quota: The quota to store; None on DELETE.
+        old: The stored quota; None on CREATE.
+        quotas: The tree including accepted quotas.
+        pods: Pods that use the quotas.
+        options: Gates and flags.
+
+    Source:
+        manager spec, 13.2; vectors manager/quota_validate
     """
     match operation:
         case Operation.DELETE if old is not None:
@@ -78,7 +85,7 @@ def _annotation(key: str) -> str:
 
 
 def _is_same(quota: Quota, old: Quota) -> bool:
-    """Whether nothing that the rules look at has changed."""
+    """Return whether no field that the rules read has changed."""
     labels = (keys.QUOTA_PARENT, keys.QUOTA_IS_PARENT, keys.QUOTA_TREE_ID)
     return (
         all(quota.labels.get(key, "") == old.labels.get(key, "") for key in labels)
@@ -128,7 +135,7 @@ def _namespace_rules(quota: Quota, quotas: QuotaTree) -> Iterator[Violation]:
 
 
 def self_rules(quota: Quota) -> Iterator[Violation]:
-    """Rules about one quota alone, in order. source    manager spec, 13.2 (table)"""
+    """Yield violations of the rules about one quota alone, in order."""
     for field, amounts in (("max", quota.max), ("min", quota.min)):
         for name, amount in sorted(amounts.items()):
             if amount < ZERO:
@@ -170,10 +177,17 @@ def _weight_rules(quota: Quota) -> Iterator[Violation]:
 def tree_rules(
     quota: Quota, old: Quota | None, quotas: QuotaTree, pods: PodCounts, options: Options
 ) -> Iterator[Violation]:
-    """Rules about a quota and its neighbours, in order.
+    """Yield violations of the rules about a quota and its neighbours, in order.
 
-    old       as stored, None for a new quota
-    source    manager spec, 13.2 (table)
+    Args:
+        quota: The quota to store.
+        old: The stored quota; None for a new one.
+        quotas: The tree including accepted quotas.
+        pods: Pods that use the quotas.
+        options: Gates and flags.
+
+    Source:
+        manager spec, 13.2 (table)
     """
     children = list(quotas.children(quota.name))
     if old is not None:
@@ -232,7 +246,7 @@ def _tree_id_rules(quota: Quota, parent: Quota | None, children: list[Quota]) ->
 
 
 def _key_rules(lower: Quota, upper: Quota, end: str, *, subset: bool) -> Iterator[Violation]:
-    """`lower` is a child of `upper`; `end` says which of the two is the neighbour of the judged quota."""
+    """Yield violations between a child (`lower`) and its parent (`upper`); `end` names the neighbour."""
     differ = not lower.max.keys() <= upper.max.keys() if subset else lower.max.keys() != upper.max.keys()
     if differ:
         how = "a subset of those" if subset else "the same as those"

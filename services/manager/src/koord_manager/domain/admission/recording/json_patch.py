@@ -1,9 +1,10 @@
-"""What admission changed, as RFC 6902.
+"""What admission changed, as an RFC 6902 patch.
 
-An object of an API server is large and admission changes a few places of it: entries that differ are found here, lists
-of which items came or went are left to the library's comparison (which takes 50 us an operation).
+An object of an API server is large, and admission changes a few fields. Changed entries are found here; lists whose
+items were added or removed are compared by the library, which takes 50 us an operation.
 
-source    manager spec, 7.1
+Source:
+    manager spec, 7.1
 """
 
 import re
@@ -21,10 +22,10 @@ Operation = dict[str, Any]
 WITHHELD: Final = "(withheld)"
 _CONTAINERS: Final = frozenset({"containers", "initContainers", "ephemeralContainers"})
 _OF_A_CONTAINER: Final = frozenset({"env", "envFrom", "command", "args", "lifecycle", "httpHeaders"})
-"""Fields of a container, its probes and its hooks included, in which people write passwords."""
+"""Fields of a container, its probes and its hooks that may hold passwords."""
 _VOLUMES: Final = "volumes"
 _OF_A_VOLUME: Final = frozenset({"volumeAttributes", "options"})
-"""Fields of a volume that its driver is given as they are (`csi`, `flexVolume`)."""
+"""Fields of a volume that are passed to its driver (`csi`, `flexVolume`)."""
 _A_CONTAINER: Final = re.compile(rf"(?:^|/)(?:{'|'.join(_CONTAINERS)})(?:/|$)")
 _A_VOLUME: Final = re.compile(rf"(?:^|/){_VOLUMES}(?:/|$)")
 _SECRET: Final = re.compile(
@@ -32,15 +33,16 @@ _SECRET: Final = re.compile(
     rf"|(?:^|/)(?:{'|'.join(_CONTAINERS)})/(?:[^/]*/)*(?:{'|'.join(_OF_A_CONTAINER)})(?:/|$)"
     rf"|(?:^|/){_VOLUMES}/(?:[^/]*/)*(?:{'|'.join(_OF_A_VOLUME)})(?:/|$)"
 )
-"""Pointers to what may hold a secret: the whole object, and fields of containers and volumes, however deep."""
+"""Pointers to values that may hold a secret: the copy of the object, and fields of containers and volumes."""
 _CONTAINER_PLACES: Final = tuple(f"{name}[" for name in sorted(_CONTAINERS))
 _ABSENT: Final = object()
 
 
 def json_patch(before: JsonObject, after: JsonObject) -> list[Operation]:
-    """The operations that turn one object into the other; none when they are equal.
+    """Return the operations that turn one object into the other; none if they are equal.
 
-    raises    InvalidInput for objects nested deeper than can be compared
+    Raises:
+        InvalidInput: The objects are nested too deeply to compare.
     """
     if before is after:
         return []
@@ -53,16 +55,16 @@ def json_patch(before: JsonObject, after: JsonObject) -> list[Operation]:
 
 
 def without_secrets(patch: Sequence[Operation]) -> list[Operation]:
-    """The patch as it may be told: what could hold a secret is replaced by WITHHELD, paths and all else stay.
+    """Return the patch with possible secrets replaced by WITHHELD; paths and other values stay.
 
-    Withheld are environment, command, arguments, hooks and probe headers of containers, what volumes give drivers,
-    wherever in an object they stand, kubectl's copy of the whole object, and values nested too deeply to look through.
+    Withheld are environment, command, arguments, hooks and probe headers of containers, driver options of volumes,
+    kubectl's copy of the whole object, and values nested too deeply to search.
     """
     return [_without_secrets(operation) if "value" in operation else operation for operation in patch]
 
 
 def may_hold_secret(place: str, name: str) -> bool:
-    """Whether a field could hold a secret: the same rule, for a place as people write it (`spec.containers[0]`)."""
+    """Return whether a field may hold a secret, for a place such as `spec.containers[0]`."""
     if name in _OF_A_CONTAINER and any(container in place for container in _CONTAINER_PLACES):
         return True
     return name in _OF_A_VOLUME and f"{_VOLUMES}[" in place
@@ -84,7 +86,7 @@ def _without_secrets(operation: Operation) -> Operation:
 
 
 def _told(value: Any, withheld: frozenset[str]) -> Any:
-    """The value without the fields that are withheld where it stands."""
+    """Return the value without the fields that are withheld at its place."""
     if isinstance(value, dict):
         return {
             name: WITHHELD if name == LAST_APPLIED or name in withheld else _told(inner, withheld | _below_it(name))
@@ -137,7 +139,7 @@ def _of_lists(before: list[Any], after: list[Any], at: str, found: list[Operatio
 
 
 def _below(at: str, name: str) -> str:
-    """The RFC 6901 text of an entry. The library's own takes 20 us, which is half of a review with 20 operations."""
+    """Return the RFC 6901 pointer of an entry; the library's own function takes 20 us."""
     if "~" in name or "/" in name:
         name = name.replace("~", "~0").replace("/", "~1")
     return f"{at}/{name}"

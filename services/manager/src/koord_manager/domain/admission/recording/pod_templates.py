@@ -1,11 +1,12 @@
-"""Pod templates inside of custom resources, as the log keeps them: by the rule that decisions keep them by.
+"""Reduce the pod templates inside custom resources to what the log records of pods.
 
-    document --with_kept_templates--> document without environment, command, arguments, probes, options of volumes
+document --with_kept_templates--> document without environment, command, arguments, probes, options of volumes
 
-A template is open in its schema, so whatever a user has is in it. What writes to these objects patches other fields of
-them, so an API server's object keeps all it has.
+The schema of a template is open, so it may hold anything. Writes to these objects patch other fields, so an object at
+an API server keeps all of its template.
 
-source    event-bus spec, 2.1 (cut down to the fields that are used); protocol spec, 9.6, 9.7
+Source:
+    event-bus spec, 2.1 (cut down to the fields that are used); protocol spec, 9.6, 9.7
 """
 
 from collections.abc import Callable, Mapping
@@ -24,13 +25,14 @@ TEMPLATES: Final[Mapping[str, tuple[tuple[str, ...], Callable[[Any], JsonObject]
     "podmigrationjobs": (("spec", "reservationOptions", "template"), kept_reservation),
     "scheduleexplanations": (("spec", "questionObjectTemplate"), kept_template),
 }
-"""Plural -> where its objects hold a template, and what is kept of it."""
+"""Plural -> place of the template, and the function that reduces it."""
 
 
 class Kept(NamedTuple):
-    """A custom resource as the log keeps it.
+    """A custom resource as the log records it.
 
-    fault    what is wrong with its template, which then is left empty; None: nothing is
+    Attributes:
+        fault: Why the template cannot be read, and then it is recorded as empty; None if it can.
     """
 
     document: JsonObject
@@ -38,7 +40,7 @@ class Kept(NamedTuple):
 
 
 def with_kept_templates(plural: str, document: JsonObject) -> Kept:
-    """The object with the kept part of its pod template, the same object when it has none; it is not changed."""
+    """Return the object with a reduced pod template; the same object if it has none. The argument is not changed."""
     if plural not in TEMPLATES:
         return Kept(document)
     path, keep = TEMPLATES[plural]

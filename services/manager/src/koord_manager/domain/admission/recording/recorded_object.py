@@ -1,9 +1,10 @@
-"""What a decision keeps of the object that it is about, as much as deciding it anew reads, and of why it was refused.
+"""What a decision records of its object, so that it can be decided again, and of the reasons of a refusal.
 
-Of pods and nodes what the log mirrors of them, so no environment, command or arguments; kubectl's copy of the whole
-object and managed fields are left out of every kind.
+Of pods and nodes it is what the log mirrors: no environment, command or arguments. kubectl's copy of the whole object
+and managed fields are never recorded.
 
-source    manager spec, 17.3
+Source:
+    manager spec, 17.3
 """
 
 import hashlib
@@ -19,13 +20,13 @@ from koord_manager.domain.admission.json_object import seen
 from koord_manager.domain.admission.request import JsonObject, Violation
 
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
-"""kubectl's own copy of the manifest: whole pods (and what is secret in them) never enter the log."""
+"""kubectl's own copy of the manifest, which may hold secrets and never enters the log."""
 MAX_BYTES: Final = 64 * 1024
-"""A larger object is not kept: a message of the bus has a size."""
+"""Maximum size of a recorded object, because messages of the bus are limited."""
 MAX_VIOLATIONS: Final = 100
-"""Of more the beginning is told: an object of megabytes may break a rule in each of its containers."""
+"""Maximum number of recorded violations; a large object may break a rule in each of its containers."""
 MAX_FIELD: Final = 500
-"""Letters of one field: a key of a map may be of any length."""
+"""Maximum length of a recorded field, because keys of maps may have any length."""
 _QUOTA_FIELDS: Final = {"spec": frozenset(("min", "max")), "status": frozenset(("used",))}
 _RESERVATION_FIELDS: Final = frozenset(
     (
@@ -37,10 +38,14 @@ _SECTIONS: Final = frozenset(section.key for section in SectionName)
 
 
 def kept_of(resource: str, document: JsonObject | None) -> JsonObject | None:
-    """The kept part of an object, as JSON.
+    """Return the recorded part of an object as JSON.
 
-    resource    plural: `pods`; of kinds without rules of admission nothing is kept
-    returns     None: there is no object, it has not the shape of its kind, or it is too large
+    Args:
+        resource: Plural, such as `pods`; of a kind without admission rules nothing is recorded.
+        document: The object.
+
+    Returns:
+        The part; None if there is no object, if it has the wrong shape, or if it is too large.
     """
     keep = _KEPT.get(resource)
     if keep is None or document is None:
@@ -56,7 +61,7 @@ def kept_of(resource: str, document: JsonObject | None) -> JsonObject | None:
 
 
 def kept_reservation(document: Any) -> JsonObject:
-    """The kept part of a Reservation, or of the template of one. Raises codec.DecodeError for another shape."""
+    """Return the recorded part of a Reservation or of its template; raise codec.DecodeError for a wrong shape."""
     document = codec.convert(document, dict[str, Any])
     kept = _metadata(document)
     written: Any = document.get("spec")
@@ -69,7 +74,7 @@ def kept_reservation(document: Any) -> JsonObject:
 
 
 def kept_template(given: Any) -> JsonObject:
-    """What is kept of a pod template: what the log keeps of pods. Raises codec.DecodeError for another shape."""
+    """Return the recorded part of a pod template; raise codec.DecodeError for a wrong shape."""
     template = _typed(given, PodTemplate)
     if "metadata" in template and not _without_copy(template["metadata"]).get("annotations", True):
         del template["metadata"]["annotations"]
@@ -77,18 +82,18 @@ def kept_template(given: Any) -> JsonObject:
 
 
 def our_sections(data: Mapping[str, str]) -> dict[str, str]:
-    """The sections of slo-controller-config among the entries of a ConfigMap: what else stands there is not ours."""
+    """Return the sections of slo-controller-config among the entries of a ConfigMap; other entries are not recorded."""
     return {name: text for name, text in data.items() if name in _SECTIONS}
 
 
 def digest_of(resource: str, document: JsonObject | None) -> str:
-    """Digest of the kept part of an object; "" when nothing is kept of it."""
+    """Return the digest of the recorded part of an object; empty if nothing is recorded."""
     kept = kept_of(resource, document)
     return hashlib.blake2b(codec.encode_canonical(kept), digest_size=8).hexdigest() if kept is not None else ""
 
 
 def violations_told(violations: Sequence[Violation]) -> tuple[list[str], list[str]]:
-    """Rules and fields of a refusal as a decision names them, aligned."""
+    """Return rules and fields of the violations, aligned, as they are recorded."""
     told = violations[:MAX_VIOLATIONS]
     return [violation.rule for violation in told], [violation.field[:MAX_FIELD] for violation in told]
 
