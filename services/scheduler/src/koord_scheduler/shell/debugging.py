@@ -1,6 +1,7 @@
 """What the log tells of single decisions, switched on by flags and while it runs: scores, filters, diagnoses.
 
-source    scheduler-core spec, 13.1, 13.4, 14 (`PUT /debug/flags/...`)
+Source:
+    scheduler-core spec, 13.1, 13.4, 14 (`PUT /debug/flags/...`)
 """
 
 import asyncio
@@ -28,10 +29,11 @@ Level = Literal["debug", "info", "warning", "error"]
 class DebugFlags:
     """What is on.
 
-    top_scores    rows of the table of scores, 0: no table
-    filters       a line for each failed filter
-    diagnosis     the diagnosis of each failed attempt
-    blocking      it is written before the next decision; else beside, and dropped when too many wait
+    Attributes:
+        top_scores: Rows of the table of scores, 0: no table.
+        filters: A line for each failed filter.
+        diagnosis: The diagnosis of each failed attempt.
+        blocking: It is written before the next decision; else beside, and dropped when too many wait.
     """
 
     top_scores: int = 0
@@ -48,7 +50,8 @@ class DebugFlags:
 class DecisionLog:
     """Writes what the flags ask for.
 
-    set_level    changes the level of the process's log
+    Args:
+        set_level: Changes the level of the process's log.
     """
 
     def __init__(
@@ -71,7 +74,9 @@ class DecisionLog:
     def change(self, flag: str, value: str) -> None:
         """One of `FLAGS` becomes the value, as a request says.
 
-        raises    InvalidInput; KeyError for another flag
+        Raises:
+            InvalidInput: A value that a user wrote and that no rule of the protocol accepts.
+            KeyError: Another flag.
         """
         match flag:
             case "v":
@@ -141,7 +146,8 @@ class DecisionLog:
 def score_table(pod: str, best: list[NodeScore]) -> str:
     """The best nodes as a Markdown table: `#`, Pod, Node, Score, and a column for each plugin.
 
-    source    scheduler-core spec, 13.4
+    Source:
+        scheduler-core spec, 13.4
     """
     plugins = sorted({plugin for node in best for plugin in node.parts})
     columns = ["#", "Pod", "Node", "Score", *plugins]

@@ -23,8 +23,10 @@ class _Watched:
 class Monitor:
     """Keeps what is under way, and complains once about each decision that takes too long.
 
-    period_seconds, timeout_seconds    of the clock that is given
-    profile_of                         scheduler name of a pod, by uid
+    Attributes:
+        period_seconds: Of the clock that is given.
+        timeout_seconds: Of the clock that is given.
+        profile_of: Scheduler name of a pod, by uid.
     """
 
     clock: Clock

@@ -1,6 +1,7 @@
 """`/metrics/resources`: what every pod asks for and may use, as kube-scheduler tells it; written while it is read.
 
-source    scheduler-core spec, 14
+Source:
+    scheduler-core spec, 14
 """
 
 import asyncio

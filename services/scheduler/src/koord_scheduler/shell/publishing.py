@@ -6,7 +6,8 @@
                            -> full          taken back; nothing is decided for a while
                            -> too large     without the pods whose events are, which are told and tried again later
 
-source    event-bus spec, 4.2, 4.3
+Source:
+    event-bus spec, 4.2, 4.3
 """
 
 import asyncio
@@ -50,8 +51,9 @@ _HOST: Final = SystemClock()
 class Publisher:
     """Appends what was decided.
 
-    epoch      fencing number of the present term
-    changed    called after every answer
+    Args:
+        epoch: Fencing number of the present term.
+        changed: Called after every answer.
     """
 
     def __init__(
@@ -253,7 +255,8 @@ class Publisher:
     async def _without_large(self, parts: Sequence[Part], error: TooLarge, started_nanos: int) -> None:
         """The parts without events that are too large go on; of each other the pods at fault are told and wait.
 
-        raises    TooLarge when no pod is at fault
+        Raises:
+            TooLarge: No pod is at fault.
         """
         large = [part for part in parts if any(event.ref in error.refs for event in part.events())]
         fitting = [part for part in parts if part not in large]
@@ -320,7 +323,8 @@ class Publisher:
     async def _abandon(self, part: Sealed, hopeless: str = "", *, at_fault: Container[str] | None = None) -> None:
         """Take a refused part back; pods that were refused too often, or for good, are told and wait.
 
-        at_fault    those that are told and wait; the others are decided anew at once. None: all
+        Args:
+            at_fault: Those that are told and wait; the others are decided anew at once. None: all.
         """
         work, now = part.drafts.work, self._clock.unix()
         for placement, reason in self._state.commits.refused(work, now, hopeless=hopeless, at_fault=at_fault):

@@ -22,8 +22,10 @@ async def follow_reports(
     """Takes in the newest report of every node, then every further one, for ever.
 
     A report that cannot be read is left out: the node counts as silent until the next.
-    nodes_known    waits until the nodes are folded
-    changed        called after every batch
+
+    Args:
+        nodes_known: Waits until the nodes are folded.
+        changed: Called after every batch.
     """
     await nodes_known()
     nodes = [AggregateRef("node", name_token(name)) for name in state.mirror.nodes]

@@ -1,6 +1,7 @@
 """What the scheduler shows of itself over HTTP; a copy that does not lead answers 503 on `/apis`.
 
-source    scheduler-core spec, 14
+Source:
+    scheduler-core spec, 14
 """
 
 from collections.abc import Callable, Mapping
@@ -32,7 +33,8 @@ def routes(
 ) -> list[BaseRoute]:
     """All pages.
 
-    configuration    what `/configz` shows
+    Args:
+        configuration: What `/configz` shows.
     """
 
     def queue(_: Request) -> object:

@@ -6,7 +6,8 @@
 Ids are made of the cause, so a decision repeated after a crash gets the ids that it had; a node's event is told from
 an earlier one with the same first pod by the number of its pods, and content is compared by the log's adapter.
 
-source    event-bus spec, 3.1
+Source:
+    event-bus spec, 3.1
 """
 
 from collections.abc import Iterable, Iterator, Sequence

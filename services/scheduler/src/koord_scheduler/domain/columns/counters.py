@@ -74,7 +74,8 @@ class DomainSums:
     def refresh(self, eligible: BoolArray | None = None) -> IntArray:
         """The sums as of now.
 
-        eligible    bool (N,): only these rows count; the array may be replaced, not changed in place. None: all rows
+        Args:
+            eligible: Bool (N,): only these rows count; the array may be replaced, not changed in place. None: all rows.
         """
         counter, column = self.counter, self.column
         is_same_base = eligible is self._eligible and self._column_version == column.version

@@ -4,7 +4,8 @@ Rows stand in buckets by the number of bits of the free amount; a node that lack
 bucket 0. A resource is indexed when it is first asked for, and brought up to date from the journal when it is asked
 for again, so placements pay nothing.
 
-source    scheduler-core spec, 12.2 a
+Source:
+    scheduler-core spec, 12.2 a
 """
 
 from collections.abc import Iterable
@@ -47,7 +48,8 @@ class FreeIndex:
     def rows(self, demand: Iterable[tuple[int, int]], most: int) -> list[int] | None:
         """Rows outside of which some amount is not free, by the scarcest of them, ascending; None: more than `most`.
 
-        demand    (column, amount) of each resource that has to be free
+        Args:
+            demand: (column, amount) of each resource that has to be free.
         """
         fewest: list[set[int]] | None = None
         for column, amount in demand:

@@ -8,7 +8,8 @@ _LONGEST: Final = 8192
 class Journal:
     """Row numbers in the order in which they changed. Old entries are forgotten; a reader that slept too long is told.
 
-    position    where the next entry goes; readers keep it
+    Attributes:
+        position: Where the next entry goes; readers keep it.
     """
 
     def __init__(self) -> None:

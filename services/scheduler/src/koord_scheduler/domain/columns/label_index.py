@@ -2,7 +2,8 @@
 
 A key is indexed when it is asked for again and again, and dropped when nobody asks for it any more.
 
-source    scheduler-core spec, 12.2 a
+Source:
+    scheduler-core spec, 12.2 a
 """
 
 from collections.abc import Iterable, Mapping
@@ -41,7 +42,8 @@ class _Key:
 class LabelIndex:
     """The index over the nodes of one cluster.
 
-    shapes    row -> what the node is; read when a key is first indexed
+    Args:
+        shapes: Row -> what the node is; read when a key is first indexed.
     """
 
     def __init__(self, shapes: Mapping[int, _Labelled]) -> None:

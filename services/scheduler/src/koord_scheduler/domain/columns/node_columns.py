@@ -43,10 +43,11 @@ NO_VALUE: Final = 0
 class Demand:
     """What one pod takes from a node, resolved against the columns.
 
-    columns     shape (J,), ascending use: the pods column first, then each resource requested > 0
-    amounts     shape (J,)
-    non_zero    cpu milli-cores and memory bytes with defaults for containers that request none
-    requests    as they were given
+    Attributes:
+        columns: Shape (J,), ascending use: the pods column first, then each resource requested > 0.
+        amounts: Shape (J,).
+        non_zero: Cpu milli-cores and memory bytes with defaults for containers that request none.
+        requests: As they were given.
     """
 
     columns: Rows
@@ -60,8 +61,9 @@ class Demand:
 class NodeShape:
     """What a node is, apart from what runs on it.
 
-    allocatable   after node reservation and renaming of deprecated names
-    weight        what its total score is multiplied with, in hundredths (manager spec, 16.4)
+    Attributes:
+        allocatable: After node reservation and renaming of deprecated names.
+        weight: What its total score is multiplied with, in hundredths (manager spec, 16.4).
     """
 
     allocatable: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -74,7 +76,8 @@ class NodeShape:
 def node_shape(node: Node) -> NodeShape:
     """The scheduler's view of a node object; a malformed resource list counts as empty (admission has refused it).
 
-    source    scheduler-core spec, 3 (node transformers); protocol spec, 7.4
+    Source:
+        scheduler-core spec, 3 (node transformers); protocol spec, 7.4
     """
     try:
         quantities = parse_resources(rename_resources(node.status.allocatable, DEPRECATED))
@@ -214,7 +217,8 @@ class NodeColumns:
     def demand(self, requests: Mapping[str, int], non_zero: Mapping[str, int]) -> Demand:
         """What a pod with these requests takes; zero and negative requests take nothing.
 
-        non_zero    requests with defaults for cpu and memory (`pod_requests_non_zero`)
+        Args:
+            non_zero: Requests with defaults for cpu and memory (`pod_requests_non_zero`).
         """
         pairs = [(PODS_COLUMN, 1)]
         pairs += [(self.column(name), min(amount, MAX_AMOUNT)) for name, amount in requests.items() if amount > 0]

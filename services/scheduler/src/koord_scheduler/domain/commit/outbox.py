@@ -7,7 +7,8 @@
 Only one append per aggregate may be in flight, so work for a node waits here while another append of that node is
 under way, and is then appended together, merged into one event of the node.
 
-source    event-bus spec, 4.2
+Source:
+    event-bus spec, 4.2
 """
 
 from collections import deque
@@ -23,7 +24,8 @@ MOST_PER_BATCH: Final = 200
 class Batch(NamedTuple):
     """Work for one append.
 
-    gang    id of the gang whose members these are: they are appended all or none. "": each node stands for itself
+    Attributes:
+        gang: Id of the gang whose members these are: they are appended all or none. "": each node stands for itself.
     """
 
     works: list[NodeWork]

@@ -3,7 +3,8 @@
 Each status write is one append of its own, all or none. Its expectations are written down when it is taken, and none is
 taken while something else is in flight for one of its aggregates.
 
-source    event-bus spec, 4.2
+Source:
+    event-bus spec, 4.2
 """
 
 from collections import deque
@@ -17,9 +18,10 @@ from koordcore.events.envelope import AggregateRef, Draft, Event
 class StatusWrite:
     """One append.
 
-    facts     what to append
-    trigger   id of the event that led to it
-    uid       pod that waits for the outcome, "" none
+    Attributes:
+        facts: What to append.
+        trigger: Id of the event that led to it.
+        uid: Pod that waits for the outcome, "" none.
     """
 
     facts: tuple[tuple[AggregateRef, Event], ...]
@@ -41,7 +43,8 @@ class TakenStatusWrite:
 class StatusWrites:
     """StatusWrites that are not appended yet, first come first served.
 
-    seqs    last sequence that is known of each aggregate which is not followed elsewhere (evictions, quotas, gangs)
+    Attributes:
+        seqs: Last sequence that is known of each aggregate which is not followed elsewhere (evictions, quotas, gangs).
     """
 
     seqs: dict[AggregateRef, int] = field(default_factory=dict[AggregateRef, int])
@@ -59,7 +62,8 @@ class StatusWrites:
     def take(self, last_seq: Callable[[AggregateRef], int | None]) -> TakenStatusWrite | None:
         """The first that may go; None: none may.
 
-        last_seq    last sequence known of an aggregate; None: something is in flight for it
+        Args:
+            last_seq: Last sequence known of an aggregate; None: something is in flight for it.
         """
         for write in self._waiting:
             seqs = [None if ref in self._in_flight else last_seq(ref) for ref, _ in write.facts]

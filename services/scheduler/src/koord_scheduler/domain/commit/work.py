@@ -1,6 +1,7 @@
 """What a decision will append: a pod's half, and its node's half of all that go together.
 
-source    event-bus spec, 4.2
+Source:
+    event-bus spec, 4.2
 """
 
 from collections.abc import Mapping
@@ -16,10 +17,11 @@ from koordcore.protocol.annotations.gang import BoundGang
 class Placement(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
     """A pod is to be placed on a node.
 
-    trigger       event that made the attempt worthwhile
-    basis         what the decision was based on; None: not recorded
-    gang          with whom it is bound; None: alone
-    annotations   of installed plugins, to be written on the pod when it is bound
+    Attributes:
+        trigger: Event that made the attempt worthwhile.
+        basis: What the decision was based on; None: not recorded.
+        gang: With whom it is bound; None: alone.
+        annotations: Of installed plugins, to be written on the pod when it is bound.
     """
 
     uid: str

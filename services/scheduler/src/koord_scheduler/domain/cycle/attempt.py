@@ -1,6 +1,7 @@
 """One attempt: from a pod to its node, or to everything that can be said about why there is none.
 
-source    scheduler-core spec, 1 (steps 3 to 9), 1.3, 6, 13
+Source:
+    scheduler-core spec, 1 (steps 3 to 9), 1.3, 6, 13
 """
 
 from collections.abc import Iterable, Mapping
@@ -42,9 +43,10 @@ class Found(NamedTuple):
 class NotFound:
     """It has none.
 
-    rejection    refused, whatever the nodes say; None: no node was feasible
-    is_fault     a plugin broke it off: it is attempted again after a while, whatever happens
-    preemption   what preemption can do; None: it was not asked
+    Attributes:
+        rejection: Refused, whatever the nodes say; None: no node was feasible.
+        is_fault: A plugin broke it off: it is attempted again after a while, whatever happens.
+        preemption: What preemption can do; None: it was not asked.
     """
 
     message: str
@@ -245,7 +247,8 @@ class Attempt:
     def _barred(self) -> Iterable[int]:
         """Rows on which the pod would not fit beside the pods nominated there that it may not push aside.
 
-        source    scheduler-core spec, 1.3 (pass 1)
+        Source:
+            scheduler-core spec, 1.3 (pass 1)
         """
         state = self._state
         for node in state.nominator.nodes():

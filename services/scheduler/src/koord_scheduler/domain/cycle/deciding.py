@@ -3,7 +3,8 @@
     decide_next   one scheduling cycle: work into the outbox, a pod that waits with its node, or an explanation
     release_due   work for everything that has to give its place back
 
-source    scheduler-core spec, 1
+Source:
+    scheduler-core spec, 1
 """
 
 from collections.abc import Sequence
@@ -40,8 +41,10 @@ def decide_next(state: SchedulerState, now: float, turn: str = "") -> Placement 
 
     A placement is assumed at once: the next decision sees the node with the pod on it. A pod that has to wait for
     others keeps its node meanwhile.
-    now    seconds of the run's clock
-    turn   the waiting pod whose turn it is; "": the head of the queue
+
+    Args:
+        now: Seconds of the run's clock.
+        turn: The waiting pod whose turn it is; "": the head of the queue.
     """
     # 1. next pod: a gang's next member first, else whose turn it is
     queued = _next_pod(state, turn)
@@ -228,7 +231,8 @@ def _block(state: SchedulerState, pod: PodRecord, rejection: Rejection) -> Block
 def _heard(state: SchedulerState, explanation: PodExplanation, message: str) -> list[PodExplanation]:
     """What is told about a failed attempt, once plugins have heard of it.
 
-    source    scheduler-core spec, 3 (error handler filters)
+    Source:
+        scheduler-core spec, 3 (error handler filters)
     """
     pod = state.pods[explanation.uid]
     framework = state.frameworks.framework_of(pod)
@@ -277,7 +281,8 @@ def gated(state: SchedulerState) -> list[PodExplanation]:
 def give_up_overdue(state: SchedulerState, now: float) -> list[PodExplanation]:
     """Waiting pods whose time is over lose their nodes, and who waits for them; all are told.
 
-    source    scheduler-core spec, 1 (step 13)
+    Source:
+        scheduler-core spec, 1 (step 13)
     """
     overdue = state.assumed.waiting.overdue(now)
     if not overdue:

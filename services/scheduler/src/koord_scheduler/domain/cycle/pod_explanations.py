@@ -15,8 +15,9 @@ from koord_scheduler.domain.queue.queued_pod import QueuedPod
 class PodExplanation:
     """What is said about a pod on the `why` stream.
 
-    trigger       id of the event that led to the attempt
-    decided_at    unix seconds of the run's clock; 0.0: when it is said
+    Attributes:
+        trigger: Id of the event that led to the attempt.
+        decided_at: Unix seconds of the run's clock; 0.0: when it is said.
     """
 
     uid: str

@@ -1,6 +1,7 @@
 """A planned job in one cycle: every member assumed on its node and permitted, or none of them.
 
-source    scheduler-core spec, 12.1; the order of things is in `domain.gang.job_plan`
+Source:
+    scheduler-core spec, 12.1; the order of things is in `domain.gang.job_plan`
 """
 
 from collections.abc import Callable
@@ -26,8 +27,9 @@ def place_whole_job(
 ) -> tuple[list[Placement], tuple[str, ...]] | JobFailed:
     """The placements of all members in the order in which they were assumed, and who waited and goes with them.
 
-    trigger    the member whose attempt made the plan; it is in flight
-    job        the plan
+    Args:
+        trigger: The member whose attempt made the plan; it is in flight.
+        job: The plan.
     """
     works: dict[str, Placement] = {}
 

@@ -5,5 +5,6 @@ pods         what the API says of pods            placements   what the log says
 nodes        nodes, and what the manager decides  objects      everything else that placement reads
 statements   what schedulers have said beside placements: evictions, gangs, quotas, explanations
 
-source    event-bus spec, 3.2
+Source:
+    event-bus spec, 3.2
 """

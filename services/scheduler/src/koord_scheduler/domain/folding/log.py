@@ -4,7 +4,8 @@
     fold_ahead(stored)   an event of one aggregate, read before the follower brings it (after a conflict)
     fold_report(stored)  one observation: a node's report
 
-source    event-bus spec, 3.2, 4.2
+Source:
+    event-bus spec, 3.2, 4.2
 """
 
 from typing import Final
@@ -50,7 +51,8 @@ _KINDS: Final = (
 def fold(state: SchedulerState, stored: StoredEvent) -> None:
     """Fold the next event of the log; one at or before `position` changes nothing.
 
-    raises    UnreadableEvent: nothing has changed, the fold has to halt before this event
+    Raises:
+        UnreadableEvent: Nothing has changed, the fold has to halt before this event.
     """
     if stored.seq > state.log.position:
         event = CATALOGUE.read(stored) if stored.ref.kind in state.frameworks.folded_kinds else None

@@ -1,6 +1,7 @@
 """What the log says of placements and nominations, and of what each node has given to pods.
 
-source    event-bus spec, 4.2; scheduler-core spec, 1.3
+Source:
+    event-bus spec, 4.2; scheduler-core spec, 1.3
 """
 
 from koordcore.events.envelope import StoredEvent, name_from_token

@@ -85,7 +85,8 @@ def bind_failed(state: SchedulerState, stored: StoredEvent, event: PodBindFailed
 def _may_be_bound(pod: PodRecord, profile: str) -> bool:
     """Whether a pod with a node that the log has not heard of is still what was decided about.
 
-    source    scheduler-core spec, 3 (dynamic scheduler check)
+    Source:
+        scheduler-core spec, 3 (dynamic scheduler check)
     """
     assert pod.pod is not None, f"pod {pod.uid} has no spec"
     return pod.subject is not None and pod.subject.profile == profile and is_alive(pod.pod)

@@ -14,5 +14,6 @@ topology_score    where a single pod of a running job should go
 preemption        room for a whole job
 job_plan          a whole job in one cycle
 
-source    scheduler-core spec, 8, 9, 12.1
+Source:
+    scheduler-core spec, 8, 9, 12.1
 """

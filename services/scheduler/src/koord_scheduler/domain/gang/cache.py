@@ -9,7 +9,8 @@ A queue asks `pre_enqueue` whenever a pod is about to become active or to back o
 backoff until one of its own events, or until an answer names it in `activate`. Pods are named by uid; a uid that no
 gang knows belongs to a pod without gang and passes everywhere.
 
-source    scheduler-core spec, 8.3 to 8.8; vectors scheduler/gang_sequence
+Source:
+    scheduler-core spec, 8.3 to 8.8; vectors scheduler/gang_sequence
 """
 
 from collections.abc import Iterable, Sequence
@@ -160,8 +161,9 @@ class GangCache:
     def before_pre_filter(self, uid: str, *, has_topology: bool = True, now: float = 0.0) -> Refused | None:
         """Whether the pod's attempt may begin; None: it may. A refusal is final for the attempt, no preemption helps.
 
-        has_topology    whether a network topology of the cluster is known
-        now             seconds of the run's clock, for the duration of rounds
+        Args:
+            has_topology: Whether a network topology of the cluster is known.
+            now: Seconds of the run's clock, for the duration of rounds.
         """
         member = self.roster.members.get(uid)
         if member is None:

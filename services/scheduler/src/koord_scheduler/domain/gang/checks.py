@@ -1,6 +1,7 @@
 """Questions about a whole group: can it be scheduled at all, who of it waits, who has no node, who is worth a try.
 
-source    scheduler-core spec, 8.3
+Source:
+    scheduler-core spec, 8.3
 """
 
 from collections.abc import Iterable

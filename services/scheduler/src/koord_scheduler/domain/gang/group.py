@@ -1,6 +1,7 @@
 """A gang and its members, and what the gangs of one group share.
 
-source    scheduler-core spec, 8.1, 8.2
+Source:
+    scheduler-core spec, 8.1, 8.2
 """
 
 from dataclasses import dataclass, field
@@ -37,11 +38,12 @@ class ChildState(Enum):
 class Member:
     """A pod (or a reservation's reserve pod) of a gang.
 
-    index        place in the network order, `LAST` without one
-    is_gated     has scheduling gates: a child, but not to be tried
-    released     WAITING only: Permit has let it go, so a reject does not concern it any more
-    pod_phase    `status.phase`
-    owners       names of its owners
+    Attributes:
+        index: Place in the network order, `LAST` without one.
+        is_gated: Has scheduling gates: a child, but not to be tried.
+        released: WAITING only: Permit has let it go, so a reject does not concern it any more.
+        pod_phase: `status.phase`.
+        owners: Names of its owners.
     """
 
     uid: str
@@ -70,12 +72,13 @@ class Member:
 class Group:
     """What all gangs of a group share, as long as one of them exists.
 
-    id                sorted ids, as its gangs name them, joined by comma
-    gang_ids          the same ids, each once
-    attached          ids of the existing gangs that name exactly this group
-    once_satisfied    a member was bound once
-    representative    uid of the only member that may be in the queue; "" none
-    binding           uids of the members that were released together, until none of them waits
+    Attributes:
+        id: Sorted ids, as its gangs name them, joined by comma.
+        gang_ids: The same ids, each once.
+        attached: Ids of the existing gangs that name exactly this group.
+        once_satisfied: A member was bound once.
+        representative: Uid of the only member that may be in the queue; "" none.
+        binding: Uids of the members that were released together, until none of them waits.
     """
 
     id: str
@@ -90,14 +93,15 @@ class Group:
 class Gang:
     """A gang, with all pods known of it.
 
-    group             None: the gang does not exist (its PodGroup was deleted, or none of its pods is alive), only pods
-                      of its name are known
-    parameters        None: not initialized
-    has_pod_group     the parameters come from a PodGroup
-    created_at        RFC 3339 text of the PodGroup's, or the first pod's, creation
-    status            last status of the PodGroup
-    known             all pods of its name, by uid
-    phases            number of known pods by `status.phase`
+    Attributes:
+        group: None: the gang does not exist (its PodGroup was deleted, or none of its pods is alive), only pods of its
+            name are known.
+        parameters: None: not initialized.
+        has_pod_group: The parameters come from a PodGroup.
+        created_at: RFC 3339 text of the PodGroup's, or the first pod's, creation.
+        status: Last status of the PodGroup.
+        known: All pods of its name, by uid.
+        phases: Number of known pods by `status.phase`.
     """
 
     id: str

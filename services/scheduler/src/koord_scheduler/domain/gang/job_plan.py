@@ -4,7 +4,8 @@
     assume_all   try them; the caller's function filters, assumes and reserves one pod
     permit_all   release the job through Permit
 
-source    scheduler-core spec, 12.1
+Source:
+    scheduler-core spec, 12.1
 """
 
 from collections.abc import Callable, Sequence
@@ -35,8 +36,9 @@ class JobAssumed:
 class JobFailed:
     """Nothing may stay. message: the failure of the trigger pod, final: it never preempts.
 
-    undo        planned pods that lose their nodes, last assumed first; the gang counts them as pending already
-    rejected    uids of other members that waited before and lose their nodes, too
+    Attributes:
+        undo: Planned pods that lose their nodes, last assumed first; the gang counts them as pending already.
+        rejected: Uids of other members that waited before and lose their nodes, too.
     """
 
     message: str
@@ -60,7 +62,8 @@ def by_node(pods: Sequence[PlannedPod]) -> dict[str, list[PlannedPod]]:
 def assume_all(pods: Sequence[PlannedPod], least: int, attempt: Attempt) -> JobAssumed | JobFailed:
     """Try every pod on its planned node; the first failure on a node fails the rest of that node and the job.
 
-    least    fewest pods that the job is; a plan for fewer fails at once
+    Args:
+        least: Fewest pods that the job is; a plan for fewer fails at once.
     """
     unplanned = [pod for pod in pods if not pod.is_done and not pod.node]
     if unplanned:

@@ -1,6 +1,7 @@
 """What the points of Coscheduling answer: values, for the caller to act on.
 
-source    scheduler-core spec, 8.5 to 8.8; reason codes: 17
+Source:
+    scheduler-core spec, 8.5 to 8.8; reason codes: 17
 """
 
 from collections.abc import Iterable
@@ -36,10 +37,11 @@ class Refused:
 class Consequences:
     """What an event does to other pods; uids, in the order of `namespace/name`.
 
-    allowed     waited for the gang, and are bound now
-    rejected    waited with a node, and lose it; the gang counts them as pending already: the caller takes the node
-                back and queues them again, and calls nothing else for them
-    activate    blocked before, and worth another PreEnqueue now
+    Attributes:
+        allowed: Waited for the gang, and are bound now.
+        rejected: Waited with a node, and lose it; the gang counts them as pending already: the caller takes the node
+            back and queues them again, and calls nothing else for them.
+        activate: Blocked before, and worth another PreEnqueue now.
     """
 
     allowed: tuple[str, ...] = ()
@@ -74,9 +76,10 @@ PermitOutcome = Released | Waits | Refused
 class NextMember:
     """Whom the round wants next.
 
-    uid           None: no round, or it is over; the queue decides
-    first_uid     pod whose queue time and attempts `uid` inherits
-    rejected      as in `Consequences`: the round is over, and these waited
+    Attributes:
+        uid: None: no round, or it is over; the queue decides.
+        first_uid: Pod whose queue time and attempts `uid` inherits.
+        rejected: As in `Consequences`: the round is over, and these waited.
     """
 
     uid: str | None = None
@@ -88,10 +91,11 @@ class NextMember:
 class GroupFailure:
     """A member found no node.
 
-    rejected         as in `Consequences`
-    message          of the whole group; "" when the failure is the pod's own affair
-    is_root_cause    False: the pod failed because the group had failed already
-    tell             uids of the members to be marked unschedulable with `message`
+    Attributes:
+        rejected: As in `Consequences`.
+        message: Of the whole group; "" when the failure is the pod's own affair.
+        is_root_cause: False: the pod failed because the group had failed already.
+        tell: Uids of the members to be marked unschedulable with `message`.
     """
 
     rejected: tuple[str, ...] = ()

@@ -1,6 +1,7 @@
 """What a gang asks for: size, mode, match policy, patience, group, network topology.
 
-source    scheduler-core spec, 8.1; protocol spec, 4.2; vectors scheduler/gang_spec
+Source:
+    scheduler-core spec, 8.1; protocol spec, 4.2; vectors scheduler/gang_spec
 """
 
 from collections.abc import Mapping
@@ -21,8 +22,9 @@ MUST_GATHER: Final = "MustGather"
 class GangArgs:
     """CoschedulingArgs, as far as gangs read them (scheduler-core spec, 4.1).
 
-    default_wait_nanos    patience of a gang that names none
-    is_topology_aware     awareNetworkTopology: whether gangs with a topology spec are placed by it
+    Attributes:
+        default_wait_nanos: Patience of a gang that names none.
+        is_topology_aware: awareNetworkTopology: whether gangs with a topology spec are placed by it.
     """
 
     default_wait_nanos: int = 600 * NANOS_PER_SECOND
@@ -60,7 +62,8 @@ class PodGroup(KubeStruct):
 class GatherRule(KubeStruct):
     """How the members gather in the domains of one layer of the network.
 
-    pod_count_multiple    a domain of the layer takes only multiples of it; 0 and 1: any number
+    Attributes:
+        pod_count_multiple: A domain of the layer takes only multiples of it; 0 and 1: any number.
     """
 
     layer: str = ""
@@ -75,11 +78,12 @@ class _TopologySpec(KubeStruct):
 class GangParameters(msgspec.Struct, frozen=True, kw_only=True):
     """What an initialized gang asks for.
 
-    min_members      members that must have a node before any is bound
-    total_members    members in all, at least `min_members`
-    groups           sorted ids of the gangs that are released together
-    wait_nanos       how long a member with a node waits for the others
-    gather           rules of its network topology spec; None: it has none
+    Attributes:
+        min_members: Members that must have a node before any is bound.
+        total_members: Members in all, at least `min_members`.
+        groups: Sorted ids of the gangs that are released together.
+        wait_nanos: How long a member with a node waits for the others.
+        gather: Rules of its network topology spec; None: it has none.
     """
 
     min_members: int

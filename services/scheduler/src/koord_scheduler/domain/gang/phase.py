@@ -1,6 +1,7 @@
 """The status that the scheduler writes on a PodGroup: phase, counters, who occupies it.
 
-source    scheduler-core spec, 8.9; vectors scheduler/podgroup_phase
+Source:
+    scheduler-core spec, 8.9; vectors scheduler/podgroup_phase
 """
 
 from collections.abc import Mapping
@@ -26,7 +27,9 @@ def reconcile(gang: Gang, now: str) -> PodGroupStatus | None:
     """The status that the gang's PodGroup should have; None: it has no PodGroup, or nothing changes.
 
     A change is remembered, so that the next reconcile starts from it. Which gangs to ask: `Roster.touched`.
-    now    RFC 3339 text
+
+    Args:
+        now: RFC 3339 text.
     """
     if not gang.has_pod_group or gang.parameters is None:
         return None
@@ -45,10 +48,11 @@ def next_status(
 ) -> PodGroupStatus:
     """The status after one reconcile; the same value when nothing changes.
 
-    pod_phases     number of the gang's pods by `status.phase`
-    bound          bound members
-    occupied_by    of the first pod, see `pod`; kept once it is set
-    now            RFC 3339 text, for `scheduleStartTime`
+    Args:
+        pod_phases: Number of the gang's pods by `status.phase`.
+        bound: Bound members.
+        occupied_by: Of the first pod, see `pod`; kept once it is set.
+        now: RFC 3339 text, for `scheduleStartTime`.
     """
     pods = sum(pod_phases.values())
     if status.phase == "":

@@ -7,7 +7,8 @@
     4. among the deepest such domains the best one takes the members, child by child
 The work grows with the nodes that offer slots, and is done once per job.
 
-source    scheduler-core spec, 9; vectors scheduler/network_topology_place
+Source:
+    scheduler-core spec, 9; vectors scheduler/network_topology_place
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,11 +24,12 @@ from koord_scheduler.domain.gang.topology_layers import NODE_LAYER
 class Demand:
     """What is to be placed, and on what.
 
-    members     number of members, at least 1
-    slots       node -> members that fit on it; absent: none
-    gather      rules per layer
-    existing    node -> running pods of the same job (same network-topology-selector)
-    scores      node -> score; higher is better
+    Attributes:
+        members: Number of members, at least 1.
+        slots: Node -> members that fit on it; absent: none.
+        gather: Rules per layer.
+        existing: Node -> running pods of the same job (same network-topology-selector).
+        scores: Node -> score; higher is better.
     """
 
     members: int

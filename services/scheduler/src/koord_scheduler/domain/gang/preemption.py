@@ -2,7 +2,8 @@
 
 Planning only. The caller says what would fit (`Fits`), evicts and nominates.
 
-source    scheduler-core spec, 8.10; 16, pitfall 20
+Source:
+    scheduler-core spec, 8.10; 16, pitfall 20
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -78,10 +79,11 @@ def plan_job_preemption(
 ) -> JobPreemption | NoJobPreemption:
     """Nodes for all members, or for none.
 
-    members    uids in the order in which they are placed
-    kinds      shape (members,): members of equal kind are alike for `fits`
-    victims    candidate node -> its possible victims; nodes whose status preemption cannot help are left out
-    rules      None: the members go wherever there is room, cheapest nodes first
+    Args:
+        members: Uids in the order in which they are placed.
+        kinds: Shape (members,): members of equal kind are alike for `fits`.
+        victims: Candidate node -> its possible victims; nodes whose status preemption cannot help are left out.
+        rules: None: the members go wherever there is room, cheapest nodes first.
     """
     if not any(victims.values()):
         return NoJobPreemption("no victims found on any node")

@@ -4,7 +4,8 @@ A pod is known by its uid; one that comes back under the name of another replace
 a gang's name stay known while the gang itself comes and goes with its PodGroup (pitfall 10). Work per event does not
 grow with the number of gangs or members.
 
-source    scheduler-core spec, 8.1, 8.2
+Source:
+    scheduler-core spec, 8.1, 8.2
 """
 
 from collections.abc import Iterable
@@ -31,10 +32,11 @@ _ENDED = frozenset({"Succeeded", "Failed"})
 class Seen:
     """What a pod event meant for its gang.
 
-    has_new_child          a member without node is there that was not there before, or not to be tried
-    is_newly_initialized   the pod brought the gang's parameters
-    is_newly_satisfied     the group's first bound member
-    was_representative     the pod was bound while it stood for its group in the queue
+    Attributes:
+        has_new_child: A member without node is there that was not there before, or not to be tried.
+        is_newly_initialized: The pod brought the gang's parameters.
+        is_newly_satisfied: The group's first bound member.
+        was_representative: The pod was bound while it stood for its group in the queue.
     """
 
     gang: Gang

@@ -1,6 +1,7 @@
 """The group that is being scheduled: its members are tried one after another before any other pod is.
 
-source    scheduler-core spec, 8.4, 8.6
+Source:
+    scheduler-core spec, 8.4, 8.6
 """
 
 import heapq
@@ -44,8 +45,10 @@ class EndedRound:
 class JobAttempt:
     """For the metrics of attempts that were about a whole job. job: id of its gang, or its pod's key.
 
-    is_preemption    room for it was looked for at the cost of others; else its planned members were placed at once
-    pods, nodes      how many were planned, and on how many nodes; 0 for a preemption
+    Attributes:
+        is_preemption: Room for it was looked for at the cost of others; else its planned members were placed at once.
+        pods: How many were planned, and on how many nodes; 0 for a preemption.
+        nodes: How many were planned, and on how many nodes; 0 for a preemption.
     """
 
     job: str
@@ -59,16 +62,17 @@ class JobAttempt:
 class Round:
     """One group's turn; a scheduler has at most one.
 
-    gang_ids              gangs of the group
-    first_uid             pod that began it, `first_gang_id` its gang
-    began_at              seconds of the run's clock
-    attempted             uids of the first pod and of all that `next_pod` returned
-    failed_message        "" while no member has failed
-    failed_fast           uids of members that failed because the group had failed
-    is_told               pending members have been told of the failure
-    preemption_message    outcome of the one job preemption of this round; "" none was tried
-    suggestion            what a user might do, "" nothing; the first writer wins
-    plan                  uid -> node by the network topology; None: no plan
+    Attributes:
+        gang_ids: Gangs of the group.
+        first_uid: Pod that began it, `first_gang_id` its gang.
+        began_at: Seconds of the run's clock.
+        attempted: Uids of the first pod and of all that `next_pod` returned.
+        failed_message: "" while no member has failed.
+        failed_fast: Uids of members that failed because the group had failed.
+        is_told: Pending members have been told of the failure.
+        preemption_message: Outcome of the one job preemption of this round; "" none was tried.
+        suggestion: What a user might do, "" nothing; the first writer wins.
+        plan: Uid -> node by the network topology; None: no plan.
     """
 
     gang_ids: frozenset[str]

@@ -1,6 +1,7 @@
 """What a person sees of a gang: the debug view of the HTTP API, and one line for `koord gang`.
 
-source    scheduler-core spec, 14
+Source:
+    scheduler-core spec, 14
 """
 
 from collections.abc import Iterable

@@ -4,7 +4,8 @@ A node's domain at a layer is the value of the first of the layer's labels that 
 just above the nodes it is alone in a domain of its own name; without one higher up it is outside the topology. A domain
 is known by its layer and name; nodes that disagree about its parent follow the one with the smallest name.
 
-source    scheduler-core spec, 9
+Source:
+    scheduler-core spec, 9
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,8 +21,9 @@ Path = tuple[str, ...]
 class Domain:
     """The cluster (name ""), a domain of a layer, or a node.
 
-    depth      0 for the cluster
-    claims     name of a parent -> nodes below this domain that name it as such
+    Attributes:
+        depth: 0 for the cluster.
+        claims: Name of a parent -> nodes below this domain that name it as such.
     """
 
     layer: str

@@ -1,6 +1,7 @@
 """The layers of the cluster's network, as the ClusterNetworkTopology object declares them.
 
-source    scheduler-core spec, 9; protocol spec, 9.8
+Source:
+    scheduler-core spec, 9; protocol spec, 9.8
 """
 
 from dataclasses import dataclass
@@ -65,7 +66,8 @@ class Layer:
 def layers_of(topology: ClusterNetworkTopology) -> tuple[Layer, ...]:
     """The layers between the cluster and the nodes, from the top, by following the parents from the node layer.
 
-    raises    InvalidInput when the node layer is not declared, a parent is not, or the parents form a circle
+    Raises:
+        InvalidInput: The node layer is not declared, a parent is not, or the parents form a circle.
     """
     specs = {spec.topology_layer: spec for spec in topology.spec.network_topology_spec}
     path = "spec.networkTopologySpec"

@@ -4,7 +4,8 @@
     plan_round    make it, and keep it in the round
 Then every member's PreFilter node set is `Round.node_set`.
 
-source    scheduler-core spec, 9
+Source:
+    scheduler-core spec, 9
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,8 +35,9 @@ def plan_round(
 ) -> TopologyPlan | NoTopologyPlan:
     """Nodes for all pending members of the pod's group, in their order; without a plan the pod is unschedulable.
 
-    slots       node -> members that fit on it one after another, by the full filter chain
-    existing    node -> running pods with the members' network-topology-selector
+    Args:
+        slots: Node -> members that fit on it one after another, by the full filter chain.
+        existing: Node -> running pods with the members' network-topology-selector.
     """
     members = cache.members_to_place(uid)
     found = place(topology, Demand(members=len(members), slots=slots, gather=gather, existing=existing))

@@ -1,6 +1,7 @@
 """Coscheduling's score for a single pod of a running job: nodes near the others first.
 
-source    scheduler-core spec, 9 (elastic scale-out)
+Source:
+    scheduler-core spec, 9 (elastic scale-out)
 """
 
 from collections.abc import Mapping, Sequence
@@ -48,9 +49,12 @@ class RunningPeers:
 def scale_out_scores(topology: NetworkTopology, nodes: Sequence[str], existing: Mapping[str, int]) -> IntArray:
     """100 for the best node down to 0 for the last: 100 - 100 * position // (N - 1); a single node has 100.
 
-    nodes       names of the candidates, shape (N,)
-    existing    node -> running pods with the pod's selector, see `RunningPeers`
-    returns     int64 (N,), aligned with nodes
+    Args:
+        nodes: Names of the candidates, shape (N,).
+        existing: Node -> running pods with the pod's selector, see `RunningPeers`.
+
+    Returns:
+        int64 (N,), aligned with nodes.
     """
     positions = {node: position for position, node in enumerate(order_nodes(topology, nodes, existing))}
     last = max(len(nodes) - 1, 1)

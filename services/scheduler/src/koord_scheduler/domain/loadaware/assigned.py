@@ -35,7 +35,8 @@ def vector_of(amounts: AmountsByResource, resources: Sequence[str]) -> Vector:
 def estimate_vector(pod: Pod, args: LoadAwareSchedulingArgs) -> Vector:
     """Estimated usage of a pod over the considered resources, at most MAX_AMOUNT each.
 
-    raises    InvalidInput for a request or limit that is no quantity
+    Raises:
+        InvalidInput: A request or limit that is no quantity.
     """
     estimated = estimate_pod(pod, args)
     return tuple([min(estimated.get(resource, 0), MAX_AMOUNT) for resource in args.resources])
@@ -44,9 +45,10 @@ def estimate_vector(pod: Pod, args: LoadAwareSchedulingArgs) -> Vector:
 class AssignedPod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A pod that is assumed or bound on a node.
 
-    estimate      over the considered resources
-    assigned_at   unix seconds of its condition PodScheduled, else of the moment it became known here
-    window_end    unix seconds until which its estimate counts whatever is measured; None: no forced window
+    Attributes:
+        estimate: Over the considered resources.
+        assigned_at: Unix seconds of its condition PodScheduled, else of the moment it became known here.
+        window_end: Unix seconds until which its estimate counts whatever is measured; None: no forced window.
     """
 
     uid: str
@@ -63,9 +65,14 @@ def assigned_pod(
 ) -> AssignedPod:
     """The facts of a pod on a node; the caller leaves out reserve pods and terminated pods.
 
-    initialized_at    transition time of condition Initialized=True; None: not initialized
-    raises            InvalidInput for a request or limit that is no quantity
-    source            scheduler-core spec, 7.3
+    Args:
+        initialized_at: Transition time of condition Initialized=True; None: not initialized.
+
+    Raises:
+        InvalidInput: A request or limit that is no quantity.
+
+    Source:
+        scheduler-core spec, 7.3
     """
     return AssignedPod(
         uid=pod.metadata.uid,
@@ -122,7 +129,9 @@ class NodeSums:
         prod_delta += e when it does not
 
     A pod whose estimate is all zero adds nothing.
-    source    scheduler-core spec, 7.3
+
+    Source:
+        scheduler-core spec, 7.3
     """
 
     __slots__ = ("_metric", "_resources", "delta", "estimated", "prod_delta", "prod_usage")
@@ -191,9 +200,12 @@ def used_by_all(
 ) -> Sequence[int]:
     """Used estimate over all pods.
 
-    aggregation   (type, period in seconds; 0: the longest), None: plain usage. A period that is not recorded gives the
-                  sum of the estimates without any usage (spec, 16 no. 15)
-    source        scheduler-core spec, 7.3
+    Args:
+        aggregation: (type, period in seconds; 0: the longest), None: plain usage. A period that is not recorded gives
+            the sum of the estimates without any usage (spec, 16 no. 15).
+
+    Source:
+        scheduler-core spec, 7.3
     """
     usage = metric.node_usage if aggregation is None else metric.aggregated_usage(*aggregation)
     if usage is None:

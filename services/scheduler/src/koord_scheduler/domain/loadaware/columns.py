@@ -75,10 +75,11 @@ class _Node:
 class NodeLoad(NamedTuple):
     """What the plugin believes about a node, for a person who asks.
 
-    metric      its last report; None: there is none
-    sums        of the pods on it; None without a report; changes when they do
-    pods        in the order in which they came
-    expired     whether the report counts as expired at the moment of the last `advance`
+    Attributes:
+        metric: Its last report; None: there is none.
+        sums: Of the pods on it; None without a report; changes when they do.
+        pods: In the order in which they came.
+        expired: Whether the report counts as expired at the moment of the last `advance`.
     """
 
     metric: NodeMetric | None
@@ -90,7 +91,8 @@ class NodeLoad(NamedTuple):
 class LoadColumns:
     """All nodes. Rows are the caller's numbers of nodes; N is the capacity, R the number of considered resources.
 
-    touched    rows whose answers may have changed, in order
+    Args:
+        touched: Rows whose answers may have changed, in order.
     """
 
     def __init__(self, args: LoadAwareSchedulingArgs, *, touched: Journal | None = None, capacity: int = 64) -> None:
@@ -197,7 +199,8 @@ class LoadColumns:
     def filter_codes(self, load: PodLoad, rows: Rows | None = None) -> CodeArray | None:
         """A code for each row, shape (K,), K = N without `rows`; None: every row passes. `advance` comes first.
 
-        source    scheduler-core spec, 7.4
+        Source:
+            scheduler-core spec, 7.4
         """
         self._work_out()
         group = _PROD if load.is_prod else _OTHER
@@ -258,7 +261,8 @@ class LoadColumns:
     def scores(self, load: PodLoad, rows: Rows | None = None) -> IntArray:
         """A score within 0..100 for each row, shape (K,), K = N without `rows`. `advance` comes first.
 
-        source    scheduler-core spec, 7.5
+        Source:
+            scheduler-core spec, 7.5
         """
         self._work_out()
         left: IntArray = self._left[self._score_group(load)]

@@ -33,8 +33,12 @@ def estimate_pod(pod: Pod, args: LoadAwareSchedulingArgs) -> Amounts:
 
     q = 0: 250m and 200 MiB for (batch) cpu and memory, else 0; a class without such a resource: 0. With the estimator
     that believes the recommender: what its annotation says instead, cut off at the limit.
-    raises    InvalidInput for a request or limit that is no quantity
-    source    scheduler-core spec, 7.2; 16 no. 13; manager spec, 15.7; vectors scheduler/loadaware_estimate
+
+    Raises:
+        InvalidInput: A request or limit that is no quantity.
+
+    Source:
+        scheduler-core spec, 7.2; 16 no. 13; manager spec, 15.7; vectors scheduler/loadaware_estimate
     """
     requests, limits = pod_requests(pod), pod_limits(pod)
     band = priority_class(pod)
@@ -76,8 +80,11 @@ def scaling_factors(pod: Pod, args: LoadAwareSchedulingArgs) -> Mapping[str, int
 def estimate_node(node: Node) -> Amounts:
     """Allocatable as the estimator sees it: amplified nodes count at their raw size.
 
-    raises    InvalidInput when `status.allocatable` is malformed
-    source    scheduler-core spec, 7.2; vectors scheduler/loadaware_estimate
+    Raises:
+        InvalidInput: `status.allocatable` is malformed.
+
+    Source:
+        scheduler-core spec, 7.2; vectors scheduler/loadaware_estimate
     """
     return raw_amounts(parse_resources(node.status.allocatable), node.metadata.annotations)
 

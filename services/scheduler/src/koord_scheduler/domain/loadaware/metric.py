@@ -20,8 +20,9 @@ AmountsByResource = Mapping[str, int]
 class PodUsage:
     """One entry of `status.podsMetric` with a usage.
 
-    uid       of the pod that was measured, "" when the report does not say
-    is_prod   the report calls it koord-prod
+    Attributes:
+        uid: Of the pod that was measured, "" when the report does not say.
+        is_prod: The report calls it koord-prod.
     """
 
     usage: AmountsByResource
@@ -33,11 +34,12 @@ class PodUsage:
 class NodeMetric:
     """The last report of a node.
 
-    updated_at                unix seconds; None: the object exists, nothing was reported
-    report_interval_seconds   how often the node means to report
-    node_usage                None: there is no `status.nodeMetric`
-    aggregated                (type, period in seconds) -> usage, only what was recorded
-    pods                      (namespace, name) -> usage
+    Attributes:
+        updated_at: Unix seconds; None: the object exists, nothing was reported.
+        report_interval_seconds: How often the node means to report.
+        node_usage: None: there is no `status.nodeMetric`.
+        aggregated: (type, period in seconds) -> usage, only what was recorded.
+        pods: (namespace, name) -> usage.
     """
 
     updated_at: float | None
@@ -59,8 +61,11 @@ class NodeMetric:
     def aggregated_usage(self, kind: str, seconds: float) -> AmountsByResource | None:
         """Usage by a percentile: for exactly this period, or for 0 the longest recorded one, else the plain usage.
 
-        returns   None when a period was asked for and is not recorded
-        source    scheduler-core spec, 7.3
+        Returns:
+            None when a period was asked for and is not recorded.
+
+        Source:
+            scheduler-core spec, 7.3
         """
         if seconds:
             return self.aggregated.get((kind, seconds)) or None

@@ -38,7 +38,8 @@ def room_of(node: Reported, limits: Limits, args: LoadAwareSchedulingArgs, resou
 
         round((used + e) * 100 / cap) > T   iff   e >= ceil(cap * (2 T + 1) / 200) - used
 
-    source    scheduler-core spec, 7.4 (3) to (5); equal to `verdict.filter_node` (tested)
+    Source:
+        scheduler-core spec, 7.4 (3) to (5); equal to `verdict.filter_node` (tested)
     """
     if not limits.is_set:
         return _everything(resources)

@@ -1,6 +1,7 @@
 """Filter and score of one node for one pod: the definition that `columns` must agree with.
 
-source    scheduler-core spec, 7.4 and 7.5; vectors scheduler/loadaware_filter, scheduler/loadaware_score
+Source:
+    scheduler-core spec, 7.4 and 7.5; vectors scheduler/loadaware_filter, scheduler/loadaware_score
 """
 
 from collections.abc import Iterable, Sequence
@@ -38,8 +39,9 @@ class PodLoad:
 class NodeFacts:
     """What the plugin reads of a node.
 
-    allocatable        less node reservation, at its raw size
-    usage_thresholds   text of the annotation, "" when there is none
+    Attributes:
+        allocatable: Less node reservation, at its raw size.
+        usage_thresholds: Text of the annotation, "" when there is none.
     """
 
     allocatable: AmountsByResource
@@ -49,7 +51,8 @@ class NodeFacts:
 def pod_load(pod: Pod, args: LoadAwareSchedulingArgs) -> PodLoad:
     """The facts of a pod that wants a node.
 
-    raises    InvalidInput for a request or limit that is no quantity
+    Raises:
+        InvalidInput: A request or limit that is no quantity.
     """
     return PodLoad(
         estimate=estimate_vector(pod, args),
@@ -61,7 +64,8 @@ def pod_load(pod: Pod, args: LoadAwareSchedulingArgs) -> PodLoad:
 def node_facts(node: Node) -> NodeFacts:
     """The facts of a node object; a malformed resource list counts as empty (admission has refused it).
 
-    source    scheduler-core spec, 3 (node transformers) and 7.2
+    Source:
+        scheduler-core spec, 3 (node transformers) and 7.2
     """
     annotations = node.metadata.annotations
     try:
@@ -96,8 +100,11 @@ def filter_node(
 ) -> str | None:
     """Why the node is refused (Unschedulable: load may fall), None when it passes.
 
-    now       unix seconds
-    source    scheduler-core spec, 7.4, step by step
+    Args:
+        now: Unix seconds.
+
+    Source:
+        scheduler-core spec, 7.4, step by step
     """
     resources = args.resources
     if pod.of_daemon_set:
@@ -135,8 +142,12 @@ def score_node(
         score = (sum of w * s + dominant * D) // (sum of w + D)
 
     An expired metric scores 0 even where it passes the filter (spec, 16 no. 14).
-    now       unix seconds
-    source    scheduler-core spec, 7.5
+
+    Args:
+        now: Unix seconds.
+
+    Source:
+        scheduler-core spec, 7.5
     """
     if metric is None or metric.node_usage is None or now >= expiry(metric, args):
         return 0

@@ -1,6 +1,7 @@
 """Which thresholds hold for a node: the arguments', each part replaced by what the node's annotation gives.
 
-source    scheduler-core spec, 7.4 (2), (3)
+Source:
+    scheduler-core spec, 7.4 (2), (3)
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,9 +19,10 @@ from koord_scheduler.domain.loadaware.assigned import Vector, vector_of
 class Limits(NamedTuple):
     """Thresholds of one kind of pod on a node.
 
-    percent       per considered resource, 0: not limited
-    by_prod       compared with the usage of prod pods only
-    aggregation   (type, seconds) of the usage that is compared; None: the plain usage
+    Attributes:
+        percent: Per considered resource, 0: not limited.
+        by_prod: Compared with the usage of prod pods only.
+        aggregation: (type, seconds) of the usage that is compared; None: the plain usage.
     """
 
     percent: Vector
@@ -55,7 +57,8 @@ class _Custom(msgspec.Struct, rename="camel"):
 def node_thresholds(text: str, args: LoadAwareSchedulingArgs, resources: Sequence[str]) -> NodeThresholds:
     """The thresholds of a node; a malformed annotation is ignored, as are resources that are not considered.
 
-    text    of the annotation, "" when there is none
+    Args:
+        text: Of the annotation, "" when there is none.
     """
     usage, prod, aggregated = args.usage_thresholds, args.prod_usage_thresholds, _of_args(args)
     custom = _custom(text)

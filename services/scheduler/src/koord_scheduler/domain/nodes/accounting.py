@@ -3,7 +3,8 @@
 One `take` when a pod is assumed or found on a node, one `give` when it leaves; everything that is summed over pods
 follows from these two, so a trial (`give`, look, `take`) leaves no trace.
 
-source    scheduler-core spec, 1 (step 11), 5.1
+Source:
+    scheduler-core spec, 1 (step 11), 5.1
 """
 
 from collections.abc import Generator, Sequence

@@ -13,9 +13,10 @@ FULL_WEIGHT = 100
 class NodePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One node.
 
-    lent      batch and mid resources, whole units; None: withdrawn, whatever the node object says
-    devices   resources that its devices give it
-    weight    what its scores are multiplied with, in hundredths
+    Attributes:
+        lent: Batch and mid resources, whole units; None: withdrawn, whatever the node object says.
+        devices: Resources that its devices give it.
+        weight: What its scores are multiplied with, in hundredths.
     """
 
     lent: dict[str, int | None] = {}

@@ -3,7 +3,8 @@
 A pod that comes or goes costs the counters (`counters`) that its kind (`pod_kinds`) belongs to, never the cluster. A
 counter lives as long as somebody holds it.
 
-source    scheduler-core spec, 5.6 and 5.7
+Source:
+    scheduler-core spec, 5.6 and 5.7
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -40,7 +41,8 @@ class _Asked(Counter):
 class OwnedTerm:
     """A term that pods in the cluster have, and a counter of those pods.
 
-    weight    of a preferred term, negative for anti-affinity; 0 for required ones
+    Attributes:
+        weight: Of a preferred term, negative for anti-affinity; 0 for required ones.
     """
 
     term: Term

@@ -5,7 +5,8 @@
 
 A Deployment's thousand replicas are one class and one kind.
 
-source    scheduler-core spec, 12.2 b
+Source:
+    scheduler-core spec, 12.2 b
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -60,10 +61,11 @@ class Transformer(Protocol):
 class PodClass:
     """What decides about a pod by the node alone. Two pods with the same class fit the same nodes equally well.
 
-    shape_key   equal for classes that differ in requests and aspects only (but those of readers with `shapes`)
-    demand      what the pod takes
-    aspects     plugin name -> what it read of the pod
-    concerned   bit i is set if plugin i of `PodClasses.concerned` concerns the pod
+    Attributes:
+        shape_key: Equal for classes that differ in requests and aspects only (but those of readers with `shapes`).
+        demand: What the pod takes.
+        aspects: Plugin name -> what it read of the pod.
+        concerned: Bit i is set if plugin i of `PodClasses.concerned` concerns the pod.
     """
 
     key: bytes
@@ -88,7 +90,8 @@ class Subject:
 
     Two pods for which all three agree have the same object.
 
-    profile    scheduler name of the pod
+    Attributes:
+        profile: Scheduler name of the pod.
     """
 
     pod_class: PodClass
@@ -99,8 +102,9 @@ class Subject:
 class Reading(NamedTuple):
     """What a pod is.
 
-    pod     as the transformers leave it
-    sort    the same object for pods whose specs, labels and annotations are equal: a place to keep what follows
+    Attributes:
+        pod: As the transformers leave it.
+        sort: The same object for pods whose specs, labels and annotations are equal: a place to keep what follows.
     """
 
     subject: Subject
@@ -120,10 +124,12 @@ class PodSort:
 class PodClasses:
     """The classes and kinds in use; one that no pod refers to any more disappears by itself.
 
-    readers         plugins that read something of pods; complete before the first pod is read
     shape_readers   names of those on which answers about the shape of nodes depend, too
     concerned       plugins that concern some pods only; as `readers`
-    transformers    plugins that change pods, by the name of the pod's scheduler; as `readers`
+
+    Args:
+        readers: Plugins that read something of pods; complete before the first pod is read.
+        transformers: Plugins that change pods, by the name of the pod's scheduler; as `readers`.
     """
 
     def __init__(
@@ -153,16 +159,22 @@ class PodClasses:
     def as_is(self, pod: Pod, profile: str = "") -> Subject:
         """What a pod is to the plugins without being transformed: one that stands for another for a while.
 
-        profile    scheduler name under which it is scheduled; "" it is not
-        raises    InvalidInput for a request that is no quantity
+        Args:
+            profile: Scheduler name under which it is scheduled; "" it is not.
+
+        Raises:
+            InvalidInput: A request that is no quantity.
         """
         return self._subject(pod, profile)
 
     def read(self, pod: Pod) -> Reading:
         """What a pod is to the plugins.
 
-        raises    InvalidInput for a request that is no quantity
-        source    scheduler-core spec, 3 (input transformers)
+        Raises:
+            InvalidInput: A request that is no quantity.
+
+        Source:
+            scheduler-core spec, 3 (input transformers)
         """
         meta = pod.metadata
         key = codec.encode(
@@ -240,7 +252,8 @@ class PodClasses:
 def scheduler_name_of(pod: Pod) -> str:
     """The scheduler of a pod: a label replaces the field; without either it is ours.
 
-    source    scheduler-core spec, 3 (input transformers)
+    Source:
+        scheduler-core spec, 3 (input transformers)
     """
     return pod.metadata.labels.get(keys.SCHEDULER_NAME, pod.spec.scheduler_name) or DEFAULT_SCHEDULER
 

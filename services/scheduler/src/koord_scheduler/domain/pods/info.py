@@ -15,9 +15,11 @@ class PodInfo(msgspec.Struct, frozen=True, eq=False, gc=False):
     """A pod on a node.
 
     class, kind, pod   None when the pod is known from the log's ledger only
-    priority              of the pod, 0 when it is not known
-    since                 unix seconds from which it counts as assigned there
-    allocation            what it was given there beyond its demand
+
+    Attributes:
+        priority: Of the pod, 0 when it is not known.
+        since: Unix seconds from which it counts as assigned there.
+        allocation: What it was given there beyond its demand.
     """
 
     uid: str

@@ -4,7 +4,8 @@
     Term        one inter-pod affinity or anti-affinity term
     PodKind     namespace, labels, being deleted, its own terms; interned: two pods of one kind are the same to all
 
-source    scheduler-core spec, 5.6 and 5.7
+Source:
+    scheduler-core spec, 5.6 and 5.7
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,10 +28,11 @@ NAME_LABEL: Final = "kubernetes.io/metadata.name"
 class Question:
     """Which pods are meant: those in the namespaces whose labels match.
 
-    namespaces           names; empty with `namespace_selector` None: no pod
-    namespace_selector   also every namespace whose labels match; without requirements: all namespaces
-    selector             None matches nothing
-    skips_terminating    pods that are being deleted do not count
+    Attributes:
+        namespaces: Names; empty with `namespace_selector` None: no pod.
+        namespace_selector: Also every namespace whose labels match; without requirements: all namespaces.
+        selector: None matches nothing.
+        skips_terminating: Pods that are being deleted do not count.
     """
 
     namespaces: frozenset[str]
@@ -76,8 +78,9 @@ class OwnTerms:
 class PodKind:
     """What affinity and spread constraints read of a pod; two pods of one kind are the same to them.
 
-    spread    its own constraints as written
-    owners    (kind, name) of the controllers that own it
+    Attributes:
+        spread: Its own constraints as written.
+        owners: (kind, name) of the controllers that own it.
     """
 
     namespace: str

@@ -1,6 +1,7 @@
 """The selector that groups a pod with its fellows: that of the services and controllers to which it belongs.
 
-source    scheduler-core spec, 5.6 (system defaults)
+Source:
+    scheduler-core spec, 5.6 (system defaults)
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,7 +48,8 @@ class OwnerSelectors:
     ) -> LabelSelector | None:
         """All of them that are about a pod with these labels, ANDed; None: there is none.
 
-        owners    (kind, name) of the controllers that own the pod
+        Args:
+            owners: (kind, name) of the controllers that own the pod.
         """
         match_labels: dict[str, str] = {}
         expressions: list[LabelSelectorRequirement] = []

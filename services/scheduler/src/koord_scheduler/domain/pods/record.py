@@ -35,22 +35,23 @@ class Phase(Enum):
 class PodRecord:
     """One pod.
 
-    pod             None: the API has forgotten it (or never told us), only its placement is known
-    subject         None with pod None, or when its requests cannot be read
-    sort            as `subject`
-    framework       handle of its profile (`SchedulerState.framework_of`); None: no spec, or another scheduler's
-    trigger         id of the event that put it into the queue the last time: the cause of its next placement
-    spec_event      id of the last event of `podspec.<uid>`
-    submitted_at    RFC 3339 text of its submission
-    traceparent     trace of its submission
-    seq             last sequence of `pod.<uid>` that is known to be in the log: the expectation of the next append
-    node            where the log says it is placed, "" nowhere
-    bound_node      where the API says it runs, "" nowhere
-    work_node       node of the work about it that is under way (phase ASSUMED or RELEASING), else ""
-    refolds         refusals of our decisions about it in a row
-    bind_failed     sequence of the placement that the API server would not carry out, 0 none
-    known_since     unix seconds at which it became known
-    placed_at       unix seconds of its last placement, assumed ones too; 0.0 none
+    Attributes:
+        pod: None: the API has forgotten it (or never told us), only its placement is known.
+        subject: None with pod None, or when its requests cannot be read.
+        sort: As `subject`.
+        framework: Handle of its profile (`SchedulerState.framework_of`); None: no spec, or another scheduler's.
+        trigger: Id of the event that put it into the queue the last time: the cause of its next placement.
+        spec_event: Id of the last event of `podspec.<uid>`.
+        submitted_at: RFC 3339 text of its submission.
+        traceparent: Trace of its submission.
+        seq: Last sequence of `pod.<uid>` that is known to be in the log: the expectation of the next append.
+        node: Where the log says it is placed, "" nowhere.
+        bound_node: Where the API says it runs, "" nowhere.
+        work_node: Node of the work about it that is under way (phase ASSUMED or RELEASING), else "".
+        refolds: Refusals of our decisions about it in a row.
+        bind_failed: Sequence of the placement that the API server would not carry out, 0 none.
+        known_since: Unix seconds at which it became known.
+        placed_at: Unix seconds of its last placement, assumed ones too; 0.0 none.
     """
 
     uid: str

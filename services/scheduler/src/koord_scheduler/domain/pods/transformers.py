@@ -1,6 +1,7 @@
 """What a pod becomes before anybody looks at it: old resource names, and what feature gates put in force.
 
-source    scheduler-core spec, 3 (input transformers); protocol spec, 2.2 (8), 3.1
+Source:
+    scheduler-core spec, 3 (input transformers); protocol spec, 2.2 (8), 3.1
 """
 
 from dataclasses import dataclass
@@ -17,9 +18,10 @@ from koordcore.protocol.resource_names import parse_replace_resources, rename_po
 class PodTransformers:
     """Which of the gated transformers are on.
 
-    priority             `spec.priority` is the priority value of the pod: its class's default when none is set
-    preemption_policy    `spec.preemptionPolicy` is what a label says, Never without it
-    replace_resources    the user's annotation erases and moves resources
+    Attributes:
+        priority: `spec.priority` is the priority value of the pod: its class's default when none is set.
+        preemption_policy: `spec.preemptionPolicy` is what a label says, Never without it.
+        replace_resources: The user's annotation erases and moves resources.
     """
 
     priority: bool = False
@@ -29,7 +31,8 @@ class PodTransformers:
     def transform(self, pod: Pod) -> Pod:
         """The pod as the scheduler sees it; the same object when nothing changes. Twice is as once.
 
-        raises    InvalidInput for a request that is no quantity
+        Raises:
+            InvalidInput: A request that is no quantity.
         """
         pod = rename_pod(pod)
         wish = pod.metadata.annotations.get(keys.REPLACE_RESOURCES) if self.replace_resources else None

@@ -3,7 +3,8 @@
 Where nothing but amounts can refuse the pod (the usual case), sums decide. Elsewhere the pods are taken off the columns
 and put back, so every plugin answers as it would; nothing else sees it. Both give the same victims (tested).
 
-source    scheduler-core spec, 6 (3), 10.8
+Source:
+    scheduler-core spec, 6 (3), 10.8
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,7 @@
 """Room for all pending members of a job at once, at the cost of pods of lower priority; tried on the columns.
 
-source    scheduler-core spec, 8.10; the plan itself is `domain.gang.preemption`
+Source:
+    scheduler-core spec, 8.10; the plan itself is `domain.gang.preemption`
 """
 
 from collections.abc import Mapping, Sequence

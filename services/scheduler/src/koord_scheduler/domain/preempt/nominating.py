@@ -1,6 +1,7 @@
 """What a preemption leads to: nominations, evictions asked for, waiting pods that lose their nodes; one append for all.
 
-source    scheduler-core spec, 6 (6), 8.10 (6)
+Source:
+    scheduler-core spec, 6 (6), 8.10 (6)
 """
 
 from collections.abc import Mapping

@@ -28,7 +28,9 @@ def pick_candidate(candidates: Mapping[str, Candidate]) -> str | None:
         latest start, of each node the earliest among its victims of highest priority; the first
 
     A node without victims costs nothing and is taken at once.
-    source    vectors scheduler/preempt_pick
+
+    Source:
+        vectors scheduler/preempt_pick
     """
     for node, candidate in candidates.items():
         if not candidate.victims:

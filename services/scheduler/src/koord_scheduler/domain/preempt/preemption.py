@@ -4,7 +4,8 @@
     dry run      who would have to leave each of them (`dry_run`)
     choice       the node whose victims cost least (`preemption_pick`)
 
-source    scheduler-core spec, 6 and 10.8
+Source:
+    scheduler-core spec, 6 and 10.8
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,10 +35,13 @@ def preempt(
 ) -> Preemption | NoPreemption:
     """The first preemption of the pod's profile that finds a node.
 
-    sight        as what the nodes judge the pod
-    rejection    how the pod was refused before any node; None: no node was feasible
-    within       only these nodes came into question; None: all
-    source       scheduler-core spec, 1 (step 7), 6
+    Args:
+        sight: As what the nodes judge the pod.
+        rejection: How the pod was refused before any node; None: no node was feasible.
+        within: Only these nodes came into question; None: all.
+
+    Source:
+        scheduler-core spec, 1 (step 7), 6
     """
     refusal = _not_eligible(state, pod)
     if refusal is not None:
@@ -92,7 +96,8 @@ def _for_job(
 ) -> Preemption | NoPreemption:
     """Room for the whole job; its waiting members lose their nodes, to get them again with the others, or for good.
 
-    source    scheduler-core spec, 8.10
+    Source:
+        scheduler-core spec, 8.10
     """
     outcome = plugin.outcome(pod)
     if outcome:

@@ -45,14 +45,15 @@ MAY_BE_TAKEN: Final = (QueueState.ACTIVE, QueueState.BACKOFF, QueueState.UNSCHED
 class QueuedPod:
     """A pod that is not placed yet.
 
-    attempts    scheduling attempts begun
-    ticket      order of the last enqueueing
-    ready_at    end of its backoff
-    since       when it began to wait in its present place
-    trigger     id of the event that made it worth an attempt: its submission, or what helped since
-    block       refused before any node; None: nodes refused it, or nobody has yet
-    gated_by    what PreEnqueue said, "" when it may be attempted
-    refused_by  plugins that refused it in its last attempt
+    Attributes:
+        attempts: Scheduling attempts begun.
+        ticket: Order of the last enqueueing.
+        ready_at: End of its backoff.
+        since: When it began to wait in its present place.
+        trigger: Id of the event that made it worth an attempt: its submission, or what helped since.
+        block: Refused before any node; None: nodes refused it, or nobody has yet.
+        gated_by: What PreEnqueue said, "" when it may be attempted.
+        refused_by: Plugins that refused it in its last attempt.
     """
 
     uid: str

@@ -13,7 +13,8 @@ refused by what they are (`Subject`), pods that a plugin refused before any node
 Moments are seconds of the run's clock, given as arguments. Order among equals is the order of enqueueing, so a replay
 pops the same pods.
 
-source    scheduler-core spec, 2
+Source:
+    scheduler-core spec, 2
 """
 
 import heapq
@@ -123,7 +124,8 @@ class SchedulingQueue:
     def take(self, uid: str, like: str = "") -> QueuedPod:
         """A plugin wants this pod now, wherever it is: in flight with one attempt more.
 
-        like    pod whose turn and attempts it inherits
+        Args:
+            like: Pod whose turn and attempts it inherits.
         """
         pod, first = self._pods[uid], self._pods.get(like)
         if first is not None:
@@ -150,7 +152,8 @@ class SchedulingQueue:
     def unschedulable(self, uid: str, now: float, block: Block | None = None, refused_by: tuple[str, ...] = ()) -> None:
         """The attempt failed: wait for an event that may help.
 
-        block    a plugin refused the pod before any node; None: no node was feasible
+        Args:
+            block: A plugin refused the pod before any node; None: no node was feasible.
         """
         pod = self._pods[uid]
         pod.refused_by = refused_by
@@ -202,7 +205,8 @@ class SchedulingQueue:
     def assumed(self, pod: QueuedPod, has_room: Callable[[Subject], bool]) -> None:
         """The pod has a node, subject to the log's consent: the next waiting pod of its kind may have luck, too.
 
-        has_room    whether a pod of the kind would fit now; asked only when one waits
+        Args:
+            has_room: Whether a pod of the kind would fit now; asked only when one waits.
         """
         pod.woken = False
         if pod.block is not None:
@@ -216,8 +220,11 @@ class SchedulingQueue:
     def wake(self, rows: Rows, fits: Fits, trigger: str) -> int:
         """Something changed on these nodes that may help: wakes the first pod of each kind that fits there now.
 
-        trigger    id of the event
-        returns    how many pods were woken
+        Args:
+            trigger: Id of the event.
+
+        Returns:
+            How many pods were woken.
         """
         helped = self._room.helped(rows, fits)
         for subject in helped:

@@ -6,7 +6,8 @@ pod. Every filter so far judges a node by itself, so an event helps a group exac
 nodes that the event changed: that is asked, after a comparison of all groups' requests at once has left few of them.
 Of groups that a cycle may see otherwise (`Profile.sees_otherwise`) amounts say nothing, and they are not compared.
 
-source    scheduler-core spec, 2 (events and hints)
+Source:
+    scheduler-core spec, 2 (events and hints)
 """
 
 import heapq
@@ -95,7 +96,8 @@ class WaitingRoom:
     def helped(self, rows: Rows, fits: Fits) -> list[Subject]:
         """The kinds that fit on at least one of these rows, in the order in which they began to wait.
 
-        fits    the exact answer for one kind; asked only where the free amounts do not already say no
+        Args:
+            fits: The exact answer for one kind; asked only where the free amounts do not already say no.
         """
         if not self._slots or len(rows) == 0:
             return []

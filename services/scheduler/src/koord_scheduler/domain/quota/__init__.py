@@ -4,5 +4,6 @@ Start at `manager.QuotaManager`, the one door; `objects` says what a quota is, `
 `accounting` what is summed up, `division` and `runtime` how a parent's resources are divided, `admission` what is
 refused. Pure: amounts are integers (milli-cores for cpu, whole units otherwise), times come in as arguments.
 
-source    scheduler-core spec, 10
+Source:
+    scheduler-core spec, 10
 """

@@ -2,7 +2,8 @@
 
 Quotas are looked up as they are now, so that a hint is never older than what it is about.
 
-source    scheduler-core spec, 10.9 (enableQueueHint)
+Source:
+    scheduler-core spec, 10.9 (enableQueueHint)
 """
 
 from collections.abc import Sequence
@@ -21,8 +22,9 @@ def has_changed(before: QuotaSpec | None, after: QuotaSpec) -> bool:
 def quota_change_helps(before: QuotaSpec | None, after: QuotaSpec, chain: Sequence[str], *, same_tree: bool) -> bool:
     """Whether the update of a quota is a reason to try a pod again.
 
-    before    None: how it was is not known, which is a reason
-    chain     the pod's quota, then, with enableCheckParentQuota, its ancestors; (): not known, which is a reason
+    Args:
+        before: None: how it was is not known, which is a reason.
+        chain: The pod's quota, then, with enableCheckParentQuota, its ancestors; (): not known, which is a reason.
     """
     if not chain:
         return True
@@ -32,8 +34,9 @@ def quota_change_helps(before: QuotaSpec | None, after: QuotaSpec, chain: Sequen
 def pod_deletion_helps(chain: Sequence[str], deleted_chain: Sequence[str], *, was_assigned: bool) -> bool:
     """Whether the deletion of another pod is a reason to try a pod again: it used the same quota.
 
-    chain           as above
-    deleted_chain   quotas in which the deleted pod counted: its own, then all ancestors
+    Args:
+        chain: As above.
+        deleted_chain: Quotas in which the deleted pod counted: its own, then all ancestors.
     """
     if not chain:
         return True

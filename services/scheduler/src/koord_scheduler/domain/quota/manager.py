@@ -2,7 +2,8 @@
 
 Facts come in as `QuotaBooks` says; `reports` tells people about them.
 
-source    scheduler-core spec, 10.5, 10.8, 10.9
+Source:
+    scheduler-core spec, 10.5, 10.8, 10.9
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +31,9 @@ class QuotaManager(QuotaBooks):
         """Whether the pod may be placed as far as its quota goes.
 
         The pod has been seen (its request takes part in the runtimes) and is not reserved.
-        source    scheduler-core spec, 10.5
+
+        Source:
+            scheduler-core spec, 10.5
         """
         name = self.quota_of(facts)
         if name is None:
@@ -44,7 +47,8 @@ class QuotaManager(QuotaBooks):
     def room_for(self, facts: PodFacts) -> QuotaRoom:
         """Used and limit of the pod's quota, to try victims on; a pod without quota always fits.
 
-        source    scheduler-core spec, 10.8
+        Source:
+            scheduler-core spec, 10.8
         """
         name = self.quota_of(facts)
         if name is None:
@@ -61,7 +65,8 @@ class QuotaManager(QuotaBooks):
     def may_preempt(self, preemptor: PodFacts, victim: str) -> bool:
         """Whether in-quota preemption may take the victim (a uid); a pod that was never seen is none.
 
-        source    scheduler-core spec, 10.8
+        Source:
+            scheduler-core spec, 10.8
         """
         name, pod = self.quota_of(preemptor), self.pods.get(victim)
         if name is None or pod is None:
@@ -71,7 +76,8 @@ class QuotaManager(QuotaBooks):
     def quota_change_helps(self, facts: PodFacts, before: QuotaSpec | None, after: QuotaSpec) -> bool:
         """Whether the update of a quota is a reason to try the pod again (enableQueueHint).
 
-        source    scheduler-core spec, 10.9
+        Source:
+            scheduler-core spec, 10.9
         """
         chain = self._chain(facts)
         same_tree = bool(chain) and self.forest.nodes[chain[0]].tree == self.forest.tree_of(after)
@@ -80,7 +86,8 @@ class QuotaManager(QuotaBooks):
     def pod_deletion_helps(self, facts: PodFacts, deleted: PodFacts, *, was_assigned: bool) -> bool:
         """Whether the deletion of another pod is a reason to try the pod again (enableQueueHint).
 
-        source    scheduler-core spec, 10.9
+        Source:
+            scheduler-core spec, 10.9
         """
         name = self.quota_of(deleted)
         node = self.forest.nodes[name] if name is not None else None
@@ -100,7 +107,8 @@ class QuotaManager(QuotaBooks):
     def pods_to_revoke(self, name: str) -> list[str]:
         """Uids of the quota's own pods to evict, in order, so that they fit its runtime; KeyError as `runtime_of`.
 
-        source    scheduler-core spec, 10.8
+        Source:
+            scheduler-core spec, 10.8
         """
         node = self.forest.nodes[name]
         running = [
@@ -119,7 +127,8 @@ class QuotaManager(QuotaBooks):
     def revoke(self, now: float) -> dict[str, list[str]]:
         """What to evict now, by quota: those over their runtime for longer than delayEvictTime; call every interval.
 
-        now    seconds since the epoch
+        Args:
+            now: Seconds since the epoch.
         """
         if not self.settings.revokes_overuse:
             return {}

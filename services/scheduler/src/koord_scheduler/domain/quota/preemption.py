@@ -1,6 +1,7 @@
 """What ElasticQuota asks of preemption: who may be a victim, and whether the pod fits its quota without the victims.
 
-source    scheduler-core spec, 10.8 (preemption), 6
+Source:
+    scheduler-core spec, 10.8 (preemption), 6
 """
 
 from collections.abc import Mapping
@@ -15,7 +16,8 @@ from koord_scheduler.domain.quota.tree.node import QuotaNode, QuotaPod
 def may_preempt(preemptor: PodFacts, quota: str, victim: QuotaPod, *, spare_default: bool) -> bool:
     """Whether a pod of this quota may push the victim aside: of lower priority, of the same quota, preemptible.
 
-    spare_default    argument disableDefaultQuotaPreemption: pods of the default quota are no victims
+    Args:
+        spare_default: Argument disableDefaultQuotaPreemption: pods of the default quota are no victims.
     """
     return (
         victim.quota is not None

@@ -14,11 +14,14 @@ from koord_scheduler.domain.state.state import SchedulerState
 class Packing:
     """Nodes and what is requested on them. Percentages are of allocatable.
 
-    nodes_in_use            nodes with at least one pod
     *_requested_percent     of all nodes together
     *_in_use_percent        of the nodes in use together
-    fullest_cpu_percent     of the node with the highest share
-    pods, pending           pods on nodes, pods that wait for one
+
+    Attributes:
+        nodes_in_use: Nodes with at least one pod.
+        fullest_cpu_percent: Of the node with the highest share.
+        pods: Pods on nodes, pods that wait for one.
+        pending: Pods on nodes, pods that wait for one.
     """
 
     nodes: int

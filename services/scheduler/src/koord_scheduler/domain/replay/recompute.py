@@ -4,7 +4,8 @@ The decision stood on the facts and reports up to `based_on`, on its scheduler's
 acknowledged, and on the decisions with smaller ordinals that were still on their way. All of these are in the log,
 unless one of them was never stored and had not been taken back yet; then the answer is `NotRecomputable`.
 
-source    scheduler-core spec, 1.2; event-bus spec, 4.2
+Source:
+    scheduler-core spec, 1.2; event-bus spec, 4.2
 """
 
 from collections.abc import Sequence
@@ -75,10 +76,14 @@ def recompute(
 ) -> Recomputed | NotRecomputable:
     """The placement at position `seq`, taken again.
 
-    state      empty, with the configuration of then
-    events     the log from its beginning to beyond `seq`, in order
-    reports    the nodes' reports, in order
-    raises     KeyError when there is no placement at `seq`; UnreadableEvent
+    Args:
+        state: Empty, with the configuration of then.
+        events: The log from its beginning to beyond `seq`, in order.
+        reports: The nodes' reports, in order.
+
+    Raises:
+        KeyError: There is no placement at `seq`.
+        UnreadableEvent: A stored event that this code cannot read: a fold halts before it (event-bus spec, 8).
     """
     own = _own_placements(events, seq)
     placed = own[seq].event

@@ -4,7 +4,8 @@ An attempt that found a node is in the facts; one that found none left an explan
 nomination is in the facts, too. Within a scheduler's term they are in the order of its decisions, so that the window
 can be lived through attempt by attempt (`what_if`).
 
-source    scheduler-core spec, 1; event-bus spec, 4.2
+Source:
+    scheduler-core spec, 1; event-bus spec, 4.2
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,12 +31,13 @@ Term = tuple[str, str]
 class Recorded:
     """One recorded attempt.
 
-    position       facts up to here were folded
-    observed       reports up to here
-    acknowledged   own appends up to here had their answer
-    now            unix seconds of the run's clock
-    order          among those of its term
-    stored         where the log has the placement; 0: it found no node
+    Attributes:
+        position: Facts up to here were folded.
+        observed: Reports up to here.
+        acknowledged: Own appends up to here had their answer.
+        now: Unix seconds of the run's clock.
+        order: Among those of its term.
+        stored: Where the log has the placement; 0: it found no node.
     """
 
     uid: str
@@ -80,15 +82,16 @@ def nomination_of(event: PodNominated) -> Nomination:
 class Recording:
     """What schedulers did in the window.
 
-    attempts    in their order
-    placed      uid -> node, the last one
-    decided     how many placements
-    names       uid -> namespace and name, of everybody who was placed
-    nominated   in the order of the log
-    pairs       (preemptor, victim) of all nominations, by uid
-    freed       uid -> its releases
-    preempted   uid -> namespace and name, of everybody whom a preemption asked to leave
-    ends        seq of the last event
+    Attributes:
+        attempts: In their order.
+        placed: Uid -> node, the last one.
+        decided: How many placements.
+        names: Uid -> namespace and name, of everybody who was placed.
+        nominated: In the order of the log.
+        pairs: (preemptor, victim) of all nominations, by uid.
+        freed: Uid -> its releases.
+        preempted: Uid -> namespace and name, of everybody whom a preemption asked to leave.
+        ends: Seq of the last event.
     """
 
     attempts: list[Recorded] = field(default_factory=list[Recorded])
@@ -105,8 +108,11 @@ class Recording:
 def recording_of(events: Sequence[StoredEvent], explanations: Iterable[StoredEvent] = ()) -> Recording:
     """What the events of the window tell.
 
-    explanations    those that are still kept, of the window or not
-    raises      UnreadableEvent
+    Args:
+        explanations: Those that are still kept, of the window or not.
+
+    Raises:
+        UnreadableEvent: A stored event that this code cannot read: a fold halts before it (event-bus spec, 8).
     """
     found = Recording(ends=events[-1].seq if events else 0)
     attempts: dict[tuple[Term, str, float, int], Recorded] = {}

@@ -4,7 +4,8 @@ Only facts are kept: what the log and the API say. Assumptions in flight, cached
 waiting pods of equal priority are not; a restored scheduler attempts every pod without a node anew. Quotas and gangs
 follow from their objects and pods; what does not is kept: which groups were satisfied once, and what was said of both.
 
-source    event-bus spec, 6
+Source:
+    event-bus spec, 6
 """
 
 import hashlib
@@ -192,7 +193,9 @@ def _saved_pod(pod: PodRecord) -> _Pod:
 def load_state(state: SchedulerState, data: bytes) -> None:
     """Fill an empty state with the facts of a snapshot.
 
-    raises    codec.DecodeError for bytes of another schema; AssertionError when the state is not empty
+    Raises:
+        codec.DecodeError: Bytes of another schema.
+        AssertionError: The state is not empty.
     """
     assert state.log.position == 0 and not state.pods, "a snapshot is loaded into an empty state only"  # noqa: PT018
     body = codec.decode(data, _Body)
@@ -266,7 +269,8 @@ def _load_ledger(state: SchedulerState, ledger: _Ledger) -> None:
 def schema_fingerprint(plugins: Iterable[str] = ()) -> str:
     """Digest of the schema of these snapshots: one taken under another is not loaded.
 
-    plugins    those with a state of their own (keys of `Frameworks.folding`): a new one has to see the whole log
+    Args:
+        plugins: Those with a state of their own (keys of `Frameworks.folding`): a new one has to see the whole log.
     """
     schema, components = msgspec.json.schema_components([_Body])
     description = codec.encode_canonical({"schema": list(schema), "components": components, "plugins": sorted(plugins)})

@@ -12,7 +12,8 @@ recording never attempted, is attempted as the queue says: the former at once, t
 A victim that the same pod preempted in the recording leaves when it did then, any other at once. Pods that were
 preempted in the recording alone leave when they did then.
 
-source    scheduler-core spec, 1; event-bus spec, 6
+Source:
+    scheduler-core spec, 1; event-bus spec, 6
 """
 
 from collections import Counter
@@ -123,11 +124,14 @@ class WhatIf:
     ) -> None:
         """Decide the window anew.
 
-        events      as `window` gave them
-        recording   what schedulers did in them
-        reports     the nodes' reports, in order; those that are not kept any more are not known
-        progress    called with each position
-        raises      UnreadableEvent
+        Args:
+            events: As `window` gave them.
+            recording: What schedulers did in them.
+            reports: The nodes' reports, in order; those that are not kept any more are not known.
+            progress: Called with each position.
+
+        Raises:
+            UnreadableEvent: A stored event that this code cannot read: a fold halts before it (event-bus spec, 8).
         """
         self._recording, self._reports = recording, reports
         self._seq = events[-1].seq if events else self.state.log.position

@@ -4,7 +4,8 @@
 
 Views are put on the columns as facts are, so every kept answer follows, row by row.
 
-source    scheduler-core spec, 1 (step 6), 3 (FilterTransformer)
+Source:
+    scheduler-core spec, 1 (step 6), 3 (FilterTransformer)
 """
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
@@ -42,8 +43,10 @@ class Part(NamedTuple):
 class CycleView:
     """As what the nodes judge the pod.
 
-    pod, subject    where nothing else is said
-    apart           where it is; no row twice
+    Attributes:
+        pod: Where nothing else is said.
+        subject: Where nothing else is said.
+        apart: Where it is; no row twice.
     """
 
     pod: Pod
@@ -93,7 +96,8 @@ class CycleView:
 def seen(state: SchedulerState, pod: PodRecord, rows: Rows) -> Generator[CycleView | Rejection]:
     """In here things are as the filter transformers of the pod's profile see them; or how one of them refused.
 
-    rows    that come into question
+    Args:
+        rows: That come into question.
     """
     framework = state.frameworks.framework_of(pod)
     assert pod.pod is not None, f"pod {pod.uid} has no spec"

@@ -27,8 +27,10 @@ _MOST_UNTOLD: Final = 1000
 class Settings:
     """What the scheduler is told beside its configuration. Seconds are of the run's clock.
 
-    controllers    plugins whose controllers run (`domain.controllers`); None: all
     tells_topology the network's domains are stated also when no profile places gangs by it
+
+    Attributes:
+        controllers: Plugins whose controllers run (`domain.controllers`); None: all.
     """
 
     initial_backoff_seconds: float = 1.0

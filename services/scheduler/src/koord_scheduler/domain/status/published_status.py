@@ -1,6 +1,7 @@
 """What schedulers have said of quotas, gangs and the network, by the log: it is said again only when it has changed.
 
-source    scheduler-core spec, 8.9, 10.9
+Source:
+    scheduler-core spec, 8.9, 10.9
 """
 
 from dataclasses import dataclass, field
@@ -22,11 +23,12 @@ class PublishedStatus:
     """The last statement about each quota, by name, each gang, by `namespace/name`, and the network; ours count before
     the log has them and are taken back when it refuses.
 
-    topology       of the ClusterNetworkTopology, None nothing
-    topology_seen  the tree that it was last computed of, and its `moves` then
-    next_look      when explanations and the network are looked at again, seconds of the run's clock
-    next_topology  when the network's domains are looked at again
-    next_control   when plugins' controllers run again, by `<scheduler name>/<plugin>`
+    Attributes:
+        topology: Of the ClusterNetworkTopology, None nothing.
+        topology_seen: The tree that it was last computed of, and its `moves` then.
+        next_look: When explanations and the network are looked at again, seconds of the run's clock.
+        next_topology: When the network's domains are looked at again.
+        next_control: When plugins' controllers run again, by `<scheduler name>/<plugin>`.
     """
 
     quotas: dict[str, QuotaStatusComputed] = field(default_factory=dict[str, QuotaStatusComputed])

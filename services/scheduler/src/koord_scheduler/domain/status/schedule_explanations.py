@@ -2,7 +2,8 @@
 
 Without questions it costs one look at an empty dict; answers are kept for keys that somebody asks about only.
 
-source    scheduler-core spec, 13.3; protocol spec, 9.8
+Source:
+    scheduler-core spec, 13.3; protocol spec, 9.8
 """
 
 from collections.abc import Container, Iterable
@@ -30,8 +31,9 @@ REPEAT_SECONDS: Final = 60.0
 class Question:
     """One object.
 
-    key         "namespace/name" of a pod or job, or the id of a gang group; "" it asks nothing that can be answered
-    expires_at  unix seconds, None never
+    Attributes:
+        key: "namespace/name" of a pod or job, or the id of a gang group; "" it asks nothing that can be answered.
+        expires_at: Unix seconds, None never.
     """
 
     namespace: str
@@ -57,7 +59,8 @@ class PodOutlook:
 class ScheduleExplanations:
     """Questions by id of their aggregate, and the answers by key and pod.
 
-    said    last status of each object that is in the log or on its way there
+    Attributes:
+        said: Last status of each object that is in the log or on its way there.
     """
 
     questions: dict[str, Question] = field(default_factory=dict[str, Question])

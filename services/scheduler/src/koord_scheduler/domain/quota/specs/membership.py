@@ -1,6 +1,7 @@
 """Which quota a pod belongs to: a function of the pod's label and namespace and of the quotas that exist at present.
 
-source    scheduler-core spec, 10.2
+Source:
+    scheduler-core spec, 10.2
 """
 
 from collections.abc import Mapping

@@ -18,10 +18,11 @@ DEFAULT_GRACE_SECONDS: Final = 30
 class PodFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One pod.
 
-    quota_label    name of the quota that the pod asks for, "" none
-    requests       milli-cores for cpu, whole units otherwise; never negative
-    start_time     seconds since the epoch, None: not started
-    ignored_at     time from which on a pod that is being deleted counts no more; None: until it is deleted
+    Attributes:
+        quota_label: Name of the quota that the pod asks for, "" none.
+        requests: Milli-cores for cpu, whole units otherwise; never negative.
+        start_time: Seconds since the epoch, None: not started.
+        ignored_at: Time from which on a pod that is being deleted counts no more; None: until it is deleted.
     """
 
     uid: str
@@ -38,9 +39,14 @@ class PodFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 def pod_facts(uid: str, pod: Pod, requests: Mapping[str, int], gates: QuotaGates) -> PodFacts:
     """What counts of a pod.
 
-    requests    of the pod as `pod_requests` gives them, overhead included
-    raises      InvalidInput for a malformed request, with gate ElasticQuotaIgnorePodOverhead only
-    source      scheduler-core spec, 10.2, 10.3
+    Args:
+        requests: Of the pod as `pod_requests` gives them, overhead included.
+
+    Raises:
+        InvalidInput: A malformed request, with gate ElasticQuotaIgnorePodOverhead only.
+
+    Source:
+        scheduler-core spec, 10.2, 10.3
     """
     metadata, spec = pod.metadata, pod.spec
     if spec.overhead and gates.ignore_pod_overhead:

@@ -19,7 +19,8 @@ def unlimited() -> dict[str, int]:
 class QuotaGates:
     """Feature gates; every default is off.
 
-    source    scheduler-core spec, 15
+    Source:
+        scheduler-core spec, 15
     """
 
     multi_quota_tree: bool = False
@@ -35,11 +36,14 @@ class QuotaGates:
 class QuotaSettings:
     """ElasticQuotaArgs with their defaults. Durations are seconds, maxima amounts.
 
-    monitor_all_quotas                  switches the revoke of overuse on (it also needs enable_runtime_quota)
-    delay_evict_seconds                 how long a quota may be over its runtime before pods are revoked
-    revoke_pod_interval_seconds         how often that is looked at
-    quota_snapshot_interval_seconds     accepted; hints here read the present quotas, which are never older
-    source    scheduler-core spec, 4.1
+    Attributes:
+        monitor_all_quotas: Switches the revoke of overuse on (it also needs enable_runtime_quota).
+        delay_evict_seconds: How long a quota may be over its runtime before pods are revoked.
+        revoke_pod_interval_seconds: How often that is looked at.
+        quota_snapshot_interval_seconds: Accepted; hints here read the present quotas, which are never older.
+
+    Source:
+        scheduler-core spec, 4.1
     """
 
     delay_evict_seconds: float = 120.0
@@ -60,6 +64,7 @@ class QuotaSettings:
     def revokes_overuse(self) -> bool:
         """Whether pods of quotas above their runtime are revoked.
 
-        source    scheduler-core spec, 10.8
+        Source:
+            scheduler-core spec, 10.8
         """
         return self.monitor_all_quotas and self.enable_runtime_quota

@@ -25,7 +25,8 @@ def quantities(amounts: Mapping[str, int]) -> dict[str, str]:
 def list_text(amounts: Mapping[str, int]) -> str:
     """`cpu:4,memory:8Gi`, sorted by name; `<empty>` for none.
 
-    source    scheduler-core spec, 10.5
+    Source:
+        scheduler-core spec, 10.5
     """
     return ",".join(f"{name}:{text}" for name, text in quantities(amounts).items()) or _EMPTY
 

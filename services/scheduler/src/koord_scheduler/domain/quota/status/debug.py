@@ -1,6 +1,7 @@
 """A quota as the debug HTTP API shows it.
 
-source    scheduler-core spec, 14 (ElasticQuota)
+Source:
+    scheduler-core spec, 14 (ElasticQuota)
 """
 
 from typing import Any
@@ -22,7 +23,8 @@ def quota_document(
 ) -> dict[str, Any]:
     """The JSON object of one quota, resource lists with canonical quantities.
 
-    shows_self    gate SupportParentQuotaSubmitPod: the self sums are filled
+    Args:
+        shows_self: Gate SupportParentQuotaSubmitPod: the self sums are filled.
     """
     own: dict[str, dict[str, int]] = {
         name: {} for name in ("selfUsed", "selfRequest", "selfNonPreemptibleUsed", "selfNonPreemptibleRequest")

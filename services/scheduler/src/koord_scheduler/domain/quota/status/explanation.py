@@ -1,6 +1,7 @@
 """Why a quota may use what it may use: the terms of the division, and who of its siblings lends to whom.
 
-source    scheduler-core spec, 10.4 (step B); `koord quota tree`
+Source:
+    scheduler-core spec, 10.4 (step B); `koord quota tree`
 """
 
 from collections.abc import Sequence
@@ -14,8 +15,11 @@ from koord_scheduler.domain.quota.tree.division import Claim, Round
 class ShareOfLeft:
     """What a quota got in one round of sharing out what was left.
 
-    left, weight, total_weight    offered = weight / total_weight of left, plus a unit of the rounding at most
-    given_back                    what was more than it asked for
+    Attributes:
+        left: Offered = weight / total_weight of left, plus a unit of the rounding at most.
+        weight: Offered = weight / total_weight of left, plus a unit of the rounding at most.
+        total_weight: Offered = weight / total_weight of left, plus a unit of the rounding at most.
+        given_back: What was more than it asked for.
     """
 
     left: int
@@ -29,16 +33,18 @@ class ShareOfLeft:
 class ResourceShare:
     """How a quota came by its runtime of one resource. Amounts: milli-cores for cpu, whole units otherwise.
 
-    parent_total     what the parent had to divide
-    min              as written;  base: scaled down to the parent's total, or raised to what is guaranteed
-    asked            its limited request
-    first            what it got first: its base, or less, when it asks for less and lends the rest
-    rounds           what it got of the rest
-    lent, borrowed   base - runtime and runtime - base, when positive
-    lenders          siblings that lend, and how much;  borrowers: those that use more than their base
-    unclaimed        what the parent has beyond all bases
-    unused           what the parent has beyond all runtimes
-    reason           all that in a sentence
+    Attributes:
+        parent_total: What the parent had to divide.
+        min: As written;  base: scaled down to the parent's total, or raised to what is guaranteed.
+        asked: Its limited request.
+        first: What it got first: its base, or less, when it asks for less and lends the rest.
+        rounds: What it got of the rest.
+        lent: Base - runtime and runtime - base, when positive.
+        borrowed: Base - runtime and runtime - base, when positive.
+        lenders: Siblings that lend, and how much;  borrowers: those that use more than their base.
+        unclaimed: What the parent has beyond all bases.
+        unused: What the parent has beyond all runtimes.
+        reason: All that in a sentence.
     """
 
     resource: str
@@ -63,8 +69,9 @@ class ResourceShare:
 class QuotaExplanation:
     """One quota for people. runtime: None where the quota is not limited by one (root, system, default).
 
-    children    names, sorted
-    warnings    what is odd about it, see `warnings`
+    Attributes:
+        children: Names, sorted.
+        warnings: What is odd about it, see `warnings`.
     """
 
     name: str

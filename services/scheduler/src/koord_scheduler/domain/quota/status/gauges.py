@@ -1,6 +1,7 @@
 """The quotas as the values of two metrics.
 
-source    scheduler-core spec, 15 (elastic_quota_spec, elastic_quota_status)
+Source:
+    scheduler-core spec, 15 (elastic_quota_spec, elastic_quota_status)
 """
 
 from collections.abc import Iterator, Mapping

@@ -2,7 +2,8 @@
 
 All questions by name raise KeyError for a quota that does not exist.
 
-source    scheduler-core spec, 10.9, 14
+Source:
+    scheduler-core spec, 10.9, 14
 """
 
 from typing import Any, TypeAlias
@@ -31,7 +32,8 @@ class QuotaReports:
     def status_of(self, name: str) -> QuotaStatus:
         """What the quota's object should say.
 
-        source    scheduler-core spec, 10.9
+        Source:
+            scheduler-core spec, 10.9
         """
         node = self._books.forest.nodes[name]
         return QuotaStatus(
@@ -129,7 +131,8 @@ class QuotaReports:
     def document(self, name: str, *, include_pods: bool = False) -> dict[str, Any]:
         """The quota for the debug HTTP API.
 
-        source    scheduler-core spec, 14
+        Source:
+            scheduler-core spec, 14
         """
         node = self._books.forest.nodes[name]
         return quota_document(

@@ -1,6 +1,7 @@
 """What the scheduler writes back to a quota's object.
 
-source    scheduler-core spec, 10.9; protocol spec, 4.6 (annotations out)
+Source:
+    scheduler-core spec, 10.9; protocol spec, 4.6 (annotations out)
 """
 
 from collections.abc import Iterable, Mapping

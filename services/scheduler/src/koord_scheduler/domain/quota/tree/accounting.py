@@ -3,7 +3,8 @@
 All amounts handed up are exact differences of non-negative sums, so no sum becomes negative and the order of events
 does not matter.
 
-source    scheduler-core spec, 10.3, 10.6
+Source:
+    scheduler-core spec, 10.3, 10.6
 """
 
 from collections.abc import Generator, Iterable, Mapping
@@ -18,8 +19,10 @@ _NO_FLOOR: Final[Mapping[str, int]] = {}
 class Accounting:
     """How requests and use move up a tree.
 
-    guarantee_usage    gate ElasticQuotaGuaranteeUsage: nothing is lent, what is used stays guaranteed
     moved              quotas whose own sums, pods or place changed; the reader (`changes`) clears it
+
+    Args:
+        guarantee_usage: Gate ElasticQuotaGuaranteeUsage: nothing is lent, what is used stays guaranteed.
     """
 
     def __init__(self, *, guarantee_usage: bool) -> None:

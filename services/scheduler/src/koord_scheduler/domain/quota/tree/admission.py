@@ -1,6 +1,7 @@
 """May a pod be placed as far as its quota goes?
 
-source    scheduler-core spec, 10.5; pitfalls 2, 3
+Source:
+    scheduler-core spec, 10.5; pitfalls 2, 3
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,9 +23,10 @@ class Check(StrEnum):
 class Admission(NamedTuple):
     """The answer.
 
-    quota       the quota that decided, "" when the pod has none
-    exceeded    resources in which it is too much, sorted
-    message     "" when admitted
+    Attributes:
+        quota: The quota that decided, "" when the pod has none.
+        exceeded: Resources in which it is too much, sorted.
+        message: "" when admitted.
     """
 
     admitted: bool
@@ -37,8 +39,9 @@ class Admission(NamedTuple):
 class Standing(NamedTuple):
     """Where a quota stands.
 
-    limit    its runtime, or max; a resource that it lacks is unlimited
-    max      what it counts at all
+    Attributes:
+        limit: Its runtime, or max; a resource that it lacks is unlimited.
+        max: What it counts at all.
     """
 
     name: str

@@ -4,7 +4,8 @@ Every fact may come again without effect, and the order of facts does not matter
 present quotas, nodes and pods (tested). A fact about a pod costs the depth of its quota; asking for a limit costs the
 divisions on its way to the root whose inputs changed since the last time.
 
-source    scheduler-core spec, 10.1 to 10.4, 10.6, 10.7
+Source:
+    scheduler-core spec, 10.1 to 10.4, 10.6, 10.7
 """
 
 import heapq
@@ -36,8 +37,9 @@ _NOTHING: Final[Mapping[str, int]] = {}
 class QuotaChange:
     """What followed from a quota's coming, changing or going.
 
-    moved       (uid, quota before, quota now) of pods that belong elsewhere now, by uid; "" for no quota
-    warnings    sentences for a log line or an event
+    Attributes:
+        moved: (uid, quota before, quota now) of pods that belong elsewhere now, by uid; "" for no quota.
+        warnings: Sentences for a log line or an event.
     """
 
     moved: tuple[tuple[str, str, str], ...] = ()
@@ -73,7 +75,8 @@ class QuotaBooks:
     def upsert_quota(self, spec: QuotaSpec) -> QuotaChange:
         """A quota is, or has become, this. Costs its pods and those that belong to it or elsewhere now.
 
-        source    scheduler-core spec, 10.1, 10.2, 10.7
+        Source:
+            scheduler-core spec, 10.1, 10.2, 10.7
         """
         known = self.membership.specs.get(spec.name)
         if known == spec:
@@ -89,7 +92,8 @@ class QuotaBooks:
     def delete_quota(self, name: str) -> QuotaChange:
         """A quota is gone: its pods belong elsewhere, its children to the root. A built-in one is as by default again.
 
-        source    scheduler-core spec, 10.2
+        Source:
+            scheduler-core spec, 10.2
         """
         if name in BUILT_IN:
             return self.upsert_quota(self._built_in[name])
@@ -114,9 +118,12 @@ class QuotaBooks:
     def pod_seen(self, facts: PodFacts, *, assigned: bool = False) -> str:
         """A pod exists, or has changed; returns its quota, "" none.
 
-        assigned    it has a node and is not terminated; False leaves it as it was. A pod that terminates stays in used
-                    until it is deleted
-        source      scheduler-core spec, 10.2, 10.3
+        Args:
+            assigned: It has a node and is not terminated; False leaves it as it was. A pod that terminates stays in
+                used until it is deleted.
+
+        Source:
+            scheduler-core spec, 10.2, 10.3
         """
         pod = self.pods.get(facts.uid)
         if pod is not None and pod.facts == facts:
@@ -166,7 +173,8 @@ class QuotaBooks:
     def expire(self, now: float) -> list[str]:
         """Pods being deleted that count no more from now on (gate ElasticQuotaIgnoreTerminatingPod), by uid.
 
-        now    seconds since the epoch
+        Args:
+            now: Seconds since the epoch.
         """
         ignored: list[str] = []
         while self._terminating and self._terminating[0][0] <= now:
@@ -193,8 +201,11 @@ class QuotaBooks:
     def runtime_of(self, name: str) -> dict[str, int]:
         """Share of a quota, the resources that its max names; {} for system and default; the total for the root.
 
-        raises    KeyError for a quota that does not exist
-        source    scheduler-core spec, 10.4
+        Raises:
+            KeyError: A quota that does not exist.
+
+        Source:
+            scheduler-core spec, 10.4
         """
         node = self.forest.nodes[name]
         if node.is_root:

@@ -3,7 +3,8 @@
 A fact moves a quota and its ancestors; where a parent divides anew, the runtimes of its other children move, too, and
 theirs below. The books note the first, the version of a runtime tells the second.
 
-source    scheduler-core spec, 10.9
+Source:
+    scheduler-core spec, 10.9
 """
 
 from koord_scheduler.domain.quota.tree.books import QuotaBooks

@@ -4,7 +4,8 @@ Every child first gets what it is entitled to (its min) or, where it may lend, o
 to those that ask for more, by weight; who gets more than it asks for gives the excess back, until nothing is left or
 nobody wants more. Integers throughout: the units that rounding leaves over go to the largest remainders.
 
-source    scheduler-core spec, 10.4; pitfall 5
+Source:
+    scheduler-core spec, 10.4; pitfall 5
 """
 
 from collections.abc import Sequence
@@ -15,8 +16,9 @@ from typing import NamedTuple
 class Claim(NamedTuple):
     """What one child brings into the division of one resource.
 
-    request    its limited request
-    base       m: its scaled min, or what is guaranteed to it when that is more
+    Attributes:
+        request: Its limited request.
+        base: M: its scaled min, or what is guaranteed to it when that is more.
     """
 
     request: int
@@ -39,8 +41,9 @@ class Claim(NamedTuple):
 class Round:
     """One round of sharing out: what there was, the weights of those that wanted more, by index, and what happened.
 
-    offered     index -> units by weight and remainder
-    returned    index -> units above its request, given back for the next round
+    Attributes:
+        offered: Index -> units by weight and remainder.
+        returned: Index -> units above its request, given back for the next round.
     """
 
     left: int
@@ -55,7 +58,9 @@ def scaled_min(total: int, minimum: int, sum_min: int) -> int:
         total <= 0 ? 0 : trunc(float(total) * float(min) / float(sum of min))
 
     Call it only where total < sum_min. Double arithmetic is the rule here.
-    source    scheduler-core spec, 10.4 A
+
+    Source:
+        scheduler-core spec, 10.4 A
     """
     return 0 if total <= 0 or sum_min <= 0 else int(float(total) * float(minimum) / float(sum_min))
 
@@ -63,9 +68,12 @@ def scaled_min(total: int, minimum: int, sum_min: int) -> int:
 def divide(total: int, claims: Sequence[Claim], rounds: list[Round] | None = None) -> list[int]:
     """The share of every claim, aligned with `claims`, which are in the order of the names (it breaks ties).
 
-    total     may be negative or less than the bases together: then everyone keeps its first share
-    rounds    is filled with what happened, for explanations
-    source    scheduler-core spec, 10.4 B
+    Args:
+        total: May be negative or less than the bases together: then everyone keeps its first share.
+        rounds: Is filled with what happened, for explanations.
+
+    Source:
+        scheduler-core spec, 10.4 B
     """
     shares = [claim.first() for claim in claims]
     wanting = [index for index, claim in enumerate(claims) if claim.request > claim.base and claim.weight > 0]

@@ -3,7 +3,8 @@
 Where a quota is attached follows from the present objects alone: to the parent that it names; to the root of its tree
 while that parent does not exist, is of another tree, cannot have children, or is below the quota itself.
 
-source    scheduler-core spec, 10.1, 10.7
+Source:
+    scheduler-core spec, 10.1, 10.7
 """
 
 from collections.abc import Collection, Iterable
@@ -18,7 +19,8 @@ from koord_scheduler.domain.quota.tree.node import QuotaNode
 class Forest:
     """All quotas.
 
-    has_trees    gate MultiQuotaTree: without it tree ids mean nothing
+    Args:
+        has_trees: Gate MultiQuotaTree: without it tree ids mean nothing.
     """
 
     def __init__(self, accounting: Accounting, root: QuotaSpec, *, has_trees: bool) -> None:

@@ -17,10 +17,11 @@ Amounts: TypeAlias = dict[str, int]
 class QuotaPod:
     """A pod as it counts.
 
-    quota       where it counts; None: it has no quota
-    counted     its requests, masked to the resources that the quota's max names
-    assigned    it counts in used
-    ignored     it is being deleted and counts no more
+    Attributes:
+        quota: Where it counts; None: it has no quota.
+        counted: Its requests, masked to the resources that the quota's max names.
+        assigned: It counts in used.
+        ignored: It is being deleted and counts no more.
     """
 
     facts: PodFacts
@@ -47,7 +48,9 @@ class QuotaNode:
     pending         resource -> children whose claim changed since the runtimes of the children were computed
     stale           the division among the children has to be made anew as a whole
     pools           resource -> state of the division among the children (see `runtime`)
-    source          scheduler-core spec, 10.3, 10.6
+
+    Source:
+        scheduler-core spec, 10.3, 10.6
     """
 
     __slots__ = (
@@ -119,13 +122,15 @@ class QuotaNode:
 class Pool:
     """How one resource of a parent was divided among its children the last time.
 
-    children      those that take part, by name; index: their places
     claims        what they brought in, aligned with children; [] before the first division
-    sum_min       sum of their mins
     known         what there was; None: the resource was not known
     short_of      the total to which the mins in the claims are scaled down; None: they are not
     slack         what was left over when everyone got its whole claim; None: it did not suffice for that
     needs_base    some claim depends on its base even if there is enough for all: it does not lend, or has no weight
+
+    Args:
+        children: Those that take part, by name; index: their places.
+        sum_min: Sum of their mins.
     """
 
     __slots__ = ("children", "claims", "index", "known", "needs_base", "short_of", "slack", "sum_min")

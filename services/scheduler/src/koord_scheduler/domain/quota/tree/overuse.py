@@ -1,6 +1,7 @@
 """Taking back what a quota uses beyond its runtime: when, and which pods.
 
-source    scheduler-core spec, 10.8; pitfall 6
+Source:
+    scheduler-core spec, 10.8; pitfall 6
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,8 +30,9 @@ class OveruseClock:
     def observe(self, now: float, over: Iterable[str]) -> list[str]:
         """Quotas, sorted, that have now been over for longer than the delay; their clock starts again.
 
-        now     seconds, on any clock that does not go back
-        over    every quota that is over its runtime at present
+        Args:
+            now: Seconds, on any clock that does not go back.
+            over: Every quota that is over its runtime at present.
         """
         since = {name: self.since.get(name, now) for name in over}
         due = sorted(name for name, start in since.items() if now - start > self._delay)
@@ -43,8 +45,12 @@ def pods_to_revoke(runtime: Mapping[str, int], used: Mapping[str, int], pods: Se
 
     Pods are taken by priority ascending, then the younger first, non-preemptible ones never, until used <= runtime. If
     that is not reached, all taken are evicted; else those that still fit are given back, the most important first.
-    used      of the quota over all its resources; at least what `pods`, its own, use together
-    source    scheduler-core spec, 10.8; vectors scheduler/elasticquota_revoke
+
+    Args:
+        used: Of the quota over all its resources; at least what `pods`, its own, use together.
+
+    Source:
+        scheduler-core spec, 10.8; vectors scheduler/elasticquota_revoke
     """
     left = dict(used)
     nothing: dict[str, int] = {}

@@ -5,7 +5,8 @@ children is made anew from them, never adjusted from old runtimes, so neither th
 shows in the result (tested). What is spared is work: a quota whose inputs are as before keeps its runtimes, and while
 a resource suffices for every claim a changed claim only moves that claim.
 
-source    scheduler-core spec, 10.4; pitfalls 1, 4
+Source:
+    scheduler-core spec, 10.4; pitfalls 1, 4
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -18,9 +19,10 @@ from koord_scheduler.domain.quota.tree.node import Pool, QuotaNode
 class Runtimes:
     """Divides the resources of every parent among its children.
 
-    total_of     what a tree has of a resource; None: the tree's total does not name it
-    keys_of      resources that are divided at the root of a tree: all that any max in it names
-    scales       argument enableMinQuotaScale
+    Args:
+        total_of: What a tree has of a resource; None: the tree's total does not name it.
+        keys_of: Resources that are divided at the root of a tree: all that any max in it names.
+        scales: Argument enableMinQuotaScale.
     """
 
     def __init__(
@@ -59,7 +61,9 @@ class Runtimes:
         """The min of a quota, scaled down where the parent has less than its children's mins together.
 
         The runtimes of its parent have to be up to date.
-        source    scheduler-core spec, 10.4 A
+
+        Source:
+            scheduler-core spec, 10.4 A
         """
         parent = node.parent
         if parent is None or not node.is_divided_to or not self._scales:

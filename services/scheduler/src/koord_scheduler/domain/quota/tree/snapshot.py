@@ -34,8 +34,9 @@ class SavedPod(msgspec.Struct, frozen=True, array_like=True):
 class QuotaSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the sums and runtimes follow from, in a canonical order.
 
-    nodes         allocatable of each node
-    over_since    since when quotas have been over their runtime
+    Attributes:
+        nodes: Allocatable of each node.
+        over_since: Since when quotas have been over their runtime.
     """
 
     quotas: list[QuotaSpec]

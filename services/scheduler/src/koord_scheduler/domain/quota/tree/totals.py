@@ -1,6 +1,7 @@
 """What each tree has to divide: the nodes' allocatable, less what other trees, the system and the default quota take.
 
-source    scheduler-core spec, 10.4 (total), 10.7
+Source:
+    scheduler-core spec, 10.4 (total), 10.7
 """
 
 from collections.abc import Mapping
@@ -40,8 +41,11 @@ class Totals:
     def put_tree_root(self, quota: str, tree: str, total: Mapping[str, int] | None, *, is_cut: bool) -> set[str]:
         """A tree's root quota brings this total to its tree; None: it does so no more.
 
-        is_cut     the same amount is taken from the default tree
-        returns    the trees whose total changed
+        Args:
+            is_cut: The same amount is taken from the default tree.
+
+        Returns:
+            The trees whose total changed.
         """
         before = self._roots.pop(quota, None)
         if total is not None:
@@ -60,7 +64,8 @@ class Totals:
     def of(self, tree: str, resource: str, taken: int) -> int | None:
         """Amount of a resource in a tree; None: it is not named there.
 
-        taken    what the system and the default quota use (default tree only); the result may be negative
+        Args:
+            taken: What the system and the default quota use (default tree only); the result may be negative.
         """
         if tree:
             return self._trees.get(tree, {}).get(resource)

@@ -1,6 +1,7 @@
 """What is odd about a quota, without being wrong: said once, when it is written.
 
-source    scheduler-core spec, 10.4, pitfall 2
+Source:
+    scheduler-core spec, 10.4, pitfall 2
 """
 
 from collections.abc import Iterable
