@@ -35,7 +35,7 @@ from koord_scheduler.shell.routes import routes
 
 
 async def compose(shell: Shell[SchedulerSettings]) -> None:
-    """Adds the scheduler's components: the log, leadership, the fold, the cycle."""
+    """Add the scheduler's components: the log, leadership, the fold, the cycle."""
     settings = shell.settings
     resources = AsyncExitStack()
     bus = await resources.enter_async_context(open_bus(bus_settings(settings), metrics=shell.metrics.bus))
@@ -52,7 +52,7 @@ async def compose(shell: Shell[SchedulerSettings]) -> None:
 
 
 def assemble(shell: Shell[SchedulerSettings], bus: Bus, leadership: Leadership) -> Cycle:
-    """The scheduler over any bus: adds its fold and its cycle to the service, and its pages to the server."""
+    """Return the scheduler over any bus: adds its fold and its cycle to the service, and its pages to the server."""
     settings = shell.settings
     configuration = load_configuration(settings.config)
     for ignored in configuration.ignored if settings.config is not None else ():

@@ -95,7 +95,7 @@ class SchedulerSettings(ElectedSettings):
     workload_auditor_metric_labels: TextList = Field((), description="Accepted without effect.")
 
     def optimisations(self) -> Optimisations:
-        """The switches of what makes decisions cheap."""
+        """Return the switches of what makes decisions cheap."""
         return Optimisations(
             dynamic_index=self.dynamic_index,
             equivalence_classes=self.equivalence_classes,
@@ -103,5 +103,5 @@ class SchedulerSettings(ElectedSettings):
         )
 
     def gates(self) -> SchedulerGates:
-        """The feature gates, typed."""
+        """Return the feature gates, typed."""
         return SchedulerGates.from_values(self.feature_gates.values)

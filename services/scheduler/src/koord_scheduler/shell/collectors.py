@@ -1,4 +1,7 @@
-"""Figures that are read from the state whenever the metrics are asked for. source    scheduler-core spec, 15"""
+"""Figures that are read from the state whenever the metrics are asked for.
+
+Source: scheduler-core spec, 15
+"""
 
 from collections.abc import Iterator
 from typing import Final

@@ -105,7 +105,7 @@ class DecisionLog:
                 self._tell_failed(explanation.uid, explanation.event)
 
     async def write_diagnoses(self) -> None:
-        """Writes the diagnoses that wait, for ever."""
+        """Write the diagnoses that wait, for ever."""
         while True:
             self._write(await self._waiting.get())
 
@@ -144,7 +144,7 @@ class DecisionLog:
 
 
 def score_table(pod: str, best: list[NodeScore]) -> str:
-    """The best nodes as a Markdown table: `#`, Pod, Node, Score, and a column for each plugin.
+    """Return the best nodes as a Markdown table: `#`, Pod, Node, Score, and a column for each plugin.
 
     Source:
         scheduler-core spec, 13.4

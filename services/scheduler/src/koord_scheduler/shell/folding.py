@@ -45,7 +45,7 @@ class StateFold:
         skip(self._state, seq)
 
     def snapshot(self) -> Iterator[bytes]:
-        """The facts in the state as it is now, as bytes in pieces."""
+        """Return the facts in the state as it is now, as bytes in pieces."""
         picture = Picture(self._state)
         self._pictures.append(picture)
         return self._taken(picture)
@@ -57,11 +57,11 @@ class StateFold:
             self._pictures.remove(picture)
 
     def fresh(self) -> "StateFold":
-        """The same fold; its state has to be empty."""
+        """Return the same fold; its state has to be empty."""
         assert self._state.log.position == 0, "a running fold cannot begin again"
         return self
 
     def restore(self, data: bytes) -> "StateFold":
-        """The same fold over a snapshot's facts; its state has to be empty."""
+        """Return the same fold over a snapshot's facts; its state has to be empty."""
         load_state(self._state, data)
         return self

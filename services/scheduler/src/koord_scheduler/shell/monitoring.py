@@ -1,4 +1,7 @@
-"""Which decisions have been without an outcome for too long. source    scheduler-core spec, 3 (monitor)"""
+"""Which decisions have been without an outcome for too long.
+
+Source: scheduler-core spec, 3 (monitor)
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -51,7 +54,7 @@ class Monitor:
         self._look(watched)
 
     async def run(self) -> None:
-        """Looks every period, for ever."""
+        """Look every period, for ever."""
         while True:
             await self.clock.sleep(self.period_seconds)
             self.look()

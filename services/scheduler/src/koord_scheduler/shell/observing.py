@@ -1,4 +1,7 @@
-"""The scheduler's own figures, under the names of the reference. source    scheduler-core spec, 15"""
+"""The scheduler's own figures, under the names of the reference.
+
+Source: scheduler-core spec, 15
+"""
 
 from collections import deque
 from collections.abc import Sequence
@@ -149,7 +152,7 @@ class SchedulerMetrics:
         registry.register(self.feasible)
 
     def of(self, profile: str) -> _ProfileMetrics:
-        """The instruments of a profile; of the first one for a further name of it."""
+        """Return the instruments of a profile; of the first one for a further name of it."""
         return self._by_profile.get(profile, self._first)
 
     def placed(self, placement: Placement, profile: str, seconds: float) -> None:

@@ -26,7 +26,7 @@ _FAMILIES: Final[tuple[tuple[str, str, Callable[[Pod], Mapping[str, int]]], ...]
 
 
 async def resources_page(state: SchedulerState) -> AsyncIterator[str]:
-    """The page in pieces; other work goes on between them. A pod that has ended is left out."""
+    """Yield the page in pieces; other work goes on between them. A pod that has ended is left out."""
     for name, about, amounts_of in _FAMILIES:
         yield f"# HELP {name} {about}\n# TYPE {name} gauge\n"
         pods = list(state.pods.values())

@@ -93,11 +93,11 @@ class Publisher:
         return len(self._tasks)
 
     def is_busy(self) -> bool:
-        """Whether further decisions would only wait."""
+        """Return whether further decisions would only wait."""
         return len(self._tasks) >= MOST_IN_FLIGHT and len(self._state.assumed.outbox) >= MOST_PER_BATCH
 
     def raise_failure(self) -> None:
-        """Raises what ended an append that must not fail: a bug or a misconfiguration."""
+        """Raise what ended an append that must not fail: a bug or a misconfiguration."""
         if self._failure is not None:
             raise self._failure
 
@@ -130,7 +130,7 @@ class Publisher:
         self._metrics.in_flight.set(len(self._tasks))
 
     def _may_start(self) -> bool:
-        """A few decisions wait for the answer to those before them, and go together with what is decided meanwhile.
+        """Return whether an append may start now. A few decisions wait for the answer to those before them.
 
         Every batch costs the log server more than many placements: a store of its own, in files, until it is whole.
         """
@@ -162,7 +162,7 @@ class Publisher:
         return task
 
     async def flush(self) -> None:
-        """Waits until every append in flight has its answer."""
+        """Wait until every append in flight has its answer."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -358,8 +358,10 @@ class Publisher:
 
 
 def _at_fault(part: Part, large: Container[AggregateRef]) -> frozenset[str]:
-    """The pods because of which a part is too large: whose own event is, all of a gang, or the one of which the most
-    is said, where they are too much together.
+    """Return the pods because of which a part is too large.
+
+    Returns:
+        All pods of a gang; else those whose own event is too large; else the pod with the largest event.
     """
     places = [item.uid for node in part.nodes for item in node.drafts.work.items if isinstance(item, Placement)]
     if part.gang is not None:

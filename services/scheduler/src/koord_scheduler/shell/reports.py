@@ -19,7 +19,7 @@ async def follow_reports(
     logger: Logger,
     changed: Callable[[], None],
 ) -> None:
-    """Takes in the newest report of every node, then every further one, for ever.
+    """Take in the newest report of every node, then every further one, for ever.
 
     A report that cannot be read is left out: the node counts as silent until the next.
 

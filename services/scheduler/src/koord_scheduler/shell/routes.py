@@ -31,7 +31,7 @@ def routes(
     decision_log: DecisionLog,
     is_leader: Callable[[], bool],
 ) -> list[BaseRoute]:
-    """All pages.
+    """Return all pages.
 
     Args:
         configuration: What `/configz` shows.

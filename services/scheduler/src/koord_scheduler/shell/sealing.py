@@ -84,7 +84,7 @@ class Header(NamedTuple):
 
 
 def seal_work(drafts: NodeDrafts, header: Header, tracer: Tracer) -> Sealed:
-    """The events of one node's work."""
+    """Return the events of one node's work."""
     pods: list[NewEvent] = []
     spans: list[tuple[TraceContext, str | None]] = []
     for item, draft in zip(drafts.work.items, drafts.pods, strict=True):
@@ -114,13 +114,13 @@ def _seal(draft: Draft, item: Work, cause: str, index: int, header: Header, cont
 
 
 def seal_gang(draft: Draft, members: Sequence[Sealed], header: Header) -> NewEvent:
-    """The gang's own fact, caused by the placement of its first member."""
+    """Return the gang's own fact, caused by the placement of its first member."""
     first = members[0].pods[0]
     return _sealed(draft, header, cause=first.event_id, correlation=draft.ref.id, index=0)
 
 
 def seal_notice(taken: TakenStatusWrite, header: Header) -> list[NewEvent]:
-    """The events of a status write, all caused by what led to it."""
+    """Return the events of a status write, all caused by what led to it."""
     write = taken.write
     return [
         _sealed(

@@ -72,7 +72,7 @@ class DomainSums:
         self._column_version = -1
 
     def refresh(self, eligible: BoolArray | None = None) -> IntArray:
-        """The sums as of now.
+        """Return the sums as of now.
 
         Args:
             eligible: Bool (N,): only these rows count; the array may be replaced, not changed in place. None: all rows.

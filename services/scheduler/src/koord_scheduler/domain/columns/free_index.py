@@ -1,4 +1,4 @@
-"""Which nodes have how much of a resource free, roughly: a superset of those with room, without a look at all nodes.
+"""Index of nodes by free amount: finds a superset of the nodes with room without a scan.
 
 Rows stand in buckets by the number of bits of the free amount; a node that lacks the resource, or has none left, is in
 bucket 0. A resource is indexed when it is first asked for, and brought up to date from the journal when it is asked
@@ -46,7 +46,9 @@ class FreeIndex:
         self._resources: dict[int, _Resource] = {}
 
     def rows(self, demand: Iterable[tuple[int, int]], most: int) -> list[int] | None:
-        """Rows outside of which some amount is not free, by the scarcest of them, ascending; None: more than `most`.
+        """Return rows outside of which some amount is not free, by the scarcest of them, ascending.
+
+        None: more than `most`.
 
         Args:
             demand: (column, amount) of each resource that has to be free.

@@ -1,4 +1,4 @@
-"""Which rows changed since a reader last looked: how cached answers are brought up to date row by row."""
+"""Journal of changed rows, so that cached answers are updated row by row."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ _LONGEST: Final = 8192
 
 
 class Journal:
-    """Row numbers in the order in which they changed. Old entries are forgotten; a reader that slept too long is told.
+    """Row numbers in order of change. A reader that is behind the kept entries is told to read everything.
 
     Attributes:
         position: Where the next entry goes; readers keep it.
@@ -31,7 +31,7 @@ class Journal:
         rows.append(row)
 
     def since(self, position: int) -> set[int] | None:
-        """Rows that changed at or after `position`; None when entries after it have been forgotten."""
+        """Return rows that changed at or after `position`; None when entries after it have been forgotten."""
         if position < self._base:
             return None
         return set(self._rows[position - self._base :])

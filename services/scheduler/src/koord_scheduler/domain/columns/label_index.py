@@ -1,4 +1,4 @@
-"""Which nodes carry a label: key -> value -> rows, kept up to date by every change of a node.
+"""Index of nodes by label: key -> value -> rows, updated by every change of a node.
 
 A key is indexed when it is asked for again and again, and dropped when nobody asks for it any more.
 
@@ -60,7 +60,7 @@ class LabelIndex:
                 index.move(row, old, new)
 
     def rows(self, key: str, values: Iterable[str], most: int) -> set[int] | None:
-        """Rows whose label has one of the values; None: not indexed, or more than `most`."""
+        """Return rows whose label has one of the values; None: not indexed, or more than `most`."""
         index = self._index(key)
         if index is None:
             return None
@@ -73,7 +73,7 @@ class LabelIndex:
         return found
 
     def indexed(self) -> frozenset[str]:
-        """The keys that are indexed at present."""
+        """Return the keys that are indexed at present."""
         return frozenset(self._keys)
 
     def _index(self, key: str) -> _Key | None:

@@ -1,4 +1,4 @@
-"""The nodes as columns: one row per node, one array per property, so that a plugin judges all nodes at once.
+"""Node columns: one row per node, one array per property, so that a plugin judges all nodes at once.
 
 Rows are reused after a node is gone; columns appear when a resource, a label key or a set of taints is first needed.
 Every change costs the row that it touches and is noted in two journals (`shape`: what the node is, `load`: anything at
@@ -74,7 +74,9 @@ class NodeShape:
 
 
 def node_shape(node: Node) -> NodeShape:
-    """The scheduler's view of a node object; a malformed resource list counts as empty (admission has refused it).
+    """Return the scheduler's view of a node object.
+
+    A malformed resource list counts as empty (admission has refused it).
 
     Source:
         scheduler-core spec, 3 (node transformers); protocol spec, 7.4
@@ -110,7 +112,10 @@ class LabelColumn:
         self._at_version = -1
 
     def at(self, rows: Rows) -> NDArray[np.int32]:
-        """The values of some rows, shape (K,), not to be changed; kept for as long as the same array is asked for."""
+        """Return the values of some rows, shape (K,), not to be changed.
+
+        Kept for as long as the same array is asked for.
+        """
         if rows is not self._at_rows or self._at_version != self.version:
             self._at_rows, self._at_values, self._at_version = rows, self.values[rows], self.version
         return self._at_values
@@ -189,7 +194,7 @@ class NodeColumns:
         return self._rows.get(name)
 
     def shape_of(self, row: int) -> NodeShape:
-        """What was last put there."""
+        """Return what was last put there."""
         return self._shapes[row]
 
     def labels_of(self, name: str) -> Mapping[str, str]:
@@ -197,11 +202,11 @@ class NodeColumns:
         return self._shapes[self._rows[name]].labels
 
     def node_names(self) -> Iterable[str]:
-        """Names of all nodes."""
+        """Return names of all nodes."""
         return self._rows.keys()
 
     def column(self, resource: str) -> int:
-        """Column of a resource, made when it is new."""
+        """Return column of a resource, made when it is new."""
         column = self._column_of.get(resource)
         if column is None:
             column = self._column_of[resource] = len(self.resources)
@@ -215,7 +220,7 @@ class NodeColumns:
         return column
 
     def demand(self, requests: Mapping[str, int], non_zero: Mapping[str, int]) -> Demand:
-        """What a pod with these requests takes; zero and negative requests take nothing.
+        """Return what a pod with these requests takes; zero and negative requests take nothing.
 
         Args:
             non_zero: Requests with defaults for cpu and memory (`pod_requests_non_zero`).
@@ -376,12 +381,12 @@ class NodeColumns:
 
 
 def row_list(rows: Rows | IntArray) -> list[int]:
-    """The same numbers as Python integers."""
+    """Return the same numbers as Python integers."""
     return rows.tolist()
 
 
 def text_hash(text: str) -> int:
-    """A 64-bit hash of a name that is the same in every process."""
+    """Return a 64-bit hash of a name that is the same in every process."""
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
 
 

@@ -2,7 +2,10 @@
 
 
 def can_be_ignored(resource: str) -> bool:
-    """Has a domain outside kubernetes.io. source    scheduler-core spec, 5.2 (4)"""
+    """Has a domain outside kubernetes.io.
+
+    Source: scheduler-core spec, 5.2 (4)
+    """
     domain, slash, _ = resource.partition("/")
     return bool(slash) and domain != "kubernetes.io" and not domain.endswith(".kubernetes.io")
 

@@ -1,1 +1,1 @@
-"""What waits to be appended to the log: placements, releases and status writes."""
+"""Work that waits to be appended to the log: placements, releases and status writes."""

@@ -1,4 +1,4 @@
-"""Decisions that wait for their turn to be appended, and which of them may go together.
+"""Decisions that wait to be appended, and batches of those that may go together.
 
     decide -> Outbox.put -> Outbox.take (a batch: every node at most once, none of them in flight)
            -> drafts -> log -> confirmed, or taken back
@@ -39,7 +39,7 @@ class Batch(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Together:
-    """Placements that may only go together; `parked`: nodes whose turn it is, held for it."""
+    """Placements that are appended all or none. `parked` names the nodes that are held for them."""
 
     gang: str
     by_node: dict[str, list[Placement]]
@@ -60,7 +60,7 @@ class _NodeQueue:
 
 
 class Outbox:
-    """Work that is not appended yet, by node, first come first served.
+    """Work that is not appended yet, in order of arrival by node.
 
     What has to go together waits until it is its turn on all of its nodes. It is put on all of them at once, so two of
     them never wait for each other.
@@ -78,7 +78,7 @@ class Outbox:
         return self._size
 
     def has_ready(self) -> bool:
-        """Whether `take` would give something."""
+        """Return whether `take` would give something."""
         return bool(self._ready or self._complete)
 
     def put(self, work: Work) -> None:
@@ -128,7 +128,7 @@ class Outbox:
         return Batch(taken)
 
     def landed(self, node: str) -> None:
-        """The node's append has its outcome: its next work may go. One that nothing was under way for is no matter."""
+        """Let the node's next work go after its append was answered. No-op if none was in flight."""
         queue = self._nodes.get(node)
         if queue is not None:
             queue.in_flight = False
@@ -172,7 +172,7 @@ class Outbox:
         return []
 
     def nodes(self) -> Iterator[str]:
-        """Nodes with work waiting or in flight."""
+        """Return nodes with work waiting or in flight."""
         return iter(tuple(self._nodes))
 
     def _put(self, node: str, entry: Work | _Together) -> None:
@@ -197,7 +197,7 @@ class Outbox:
             self._ready.append(node)
 
     def _settle(self, node: str, queue: _NodeQueue) -> None:
-        """Entries were taken out of a queue that may have been ready."""
+        """Update the order of a node after entries were taken out."""
         if queue.in_flight:
             return
         if node in self._ready:

@@ -1,4 +1,4 @@
-"""Our own events that the follower brings before the log has answered the append.
+"""Own events that the follower delivers before the log has answered the append.
 
 Both ways run through one connection, and under load the events come first. They say what is assumed already and will
 take effect with the answer, so folding them now would be work done twice; they are only kept, in case somebody needs
@@ -11,19 +11,19 @@ from koordcore.events.envelope import AggregateRef, NewEvent, StoredEvent
 
 
 class OwnAppends:
-    """Events on their way, by aggregate: at most one of each."""
+    """Own events that are not answered yet, at most one of each aggregate."""
 
     def __init__(self) -> None:
         self._sent: dict[AggregateRef, str] = {}
         self._early: dict[AggregateRef, StoredEvent] = {}
 
     def sent(self, events: Iterable[NewEvent]) -> None:
-        """These have been handed to the log."""
+        """Remember events that are handed to the log."""
         for event in events:
             self._sent[event.ref] = event.event_id
 
     def is_early(self, stored: StoredEvent) -> bool:
-        """Whether an event that was folded is one of those: it is kept, and waits for the answer."""
+        """Return whether an event that was folded is one of those: it is kept, and waits for the answer."""
         wanted = self._sent.get(stored.ref)
         if wanted is None or not stored.has_id(wanted):
             return False
@@ -31,20 +31,20 @@ class OwnAppends:
         return True
 
     def overtaken(self, ref: AggregateRef) -> StoredEvent | None:
-        """A further event of the aggregate has come: what was kept of it has to be folded before."""
+        """Return a further event of the aggregate has come: what was kept of it has to be folded before."""
         early = self._early.pop(ref, None)
         if early is not None:
             del self._sent[ref]
         return early
 
     def stored(self, events: Iterable[NewEvent]) -> None:
-        """The log has them: they take effect by its answer."""
+        """Forget events that the log has stored. They take effect with its answer."""
         for event in events:
             self._sent.pop(event.ref, None)
             self._early.pop(event.ref, None)
 
     def refused(self, events: Iterable[NewEvent]) -> list[StoredEvent]:
-        """The log does not have them. What came early under their ids is another scheduler's, and to be folded now.
+        """Forget appends that the log has refused, and return events of others under the same ids, to be folded now.
 
         Two that decide about the same pod because of the same event give their events the same ids.
         """

@@ -1,4 +1,4 @@
-"""Facts that are no placements: nominations, evictions asked for, how quotas and gangs stand.
+"""Facts other than placements: nominations, requested evictions, statuses of quotas and gangs.
 
 Each status write is one append of its own, all or none. Its expectations are written down when it is taken, and none is
 taken while something else is in flight for one of its aggregates.
@@ -16,7 +16,7 @@ from koordcore.events.envelope import AggregateRef, Draft, Event
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusWrite:
-    """One append.
+    """Facts that are appended together, all or none.
 
     Attributes:
         facts: What to append.
@@ -33,7 +33,7 @@ class StatusWrite:
 
 @dataclass(frozen=True, slots=True)
 class TakenStatusWrite:
-    """A status write on its way, with expectations."""
+    """A status write in flight, with its expectations."""
 
     write: StatusWrite
     drafts: tuple[Draft, ...]
@@ -41,7 +41,7 @@ class TakenStatusWrite:
 
 @dataclass(slots=True)
 class StatusWrites:
-    """StatusWrites that are not appended yet, first come first served.
+    """Status writes that are not appended yet, in order of arrival.
 
     Attributes:
         seqs: Last sequence that is known of each aggregate which is not followed elsewhere (evictions, quotas, gangs).
@@ -60,7 +60,7 @@ class StatusWrites:
         self._waiting.append(write)
 
     def take(self, last_seq: Callable[[AggregateRef], int | None]) -> TakenStatusWrite | None:
-        """The first that may go; None: none may.
+        """Return the first that may go; None: none may.
 
         Args:
             last_seq: Last sequence known of an aggregate; None: something is in flight for it.
@@ -76,15 +76,15 @@ class StatusWrites:
         return None
 
     def is_in_flight(self, ref: AggregateRef) -> bool:
-        """Whether an append of ours about the aggregate has no answer yet."""
+        """Return whether an append of ours about the aggregate has no answer yet."""
         return ref in self._in_flight
 
     def under_way(self) -> set[AggregateRef]:
-        """Aggregates about which something is to be said, or has been said without an answer."""
+        """Return aggregates about which something is to be said, or has been said without an answer."""
         return self._in_flight.union(ref for write in self._waiting for ref, _ in write.facts)
 
     def landed(self, taken: TakenStatusWrite) -> None:
-        """The append has its outcome."""
+        """Forget a status write whose append was answered."""
         self._in_flight.difference_update(draft.ref for draft in taken.drafts)
 
     def withdraw_all(self) -> list[StatusWrite]:

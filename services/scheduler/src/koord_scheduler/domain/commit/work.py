@@ -1,4 +1,4 @@
-"""What a decision will append: a pod's half, and its node's half of all that go together.
+"""What a decision appends: an event of the pod, and one event of the node for all pods of a batch.
 
 Source:
     event-bus spec, 4.2
@@ -15,7 +15,7 @@ from koordcore.protocol.annotations.gang import BoundGang
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
-    """A pod is to be placed on a node.
+    """Place a pod on a node.
 
     Attributes:
         trigger: Event that made the attempt worthwhile.
@@ -41,7 +41,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
-    """A pod's place on a node is to be given back. reason: as in `PodReleased`."""
+    """Release the node of a pod. reason: as in `PodReleased`."""
 
     uid: str
     node: str
@@ -57,13 +57,13 @@ Work = Placement | Release
 
 
 class NodeWork(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """Work of one kind for one node, appended with one event of the node."""
+    """Work of one kind for one node, appended with a single event of the node."""
 
     node: str
     items: tuple[Work, ...]
 
     def node_event(self) -> NodeResourcesTaken | NodeResourcesReturned:
-        """What the node's ledger says afterwards."""
+        """Return what the node's ledger says afterwards."""
         taken = [item.on_node for item in self.items if isinstance(item, Placement)]
         if taken:
             return NodeResourcesTaken(pods=taken)
@@ -71,7 +71,7 @@ class NodeWork(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 def pod_event(work: Work) -> PodPlaced | PodReleased:
-    """What happened to the pod."""
+    """Return what happened to the pod."""
     match work:
         case Placement():
             return PodPlaced(
@@ -92,20 +92,20 @@ def pod_event(work: Work) -> PodPlaced | PodReleased:
 
 
 def pod_ref(uid: str) -> AggregateRef:
-    """The aggregate of a pod's placement."""
+    """Return the aggregate of a pod's placement."""
     return AggregateRef("pod", uid)
 
 
 def node_ref(node: str) -> AggregateRef:
-    """The aggregate of a node's ledger."""
+    """Return the aggregate of a node's ledger."""
     return AggregateRef("node", name_token(node))
 
 
 def pod_draft(work: Work, expected_last: int) -> Draft:
-    """The pod's half of the decision."""
+    """Return the pod's half of the decision."""
     return Draft(pod_ref(work.uid), pod_event(work), expected_last)
 
 
 def node_draft(work: NodeWork, expected_last: int) -> Draft:
-    """The node's half of the decisions about it."""
+    """Return the node's half of the decisions about it."""
     return Draft(node_ref(work.node), work.node_event(), expected_last)

@@ -1,1 +1,1 @@
-"""One scheduling cycle: attempt, decision, explanation, and what follows from the log's answer."""
+"""One scheduling cycle: attempt, decision and explanation."""

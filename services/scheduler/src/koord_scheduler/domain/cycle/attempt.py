@@ -1,4 +1,4 @@
-"""One attempt: from a pod to its node, or to everything that can be said about why there is none.
+"""One attempt to find a node for a pod, or the explanation why there is none.
 
 Source:
     scheduler-core spec, 1 (steps 3 to 9), 1.3, 6, 13
@@ -33,7 +33,7 @@ from koord_scheduler.domain.state.state import SchedulerState
 
 
 class Found(NamedTuple):
-    """The pod has a node. resized: the pod as it counts there; None: as it came in"""
+    """A node was found for the pod. resized: the pod as it counts there; None: as it came in"""
 
     placed: Placed
     resized: Pod | None = None
@@ -41,7 +41,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotFound:
-    """It has none.
+    """No node was found for the pod.
 
     Attributes:
         rejection: Refused, whatever the nodes say; None: no node was feasible.
@@ -73,7 +73,7 @@ class WholeJob:
 
 
 class Attempt:
-    """One pod's attempt on the state as it is. may_preempt: whether others may have to leave for it."""
+    """One pod's attempt on the present state. It changes the state of plugins only."""
 
     def __init__(
         self, state: SchedulerState, pod: PodRecord, subject: Subject, now: float, *, may_preempt: bool = True
@@ -171,7 +171,10 @@ class Attempt:
         return self.framework.before_score(self._pod, rows)
 
     def _found(self, placed: Placed) -> Found | NotFound:
-        """On its node the pod may have to ask for something else. source    scheduler-core spec, 1 (step 10)"""
+        """On its node the pod may have to ask for something else.
+
+        Source: scheduler-core spec, 1 (step 10)
+        """
         if not self._state.frameworks.gates.resize_pod:
             return Found(placed)
         resized = self.framework.resized(self._own, placed.node)
@@ -187,7 +190,7 @@ class Attempt:
         return NotFound(message=f"node {placed.node}: {message}", explanation=placed.explanation, diagnosis=None)
 
     def refused_by_nodes(self, rejection: Rejection, based_on: BasedOn) -> NotFound:
-        """The job found no nodes: room on any of them may help it, as it does a pod that no node suited."""
+        """Return the refusal of a job that no nodes suited: like a pod, it is retried when any node has room."""
         return replace(self._rejected(rejection, based_on), rejection=None)
 
     def _rejected(self, rejection: Rejection, based_on: BasedOn) -> NotFound:
@@ -245,7 +248,7 @@ class Attempt:
         return np.array(sorted(row for row in known if row is not None), np.intp)
 
     def _barred(self) -> Iterable[int]:
-        """Rows on which the pod would not fit beside the pods nominated there that it may not push aside.
+        """Yield rows on which the pod would not fit beside the pods nominated there that it may not push aside.
 
         Source:
             scheduler-core spec, 1.3 (pass 1)
@@ -278,7 +281,7 @@ class Attempt:
 
 
 def _with_resources_of(resized: Pod, judged: Pod) -> Pod:
-    """The pod that a node judges, with what the pod is to ask for there."""
+    """Return the pod that a node judges, with what the pod is to ask for there."""
     own = resized.spec
     spec = msgspec.structs.replace(
         judged.spec,

@@ -1,7 +1,6 @@
-"""Decisions on top of the fold: assumed, handed to the outbox; `appending` settles with what the log answers.
+"""Decide pods: attempt, reserve, assume, permit, and hand the placement to the outbox.
 
     decide_next   one scheduling cycle: work into the outbox, a pod that waits with its node, or an explanation
-    release_due   work for everything that has to give its place back
 
 Source:
     scheduler-core spec, 1
@@ -85,7 +84,7 @@ def _refused(
     now: float,
     basis: DecisionBasis | None,
 ) -> list[PodExplanation]:
-    """The pod had a node, and a plugin at Reserve or Permit, or a rule of the node's ledger, refused it."""
+    """Requeue a pod whose node a plugin at Reserve or Permit, or a rule of the node's ledger, has refused."""
     if state.queue.get(pod.uid) is not None:
         if rejection.plugin == NODE_LEDGER:
             state.queue.retry_later(pod.uid, now)
@@ -154,7 +153,10 @@ def _reserve(state: SchedulerState, pod: PodRecord, node: str) -> Allocation | R
 def _place_job(
     state: SchedulerState, queued: QueuedPod, attempt: Attempt, job: WholeJob, based_on: BasedOn, now: float
 ) -> Placement | list[PodExplanation]:
-    """All members of a planned job, or none. source    scheduler-core spec, 12.1"""
+    """Return all members of a planned job, or none.
+
+    Source: scheduler-core spec, 12.1
+    """
 
     def assume(pod: PodRecord, member: QueuedPod, found: Found) -> Placement | Rejection:
         return _assume(state, pod, member, found, now)
@@ -171,7 +173,7 @@ def _place_job(
 
 
 def _let_go(state: SchedulerState, works: Sequence[Placement], waiting: Sequence[str], gang: str) -> None:
-    """The pods may go, and with them those that waited for them; more than one of them all or none."""
+    """Put the placements into the outbox, with those that waited for them. Several go all or none."""
     if not waiting and len(works) == 1:
         state.assumed.outbox.put(_annotated(state, works[0]))
         return
@@ -223,13 +225,16 @@ def _failed(
 
 
 def _block(state: SchedulerState, pod: PodRecord, rejection: Rejection) -> Block:
-    """What the pod waits for with others: as the plugin says; what a user's says nothing of, those of its kind."""
+    """Return what the pod waits for with others.
+
+    As the plugin says; what a user's says nothing of, those of its kind.
+    """
     is_shared = bool(rejection.key) or rejection.plugin in state.frameworks.framework_of(pod).hints
     return Block(rejection.plugin, rejection.key if is_shared else str(id(pod.subject)))
 
 
 def _heard(state: SchedulerState, explanation: PodExplanation, message: str) -> list[PodExplanation]:
-    """What is told about a failed attempt, once plugins have heard of it.
+    """Return what is told about a failed attempt, once plugins have heard of it.
 
     Source:
         scheduler-core spec, 3 (error handler filters)
@@ -264,7 +269,7 @@ def _place(
 
 
 def gated(state: SchedulerState) -> list[PodExplanation]:
-    """What PreEnqueue has said about pods since the last call, for their users (pitfall 22).
+    """Return what PreEnqueue has said about pods since the last call, for their users (pitfall 22).
 
     One that may go by now, because its gang is complete meanwhile, is told nothing.
     """

@@ -1,4 +1,4 @@
-"""What an attempt is based on: what it takes to make it again from the log.
+"""The basis of an attempt: what it takes to make the attempt again from the log.
 
 Source: event-bus spec, 4.2
 """

@@ -1,4 +1,7 @@
-"""Everything that can be said about a failed attempt, as a value. source    scheduler-core spec, 13.1"""
+"""The diagnosis of a failed attempt, as a value.
+
+Source: scheduler-core spec, 13.1
+"""
 
 from koordcore.events.scheduling.diagnosis import (
     MOST_NODES_NAMED,
@@ -28,7 +31,10 @@ def diagnosis_of(
     preemption: Preemption | NoPreemption,
     rejection: Rejection | None,
 ) -> Diagnosis:
-    """The diagnosis of an attempt; it looks at the nodes as they are now, which is as they were in the attempt."""
+    """Return the diagnosis of an attempt.
+
+    It looks at the nodes as they are now, which is as they were in the attempt.
+    """
     engine = state.frameworks.framework_of(pod).engine
     refusals = [] if rejection is not None else sight.refusals(engine)
     gang = state.cluster.gangs.roster.gang_of(pod.uid)
@@ -66,7 +72,7 @@ def _details(engine: Engine, subject: Subject, refusals: Refusals) -> list[Detai
 
 
 def _told(state: SchedulerState, detail: Detail) -> str:
-    """The detail with the name of the pod that it is about."""
+    """Return the detail with the name of the pod that it is about."""
     if detail.row < 0:
         return detail.text
     node = state.nodes.names[detail.row]
@@ -78,7 +84,7 @@ def _told(state: SchedulerState, detail: Detail) -> str:
 
 
 def failure_order(failure: NodeFailure) -> tuple[str, str, bool]:
-    """The order of groups in a diagnosis."""
+    """Return the order of groups in a diagnosis."""
     return (failure.plugin, failure.reason, not failure.preempt_might_help)
 
 

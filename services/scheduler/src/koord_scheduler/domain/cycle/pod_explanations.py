@@ -1,4 +1,4 @@
-"""What is said about a pod that found no place, on the `why` stream."""
+"""Explanations of pods that were not placed, for the explanations stream."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from koord_scheduler.domain.queue.queued_pod import QueuedPod
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodExplanation:
-    """What is said about a pod on the `why` stream.
+    """The explanation of one pod for the explanations stream.
 
     Attributes:
         trigger: Id of the event that led to the attempt.
@@ -41,7 +41,7 @@ class PodExplanation:
 def refusal(
     pod: PodRecord, queued: QueuedPod, message: str, found: Found | NotFound, now: float, basis: DecisionBasis | None
 ) -> PodExplanation:
-    """An attempt placed the pod nowhere, or on a node that it may not keep."""
+    """Explain an attempt that found no node, or a node that the pod may not keep."""
     explanation = found.placed.explanation if isinstance(found, Found) else found.explanation
     diagnosis = None if isinstance(found, Found) else found.diagnosis
     return PodExplanation(
@@ -64,7 +64,7 @@ def refusal(
 
 
 def waited_in_vain(work: Placement, now: float) -> PodExplanation:
-    """The pod has lost the node that it waited with, because the others of its gang did not come."""
+    """Explain that the wait at Permit is over because the other members of the gang did not come."""
     waited = "" if work.basis is None else f" {round(now - work.basis.decided_at)} s"
     return PodExplanation(
         uid=work.uid,
@@ -85,7 +85,7 @@ def waited_in_vain(work: Placement, now: float) -> PodExplanation:
 
 
 def abandoned(work: Placement, reason: str) -> PodExplanation:
-    """The decision will not come into the log, and is not taken again at once. reason: why"""
+    """Return the decision will not come into the log, and is not taken again at once. reason: why"""
     return PodExplanation(
         uid=work.uid,
         trigger=work.trigger,

@@ -1,4 +1,4 @@
-"""A planned job in one cycle: every member assumed on its node and permitted, or none of them.
+"""Place a planned job in one cycle: every member is assumed and permitted, or none.
 
 Source:
     scheduler-core spec, 12.1; the order of things is in `domain.gang.job_plan`
@@ -25,7 +25,7 @@ Assume = Callable[[PodRecord, QueuedPod, Found], Placement | Rejection]
 def place_whole_job(
     state: SchedulerState, trigger: QueuedPod, job: WholeJob, now: float, assume: Assume
 ) -> tuple[list[Placement], tuple[str, ...]] | JobFailed:
-    """The placements of all members in the order in which they were assumed, and who waited and goes with them.
+    """Return the placements of all members in the order in which they were assumed, and who waited and goes with them.
 
     Args:
         trigger: The member whose attempt made the plan; it is in flight.
@@ -92,7 +92,7 @@ def _planned(state: SchedulerState, uid: str, node: str) -> PlannedPod:
 
 
 def _least(state: SchedulerState, uid: str) -> int:
-    """Fewest members that make the gangs of the pod's group complete, beside those that have nodes."""
+    """Return fewest members that make the gangs of the pod's group complete, beside those that have nodes."""
     roster = state.cluster.gangs.roster
     gang = roster.gang_of(uid)
     if gang is None or gang.group is None:

@@ -1,4 +1,4 @@
-"""The log folded into a scheduler's state: it records facts, and asks `settling` what follows from them.
+"""Fold the log into a scheduler's state: record facts, and reconcile the pods that they concern.
 
 log          the one door: the next event, one that is read ahead, a node's report
 pods         what the API says of pods            placements   what the log says of their nodes

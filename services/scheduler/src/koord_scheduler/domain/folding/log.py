@@ -1,4 +1,4 @@
-"""One event of the log, or one report, folded: read once, and handed to whom it concerns.
+"""Fold one event of the log or one report: read it once and hand it to the module that records it.
 
     fold(stored)         one event of the log, in order
     fold_ahead(stored)   an event of one aggregate, read before the follower brings it (after a conflict)
@@ -129,7 +129,7 @@ def _fold(state: SchedulerState, stored: StoredEvent) -> None:
 
 
 def _is_known(state: SchedulerState, stored: StoredEvent) -> bool:
-    """Whether it is one of our own appends (or an event read ahead), so that it need not even be decoded."""
+    """Return whether it is one of our own appends (or an event read ahead), so that it need not even be decoded."""
     match stored.ref.kind:
         case "pod":
             pod = state.pods.get(stored.ref.id)

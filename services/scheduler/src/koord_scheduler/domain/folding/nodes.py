@@ -1,4 +1,4 @@
-"""Nodes come, change and go; what the manager has decided about them stands before what they say."""
+"""Fold nodes. What the manager has decided about a node overrides what its object says."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from koord_scheduler.domain.state.state import SchedulerState
 
 
 def put_node(state: SchedulerState, node: Node, trigger: str = "") -> None:
-    """A node is, or has become, this."""
+    """Add or change a node."""
     name = node.metadata.name
     state.mirror.nodes[name] = node
     policy, shape = state.mirror.policies.get(name), node_shape(node)
@@ -38,7 +38,7 @@ def policy_changed(
     stored: StoredEvent,
     event: NodeOvercommitComputed | NodeDevicesComputed | NodeHealthAssessed,
 ) -> None:
-    """The manager has decided something about a node."""
+    """Fold a decision of the manager about a node."""
     name = name_from_token(stored.ref.id)
     state.mirror.policies[name] = state.mirror.policies.get(name, NO_POLICY).evolve(event)
     if name in state.mirror.nodes:
@@ -46,7 +46,7 @@ def policy_changed(
 
 
 def node_gone(state: SchedulerState, name: str, trigger: str) -> None:
-    """A node is deleted: who waits with it loses it, who is placed on it is settled anew."""
+    """Remove a deleted node, give up the pods that wait with it, and reconcile those placed on it."""
     state.mirror.nodes.pop(name, None)
     state.mirror.policies.pop(name, None)
     row = state.nodes.row(name)

@@ -1,4 +1,4 @@
-"""Objects beside pods and nodes that placement reads: namespaces, controllers, quotas, gangs, claims, questions."""
+"""Fold the other objects that placement reads: namespaces, controllers, quotas, gangs, claims, questions."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ KINDS: Final = ("namespace", "workloadspec", "customspec")
 
 
 def fold_object(state: SchedulerState, stored: StoredEvent, event: Event | None) -> None:
-    """An object is there, has changed, or is gone; one of a kind that placement does not read is no matter."""
+    """Fold a created, changed or deleted object. No-op for kinds that placement does not read."""
     match event:
         case NamespaceObserved():
             put_namespace(state, event)
@@ -40,19 +40,19 @@ def fold_object(state: SchedulerState, stored: StoredEvent, event: Event | None)
 
 
 def put_namespace(state: SchedulerState, event: NamespaceObserved) -> None:
-    """A namespace is there, or has changed."""
+    """Add or change a namespace."""
     state.mirror.namespaces[event.object.metadata.name] = event
     state.cluster.put_namespace(event.object)
 
 
 def put_workload(state: SchedulerState, uid: str, event: WorkloadObserved) -> None:
-    """A controller is there, or has changed."""
+    """Add or change a workload controller."""
     state.mirror.workloads[uid] = event
     state.cluster.put_workload(event.object)
 
 
 def put_object(state: SchedulerState, ref_id: str, event: CustomObjectObserved) -> None:
-    """An object of a kind that placement reads is there, or has changed."""
+    """Add or change an object of a kind that placement reads."""
     plural = plural_of(ref_id)
     state.mirror.objects[ref_id] = event
     state.cluster.put_object(plural, event.object)

@@ -1,4 +1,4 @@
-"""What the log says of placements and nominations, and of what each node has given to pods.
+"""Fold placements, releases, nominations and the ledgers of nodes.
 
 Source:
     event-bus spec, 4.2; scheduler-core spec, 1.3
@@ -16,7 +16,7 @@ from koord_scheduler.domain.state.state import SchedulerState
 
 
 def placed(state: SchedulerState, stored: StoredEvent, event: PodPlaced) -> None:
-    """A pod has a node."""
+    """Fold a placement."""
     pod = _record_of(state, stored)
     if pod is None:
         return
@@ -34,7 +34,7 @@ def placed(state: SchedulerState, stored: StoredEvent, event: PodPlaced) -> None
 
 
 def released(state: SchedulerState, stored: StoredEvent) -> None:
-    """A pod has given its place back."""
+    """Fold a release."""
     pod = _record_of(state, stored)
     if pod is None:
         return
@@ -43,7 +43,7 @@ def released(state: SchedulerState, stored: StoredEvent) -> None:
 
 
 def nominated(state: SchedulerState, stored: StoredEvent, event: PodNominated) -> None:
-    """A pod is promised a node."""
+    """Fold a nomination."""
     pod = _record_of(state, stored)
     if pod is None:
         return
@@ -55,7 +55,7 @@ def nominated(state: SchedulerState, stored: StoredEvent, event: PodNominated) -
 
 
 def nomination_cleared(state: SchedulerState, stored: StoredEvent) -> None:
-    """A pod is promised a node no more."""
+    """Fold the end of a nomination."""
     pod = _record_of(state, stored)
     if pod is not None:
         state.nominator.drop(pod.uid)
@@ -63,7 +63,7 @@ def nomination_cleared(state: SchedulerState, stored: StoredEvent) -> None:
 
 
 def _record_of(state: SchedulerState, stored: StoredEvent) -> PodRecord | None:
-    """The pod of a new event of `pod.<uid>`; None when its effect is known already."""
+    """Return the pod of a new event of `pod.<uid>`; None if its effect is known already."""
     uid = stored.ref.id
     pod = state.pods.get(uid)
     if pod is None:
@@ -77,7 +77,7 @@ def _record_of(state: SchedulerState, stored: StoredEvent) -> PodRecord | None:
 
 
 def resources_taken(state: SchedulerState, stored: StoredEvent, event: NodeResourcesTaken) -> None:
-    """A node has given resources to pods."""
+    """Fold the resources that a node has given to pods."""
     node = name_from_token(stored.ref.id)
     if state.assumed.ledgers.advance(node, stored.seq):
         for item in event.pods:
@@ -87,7 +87,7 @@ def resources_taken(state: SchedulerState, stored: StoredEvent, event: NodeResou
 
 
 def resources_returned(state: SchedulerState, stored: StoredEvent, event: NodeResourcesReturned) -> None:
-    """A node has them back."""
+    """Fold the resources that pods have returned to a node."""
     node = name_from_token(stored.ref.id)
     if state.assumed.ledgers.advance(node, stored.seq):
         for uid in event.pods:

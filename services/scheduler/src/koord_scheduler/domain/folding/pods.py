@@ -1,4 +1,4 @@
-"""What the API says of pods: they are submitted, change, are bound by somebody, and go."""
+"""Fold what the API says of pods: submission, change, binding and deletion."""
 
 import msgspec
 from koordcore.events.envelope import StoredEvent
@@ -15,7 +15,7 @@ from koord_scheduler.domain.state.state import SchedulerState
 
 
 def submitted(state: SchedulerState, stored: StoredEvent, spec: Pod) -> None:
-    """A pod is there, or has changed."""
+    """Fold a submitted or changed pod."""
     uid = stored.ref.id
     pod = state.pods.get(uid)
     if pod is None:
@@ -38,7 +38,7 @@ def submitted(state: SchedulerState, stored: StoredEvent, spec: Pod) -> None:
 
 
 def describe(state: SchedulerState, pod: PodRecord, spec: Pod, now: float) -> None:
-    """The API says that the pod is this; it becomes known to the plugins."""
+    """Describe the pod by its object and make it known to the plugins."""
     try:
         pod.subject, spec, pod.sort = state.cluster.pod_classes.read(spec)
     except InvalidInput:
@@ -57,7 +57,7 @@ def describe(state: SchedulerState, pod: PodRecord, spec: Pod, now: float) -> No
 
 
 def gone(state: SchedulerState, stored: StoredEvent) -> None:
-    """A pod is deleted."""
+    """Fold a deleted pod."""
     pod = state.pods.get(stored.ref.id)
     if pod is None:
         return
@@ -75,7 +75,7 @@ def gone(state: SchedulerState, stored: StoredEvent) -> None:
 
 
 def bind_failed(state: SchedulerState, stored: StoredEvent, event: PodBindFailed) -> None:
-    """The API server would not carry out a placement."""
+    """Fold a binding that the API server has refused."""
     pod = state.pods.get(stored.ref.id)
     if pod is not None and pod.seq == event.placement:
         pod.bind_failed = pod.seq
@@ -83,7 +83,7 @@ def bind_failed(state: SchedulerState, stored: StoredEvent, event: PodBindFailed
 
 
 def _may_be_bound(pod: PodRecord, profile: str) -> bool:
-    """Whether a pod with a node that the log has not heard of is still what was decided about.
+    """Return whether a pod with a node that the log has not heard of is still what was decided about.
 
     Source:
         scheduler-core spec, 3 (dynamic scheduler check)
@@ -93,7 +93,7 @@ def _may_be_bound(pod: PodRecord, profile: str) -> bool:
 
 
 def _count_bound(state: SchedulerState, pod: PodRecord, node: str, trigger: str) -> None:
-    """The API's own word on where the pod runs; "" nowhere."""
+    """Count the pod on the node where it runs by the API, "" if on none."""
     if pod.bound_node and pod.bound_node != node:
         state.assumed.ledgers.drop(pod.bound_node, pod.uid, Source.BOUND)
         state.hints.room_appeared(pod.bound_node, trigger)

@@ -1,4 +1,4 @@
-"""What schedulers have said beside placements: evictions, how gangs and quotas stand, explanations, the topology."""
+"""Fold what schedulers publish beside placements: evictions and the statuses of gangs, quotas and others."""
 
 from koordcore.events.envelope import Event, StoredEvent
 from koordcore.events.objects.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested
@@ -11,7 +11,7 @@ from koord_scheduler.domain.state.state import SchedulerState
 
 
 def fold_statement(state: SchedulerState, stored: StoredEvent, event: Event | None) -> None:
-    """Something was said; of other aggregates, it is no matter."""
+    """Fold an eviction or a published status. No-op for other aggregates."""
     match event:
         case PodEvictionRequested() | PodEvicted() | PodEvictionFailed() if stored.ref.id not in state.pods:
             return  # it is gone, and what was known of its eviction with it

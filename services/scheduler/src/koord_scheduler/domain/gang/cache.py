@@ -61,7 +61,10 @@ class GangCache:
     # --- events -----------------------------------------------------------------------------------------------------
 
     def pod_seen(self, uid: str, pod: Pod) -> Consequences:
-        """A pod (or a reservation's reserve pod) is new or changed; `spec.nodeName` set means that it is bound."""
+        """Return a pod (or a reservation's reserve pod) is new or changed.
+
+        `spec.nodeName` set means that it is bound.
+        """
         gone = [self.pod_deleted(old) for old in self.roster.replaced_by(uid, pod)]
         activate = [other for consequences in gone for other in consequences.activate]
         seen = self.roster.see(uid, pod)
@@ -75,13 +78,16 @@ class GangCache:
         return Consequences(activate=tuple(activate)) if activate else NOTHING
 
     def pod_deleted(self, uid: str) -> Consequences:
-        """A pod is deleted. One that waited at Permit is to be unreserved before, as any pod that loses its node."""
+        """Forget a deleted pod.
+
+        One that waited at Permit is to be unreserved before, as any pod that loses its node.
+        """
         gang = self.roster.forget(uid)
         activate = [] if gang is None else self._one_pending(gang)
         return Consequences(activate=tuple(activate)) if activate else NOTHING
 
     def pod_group_seen(self, pod_group: PodGroup) -> Consequences:
-        """A PodGroup is new or changed."""
+        """Take note of a new or changed PodGroup."""
         gang, is_news = self.roster.see_pod_group(pod_group)
         if not is_news:
             return NOTHING
@@ -94,7 +100,10 @@ class GangCache:
         self.roster.forget_pod_group(gang_id)
 
     def unbound(self, uid: str) -> Consequences:
-        """A bound pod lost its node, and is to be placed anew (its node is gone); nobody is rejected for that."""
+        """Take note that a bound pod has lost its node and is to be placed anew (its node is gone).
+
+        Nobody is rejected for that.
+        """
         member = self.roster.members.get(uid)
         if member is None or member.state is not ChildState.BOUND:
             return NOTHING
@@ -106,7 +115,10 @@ class GangCache:
     # --- points -----------------------------------------------------------------------------------------------------
 
     def pre_enqueue(self, uid: str) -> Refused | None:
-        """Whether the pod may enter the queue; None: it may. At most one pod of a group does before it is scheduled."""
+        """Return whether the pod may enter the queue.
+
+        None: it may. At most one pod of a group does before it is scheduled.
+        """
         member = self.roster.members.get(uid)
         if member is None:
             return None
@@ -129,7 +141,7 @@ class GangCache:
         return None
 
     def left_queue(self, uid: str) -> Consequences:
-        """The pod is in the queue no more, without an attempt (another scheduler's now, or held by a gate)."""
+        """Take note that a pod has left the queue without an attempt (another scheduler's now, or gated)."""
         gang = self.roster.gang_of(uid)
         if gang is None or group_of(gang).representative != uid:
             return NOTHING
@@ -138,7 +150,7 @@ class GangCache:
         return Consequences(activate=tuple(others)) if others else NOTHING
 
     def next_pod(self) -> NextMember:
-        """The next member of the group that is being scheduled; the round is over when all have been tried.
+        """Return the next member of the group that is being scheduled; the round is over when all have been tried.
 
         A member that the queue does not hold, because it is another scheduler's, is passed over: ask again.
         At the end of a round those that still wait lose their nodes; members of NonStrict gangs keep them until their
@@ -159,7 +171,9 @@ class GangCache:
         return NextMember(rejected=self._reject([member for member in waiting if self._loses_at_end(member)]))
 
     def before_pre_filter(self, uid: str, *, has_topology: bool = True, now: float = 0.0) -> Refused | None:
-        """Whether the pod's attempt may begin; None: it may. A refusal is final for the attempt, no preemption helps.
+        """Return whether the pod's attempt may begin.
+
+        None: it may. A refusal is final for the attempt, no preemption helps.
 
         Args:
             has_topology: Whether a network topology of the cluster is known.
@@ -189,7 +203,7 @@ class GangCache:
         return None
 
     def permit(self, uid: str) -> PermitOutcome:
-        """The pod has a node: released with its whole group, or it waits for the rest."""
+        """Release the pod with its whole group, or let it wait for the rest."""
         member = self.roster.members.get(uid)
         if member is None:
             return Released()
@@ -214,7 +228,7 @@ class GangCache:
         return Released(Consequences(allowed=uids_of(freed), activate=tuple(self._one_pending(gang))))
 
     def unreserve(self, uid: str) -> Consequences:
-        """The pod lost its node: its wait timed out, somebody rejected it, or reserving or binding it failed.
+        """Take note that the pod lost its node: the wait timed out, it was rejected, or Reserve or the binding failed.
 
         A Strict gang without free pass takes the nodes of all others in its group that still wait. Do not call it for
         pods that an answer named as `rejected`.
@@ -232,7 +246,7 @@ class GangCache:
         return Consequences(rejected=rejected) if rejected else NOTHING
 
     def post_bind(self, uid: str) -> Consequences:
-        """The pod is bound. With the first bound member the others of a once-satisfied group go alone."""
+        """Take note that the pod is bound. After the first, members of a once-satisfied group go alone."""
         member = self.roster.members.get(uid)
         if member is None:
             return NOTHING
@@ -247,7 +261,7 @@ class GangCache:
         return Consequences(activate=tuple(activate)) if activate else NOTHING
 
     def after_post_filter(self, uid: str, reason: str) -> GroupFailure:
-        """The pod found no node, for this reason; in a Strict gang the whole group loses what it has."""
+        """Return the pod found no node, for this reason; in a Strict gang the whole group loses what it has."""
         member = self.roster.members.get(uid)
         gang = None if member is None else self.roster.gang(member.gang_id)
         if member is None or gang is None or gang.has_free_pass:
@@ -275,7 +289,7 @@ class GangCache:
     # --- the members of a group ------------------------------------------------------------------------------------
 
     def members_to_place(self, uid: str) -> Sequence[Member]:
-        """All pending, ungated members of the pod's group in their order; the pod alone when it goes alone.
+        """Return all pending, ungated members of the pod's group in their order; the pod alone when it goes alone.
 
         Empty for a pod without gang.
         """
@@ -289,11 +303,14 @@ class GangCache:
         return sorted((other for other in pending if not other.is_gated), key=lambda other: other.turn)
 
     def waiting_with(self, uid: str) -> tuple[str, ...]:
-        """Members of the pod's group that wait at Permit."""
+        """Return members of the pod's group that wait at Permit."""
         return uids_of(self._waiting_with(uid))
 
     def reject_waiting(self, uid: str) -> tuple[str, ...]:
-        """The waiting members of the pod's group lose their nodes, whatever the mode: the job is placed anew (8.10)."""
+        """Return the waiting members of the pod's group lose their nodes, whatever the mode.
+
+        The job is placed anew (8.10).
+        """
         return self._reject(self._waiting_with(uid))
 
     def _waiting_with(self, uid: str) -> list[Member]:
@@ -301,13 +318,13 @@ class GangCache:
         return [] if gang is None or gang.group is None else waiting_members(self.roster, gang.group.gang_ids)
 
     def round_of(self, uid: str) -> Round | None:
-        """The round that the pod is part of; None: its group is not being scheduled."""
+        """Return the round that the pod is part of; None: its group is not being scheduled."""
         member = self.roster.members.get(uid)
         current = self.round
         return current if member is not None and current is not None and member.gang_id in current.gang_ids else None
 
     def _checked(self, member: Member) -> Gang | Refused:
-        """The pod's gang when its group passes the basic check of 8.3 or has a free pass; else why not."""
+        """Return the pod's gang when its group passes the basic check of 8.3 or has a free pass; else why not."""
         gang = self.roster.gang(member.gang_id)
         if gang is None:
             return not_found(member)
@@ -377,7 +394,7 @@ class GangCache:
         return uids_of(rejected)
 
     def _one_pending(self, gang: Gang) -> list[str]:
-        """A member worth a PreEnqueue; nobody is while the round fetches them itself."""
+        """Return a member worth a PreEnqueue; nobody is while the round fetches them itself."""
         return [] if self._covers(gang) else one_pending(self.roster, gang)
 
 

@@ -12,7 +12,7 @@ from koord_scheduler.domain.gang.roster import Roster
 
 
 def basic_check(roster: Roster, group: Group) -> Refused | None:
-    """Whether every gang of the group exists, is initialized and has enough children; None: yes.
+    """Return whether every gang of the group exists, is initialized and has enough children; None: yes.
 
     The message lists every failing kind, the reason is the first of them.
     """
@@ -39,29 +39,29 @@ def basic_check(roster: Roster, group: Group) -> Refused | None:
 
 
 def not_found(member: Member) -> Refused:
-    """The refusal of a pod whose gang does not exist."""
+    """Return the refusal of a pod whose gang does not exist."""
     return Refused(Reason.GANG_NOT_FOUND, f"gang {member.gang_id} of pod {member.key} is not known")
 
 
 def group_of(gang: Gang) -> Group:
-    """The group of an existing gang."""
+    """Return the group of an existing gang."""
     assert gang.group is not None, f"gang {gang.id} does not exist"
     return gang.group
 
 
 def waiting_members(roster: Roster, gang_ids: Iterable[str]) -> list[Member]:
-    """Members that wait at Permit and are not released, also of gangs that do not exist any more."""
+    """Return members that wait at Permit and are not released, also of gangs that do not exist any more."""
     gangs = (roster.gangs.get(gang_id) for gang_id in gang_ids)
     return [member for gang in gangs if gang is not None for member in gang.waiting.values() if not member.released]
 
 
 def pending_members(roster: Roster, group: Group) -> list[Member]:
-    """Members of the group without a node."""
+    """Return members of the group without a node."""
     return [member for gang in roster.gangs_of(group) for member in gang.pending.values()]
 
 
 def one_pending(roster: Roster, gang: Gang) -> list[str]:
-    """A pending member worth a PreEnqueue, when the group can be scheduled and nobody represents it yet.
+    """Return a pending member worth a PreEnqueue, when the group can be scheduled and nobody represents it yet.
 
     Members that go alone need nobody to represent them and are not named.
     """
@@ -77,7 +77,7 @@ def one_pending(roster: Roster, gang: Gang) -> list[str]:
 
 
 def all_free(roster: Roster, gang: Gang) -> list[str]:
-    """All pending members of the gang's group that go alone."""
+    """Return all pending members of the gang's group that go alone."""
     gangs = roster.gangs_of(group_of(gang))
     return [uid for other in gangs if other.has_free_pass for uid in sorted(other.pending)]
 

@@ -17,7 +17,7 @@ LAST: Final = 2**31
 
 
 def place_of(index: int | None) -> int:
-    """The place in the network order that an index stands for; None or negative: none, after all others."""
+    """Return the place in the network order that an index stands for; None or negative: none, after all others."""
     return LAST if index is None or index < 0 else index
 
 
@@ -137,7 +137,7 @@ class Gang:
         return self.parameters is not None and self.parameters.is_strict and not self.has_free_pass
 
     def is_ready(self) -> bool:
-        """Whether enough members have a node (8.7)."""
+        """Return whether enough members have a node (8.7)."""
         if self.parameters is None or self.group is None:
             return False
         needed = self.parameters.min_members

@@ -112,12 +112,12 @@ def gang_id_of(pod: Pod) -> str:
 
 
 def waits_for_pod_group(pod: Pod) -> bool:
-    """Whether the parameters of the pod's gang come from a PodGroup only."""
+    """Return whether the parameters of the pod's gang come from a PodGroup only."""
     return bool(pod.metadata.labels.get(keys.POD_GROUP))
 
 
 def parameters_of_pod(pod: Pod, gang_id: str, args: GangArgs) -> GangParameters | None:
-    """What the pod says of its gang; None when it says no valid minimum, or when a PodGroup has to say it."""
+    """Return what the pod says of its gang; None if it says no valid minimum, or when a PodGroup has to say it."""
     labels, annotations = pod.metadata.labels, pod.metadata.annotations
     if waits_for_pod_group(pod):
         return None
@@ -129,7 +129,7 @@ def parameters_of_pod(pod: Pod, gang_id: str, args: GangArgs) -> GangParameters 
 
 
 def parameters_of_pod_group(pod_group: PodGroup, args: GangArgs) -> GangParameters:
-    """What the PodGroup says of its gang."""
+    """Return what the PodGroup says of its gang."""
     meta, spec = pod_group.metadata, pod_group.spec
     wait_nanos = max(spec.schedule_timeout_seconds, 0) * NANOS_PER_SECOND
     return _parameters(pod_group_id(pod_group), meta.annotations, spec.min_member, wait_nanos, args)

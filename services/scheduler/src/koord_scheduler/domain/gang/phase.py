@@ -24,7 +24,7 @@ STALE_AFTER: Final = timedelta(hours=48)
 
 
 def reconcile(gang: Gang, now: str) -> PodGroupStatus | None:
-    """The status that the gang's PodGroup should have; None: it has no PodGroup, or nothing changes.
+    """Return the status that the gang's PodGroup should have; None: it has no PodGroup, or nothing changes.
 
     A change is remembered, so that the next reconcile starts from it. Which gangs to ask: `Roster.touched`.
 
@@ -46,7 +46,7 @@ def reconcile(gang: Gang, now: str) -> PodGroupStatus | None:
 def next_status(
     status: PodGroupStatus, min_member: int, pod_phases: Mapping[str, int], bound: int, *, occupied_by: str, now: str
 ) -> PodGroupStatus:
-    """The status after one reconcile; the same value when nothing changes.
+    """Return the status after one reconcile; the same value when nothing changes.
 
     Args:
         pod_phases: Number of the gang's pods by `status.phase`.
@@ -86,12 +86,12 @@ def next_status(
 
 
 def pod_info(namespace: str, owners: tuple[str, ...]) -> str:
-    """The owners of a pod as `status.occupiedBy` names them: sorted `namespace/name`, joined by comma."""
+    """Return the owners of a pod as `status.occupiedBy` names them: sorted `namespace/name`, joined by comma."""
     return ",".join(sorted(f"{namespace}/{name}" for name in owners))
 
 
 def is_settled(status: PodGroupStatus, min_member: int, created_at: datetime, now: datetime) -> bool:
-    """Whether the PodGroup need not be looked at again.
+    """Return whether the PodGroup need not be looked at again.
 
     It is Finished or Failed, or it was scheduled, nothing of it runs, and it is older than 48 h.
     """

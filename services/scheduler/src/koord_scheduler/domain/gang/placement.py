@@ -83,7 +83,7 @@ _NO_OFFER: Final = _Offer()
 
 
 def place(topology: NetworkTopology, demand: Demand) -> TopologyPlan | NoTopologyPlan:
-    """The nodes of all members, or none of them."""
+    """Return the nodes of all members, or none of them."""
     multiples = multiples_of(demand.gather)
     offers = _offers(topology, demand, multiples)
     start = _start(topology, demand.gather)
@@ -96,7 +96,9 @@ def place(topology: NetworkTopology, demand: Demand) -> TopologyPlan | NoTopolog
 
 
 def order_nodes(topology: NetworkTopology, nodes: Sequence[str], existing: Mapping[str, int]) -> list[str]:
-    """The nodes, best first, for one more pod of a job: near its running pods, then where the fewest nodes are left.
+    """Return the nodes, best first, for one more pod of a job.
+
+    Near its running pods, then where the fewest nodes are left.
 
     Every node counts as one slot; nodes outside the topology come last, by name.
     """

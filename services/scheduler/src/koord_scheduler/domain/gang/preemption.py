@@ -59,12 +59,12 @@ Fits = Callable[[str, Sequence[JobVictim], Sequence[str]], bool]
 
 
 def is_preemptible(labels: Mapping[str, str]) -> bool:
-    """Whether a job may evict the pod: neither label forbids it (6)."""
+    """Return whether a job may evict the pod: neither label forbids it (6)."""
     return labels.get(keys.DISABLE_PREEMPTIBLE) != "true" and labels.get(keys.QUOTA_PREEMPTIBLE) != "false"
 
 
 def possible_victim(uid: str, name: str, priority: int, labels: Mapping[str, str], below: int) -> JobVictim | None:
-    """The pod as a victim of a preemptor with priority `below`; None when it must stay. name: `namespace/name`."""
+    """Return the pod as a victim of a preemptor with priority `below`; None if it must stay. name: `namespace/name`."""
     if priority >= below or not is_preemptible(labels):
         return None
     return JobVictim(uid=uid, name=name, priority=priority, job=labels.get(keys.QUESTIONED_OBJECT_KEY) or uid)
@@ -77,7 +77,7 @@ def plan_job_preemption(
     fits: Fits,
     rules: TopologyRules | None = None,
 ) -> JobPreemption | NoJobPreemption:
-    """Nodes for all members, or for none.
+    """Return nodes for all members, or for none.
 
     Args:
         members: Uids in the order in which they are placed.
@@ -118,7 +118,10 @@ def costs(victims: Mapping[str, Sequence[JobVictim]]) -> dict[str, int]:
 
 
 def evict_least(node: str, victims: Iterable[JobVictim], members: Sequence[str], fits: Fits) -> tuple[JobVictim, ...]:
-    """The pods that cannot stay beside the members: each is kept while all still fits, the most important first."""
+    """Return the pods that cannot stay beside the members.
+
+    Each is kept while all still fits, the most important first.
+    """
     kept: list[JobVictim] = []
     evicted: list[JobVictim] = []
     for victim in sorted(victims, key=lambda pod: (-pod.priority, pod.job, pod.name)):
@@ -172,7 +175,7 @@ def _place_gathered(
 
 
 def _slots(node: str, members: Sequence[str], fits: Fits) -> int:
-    """How many members, in order, fit on the node one after another without any victim."""
+    """Return the number of members, in order, fit on the node one after another without any victim."""
     count = 0
     while count < len(members) and fits(node, (), members[: count + 1]):
         count += 1

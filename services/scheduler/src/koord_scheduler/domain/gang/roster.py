@@ -62,26 +62,26 @@ class Roster:
         self._uids: dict[str, str] = {}
 
     def uid_of(self, key: str) -> str | None:
-        """Uid of the gang pod `namespace/name`; None: no gang pod has the name."""
+        """Return uid of the gang pod `namespace/name`; None: no gang pod has the name."""
         return self._uids.get(key)
 
     def gang(self, gang_id: str) -> Gang | None:
-        """The gang, if it exists."""
+        """Return the gang, if it exists."""
         gang = self.gangs.get(gang_id)
         return gang if gang is not None and gang.group is not None else None
 
     def gang_of(self, uid: str) -> Gang | None:
-        """The existing gang of a known pod; None also for a pod that belongs to none."""
+        """Return the existing gang of a known pod; None also for a pod that belongs to none."""
         member = self.members.get(uid)
         return None if member is None else self.gang(member.gang_id)
 
     def gangs_of(self, group: Group) -> list[Gang]:
-        """The existing gangs that the group names, in the order of their ids."""
+        """Return the existing gangs that the group names, in the order of their ids."""
         found = (self.gang(gang_id) for gang_id in group.gang_ids)
         return [gang for gang in found if gang is not None]
 
     def see(self, uid: str, pod: Pod) -> Seen | None:
-        """A pod is, or has become, this; None when it means nothing to any gang.
+        """Take note of a new or changed pod. Return None if it means nothing to any gang.
 
         A pod that takes the name of another, or changes its gang, is to be forgotten first (`replaced_by`).
         """
@@ -125,7 +125,7 @@ class Roster:
         return gone
 
     def forget(self, uid: str) -> Gang | None:
-        """The pod is deleted; returns its gang, which may not exist any more; None: no gang pod."""
+        """Return the pod is deleted; returns its gang, which may not exist any more; None: no gang pod."""
         member = self.members.pop(uid, None)
         if member is None:
             return None
@@ -147,7 +147,7 @@ class Roster:
         return gang
 
     def see_pod_group(self, pod_group: PodGroup) -> tuple[Gang, bool]:
-        """A PodGroup is, or has become, this; returns its gang, and whether the gang's parameters are news."""
+        """Take note of a new or changed PodGroup. Return its gang, and whether the gang's parameters changed."""
         gang_id = pod_group_id(pod_group)
         gang = self.gangs.get(gang_id)
         if gang is None:
@@ -196,7 +196,7 @@ class Roster:
             self._left_waiting(gang, gang.group)
 
     def bind(self, member: Member) -> bool:
-        """The member is bound; returns whether that is its group's first."""
+        """Return the member is bound; returns whether that is its group's first."""
         gang = self.gangs[member.gang_id]
         if member.state is ChildState.BOUND:
             return False
@@ -233,7 +233,7 @@ class Roster:
         return member
 
     def _exists(self, gang: Gang, pod: Pod) -> bool:
-        """A living pod of the gang's name was seen; returns whether that initialized the gang."""
+        """Return a living pod of the gang's name was seen; returns whether that initialized the gang."""
         if gang.group is None:
             gang.created_at = pod.metadata.creation_timestamp or ""
             self._attach(gang, (gang.id,))

@@ -95,12 +95,15 @@ class Round:
                 heapq.heappush(self._turns, member.turn)
 
     def preempt_once(self, preempt: Callable[[], str]) -> str:
-        """The message of the round's one job preemption; `preempt` is called for it the first time."""
+        """Return the message of the round's one job preemption; `preempt` is called for it the first time."""
         self.preemption_message = self.preemption_message or preempt()
         return self.preemption_message
 
     def node_set(self, uid: str) -> tuple[str, ...] | None:
-        """The only node that the member may go to; None: no plan restricts it; empty: the plan forgot it, an error."""
+        """Return the only node that the member may go to.
+
+        None: no plan restricts it; empty: the plan forgot it, an error.
+        """
         if self.plan is None:
             return None
         node = self.plan.get(uid)

@@ -67,7 +67,7 @@ class GangLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def gang_view(cache: GangCache, gang_id: str) -> GangView | None:
-    """The gang's debug view; None: there is no such gang."""
+    """Return the gang's debug view; None: there is no such gang."""
     gang = cache.roster.gang(gang_id)
     if gang is None or gang.group is None:
         return None
@@ -104,13 +104,13 @@ def gang_view(cache: GangCache, gang_id: str) -> GangView | None:
 
 
 def gang_views(cache: GangCache) -> dict[str, GangView]:
-    """The debug views of all gangs, by id."""
+    """Return the debug views of all gangs, by id."""
     views = ((gang_id, gang_view(cache, gang_id)) for gang_id in sorted(cache.roster.gangs))
     return {gang_id: view for gang_id, view in views if view is not None}
 
 
 def gang_line(cache: GangCache, gang_id: str) -> GangLine | None:
-    """The gang in one line; None: there is no such gang."""
+    """Return the gang in one line; None: there is no such gang."""
     gang = cache.roster.gang(gang_id)
     if gang is None or gang.group is None:
         return None

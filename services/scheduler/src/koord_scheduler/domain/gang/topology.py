@@ -65,16 +65,16 @@ class NetworkTopology:
             self.put_node(name, labels)
 
     def leaf(self, node: str) -> Domain | None:
-        """The node's domain; None: it is outside the topology."""
+        """Return the node's domain; None: it is outside the topology."""
         return self._leaves.get(node)
 
     def depth_of(self, layer: str) -> int | None:
-        """How deep the layer is below the cluster (0); None: there is no such layer."""
+        """Return how deep the layer is below the cluster (0); None: there is no such layer."""
         names = [CLUSTER_LAYER, *(each.name for each in self.layers), NODE_LAYER]
         return names.index(layer) if layer in names else None
 
     def domains_at(self, depth: int) -> list[Domain]:
-        """All domains of a layer, by name."""
+        """Return all domains of a layer, by name."""
         if depth == 0:
             return [self.root]
         found = self._leaves if depth > len(self.layers) else self._domains[depth - 1]

@@ -64,7 +64,7 @@ class Layer:
 
 
 def layers_of(topology: ClusterNetworkTopology) -> tuple[Layer, ...]:
-    """The layers between the cluster and the nodes, from the top, by following the parents from the node layer.
+    """Return the layers between the cluster and the nodes, from the top, by following the parents from the node layer.
 
     Raises:
         InvalidInput: The node layer is not declared, a parent is not, or the parents form a circle.

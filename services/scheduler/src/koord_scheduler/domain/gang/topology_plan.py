@@ -17,7 +17,7 @@ from koord_scheduler.domain.gang.topology import NetworkTopology
 
 
 def needs_plan(cache: GangCache, uid: str) -> Sequence[GatherRule] | None:
-    """The gather rules of the pod's gang when the pod has to make the plan of its round; None: it has not."""
+    """Return the gather rules of the pod's gang when the pod has to make the plan of its round; None: it has not."""
     current = cache.round_of(uid)
     gang = cache.roster.gang_of(uid)
     if not cache.args.is_topology_aware or current is None or current.first_uid != uid or current.plan is not None:
@@ -33,7 +33,7 @@ def plan_round(
     slots: Mapping[str, int],
     existing: Mapping[str, int],
 ) -> TopologyPlan | NoTopologyPlan:
-    """Nodes for all pending members of the pod's group, in their order; without a plan the pod is unschedulable.
+    """Return nodes for all pending members of the pod's group, in their order; without a plan the pod is unschedulable.
 
     Args:
         slots: Node -> members that fit on it one after another, by the full filter chain.

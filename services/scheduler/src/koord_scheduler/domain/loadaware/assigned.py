@@ -1,4 +1,6 @@
-"""What a node uses once the pods that it has just been given really run. source    scheduler-core spec, 7.3
+"""What a node uses once the pods that it has just been given really run.
+
+Source: scheduler-core spec, 7.3
 
 A report is old when it arrives: pods placed since then are not in it, or not with what they will use. What a pod adds
 is a function of the report and the pod alone, so that a node's sums can be kept up to date pod by pod.
@@ -28,7 +30,7 @@ _NOTHING: Final[AmountsByResource] = {}
 
 
 def vector_of(amounts: AmountsByResource, resources: Sequence[str]) -> Vector:
-    """The considered amounts; what is not named is 0."""
+    """Return the considered amounts; what is not named is 0."""
     return tuple([amounts.get(resource, 0) for resource in resources])
 
 
@@ -63,7 +65,7 @@ class AssignedPod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 def assigned_pod(
     pod: Pod, args: LoadAwareSchedulingArgs, *, assigned_at: float, initialized_at: float | None = None
 ) -> AssignedPod:
-    """The facts of a pod on a node; the caller leaves out reserve pods and terminated pods.
+    """Return the facts of a pod on a node; the caller leaves out reserve pods and terminated pods.
 
     Args:
         initialized_at: Transition time of condition Initialized=True; None: not initialized.
@@ -88,7 +90,10 @@ def assigned_pod(
 def window_end(
     pod: Pod, args: LoadAwareSchedulingArgs, assigned_at: float, initialized_at: float | None
 ) -> float | None:
-    """Until when a pod's estimate counts whatever is measured; None: no forced window. source    spec, 7.3"""
+    """Until when a pod's estimate counts whatever is measured; None: no forced window.
+
+    Source: spec, 7.3
+    """
     after_scheduled = args.estimated_seconds_after_pod_scheduled
     after_initialized = args.estimated_seconds_after_initialized
     if args.allow_customize_estimation:
@@ -188,7 +193,7 @@ class NodeSums:
 def sums_of(
     metric: NodeMetric, pods: Iterable[AssignedPod], args: LoadAwareSchedulingArgs, resources: Sequence[str]
 ) -> NodeSums:
-    """The sums of a node, from nothing."""
+    """Return the sums of a node, from nothing."""
     sums = NodeSums(metric, args, resources)
     for pod in pods:
         sums.add(pod)

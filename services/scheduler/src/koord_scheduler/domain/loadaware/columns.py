@@ -191,13 +191,13 @@ class LoadColumns:
         return expired
 
     def next_expiry(self) -> float:
-        """Unix seconds before which `advance` changes nothing; infinite when nothing can expire."""
+        """Return unix seconds before which `advance` changes nothing; infinite when nothing can expire."""
         return self._expiries[0][0] if self._expiries else math.inf
 
     # --- what is asked -------------------------------------------------------------------------------------------
 
     def filter_codes(self, load: PodLoad, rows: Rows | None = None) -> CodeArray | None:
-        """A code for each row, shape (K,), K = N without `rows`; None: every row passes. `advance` comes first.
+        """Return a code for each row, shape (K,), K = N without `rows`; None: every row passes. `advance` comes first.
 
         Source:
             scheduler-core spec, 7.4
@@ -225,7 +225,7 @@ class LoadColumns:
         return any(self._limited)
 
     def is_limiting(self, load: PodLoad) -> bool:
-        """Whether any node could refuse such a pod."""
+        """Return whether any node could refuse such a pod."""
         self._work_out()
         return not load.of_daemon_set and bool(self._limited[_PROD if load.is_prod else _OTHER])
 
@@ -252,14 +252,14 @@ class LoadColumns:
         return code
 
     def reason(self, code: int) -> str:
-        """What a code that is not 0 means. Every one is Unschedulable: load falls when pods leave."""
+        """Return what a code that is not 0 means. Every one is Unschedulable: load falls when pods leave."""
         if code == _EXPIRED_CODE:
             return EXPIRED_REASON
         index, aggregated = divmod(code - _FIRST_CODE, 2)
         return exceeded_reason(self.resources[index], aggregated=bool(aggregated))
 
     def scores(self, load: PodLoad, rows: Rows | None = None) -> IntArray:
-        """A score within 0..100 for each row, shape (K,), K = N without `rows`. `advance` comes first.
+        """Return a score within 0..100 for each row, shape (K,), K = N without `rows`. `advance` comes first.
 
         Source:
             scheduler-core spec, 7.5
@@ -300,7 +300,7 @@ class LoadColumns:
         return score if total_weight else None
 
     def node_load(self, row: int) -> NodeLoad | None:
-        """What is believed about a node; None: the row is no node."""
+        """Return what is believed about a node; None: the row is no node."""
         node = self._nodes.get(row)
         if node is None:
             return None

@@ -1,4 +1,7 @@
-"""What load awareness believes about a node, for a person. source    scheduler-core spec, 14"""
+"""What load awareness believes about a node, for a person.
+
+Source: scheduler-core spec, 14
+"""
 
 from collections.abc import Callable, Sequence
 
@@ -10,7 +13,7 @@ from koord_scheduler.domain.loadaware.columns import NodeLoad
 
 
 def describe_node(load: NodeLoad | None, args: LoadAwareSchedulingArgs) -> dict[str, object]:
-    """The body of `/apis/v1/plugins/LoadAwareScheduling/node/<node>`; empty when nothing is known of the node.
+    """Return the body of `/apis/v1/plugins/LoadAwareScheduling/node/<node>`; empty when nothing is known of the node.
 
     Pods by the time at which they were assigned (unix seconds); resources as quantities; names as namespace/name.
     """

@@ -1,4 +1,7 @@
-"""How much a pod will use, and how large a node is for that question. source    scheduler-core spec, 7.2"""
+"""How much a pod will use, and how large a node is for that question.
+
+Source: scheduler-core spec, 7.2
+"""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -56,7 +59,7 @@ def estimate_pod(pod: Pod, args: LoadAwareSchedulingArgs) -> Amounts:
 
 
 def _recommended(pod: Pod) -> Amounts:
-    """What the recommender expects the pod to use; a malformed annotation is ignored."""
+    """Return what the recommender expects the pod to use; a malformed annotation is ignored."""
     text = pod.metadata.annotations.get(keys.RECOMMENDED_USAGE)
     if not text:
         return {}
@@ -78,7 +81,7 @@ def scaling_factors(pod: Pod, args: LoadAwareSchedulingArgs) -> Mapping[str, int
 
 
 def estimate_node(node: Node) -> Amounts:
-    """Allocatable as the estimator sees it: amplified nodes count at their raw size.
+    """Return allocatable as the estimator sees it: amplified nodes count at their raw size.
 
     Raises:
         InvalidInput: `status.allocatable` is malformed.
@@ -90,7 +93,7 @@ def estimate_node(node: Node) -> Amounts:
 
 
 def raw_amounts(allocatable: Mapping[str, Quantity], annotations: Mapping[str, str]) -> Amounts:
-    """Allocatable with what the node's raw-allocatable annotation says instead; a malformed one is ignored."""
+    """Return allocatable with what the node's raw-allocatable annotation says instead; a malformed one is ignored."""
     raw: ResourceList = {}
     text = annotations.get(keys.RAW_ALLOCATABLE)
     if text:

@@ -52,14 +52,19 @@ class NodeMetric:
     pods: Mapping[tuple[str, str], PodUsage] = field(default_factory=dict[tuple[str, str], PodUsage])
 
     def usage_of(self, namespace: str, name: str, uid: str) -> PodUsage | None:
-        """What was measured of a pod; None when nothing was, or for another pod of the same name (spec, 16 no. 23)."""
+        """Return what was measured of a pod.
+
+        None when nothing was, or for another pod of the same name (spec, 16 no. 23).
+        """
         found = self.pods.get((namespace, name))
         if found is None or not found.usage or (found.uid and uid and found.uid != uid):
             return None
         return found
 
     def aggregated_usage(self, kind: str, seconds: float) -> AmountsByResource | None:
-        """Usage by a percentile: for exactly this period, or for 0 the longest recorded one, else the plain usage.
+        """Return usage by a percentile.
+
+        For exactly this period, or for 0 the longest recorded one, else the plain usage.
 
         Returns:
             None when a period was asked for and is not recorded.
@@ -74,7 +79,7 @@ class NodeMetric:
 
 
 def metric_of_report(report: NodeUsageReported) -> NodeMetric:
-    """The metric of a report from the observation stream."""
+    """Return the metric of a report from the observation stream."""
     return NodeMetric(
         updated_at=datetime.fromisoformat(report.updated_at).timestamp() if report.updated_at else None,
         report_interval_seconds=report.report_interval_seconds or DEFAULT_REPORT_INTERVAL_SECONDS,

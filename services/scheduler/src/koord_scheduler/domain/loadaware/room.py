@@ -34,7 +34,7 @@ class Room(NamedTuple):
 
 
 def room_of(node: Reported, limits: Limits, args: LoadAwareSchedulingArgs, resources: Sequence[str]) -> Room:
-    """The room of a node under thresholds.
+    """Return the room of a node under thresholds.
 
         round((used + e) * 100 / cap) > T   iff   e >= ceil(cap * (2 T + 1) / 200) - used
 

@@ -49,7 +49,7 @@ class NodeFacts:
 
 
 def pod_load(pod: Pod, args: LoadAwareSchedulingArgs) -> PodLoad:
-    """The facts of a pod that wants a node.
+    """Return the facts of a pod that wants a node.
 
     Raises:
         InvalidInput: A request or limit that is no quantity.
@@ -62,7 +62,7 @@ def pod_load(pod: Pod, args: LoadAwareSchedulingArgs) -> PodLoad:
 
 
 def node_facts(node: Node) -> NodeFacts:
-    """The facts of a node object; a malformed resource list counts as empty (admission has refused it).
+    """Return the facts of a node object; a malformed resource list counts as empty (admission has refused it).
 
     Source:
         scheduler-core spec, 3 (node transformers) and 7.2
@@ -79,7 +79,7 @@ def node_facts(node: Node) -> NodeFacts:
 
 
 def expiry(metric: NodeMetric, args: LoadAwareSchedulingArgs) -> float:
-    """Unix seconds from which the metric counts as expired; without an update time it always does."""
+    """Return unix seconds from which the metric counts as expired; without an update time it always does."""
     if metric.updated_at is None:
         return float("-inf")
     return metric.updated_at + args.node_metric_expiration_seconds
@@ -136,7 +136,7 @@ def score_node(
     args: LoadAwareSchedulingArgs,
     now: float,
 ) -> int:
-    """How much of the node would be left, 0..100.
+    """Return how much of the node would be left, 0..100.
 
         s(r) = (cap - used - e) * 100 // cap, 0 when over or without cap;  dominant = min(100, min over all resources)
         score = (sum of w * s + dominant * D) // (sum of w + D)

@@ -55,7 +55,7 @@ class _Custom(msgspec.Struct, rename="camel"):
 
 
 def node_thresholds(text: str, args: LoadAwareSchedulingArgs, resources: Sequence[str]) -> NodeThresholds:
-    """The thresholds of a node; a malformed annotation is ignored, as are resources that are not considered.
+    """Return the thresholds of a node; a malformed annotation is ignored, as are resources that are not considered.
 
     Args:
         text: Of the annotation, "" when there is none.

@@ -1,1 +1,1 @@
-"""What nodes hold: accounting of pods on nodes, the ledger of their sources, populations, images, policies."""
+"""Accounting of pods on nodes, the ledger of its sources, populations, images, volumes and policies."""

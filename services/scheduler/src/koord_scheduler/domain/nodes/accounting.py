@@ -1,4 +1,4 @@
-"""What every pod on a node counts for: resources, host ports, what constraints of other pods ask, measured load.
+"""Accounting of pods on nodes: resources, host ports, constraints of other pods, measured load.
 
 One `take` when a pod is assumed or found on a node, one `give` when it leaves; everything that is summed over pods
 follows from these two, so a trial (`give`, look, `take`) leaves no trace.
@@ -21,20 +21,20 @@ class Follower(Protocol):
     """Something that sums over the pods of a node (host ports, load estimates)."""
 
     def may_refuse(self, pod_class: PodClass) -> bool:
-        """Whether a filter of pods like this looks at what it sums."""
+        """Return whether a filter of pods like this looks at what it sums."""
         ...
 
     def took(self, row: int, pod_info: PodInfo) -> None:
-        """The pod counts on the node."""
+        """Add a pod of the node."""
         ...
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
-        """The pod counts there no more."""
+        """Remove a pod of the node."""
         ...
 
 
 class NodeAccounting:
-    """Pods on rows of the columns.
+    """Count pods on rows of the columns, and tell the followers.
 
     Attributes:
         followers: Told of every pod.
@@ -52,7 +52,7 @@ class NodeAccounting:
         return [*self.followers, *(follower for _, follower in self.concerned)]
 
     def take(self, row: int, pod_info: PodInfo) -> None:
-        """The pod counts on the node from now on."""
+        """Count the pod on the node."""
         self.nodes.take(row, pod_info.demand)
         if self.population is not None and pod_info.kind is not None:
             self.population.arrive(row, pod_info.kind)
@@ -64,7 +64,7 @@ class NodeAccounting:
                     follower.took(row, pod_info)
 
     def give(self, row: int, pod_info: PodInfo) -> None:
-        """The exact inverse of `take`."""
+        """Stop counting the pod: the exact inverse of `take`."""
         self.nodes.give(row, pod_info.demand)
         if self.population is not None and pod_info.kind is not None:
             self.population.leave(row, pod_info.kind)

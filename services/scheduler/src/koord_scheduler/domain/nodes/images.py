@@ -4,7 +4,7 @@ from koordcore.protocol.objects import Node
 
 
 def normalized(image: str) -> str:
-    """The name with `:latest` when it names no tag; a digest counts as one."""
+    """Return the name with `:latest` when it names no tag; a digest counts as one."""
     return image if image.rfind(":") > image.rfind("/") else f"{image}:latest"
 
 

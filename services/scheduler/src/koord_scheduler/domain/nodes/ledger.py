@@ -1,4 +1,4 @@
-"""Who holds what on each node, counted once, whatever says so: the log, the API, or our own assumption.
+"""Pods on each node by source: the log, the API or our own assumption. Each pod counts once.
 
 The columns show the sum; this is the list behind it. It outlives the node's row, so that a node that comes back finds
 its pods again.
@@ -59,7 +59,7 @@ class Ledgers:
         return ledger.seq if ledger is not None else 0
 
     def advance(self, node: str, seq: int) -> bool:
-        """Whether an event of that sequence is new; if so it is the last one from now on."""
+        """Return whether an event of that sequence is new; if so it is the last one from now on."""
         ledger = self._of(node)
         if seq <= ledger.seq:
             return False
@@ -67,7 +67,7 @@ class Ledgers:
         return True
 
     def hold(self, node: str, pod_info: PodInfo, source: int) -> None:
-        """The pod counts on the node; what the log says of it replaces what was assumed."""
+        """Count the pod on the node. What the log says replaces what was assumed."""
         ledger = self._of(node)
         row = self._nodes.row(node)
         holding = ledger.holdings.get(pod_info.uid)
@@ -101,7 +101,7 @@ class Ledgers:
         holding.pod_info = pod_info
 
     def drop(self, node: str, uid: str, source: int) -> bool:
-        """The source says so no more; returns whether the pod has stopped counting and room became free."""
+        """Drop one source of a pod. Return whether the pod has stopped counting, so that room became free."""
         ledger = self._by_node.get(node)
         holding = ledger.holdings.get(uid) if ledger is not None else None
         if ledger is None or holding is None or not holding.sources & source:
@@ -116,7 +116,10 @@ class Ledgers:
         return True
 
     def set_aside(self, node: str, uid: str) -> bool:
-        """The pod does not count on the node until `put_back`, though it holds its place; False: it did not anyway."""
+        """Stop counting the pod on the node until `put_back`. It keeps its entry.
+
+        False: it did not anyway.
+        """
         ledger, row = self._by_node.get(node), self._nodes.row(node)
         holding = ledger.holdings.get(uid) if ledger is not None else None
         if holding is None or holding.is_aside or row is None:
@@ -126,7 +129,7 @@ class Ledgers:
         return True
 
     def put_back(self, node: str, uid: str) -> None:
-        """A pod that was set aside counts again; one that has lost its place meanwhile does not."""
+        """Count a pod again that was set aside. No-op if it has lost its place meanwhile."""
         ledger, row = self._by_node.get(node), self._nodes.row(node)
         holding = ledger.holdings.get(uid) if ledger is not None else None
         if holding is not None and holding.is_aside and row is not None:
@@ -138,14 +141,14 @@ class Ledgers:
         return {each.uid: each for each in self.pod_infos(node)}
 
     def pod_infos(self, node: str) -> list[PodInfo]:
-        """All pods that count on the node."""
+        """Return all pods that count on the node."""
         ledger = self._by_node.get(node)
         if ledger is None:
             return []
         return [holding.pod_info for holding in ledger.holdings.values() if not holding.is_aside]
 
     def logged(self, node: str) -> list[str]:
-        """Pods that the log has on the node, in the order in which they came."""
+        """Return pods that the log has on the node, in the order in which they came."""
         ledger = self._by_node.get(node)
         if ledger is None:
             return []
@@ -159,18 +162,18 @@ class Ledgers:
         return tuple(uid for uid, holding in ledger.holdings.items() if not holding.is_aside)
 
     def items(self) -> ItemsView[str, NodeLedger]:
-        """Every ledger by node."""
+        """Return every ledger by node."""
         return self._by_node.items()
 
     def node_appeared(self, node: str) -> None:
-        """The columns have a new row for the node: count what is already held there."""
+        """Count the pods of a node whose row is new in the columns."""
         row = self._nodes.row(node)
         assert row is not None, f"node {node} has no row"
         for pod_info in self.pod_infos(node):
             self._occupancy.take(row, pod_info)
 
     def node_disappears(self, node: str) -> None:
-        """The columns are about to forget the node's row; who holds what there is kept."""
+        """Stop counting the pods of a node before its row is removed. Its ledger is kept."""
         row = self._nodes.row(node)
         assert row is not None, f"node {node} has no row"
         for pod_info in self.pod_infos(node):
@@ -184,6 +187,6 @@ class Ledgers:
 
 
 def _read_of(pod_info: PodInfo) -> tuple[object, ...]:
-    """What those who sum over the pods of a node read of one, besides its demand."""
+    """Return what those who sum over the pods of a node read of one, besides its demand."""
     status = pod_info.pod.status if pod_info.pod is not None else None
     return (pod_info.kind, pod_info.pod_class, pod_info.priority, status)

@@ -1,4 +1,7 @@
-"""What the manager has decided about nodes, as far as placement reads it. source    manager spec, 5 and 16.4"""
+"""Decisions of the manager about nodes, as far as placement reads them.
+
+Source: manager spec, 5 and 16.4
+"""
 
 from collections.abc import Mapping
 
@@ -11,7 +14,7 @@ FULL_WEIGHT = 100
 
 
 class NodePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One node.
+    """Decisions of the manager about one node.
 
     Attributes:
         lent: Batch and mid resources, whole units; None: withdrawn, whatever the node object says.
@@ -24,7 +27,7 @@ class NodePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     weight: int = FULL_WEIGHT
 
     def evolve(self, event: object) -> "NodePolicy":
-        """The policy after an event of `nodepolicy.<name>`; events about other things change nothing."""
+        """Return the policy after an event of `nodepolicy.<name>`; events about other things change nothing."""
         match event:
             case NodeOvercommitComputed():
                 lent = {
@@ -42,7 +45,7 @@ class NodePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                 return self
 
     def allocatable(self, own: Mapping[str, int]) -> dict[str, int]:
-        """The node's own allocatable with what was decided in place of what it says."""
+        """Return the node's own allocatable with what was decided in place of what it says."""
         found = {**own, **self.devices}
         for resource, amount in self.lent.items():
             if amount is None:

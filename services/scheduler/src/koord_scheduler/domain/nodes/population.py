@@ -1,4 +1,4 @@
-"""Which pods run on which node, counted by what the constraints of other pods ask of them.
+"""Counts of pods by node, for each question that constraints of other pods ask.
 
 A pod that comes or goes costs the counters (`counters`) that its kind (`pod_kinds`) belongs to, never the cluster. A
 counter lives as long as somebody holds it.
@@ -51,7 +51,7 @@ class OwnedTerm:
 
 
 class Population:
-    """All pods on nodes, by kind.
+    """Counts of all pods on nodes, by kind.
 
     affinity, anti_affinity, preferred   the terms that pods on nodes have
     terms_version                        grows when one of these appears or disappears
@@ -79,7 +79,7 @@ class Population:
         return self._namespaces
 
     def counter(self, *questions: Question) -> Counter:
-        """The pods that every one of the questions is about; kept up to date while the caller holds it."""
+        """Return the pods that every one of the questions is about; kept up to date while the caller holds it."""
         known = self._asked.get(questions)
         if known is None:
             known = self._asked[questions] = _Asked(self._nodes.capacity, questions)
@@ -99,11 +99,11 @@ class Population:
         return known
 
     def sums(self, key: str, *questions: Question) -> DomainSums:
-        """The pods that the questions are about, by domain of a topology key."""
+        """Return the pods that the questions are about, by domain of a topology key."""
         return DomainSums(self.counter(*questions), self._nodes.label(key))
 
     def arrive(self, row: int, kind: PodKind) -> None:
-        """A pod of the kind counts on the node from now on."""
+        """Count a pod of the kind on the node."""
         self.moves += 1
         entry = self._entries.get(kind)
         if entry is None:
@@ -114,7 +114,7 @@ class Population:
             counter.add(row, 1)
 
     def leave(self, row: int, kind: PodKind) -> None:
-        """A pod of the kind counts there no more: the inverse of `arrive`."""
+        """Stop counting a pod of the kind: the inverse of `arrive`."""
         self.moves += 1
         entry = self._entries[kind]
         left = entry.rows[row] - 1
@@ -128,7 +128,7 @@ class Population:
             self._exit(kind)
 
     def put_namespace(self, name: str, labels: Mapping[str, str]) -> None:
-        """The namespace has these labels; terms that choose namespaces by label are counted anew if that matters."""
+        """Set the labels of a namespace, and recount the terms that select namespaces by label if they differ."""
         named = {NAME_LABEL: name, **labels}
         if self._namespaces.get(name) == named:
             return
@@ -136,7 +136,7 @@ class Population:
         self._namespace_changed(name)
 
     def drop_namespace(self, name: str) -> None:
-        """The namespace is gone."""
+        """Remove a namespace."""
         if self._namespaces.pop(name, None) is not None:
             self._namespace_changed(name)
 

@@ -1,4 +1,4 @@
-"""The lowest priority on each node: nobody is preempted where nobody has a lower one."""
+"""The lowest priority of a pod on each node."""
 
 from typing import Final
 
@@ -20,7 +20,7 @@ class LowestPriorities:
         self._lowest: IntArray = np.full(64, NOBODY, np.int64)
 
     def lowest(self, capacity: int) -> IntArray:
-        """The lowest priority on each row, int64 (N,), N at least the capacity; NOBODY: no pod."""
+        """Return the lowest priority on each row, int64 (N,), N at least the capacity; NOBODY: no pod."""
         self._grow(capacity)
         return self._lowest
 

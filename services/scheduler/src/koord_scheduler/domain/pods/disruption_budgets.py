@@ -1,4 +1,7 @@
-"""PodDisruptionBudgets, as preemption asks them. source    scheduler-core spec, 6, step 3"""
+"""PodDisruptionBudgets for preemption.
+
+Source: scheduler-core spec, 6, step 3
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -24,7 +27,7 @@ class DisruptionBudgets:
         self._budgets: dict[str, dict[str, _Budget]] = {}
 
     def put(self, budget: PodDisruptionBudget) -> None:
-        """A budget is there, or has changed; one with an empty or malformed selector protects nobody here."""
+        """Add or change a budget. A budget with an empty or malformed selector protects no pod."""
         meta, selector = budget.metadata, compiled(budget.spec.selector)
         if selector is None or not selector.requirements:
             self.drop(meta.namespace, meta.name)
@@ -35,7 +38,7 @@ class DisruptionBudgets:
         )
 
     def drop(self, namespace: str, name: str) -> None:
-        """A budget is gone."""
+        """Remove a budget."""
         self._budgets.get(namespace, {}).pop(name, None)
 
     def violating(self, victims: Iterable[Pod]) -> list[bool]:

@@ -1,4 +1,4 @@
-"""Kinds of pods: what plugins read of a pod, resolved once for all pods that agree in it.
+"""Equivalence classes of pods: what plugins read of a pod, resolved once for all pods that agree in it.
 
     PodClass   what decides about a node by the node alone; `views` keeps the plugins' answers per class
     PodKind       what constraints of other pods read of it (`population`)
@@ -37,7 +37,7 @@ class Reader(Protocol):
         ...
 
     def read(self, pod: Pod) -> Hashable:
-        """What it reads; None: nothing."""
+        """Return what it reads; None: nothing."""
         ...
 
 
@@ -53,13 +53,13 @@ class Transformer(Protocol):
     """A plugin that changes pods (`plugins.transforming.PodTransformer`)."""
 
     def transform(self, pod: Pod) -> Pod:
-        """The pod as the plugins are to see it."""
+        """Return the pod as the plugins are to see it."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True, kw_only=True)
 class PodClass:
-    """What decides about a pod by the node alone. Two pods with the same class fit the same nodes equally well.
+    """Everything that decides whether a node suits a pod, apart from other pods. Pods of one class fit the same nodes.
 
     Attributes:
         shape_key: Equal for classes that differ in requests and aspects only (but those of readers with `shapes`).
@@ -86,7 +86,7 @@ class PodClass:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Subject:
-    """What a scheduling cycle is about: what a pod asks of nodes, and what other pods' constraints ask of it.
+    """The class, kind and profile of a pod: what a scheduling cycle judges.
 
     Two pods for which all three agree have the same object.
 
@@ -100,7 +100,7 @@ class Subject:
 
 
 class Reading(NamedTuple):
-    """What a pod is.
+    """A pod as the transformers leave it, with its class and kind.
 
     Attributes:
         pod: As the transformers leave it.
@@ -153,11 +153,11 @@ class PodClasses:
         return pod
 
     def of(self, pod: Pod) -> PodClass:
-        """The class of a pod; see `read`."""
+        """Return the class of a pod; see `read`."""
         return self.read(pod).subject.pod_class
 
     def as_is(self, pod: Pod, profile: str = "") -> Subject:
-        """What a pod is to the plugins without being transformed: one that stands for another for a while.
+        """Return what a pod is to the plugins without being transformed: one that stands for another for a while.
 
         Args:
             profile: Scheduler name under which it is scheduled; "" it is not.
@@ -168,7 +168,7 @@ class PodClasses:
         return self._subject(pod, profile)
 
     def read(self, pod: Pod) -> Reading:
-        """What a pod is to the plugins.
+        """Return what a pod is to the plugins.
 
         Raises:
             InvalidInput: A request that is no quantity.
@@ -250,7 +250,7 @@ class PodClasses:
 
 
 def scheduler_name_of(pod: Pod) -> str:
-    """The scheduler of a pod: a label replaces the field; without either it is ours.
+    """Return the scheduler of a pod: a label replaces the field; without either it is ours.
 
     Source:
         scheduler-core spec, 3 (input transformers)
@@ -259,7 +259,10 @@ def scheduler_name_of(pod: Pod) -> str:
 
 
 def own_terms(affinity: Affinity | None, namespace: str, labels: Mapping[str, str]) -> OwnTerms:
-    """The inter-pod terms of a pod in this namespace with these labels. source    scheduler-core spec, 5.7"""
+    """Return the inter-pod terms of a pod in this namespace with these labels.
+
+    Source: scheduler-core spec, 5.7
+    """
     if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
         return OwnTerms()
     wanted, unwanted = affinity.pod_affinity, affinity.pod_anti_affinity

@@ -25,7 +25,7 @@ class HostPort(NamedTuple):
 
 
 def host_ports(pod: Pod) -> tuple[HostPort, ...]:
-    """The host ports of a pod's containers, each once, sorted."""
+    """Return the host ports of a pod's containers, each once, sorted."""
     ports = {
         HostPort(port.protocol or "TCP", port.host_port, port.host_ip or ANY_ADDRESS)
         for container in pod.spec.containers

@@ -92,7 +92,7 @@ class PodKind:
 
 
 def compiled(selector: LabelSelector | None) -> Selector | None:
-    """The selector ready to match; None, or one whose syntax is bad (admission refuses it): matches nothing."""
+    """Return the selector ready to match; None, or one whose syntax is bad (admission refuses it): matches nothing."""
     if selector is None:
         return None
     try:
@@ -104,7 +104,7 @@ def compiled(selector: LabelSelector | None) -> Selector | None:
 def with_label_keys(
     selector: LabelSelector | None, labels: Mapping[str, str], match: Iterable[str], mismatch: Iterable[str] = ()
 ) -> LabelSelector | None:
-    """The selector with the owner's values of some labels added: `key in (value)` and `key notin (value)`."""
+    """Return the selector with the owner's values of some labels added: `key in (value)` and `key notin (value)`."""
     added = [
         LabelSelectorRequirement(key=key, operator=operator, values=[labels[key]])
         for operator, keys in (("In", match), ("NotIn", mismatch))
@@ -117,7 +117,10 @@ def with_label_keys(
 
 
 def resolved_term(term: PodAffinityTerm, namespace: str, labels: Mapping[str, str]) -> Term:
-    """The term of a pod in this namespace with these labels. source    scheduler-core spec, 5.7"""
+    """Return the term of a pod in this namespace with these labels.
+
+    Source: scheduler-core spec, 5.7
+    """
     selector = with_label_keys(term.label_selector, labels, term.match_label_keys, term.mismatch_label_keys)
     own = not term.namespaces and term.namespace_selector is None
     return Term(

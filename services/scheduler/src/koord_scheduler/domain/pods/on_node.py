@@ -1,4 +1,4 @@
-"""A placed pod as its node's agent will know it: computed once for all pods that agree in what decides it."""
+"""A placed pod as its node's agent knows it, computed once for all equal pods."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -28,7 +28,7 @@ def on_node(uid: str, pod: Pod, sort: PodSort, allocation: Allocation = NOTHING)
 
 
 def demand_of(nodes: NodeColumns, requests: Mapping[str, int]) -> Demand:
-    """What a pod takes that the log has on a node with these requests."""
+    """Return what a pod takes that the log has on a node with these requests."""
     return nodes.demand(requests, {**_DEFAULTS, **requests})
 
 

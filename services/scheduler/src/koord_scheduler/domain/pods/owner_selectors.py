@@ -1,4 +1,4 @@
-"""The selector that groups a pod with its fellows: that of the services and controllers to which it belongs.
+"""Selectors of the services and controllers to which a pod belongs, for default spreading.
 
 Source:
     scheduler-core spec, 5.6 (system defaults)
@@ -21,19 +21,19 @@ class OwnerSelectors:
         self._controllers: dict[tuple[str, str, str], LabelSelector] = {}
 
     def put_service(self, namespace: str, name: str, selector: dict[str, str]) -> None:
-        """A service selects these labels; without any it selects nothing."""
+        """Set the selector of a service. An empty selector selects nothing."""
         services = self._services.setdefault(namespace, {})
         if services.get(name) != selector:
             services[name] = selector
             self.version += 1
 
     def drop_service(self, namespace: str, name: str) -> None:
-        """The service is gone."""
+        """Remove a service."""
         if self._services.get(namespace, {}).pop(name, None) is not None:
             self.version += 1
 
     def put_controller(self, kind: str, namespace: str, name: str, selector: LabelSelector | None) -> None:
-        """A controller selects its pods so; None: it is gone, or has no selector."""
+        """Set the selector of a controller, None if it is gone or has none."""
         key = (kind, namespace, name)
         if self._controllers.get(key) == selector:
             return
@@ -46,7 +46,7 @@ class OwnerSelectors:
     def selector_of(
         self, namespace: str, labels: Mapping[str, str], owners: Sequence[tuple[str, str]]
     ) -> LabelSelector | None:
-        """All of them that are about a pod with these labels, ANDed; None: there is none.
+        """Return all of them that are about a pod with these labels, ANDed; None: there is none.
 
         Args:
             owners: (kind, name) of the controllers that own the pod.

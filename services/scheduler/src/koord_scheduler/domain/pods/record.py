@@ -1,4 +1,4 @@
-"""What the scheduler knows of one pod, from its two aggregates and from its own decisions."""
+"""The record of one pod: what the log, the API and our own decisions say."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FINISHED: Final = ("Succeeded", "Failed")
 
 
 class Phase(Enum):
-    """Where a pod stands between submission and release."""
+    """Phase of a pod between submission and release."""
 
     OTHERS = auto()
     """Not ours to place: another scheduler's, finished, or unreadable."""
@@ -33,7 +33,7 @@ class Phase(Enum):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class PodRecord:
-    """One pod.
+    """The record of one pod.
 
     Attributes:
         pod: None: the API has forgotten it (or never told us), only its placement is known.
@@ -82,7 +82,7 @@ class PodRecord:
         return self.pod.spec.priority or 0 if self.pod is not None else 0
 
     def pod_info(self) -> PodInfo:
-        """The pod as it counts on a node; its subject has to be known."""
+        """Return the pod as it counts on a node; its subject has to be known."""
         assert self.subject is not None, f"pod {self.uid} has no spec that can be read"
         return PodInfo(
             self.uid,
@@ -96,10 +96,10 @@ class PodRecord:
 
 
 def is_finished(pod: Pod) -> bool:
-    """Whether the pod has run to its end."""
+    """Return whether the pod has run to its end."""
     return pod.status.phase in _FINISHED
 
 
 def is_alive(pod: Pod) -> bool:
-    """Whether the pod is neither finished nor being deleted."""
+    """Return whether the pod is neither finished nor being deleted."""
     return pod.metadata.deletion_timestamp is None and not is_finished(pod)

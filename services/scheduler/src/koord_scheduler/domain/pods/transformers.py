@@ -1,4 +1,4 @@
-"""What a pod becomes before anybody looks at it: old resource names, and what feature gates put in force.
+"""Transform a pod before plugins read it: old resource names, and feature-gated changes.
 
 Source:
     scheduler-core spec, 3 (input transformers); protocol spec, 2.2 (8), 3.1
@@ -29,7 +29,7 @@ class PodTransformers:
     replace_resources: bool = False
 
     def transform(self, pod: Pod) -> Pod:
-        """The pod as the scheduler sees it; the same object when nothing changes. Twice is as once.
+        """Return the pod as the scheduler sees it; the same object when nothing changes. Twice is as once.
 
         Raises:
             InvalidInput: A request that is no quantity.

@@ -1,1 +1,1 @@
-"""Room for a pod or a job at the cost of pods of lower priority."""
+"""Preemption: make room for a pod or a job by evicting pods of lower priority."""

@@ -1,4 +1,4 @@
-"""Who would have to leave a node for a pod: without its possible victims the pod fits; those that can stay come back.
+"""Dry run of a preemption on one node: remove the possible victims, then put back those that may stay.
 
 Where nothing but amounts can refuse the pod (the usual case), sums decide. Elsewhere the pods are taken off the columns
 and put back, so every plugin answers as it would; nothing else sees it. Both give the same victims (tested).
@@ -21,7 +21,7 @@ from koord_scheduler.domain.state.state import SchedulerState
 
 
 class DryRuns:
-    """What one plugin's preemption would cost on one node after the other, for one pod.
+    """Dry runs of one plugin's preemption for one pod.
 
     sums_decide    whether sums do; otherwise the plugins are asked
     """
@@ -40,7 +40,7 @@ class DryRuns:
         self.sums_decide = can_sum and only_amounts_refuse(self._engine, subject, state.cluster.accounting)
 
     def victims(self, row: int) -> tuple[PodVictim, ...]:
-        """Who has to leave the node for the pod; empty: nobody's leaving helps."""
+        """Return the pods that have to leave the node. Empty: no eviction helps."""
         possible = self._possible_victims(row)
         if not possible:
             return ()
@@ -76,7 +76,7 @@ class DryRuns:
         return gone
 
     def _gone_by_trial(self, row: int, by_importance: Sequence[PodInfo], rivals: Sequence[PodInfo]) -> list[PodInfo]:
-        """The same, asked of the plugins."""
+        """Return the same, asked of the plugins."""
         gone: dict[str, PodInfo] = {}
         with self._occupancy.trial():
             try:
@@ -98,7 +98,10 @@ class DryRuns:
                     self._occupancy.give(row, rival)
 
     def _could_fit(self, row: int, possible: Sequence[PodInfo]) -> bool:
-        """Whether all possible victims together hold what the node lacks; most nodes are passed over by this alone."""
+        """Return whether all possible victims together hold what the node lacks.
+
+        Most nodes are passed over by this alone.
+        """
         free = self._state.nodes.free
         for column, amount in self._needs.amounts:
             short = amount - free.item(column, row)
@@ -157,7 +160,7 @@ def _importance(pod_info: PodInfo) -> tuple[int, float, str]:
 
 
 def started_at(pod: Pod | None, since: float) -> float:
-    """Unix seconds at which the pod started; else those since which it is on its node."""
+    """Return unix seconds at which the pod started; else those since which it is on its node."""
     if pod is not None and pod.status.start_time:
         try:
             return datetime.fromisoformat(pod.status.start_time).timestamp()

@@ -1,4 +1,4 @@
-"""Room for all pending members of a job at once, at the cost of pods of lower priority; tried on the columns.
+"""Preemption for all pending members of a job at once, tried on the columns.
 
 Source:
     scheduler-core spec, 8.10; the plan itself is `domain.gang.preemption`
@@ -28,7 +28,13 @@ from koord_scheduler.domain.state.state import SchedulerState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRoom:
-    """Room for everybody. nominations: member -> node; victims: with their nodes; examined: candidate nodes."""
+    """Nodes for all members, and the victims.
+
+    Attributes:
+        nominations: Node by uid of the member.
+        victims: Pods that have to leave, with their nodes.
+        examined: Number of candidate nodes.
+    """
 
     nominations: Mapping[str, str]
     victims: tuple[tuple[PodRecord, str], ...]
@@ -58,7 +64,7 @@ class JobSearch:
         self._occupants: dict[str, dict[str, PodInfo]] = {}
 
     def awaits_victims(self) -> bool:
-        """Whether a pod is still leaving a node that a member is nominated to."""
+        """Return whether a pod is still leaving a node that a member is nominated to."""
         state = self._state
         nodes = {state.nominator.node_of(member.uid) for member in self.members} - {""}
         return any(
@@ -70,7 +76,7 @@ class JobSearch:
         )
 
     def run(self) -> JobRoom | str:
-        """The room, or why there is none."""
+        """Return the room, or why there is none."""
         state = self._state
         rules = self._rules()
         victims = {state.nodes.names[row]: self._victims(row) for row in row_list(self._candidates(rules is not None))}
@@ -88,7 +94,10 @@ class JobSearch:
         return JobRoom(nominations=found.nominations, victims=tuple(going), examined=len(victims))
 
     def _candidates(self, has_rules: bool) -> Rows:
-        """Rows that refuse the pod and might not if pods left; all that take a member, where not every row refused."""
+        """Return rows that refuse the pod and might not if pods left.
+
+        All that take a member, where not every row refused.
+        """
         state, engine = self._state, self._state.engine_of(self._pod)
         resolvable = self._sight.resolvable(engine)
         lowest = state.cluster.priorities.lowest(state.nodes.capacity)

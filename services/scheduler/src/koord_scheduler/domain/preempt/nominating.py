@@ -1,4 +1,4 @@
-"""What a preemption leads to: nominations, evictions asked for, waiting pods that lose their nodes; one append for all.
+"""Apply a preemption: nominations and requested evictions in one append, and pods at Permit that lose their nodes.
 
 Source:
     scheduler-core spec, 6 (6), 8.10 (6)

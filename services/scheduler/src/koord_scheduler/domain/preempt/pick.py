@@ -1,4 +1,7 @@
-"""Which of several nodes a preemptor takes. source    scheduler-core spec, 6 (5)"""
+"""Pick the node for a preemption among several candidates.
+
+Source: scheduler-core spec, 6 (5)
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
@@ -15,14 +18,14 @@ class VictimCost(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """What taking a node costs. pdb_violations: victims whose disruption budget is exhausted."""
+    """The cost of a preemption on one node. pdb_violations: victims whose disruption budget is exhausted."""
 
     victims: Sequence[VictimCost]
     pdb_violations: int = 0
 
 
 def pick_candidate(candidates: Mapping[str, Candidate]) -> str | None:
-    """The node to take, None without candidates; each criterion decides only ties of those before.
+    """Return the node to take, None without candidates; each criterion decides only ties of those before.
 
         fewest budget violations; lowest highest priority of a victim; least sum of (priority + 2^31); fewest victims;
         latest start, of each node the earliest among its victims of highest priority; the first

@@ -1,4 +1,4 @@
-"""Room for a pod that no node suits, at the cost of pods of lower priority.
+"""Preemption for a pod that no node suits.
 
     candidates   nodes that were refused, but might not be if pods left them
     dry run      who would have to leave each of them (`dry_run`)
@@ -33,7 +33,7 @@ NEVER: Final = "Never"
 def preempt(
     state: SchedulerState, pod: PodRecord, sight: CycleView, rejection: Rejection | None, within: Rows | None = None
 ) -> Preemption | NoPreemption:
-    """The first preemption of the pod's profile that finds a node.
+    """Return the first preemption of the pod's profile that finds a node.
 
     Args:
         sight: As what the nodes judge the pod.
@@ -79,7 +79,10 @@ class _Searches:
 
 
 def _not_eligible(state: SchedulerState, pod: PodRecord) -> NoPreemption | None:
-    """Why the pod may not preempt at all; None: it may. source    scheduler-core spec, 6 (1)"""
+    """Why the pod may not preempt at all; None: it may.
+
+    Source: scheduler-core spec, 6 (1)
+    """
     assert pod.pod is not None, f"pod {pod.uid} has no spec"
     if pod.pod.spec.preemption_policy == NEVER:
         return NoPreemption("not eligible due to preemptionPolicy=Never.")
@@ -180,7 +183,7 @@ class _Search:
         return known
 
     def _in_turn(self, rows: Rows) -> Iterable[int]:
-        """All rows, beginning at a place that depends on the pod alone."""
+        """Return all rows, beginning at a place that depends on the pod alone."""
         offset = text_hash(self._pod.uid) % len(rows)
         return row_list(np.roll(rows, -offset))
 

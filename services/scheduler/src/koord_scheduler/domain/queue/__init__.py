@@ -1,1 +1,1 @@
-"""Which pod is next: the scheduling queue, pods that wait at Permit, nominated pods."""
+"""The scheduling queue, pods that wait at Permit, and nominated pods."""

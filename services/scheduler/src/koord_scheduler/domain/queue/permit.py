@@ -1,4 +1,7 @@
-"""Pods that have a node and may not go there yet. source    scheduler-core spec, 1 (step 13)"""
+"""Pods that have a node and may not go there yet.
+
+Source: scheduler-core spec, 1 (step 13)
+"""
 
 import heapq
 from dataclasses import dataclass
@@ -8,7 +11,7 @@ from koord_scheduler.domain.commit.work import Placement
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """One waiting pod: its decision, and until when it is held. deadline: seconds of the run's clock."""
+    """One waiting pod. deadline: seconds of the run's clock."""
 
     work: Placement
     deadline: float
@@ -28,29 +31,29 @@ class WaitingPods:
         return uid in self._held
 
     def uids(self) -> list[str]:
-        """All of them."""
+        """Return all of them."""
         return list(self._held)
 
     def hold(self, work: Placement, deadline: float) -> None:
-        """The pod waits from now on."""
+        """Let the pod wait until the deadline."""
         self._held[work.uid] = Held(work, deadline)
         heapq.heappush(self._deadlines, (deadline, work.uid))
 
     def let_go(self, uid: str) -> Placement:
-        """The pod waits no more; returns its decision. Raises KeyError for one that does not wait."""
+        """End the wait of a pod and return its decision. Raise KeyError if the pod does not wait."""
         return self._held.pop(uid).work
 
     def work_of(self, uid: str) -> Placement | None:
-        """The decision of a waiting pod; None: it does not wait."""
+        """Return the decision of a waiting pod; None: it does not wait."""
         held = self._held.get(uid)
         return None if held is None else held.work
 
     def node_of(self, uid: str) -> str:
-        """Where the pod waits. Raises KeyError for one that does not."""
+        """Return the node that the pod waits with. Raise KeyError if the pod does not wait."""
         return self._held[uid].work.node
 
     def overdue(self, now: float) -> list[str]:
-        """Pods whose time is over, first those that waited longest; they still wait."""
+        """Return pods whose time is over, first those that waited longest; they still wait."""
         overdue: list[str] = []
         while self._deadlines and self._deadlines[0][0] <= now:
             deadline, uid = heapq.heappop(self._deadlines)
@@ -64,7 +67,7 @@ class WaitingPods:
         return self._deadlines[0][0] if self._deadlines else None
 
     def on(self, node: str) -> list[str]:
-        """Pods that wait on the node."""
+        """Return pods that wait on the node."""
         return [uid for uid, held in self._held.items() if held.work.node == node]
 
     def on_nodes(self) -> dict[str, int]:

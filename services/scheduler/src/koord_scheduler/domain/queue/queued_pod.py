@@ -1,4 +1,4 @@
-"""A pod in the scheduling queue: where it waits, and for what."""
+"""A pod in the scheduling queue, and the states that it goes through."""
 
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum, auto
@@ -9,14 +9,14 @@ from koord_scheduler.domain.queue.unschedulable import Rank
 
 
 class Block(NamedTuple):
-    """Why a group of pods was refused before any node: the plugin, and what they have in common for it."""
+    """The plugin that refused a group of pods before any node, and the key that they share."""
 
     plugin: str
     key: str
 
 
 class Came(StrEnum):
-    """Why a pod came to its present place; values of the metric `queue_incoming_pods_total`."""
+    """Reason of the last change of state; values of the metric `queue_incoming_pods_total`."""
 
     ADDED = "PodAdd"
     UPDATED = "PodUpdate"
@@ -28,7 +28,7 @@ class Came(StrEnum):
 
 
 class QueueState(IntEnum):
-    """Where a pod is."""
+    """State of a pod in the queue."""
 
     ACTIVE = auto()
     BACKOFF = auto()
@@ -76,5 +76,5 @@ class QueuedPod:
         return (-self.priority, self.ticket, self.uid)
 
     def is_same(self, subject: Subject, priority: int) -> bool:
-        """Whether a changed pod is for the queue what it was: then it keeps its place."""
+        """Return whether a changed pod is for the queue what it was: then it keeps its place."""
         return (self.subject, self.priority) == (subject, priority)

@@ -1,4 +1,4 @@
-"""Which pod is next: active, backing off, waiting for an event, gated, in flight.
+"""The scheduling queue: active, backing off, unschedulable, gated and in-flight pods.
 
     add -> active --pop, take--> in flight --placed--> gone
              ^                     |  |
@@ -35,7 +35,7 @@ Gate = Callable[[str], str | None]
 
 
 class SchedulingQueue:
-    """All pods of our profiles that have no node yet.
+    """All pods of our profiles that have no node.
 
     incoming    how often pods came to a place, by the reason
     """
@@ -78,15 +78,15 @@ class SchedulingQueue:
         return self._now
 
     def get(self, uid: str) -> QueuedPod | None:
-        """The pod's entry; None when it is not in the queue."""
+        """Return the pod's entry; None if it is not in the queue."""
         return self._pods.get(uid)
 
     def counts(self) -> dict[QueueState, int]:
-        """How many pods are in each place."""
+        """Return the number of pods are in each place."""
         return dict(self._counts)
 
     def add(self, uid: str, subject: Subject, priority: int, trigger: str) -> None:
-        """A pod is to be placed; one that is known already starts anew with its attempts kept."""
+        """Add a pod to be placed. A known pod starts anew and keeps its number of attempts."""
         old = self._pods.get(uid)
         if old is not None:
             self.remove(uid)
@@ -111,7 +111,7 @@ class SchedulingQueue:
         return pod
 
     def pop(self) -> QueuedPod | None:
-        """The next pod, now in flight with one attempt more; None when none is ready."""
+        """Return the next pod, now in flight with one attempt more; None if none is ready."""
         while self._active:
             _, ticket, uid = heapq.heappop(self._active)
             pod = self._pods.get(uid)
@@ -122,7 +122,7 @@ class SchedulingQueue:
         return None
 
     def take(self, uid: str, like: str = "") -> QueuedPod:
-        """A plugin wants this pod now, wherever it is: in flight with one attempt more.
+        """Return a plugin wants this pod now, wherever it is: in flight with one attempt more.
 
         Args:
             like: Pod whose turn and attempts it inherits.
@@ -135,13 +135,13 @@ class SchedulingQueue:
         return pod
 
     def recheck(self, uid: str) -> None:
-        """The pod itself has changed: if it was gated, PreEnqueue is asked again."""
+        """Ask PreEnqueue again about a changed pod that is gated."""
         self._came = Came.UPDATED
         if self._pods[uid].state is QueueState.GATED:
             self._activate(self._pods[uid])
 
     def activate(self, uids: Iterable[str], trigger: str = "") -> None:
-        """These are worth an attempt at once, as far as PreEnqueue allows; backoff does not count."""
+        """Activate these pods regardless of their back-off, if PreEnqueue allows it."""
         self._came = Came.ACTIVATED
         for uid in uids:
             pod = self._pods.get(uid)
@@ -150,7 +150,7 @@ class SchedulingQueue:
                 self._activate(pod)
 
     def unschedulable(self, uid: str, now: float, block: Block | None = None, refused_by: tuple[str, ...] = ()) -> None:
-        """The attempt failed: wait for an event that may help.
+        """Let a pod whose attempt failed wait for an event that may help.
 
         Args:
             block: A plugin refused the pod before any node; None: no node was feasible.
@@ -179,15 +179,18 @@ class SchedulingQueue:
         return self._room.first(subject)
 
     def unschedulable_pods(self) -> list[QueuedPod]:
-        """All pods that wait for an event, in the order in which they began to."""
+        """Return all pods that wait for an event, in the order in which they began to."""
         return [self._pods[uid] for uid in self._waiting_since]
 
     def waiting_subjects(self) -> list[Subject]:
-        """What the pods ask that nodes refused, in the order in which they began to wait."""
+        """Return what the pods ask that nodes refused, in the order in which they began to wait."""
         return self._room.subjects()
 
     def retry_later(self, uid: str, now: float) -> float:
-        """The attempt failed for a reason that is not the cluster's: try again after a backoff; returns its end."""
+        """Return the attempt failed for a reason that is not the cluster's.
+
+        Try again after a backoff; returns its end.
+        """
         pod = self._pods[uid]
         self._came = Came.FAILED
         pod.ready_at = now + self._backoff_seconds(pod.attempts)
@@ -195,7 +198,7 @@ class SchedulingQueue:
         return pod.ready_at
 
     def retry_now(self, uid: str) -> None:
-        """The decision was taken back through no fault of the pod: it returns to its old turn."""
+        """Retry a pod whose decision was taken back. It keeps its place in the order."""
         pod = self._pods[uid]
         self._came = Came.FAILED
         if not self._stays_gated(pod):
@@ -203,7 +206,7 @@ class SchedulingQueue:
             heapq.heappush(self._active, pod.rank)
 
     def assumed(self, pod: QueuedPod, has_room: Callable[[Subject], bool]) -> None:
-        """The pod has a node, subject to the log's consent: the next waiting pod of its kind may have luck, too.
+        """Remove a pod that is assumed on a node, and wake the next waiting pod of its kind if there is room.
 
         Args:
             has_room: Whether a pod of the kind would fit now; asked only when one waits.
@@ -257,17 +260,17 @@ class SchedulingQueue:
         return min((moment for moment in (flush, backoff) if moment is not None), default=None)
 
     def is_in_flight(self, uid: str) -> bool:
-        """Whether the pod was popped and has no outcome yet."""
+        """Return whether the pod was popped and has no outcome yet."""
         pod = self._pods.get(uid)
         return pod is not None and pod.state is QueueState.IN_FLIGHT
 
     def is_gated(self, uid: str) -> bool:
-        """Whether PreEnqueue keeps the pod from being attempted."""
+        """Return whether PreEnqueue keeps the pod from being attempted."""
         pod = self._pods.get(uid)
         return pod is not None and pod.state is QueueState.GATED
 
     def has_active(self) -> bool:
-        """Whether `pop` would give a pod."""
+        """Return whether `pop` would give a pod."""
         return self._counts[QueueState.ACTIVE] > 0
 
     def _backoff_seconds(self, attempts: int) -> float:
@@ -284,7 +287,7 @@ class SchedulingQueue:
         self._wake_next(subject, trigger)
 
     def wake_pod(self, uid: str, trigger: str) -> None:
-        """Something may have helped this waiting pod."""
+        """Wake a waiting pod that an event may have helped."""
         pod = self._pods[uid]
         if pod.state is QueueState.UNSCHEDULABLE:
             pod.woken = True
@@ -325,7 +328,7 @@ class SchedulingQueue:
         heapq.heappush(self._active, pod.rank)
 
     def _flush(self, now: float) -> None:
-        """Ends waits of more than 5 minutes: of each kind of pods the first; the next follows when that has luck."""
+        """End waits of more than 5 minutes: of each kind of pods the first; the next follows when that has luck."""
         overdue: list[str] = []
         for uid, since in self._waiting_since.items():
             if now - since < LONGEST_WAIT_SECONDS or len(overdue) >= _MOST_FLUSHED:
@@ -341,7 +344,7 @@ class SchedulingQueue:
                 self._waiting_since[uid] = now
 
     def _first_like(self, pod: QueuedPod) -> str | None:
-        """The first of those that wait for the same as this pod."""
+        """Return the first of those that wait for the same as this pod."""
         if pod.block is not None:
             return self._blocked[pod.block].first()
         return self._room.first(pod.subject)

@@ -1,4 +1,4 @@
-"""Pods that no node suits at present, and which of them an event may help.
+"""Pods that no node suits at present, grouped by class to find those that an event may help.
 
 Pods of one class wait as one group: what helps one helps all, so an event wakes the first of each group that it
 helps, and each success wakes the next. A storm of pods of one kind therefore costs one attempt per event, not one per
@@ -29,22 +29,22 @@ Rank = tuple[int, int, str]
 
 @dataclass(slots=True)
 class Group:
-    """Pods that wait for the same, by rank."""
+    """Pods that wait for the same event, by rank."""
 
     heap: list[Rank] = field(default_factory=list[Rank])
     members: set[str] = field(default_factory=set[str])
 
     def add(self, rank: Rank) -> None:
-        """One more."""
+        """Add a pod."""
         heapq.heappush(self.heap, rank)
         self.members.add(rank[2])
 
     def discard(self, uid: str) -> None:
-        """One fewer; one that is not here changes nothing."""
+        """Remove a pod. No-op if it is not in the group."""
         self.members.discard(uid)
 
     def first(self) -> str | None:
-        """The first; None when there is none."""
+        """Return the first; None if there is none."""
         while self.heap and self.heap[0][2] not in self.members:
             heapq.heappop(self.heap)
         return self.heap[0][2] if self.heap else None
@@ -57,7 +57,7 @@ class _Group(Group):
 
 
 class WaitingRoom:
-    """Groups of waiting pods by class. Knows nothing of time."""
+    """Groups of waiting pods by class."""
 
     def __init__(self, nodes: NodeColumns, sees_otherwise: SeesOtherwise) -> None:
         self._nodes = nodes
@@ -67,7 +67,7 @@ class WaitingRoom:
         self._need = np.zeros((16, len(nodes.allocatable)), np.int64)
 
     def add(self, subject: Subject, rank: Rank) -> None:
-        """The pod waits from now on."""
+        """Let the pod wait."""
         group = self._groups.get(subject)
         if group is None:
             group = self._groups[subject] = _Group(subject=subject, slot=len(self._slots))
@@ -76,7 +76,7 @@ class WaitingRoom:
         group.add(rank)
 
     def discard(self, subject: Subject, uid: str) -> None:
-        """The pod does not wait any more."""
+        """End the wait of the pod."""
         group = self._groups.get(subject)
         if group is None or uid not in group.members:
             return
@@ -85,16 +85,16 @@ class WaitingRoom:
             self._drop(group)
 
     def first(self, subject: Subject) -> str | None:
-        """The first waiting pod of a kind; None when none waits."""
+        """Return the first waiting pod of a kind; None if none waits."""
         group = self._groups.get(subject)
         return group.first() if group is not None else None
 
     def subjects(self) -> list[Subject]:
-        """What the groups ask, in the order in which they began to wait."""
+        """Return what the groups ask, in the order in which they began to wait."""
         return [group.subject for group in self._slots]
 
     def helped(self, rows: Rows, fits: Fits) -> list[Subject]:
-        """The kinds that fit on at least one of these rows, in the order in which they began to wait.
+        """Return the kinds that fit on at least one of these rows, in the order in which they began to wait.
 
         Args:
             fits: The exact answer for one kind; asked only where the free amounts do not already say no.

@@ -12,7 +12,7 @@ from koordcore.protocol.quota import QuotaSpec
 
 
 def has_changed(before: QuotaSpec | None, after: QuotaSpec) -> bool:
-    """Whether a quota changed in what decides: min, max, weight, lending, parent, being a parent."""
+    """Return whether a quota changed in what decides: min, max, weight, lending, parent, being a parent."""
     return before is None or (
         (before.min, before.max, before.weight, before.allow_lent, before.parent, before.is_parent)
         != (after.min, after.max, after.weight, after.allow_lent, after.parent, after.is_parent)
@@ -20,7 +20,7 @@ def has_changed(before: QuotaSpec | None, after: QuotaSpec) -> bool:
 
 
 def quota_change_helps(before: QuotaSpec | None, after: QuotaSpec, chain: Sequence[str], *, same_tree: bool) -> bool:
-    """Whether the update of a quota is a reason to try a pod again.
+    """Return whether the update of a quota is a reason to try a pod again.
 
     Args:
         before: None: how it was is not known, which is a reason.
@@ -32,7 +32,7 @@ def quota_change_helps(before: QuotaSpec | None, after: QuotaSpec, chain: Sequen
 
 
 def pod_deletion_helps(chain: Sequence[str], deleted_chain: Sequence[str], *, was_assigned: bool) -> bool:
-    """Whether the deletion of another pod is a reason to try a pod again: it used the same quota.
+    """Return whether the deletion of another pod is a reason to try a pod again: it used the same quota.
 
     Args:
         chain: As above.

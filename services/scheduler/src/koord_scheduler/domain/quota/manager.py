@@ -28,7 +28,7 @@ class QuotaManager(QuotaBooks):
     """The quotas as the scheduler uses them."""
 
     def admit(self, facts: PodFacts) -> Admission:
-        """Whether the pod may be placed as far as its quota goes.
+        """Return whether the pod may be placed as far as its quota goes.
 
         The pod has been seen (its request takes part in the runtimes) and is not reserved.
 
@@ -58,12 +58,15 @@ class QuotaManager(QuotaBooks):
         return QuotaRoom(node, masked(facts.requests, node), limit)
 
     def spares_everyone(self, preemptor: PodFacts) -> bool:
-        """Whether in-quota preemption may take nobody for the pod. source    scheduler-core spec, 10.8"""
+        """Return whether in-quota preemption may take nobody for the pod.
+
+        Source: scheduler-core spec, 10.8
+        """
         name = self.quota_of(preemptor)
         return name is None or (self.settings.disable_default_quota_preemption and name == keys.DEFAULT_QUOTA)
 
     def may_preempt(self, preemptor: PodFacts, victim: str) -> bool:
-        """Whether in-quota preemption may take the victim (a uid); a pod that was never seen is none.
+        """Return whether in-quota preemption may take the victim (a uid); a pod that was never seen is none.
 
         Source:
             scheduler-core spec, 10.8
@@ -74,7 +77,7 @@ class QuotaManager(QuotaBooks):
         return may_preempt(preemptor, name, pod, spare_default=self.settings.disable_default_quota_preemption)
 
     def quota_change_helps(self, facts: PodFacts, before: QuotaSpec | None, after: QuotaSpec) -> bool:
-        """Whether the update of a quota is a reason to try the pod again (enableQueueHint).
+        """Return whether the update of a quota is a reason to try the pod again (enableQueueHint).
 
         Source:
             scheduler-core spec, 10.9
@@ -84,7 +87,7 @@ class QuotaManager(QuotaBooks):
         return quota_change_helps(before, after, chain, same_tree=same_tree)
 
     def pod_deletion_helps(self, facts: PodFacts, deleted: PodFacts, *, was_assigned: bool) -> bool:
-        """Whether the deletion of another pod is a reason to try the pod again (enableQueueHint).
+        """Return whether the deletion of another pod is a reason to try the pod again (enableQueueHint).
 
         Source:
             scheduler-core spec, 10.9
@@ -125,7 +128,9 @@ class QuotaManager(QuotaBooks):
         return pods_to_revoke(self.present_limit(node, by_runtime=True), node.used, running)
 
     def revoke(self, now: float) -> dict[str, list[str]]:
-        """What to evict now, by quota: those over their runtime for longer than delayEvictTime; call every interval.
+        """Return what to evict now, by quota.
+
+        Those over their runtime for longer than delayEvictTime; call every interval.
 
         Args:
             now: Seconds since the epoch.

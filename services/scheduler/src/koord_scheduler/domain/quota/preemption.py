@@ -14,7 +14,7 @@ from koord_scheduler.domain.quota.tree.node import QuotaNode, QuotaPod
 
 
 def may_preempt(preemptor: PodFacts, quota: str, victim: QuotaPod, *, spare_default: bool) -> bool:
-    """Whether a pod of this quota may push the victim aside: of lower priority, of the same quota, preemptible.
+    """Return whether a pod of this quota may push the victim aside: of lower priority, of the same quota, preemptible.
 
     Args:
         spare_default: Argument disableDefaultQuotaPreemption: pods of the default quota are no victims.
@@ -49,7 +49,7 @@ class QuotaRoom:
         self._move(victim, 1)
 
     def fits(self) -> bool:
-        """Whether used, without the victims taken, + the pod's request <= limit."""
+        """Return whether used, without the victims taken, + the pod's request <= limit."""
         return not exceeding(self._used, self._requests, self._limit)
 
     def _move(self, victim: QuotaPod | None, sign: int) -> None:

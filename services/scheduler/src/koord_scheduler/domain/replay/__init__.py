@@ -1,1 +1,1 @@
-"""Decisions taken again from the log: recompute, what-if, snapshots."""
+"""Decisions taken again from the log (recompute, what-if), and snapshots of the state."""

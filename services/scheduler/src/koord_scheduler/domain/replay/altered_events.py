@@ -1,4 +1,4 @@
-"""Recorded events as a re-run has them: altered where the recorded decision shows, or written by the re-run itself."""
+"""Recorded events without the recorded decision, and events that a re-run writes itself."""
 
 import msgspec
 from koordcore.events import CATALOGUE

@@ -1,4 +1,4 @@
-"""How full the nodes are: what a comparison of two placements looks at."""
+"""How full the nodes are, to compare two placements."""
 
 from dataclasses import dataclass
 
@@ -36,7 +36,7 @@ class Packing:
 
 
 def packing_of(state: SchedulerState) -> Packing:
-    """The nodes as the state has them."""
+    """Return the nodes as the state has them."""
     nodes = state.nodes
     alive = nodes.alive
     pods = nodes.requested[PODS_COLUMN]

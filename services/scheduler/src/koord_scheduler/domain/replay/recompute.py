@@ -1,4 +1,4 @@
-"""A recorded decision taken again from the log alone: the same node for the same reasons, or why that cannot be told.
+"""Take a recorded decision again from the log alone.
 
 The decision stood on the facts and reports up to `based_on`, on its scheduler's own appends as far as they were
 acknowledged, and on the decisions with smaller ordinals that were still on their way. All of these are in the log,
@@ -31,7 +31,7 @@ _DECIDED: Final = frozenset({"PodPlaced", "PodReleased", "NodeResourcesTaken", "
 
 @dataclass(frozen=True, slots=True)
 class Recomputed:
-    """The decision, then and now.
+    """The recorded decision and the recomputed one.
 
     Attributes:
         placed: The decision as it was recorded.
@@ -54,7 +54,7 @@ class Recomputed:
 
 @dataclass(frozen=True, slots=True)
 class NotRecomputable:
-    """Why the log does not tell all that the decision was taken on."""
+    """Reason why the log does not contain everything that the decision was based on."""
 
     reason: str
 
@@ -74,7 +74,7 @@ class _Own:
 def recompute(
     state: SchedulerState, events: Sequence[StoredEvent], reports: Sequence[StoredEvent], seq: int
 ) -> Recomputed | NotRecomputable:
-    """The placement at position `seq`, taken again.
+    """Return the placement at position `seq`, taken again.
 
     Args:
         state: Empty, with the configuration of then.
@@ -144,7 +144,7 @@ def _own_placements(events: Sequence[StoredEvent], seq: int) -> dict[int, _Own]:
 
 
 def _doubt(events: Sequence[StoredEvent], own: dict[int, _Own], seq: int, basis: DecisionBasis) -> str:
-    """What the log does not tell about the decision; "" nothing."""
+    """Return what the log does not tell about the decision; "" nothing."""
     ev = basis.based_on.ev
     if basis.read_ahead > ev:
         return f"facts up to {basis.read_ahead} had been read ahead after a conflict"
@@ -165,7 +165,7 @@ def _doubt(events: Sequence[StoredEvent], own: dict[int, _Own], seq: int, basis:
 
 
 def _was_other(of_pod: Sequence[StoredEvent], own: _Own) -> bool:
-    """Whether a pod counts otherwise than its placement counted it: its spec changed, or went, in between."""
+    """Return whether a pod counts otherwise than its placement counted it: its spec changed, or went, in between."""
     begin, end = own.event.explanation.based_on.ev, own.stored.seq
     changed = any(stored.ref.kind == "podspec" and begin < stored.seq < end for stored in of_pod)
     return changed and not any(stored.type == PodReleased.__name__ and stored.seq > end for stored in of_pod)
@@ -176,7 +176,7 @@ def _is_by(stored: StoredEvent, other: StoredEvent) -> bool:
 
 
 def _assume(state: SchedulerState, own: _Own) -> bool:
-    """The pod counts on its node, as its decision made it; False: it is not known."""
+    """Return the pod counts on its node, as its decision made it; False: it is not known."""
     pod = state.pods.get(own.stored.ref.id)
     if pod is None or pod.subject is None or own.event.basis is None:
         return False

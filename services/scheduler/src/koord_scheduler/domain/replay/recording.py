@@ -1,4 +1,4 @@
-"""What a log tells of the attempts in a window: who was attempted when and on what, and what came of it.
+"""Read the attempts in a window of the log: their pods, times, bases and outcomes.
 
 An attempt that found a node is in the facts; one that found none left an explanation, for as long as these are kept; a
 nomination is in the facts, too. Within a scheduler's term they are in the order of its decisions, so that the window
@@ -58,14 +58,14 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Where the log has what a scheduler appended, and whose it was."""
+    """Position and writer of an append."""
 
     seq: int
     term: Term
 
 
 class Nomination(NamedTuple):
-    """A pod was promised a node, for which these had to leave; pods as "namespace/name"."""
+    """A nomination and its victims. Pods are written as "namespace/name"."""
 
     pod: str
     node: str
@@ -73,7 +73,7 @@ class Nomination(NamedTuple):
 
 
 def nomination_of(event: PodNominated) -> Nomination:
-    """The nomination that a fact tells of."""
+    """Return the nomination that a fact tells of."""
     victims = (f"{victim.namespace}/{victim.name}" for victim in event.victims)
     return Nomination(f"{event.namespace}/{event.name}", event.node, tuple(victims))
 
@@ -106,7 +106,7 @@ class Recording:
 
 
 def recording_of(events: Sequence[StoredEvent], explanations: Iterable[StoredEvent] = ()) -> Recording:
-    """What the events of the window tell.
+    """Return what the events of the window tell.
 
     Args:
         explanations: Those that are still kept, of the window or not.

@@ -99,7 +99,7 @@ _LEDGERS_IN_A_PIECE: Final = 10
 
 
 class Picture:
-    """The facts in a state as it is now, taken down bit by bit while the state moves on; `load_state` is the inverse.
+    """A consistent snapshot, written piece by piece while the state moves on. `load_state` is the inverse.
 
     Whoever folds an event meanwhile says so before (`keep`). What is decided meanwhile and stored by the log may be in
     the picture or not: it lies behind `position`, so a restored state folds it anyway, and every pod and node knows by
@@ -143,14 +143,14 @@ class Picture:
         }
 
     def keep(self, ref: AggregateRef) -> None:
-        """An event about this aggregate is about to be folded."""
+        """Keep the pod as it is, because an event about its aggregate is about to be folded."""
         if ref.kind in _OF_PODS and ref.id not in self._kept:
             pod = self._state.pods.get(ref.id)
             if pod is not None:
                 self._kept[ref.id] = _saved_pod(pod)
 
     def pieces(self) -> Iterator[bytes]:
-        """The snapshot, to be joined; pods in the order of their submission. To be taken once."""
+        """Return the snapshot, to be joined; pods in the order of their submission. To be taken once."""
         return object_pieces(self._members)
 
     def _saved_pods(self) -> Iterator[_Pod]:
@@ -267,7 +267,7 @@ def _load_ledger(state: SchedulerState, ledger: _Ledger) -> None:
 
 
 def schema_fingerprint(plugins: Iterable[str] = ()) -> str:
-    """Digest of the schema of these snapshots: one taken under another is not loaded.
+    """Return digest of the schema of these snapshots: one taken under another is not loaded.
 
     Args:
         plugins: Those with a state of their own (keys of `Frameworks.folding`): a new one has to see the whole log.

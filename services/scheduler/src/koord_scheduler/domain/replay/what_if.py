@@ -1,4 +1,4 @@
-"""What another configuration would have decided: recorded triggers decided anew, effects off.
+"""Decide recorded triggers again under another configuration, without effects.
 
     before(stored)    facts up to the beginning, our own decisions included
     window(events)    what comes after it
@@ -56,7 +56,7 @@ IDLE_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """QueueState a pod was placed in the recording, and where here; "" nowhere."""
+    """Nodes of a pod in the recording and in the re-run, "" if none."""
 
     namespace: str
     name: str
@@ -105,7 +105,7 @@ class WhatIf:
         self._half = stored.causation_id if stored.type in ("PodNominated", "PodEvictionRequested") else ""
 
     def window(self, events: Sequence[StoredEvent]) -> Sequence[StoredEvent]:
-        """The events without those that belong to a batch of which some were folded before."""
+        """Return the events without those that belong to a batch of which some were folded before."""
         rest = 0
         while rest < len(events) and (self._is_half or self._is_asked_with(events[rest])):
             self.before(events[rest])
@@ -155,7 +155,7 @@ class WhatIf:
         self._attempt_owed(self._now)
 
     def fates(self) -> list[Fate]:
-        """Every pod that has a node in the recording or here, by namespace and name."""
+        """Return every pod that has a node in the recording or here, by namespace and name."""
         recorded = self._recording
         names = {**recorded.names, **self._names}
         fates = [
@@ -198,7 +198,7 @@ class WhatIf:
             fold_ahead(self.state, msgspec.structs.replace(stored, seq=self._next_seq()))
 
     def _bind_failed(self, stored: StoredEvent) -> StoredEvent:
-        """The binding fails here, too, if it is to the same node."""
+        """Return the binding fails here, too, if it is to the same node."""
         event, pod = CATALOGUE.read(stored), self.state.pods.get(stored.ref.id)
         if not isinstance(event, PodBindFailed) or pod is None or pod.node != event.node:
             return stored
@@ -218,7 +218,7 @@ class WhatIf:
     # --- attempts ----------------------------------------------------------------------------------------------------
 
     def _again(self, one: Recorded) -> None:
-        """The recorded attempt is made again, and with it what its scheduler had decided by then and nobody said."""
+        """Make a recorded attempt again, after the unrecorded decisions that its scheduler had taken by then."""
         while self._next_report < len(self._reports) and self._reports[self._next_report].seq <= one.observed:
             fold_report(self.state, self._reports[self._next_report])
             self._next_report += 1
@@ -240,14 +240,14 @@ class WhatIf:
         self._attempt_owed(one.now)
 
     def _attempt(self, uid: str, now: float) -> None:
-        """The pod's attempt, after those of the gang whose turn it is."""
+        """Attempt the pod, after the members of the gang that is being scheduled."""
         queued = self.state.queue.get(uid)
         before = queued.attempts if queued is not None else 0
         while queued is not None and queued.attempts == before and self._decide(now, uid):
             queued = self.state.queue.get(uid)
 
     def _attempt_owed(self, now: float) -> None:
-        """Pods that the recording attempts no more and that have no node here, as soon as something may help them."""
+        """Attempt the pods that have no node here and no further recorded attempt, once an event may help them."""
         incoming = self.state.queue.incoming
         woken = sum(
             count for (place, came), count in incoming.items() if place is QueueState.ACTIVE and came != Came.ADDED
@@ -268,7 +268,7 @@ class WhatIf:
             self._attempt_all([uid for uid in self.state.pods if not self._turns[uid]], now)
 
     def _attempt_unsaid(self, most: int, now: float) -> None:
-        """Decisions that never came into the log: of pods that held a node when it ended, or lost it unheard."""
+        """Take decisions that never came into the log, of pods that held a node at the end or lost it unrecorded."""
         until = self.decided + most
         for uid in self._in_turn([uid for uid in self.state.pods if not self._turns[uid]]):
             if self.decided >= until:
@@ -307,7 +307,7 @@ class WhatIf:
         return decided is not None
 
     def _release(self) -> None:
-        """Places are given back; those that had not been in the recording by now are on their way as they were then."""
+        """Release nodes, and delay the releases that the recording had not stored by now."""
         due = self.state.assumed.to_release
         held: dict[str, tuple[str, str]] = {}
         for uid in list(due):
@@ -327,7 +327,7 @@ class WhatIf:
         return bool(freed) and self._is_to_come(freed[0])
 
     def _is_to_come(self, appended: Appended | None) -> bool:
-        """Whether it was not known yet to who made the attempt that is made again now."""
+        """Return whether the append was still unknown to the scheduler whose attempt is made again now."""
         term, position, acknowledged = self._known
         return appended is not None and appended.seq > (acknowledged if appended.term == term else position)
 
@@ -369,7 +369,7 @@ class WhatIf:
                 self.placed.pop(item.uid, None)
 
     def _note(self, taken: TakenStatusWrite) -> None:
-        """Nominations are written down; victims that nobody preempted like that in the recording are gone."""
+        """Record nominations, and delete the victims that the recording did not preempt in the same way."""
         pairs: set[tuple[str, str]] = set()
         for draft in taken.drafts:
             if isinstance(draft.event, PodNominated):

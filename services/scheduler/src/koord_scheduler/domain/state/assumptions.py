@@ -24,7 +24,7 @@ from koord_scheduler.domain.state.known_state import KnownState
 
 
 class Assumptions:
-    """Where pods are, as far as the log, the API and our own decisions say.
+    """Assumed decisions, and the pods that each node holds by the log, the API and our assumptions.
 
     Attributes:
         decisions: Number of decisions taken in this process.

@@ -1,4 +1,4 @@
-"""What one cycle sees where transformers have other views of its pod and of nodes; afterwards all is as before.
+"""The pods and nodes that one cycle sees when transformers show it others; undone after the cycle.
 
     before_filter of each plugin -> the columns show its nodes, `CycleView` its pods -> filters, preemption -> undone
 
@@ -41,7 +41,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CycleView:
-    """As what the nodes judge the pod.
+    """The pod as the nodes judge it.
 
     Attributes:
         pod: Where nothing else is said.
@@ -58,7 +58,7 @@ class CycleView:
         return next((part.subject for part in self.apart if row in part.rows), self.subject)
 
     def pod_at(self, row: int) -> Pod:
-        """The pod that one node judges."""
+        """Return the pod that one node judges."""
         return next((part.pod for part in self.apart if row in part.rows), self.pod)
 
     def parts(self, rows: Rows) -> list[tuple[Subject, Rows]]:
@@ -124,7 +124,7 @@ def seen(state: SchedulerState, pod: PodRecord, rows: Rows) -> Generator[CycleVi
 
 
 def _divided(framework: Framework, part: Part, copies: Iterable[tuple[Rows, Pod]]) -> Iterator[Part]:
-    """The copies with their rows of the part, and what is left of it; nothing without rows."""
+    """Yield the copies with their rows of the part, and what is left of it; nothing without rows."""
     rest = part.rows
     for rows, copy in copies:
         own = Part(copy, framework.subject_of(copy), np.intersect1d(rows, rest))

@@ -1,4 +1,4 @@
-"""What the parts of a scheduler's state share: folded facts, the queue, and statuses."""
+"""State that the parts of a scheduler share: folded facts, the queue and statuses."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ _MOST_UNTOLD: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the scheduler is told beside its configuration. Seconds are of the run's clock.
+    """Settings beside the configuration. Seconds are of the run's clock.
 
     tells_topology the network's domains are stated also when no profile places gangs by it
 
@@ -40,7 +40,7 @@ class Settings:
 
 
 class AttemptReports:
-    """What attempts leave for the log and metrics, which empty it.
+    """Records of attempts for the log and metrics, which empty them.
 
     Attributes:
         plugin_faults: The last attempts that plugins broke off.
@@ -53,7 +53,7 @@ class AttemptReports:
 
 
 class KnownState:
-    """What a scheduler knows without its own decisions.
+    """The state of a scheduler without its own decisions.
 
     Attributes:
         settings: Settings beside the configuration.
@@ -100,11 +100,11 @@ class KnownState:
         )
 
     def has_room(self, subject: Subject) -> bool:
-        """Whether any node is feasible for pods of this kind at present."""
+        """Return whether any node is feasible for pods of this kind at present."""
         return self.frameworks.engine_of(subject).has_room(subject)
 
     def engine_of(self, pod: PodRecord) -> Engine:
-        """The engine of the pod's profile."""
+        """Return the engine of the pod's profile."""
         return self.frameworks.framework_of(pod).engine
 
     def profile_of(self, uid: str) -> str:

@@ -1,4 +1,4 @@
-"""How far a scheduler knows the log."""
+"""Positions of the log that a scheduler has reached."""
 
 from koord_scheduler.domain.commit.own_appends import OwnAppends
 

@@ -1,4 +1,7 @@
-"""What nodes would take of a job, tried on the columns and taken back. source    scheduler-core spec, 9 (step 1)"""
+"""What nodes would take of a job, tried on the columns and taken back.
+
+Source: scheduler-core spec, 9 (step 1)
+"""
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager

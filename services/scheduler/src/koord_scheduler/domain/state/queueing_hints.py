@@ -1,4 +1,4 @@
-"""Waiting pods that the events since the last cycle may help.
+"""Wake the waiting pods that the events since the last cycle may help.
 
 Source: scheduler-core spec, 2
 """
@@ -20,7 +20,7 @@ _NO_ROWS: Final = np.zeros(0, np.intp)
 
 
 class QueueingHints:
-    """What has happened that may help waiting pods.
+    """Changes that may help waiting pods.
 
     Attributes:
         helped: Rows of nodes on which something may help a waiting pod. `wake` empties it.

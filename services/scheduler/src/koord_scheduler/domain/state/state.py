@@ -1,4 +1,4 @@
-"""What a scheduler knows: the log folded into facts, ledgers and queue, and our own decisions until the log answers.
+"""The state of a scheduler: the folded log, and our own decisions until the log answers.
 
     folding/                one event of the log, or one report, folded into the state
     cycle/                  attempts and decisions on top, assumed at once

@@ -1,1 +1,1 @@
-"""What schedulers have published beside placements."""
+"""Facts other than placements: what schedulers have published, and what they write next."""

@@ -1,4 +1,4 @@
-"""What schedulers have said of quotas, gangs and the network, by the log: it is said again only when it has changed.
+"""The last published status of quotas, gangs and the network. A status is published again only if it has changed.
 
 Source:
     scheduler-core spec, 8.9, 10.9
@@ -48,7 +48,7 @@ class PublishedStatus:
         return True
 
     def gang_is(self, event: GangPhaseChanged, roster: Roster) -> None:
-        """The log has this status of a gang; a PodGroup that does not exist has none."""
+        """Set the status of a gang that the log has. No-op if its PodGroup does not exist."""
         gang_id = f"{event.namespace}/{event.name}"
         self.gangs[gang_id] = event
         gang = roster.gang(gang_id)
@@ -56,7 +56,7 @@ class PublishedStatus:
             gang.status = status_of(event)
 
     def gang_unsaid(self, event: GangPhaseChanged, roster: Roster) -> None:
-        """The log has not taken this status: the gang has the one before, and is to be looked at again."""
+        """Restore the previous status of a gang after the log refused this one, and reconcile the gang again."""
         gang_id = f"{event.namespace}/{event.name}"
         gang = roster.gang(gang_id)
         if gang is not None and gang.has_pod_group:
@@ -66,19 +66,19 @@ class PublishedStatus:
 
 
 def status_of(event: GangPhaseChanged) -> PodGroupStatus:
-    """The PodGroup's status that the event states."""
+    """Return the PodGroup's status that the event states."""
     return PodGroupStatus(**{name: getattr(event, name) for name in PodGroupStatus.__struct_fields__})
 
 
 def phase_event(gang: Gang) -> GangPhaseChanged:
-    """The event that states the gang's status."""
+    """Return the event that states the gang's status."""
     namespace, _, name = gang.id.partition("/")
     status = {name: getattr(gang.status, name) for name in PodGroupStatus.__struct_fields__}
     return GangPhaseChanged(namespace=namespace, name=name, **status)
 
 
 def topology_event(topology: NetworkTopology) -> ClusterTopologyComputed:
-    """The event that states the network's domains."""
+    """Return the event that states the network's domains."""
     domains = [
         TopologyDomain(
             layer=each.topology_info.topology_layer,

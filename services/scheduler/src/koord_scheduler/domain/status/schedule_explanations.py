@@ -1,4 +1,4 @@
-"""ScheduleExplanations: who asks about whom, what is known of those, and what was said.
+"""ScheduleExplanations: the questions, what is known of the pods in question, and what was published.
 
 Without questions it costs one look at an empty dict; answers are kept for keys that somebody asks about only.
 
@@ -29,7 +29,7 @@ REPEAT_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """One object.
+    """The question of one ScheduleExplanation.
 
     Attributes:
         key: "namespace/name" of a pod or job, or the id of a gang group; "" it asks nothing that can be answered.
@@ -45,7 +45,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodOutlook:
-    """What is known of one pod: its node, or ("" none) its last failed attempt."""
+    """The node of one pod, or its last failed attempt if it has none."""
 
     uid: str
     namespace: str
@@ -57,7 +57,7 @@ class PodOutlook:
 
 @dataclass(slots=True)
 class ScheduleExplanations:
-    """Questions by id of their aggregate, and the answers by key and pod.
+    """Questions by id of their aggregate, and outlooks by key and pod.
 
     Attributes:
         said: Last status of each object that is in the log or on its way there.
@@ -74,7 +74,7 @@ class ScheduleExplanations:
     # --- questions ---------------------------------------------------------------------------------------------------
 
     def put(self, id_: str, question: Question) -> None:
-        """An object is there, or has changed; a change to its status alone is no news."""
+        """Add or replace a question. A change of the object's status alone changes nothing."""
         before = self.questions.get(id_)
         if before == question:
             return
@@ -87,7 +87,7 @@ class ScheduleExplanations:
             self._new[question.key] = None
 
     def drop(self, id_: str) -> None:
-        """An object is gone, and with the last one of its key the answers."""
+        """Drop a question, and the outlooks of its key if it was the last one."""
         question = self.questions.pop(id_, None)
         self.said.pop(id_, None)
         self._changed.pop(id_, None)
@@ -112,7 +112,7 @@ class ScheduleExplanations:
         return [key for key in among if key in self._asked]
 
     def answer(self, key: str, answer: PodOutlook) -> None:
-        """The latest of a pod, for a key that somebody asks about."""
+        """Store the latest outlook of a pod under a key that a question names."""
         answers = self._answers.setdefault(key, {})
         before = answers.pop(answer.uid, None)
         answers[answer.uid] = answer
@@ -120,13 +120,16 @@ class ScheduleExplanations:
             self._changed.update(self._asked[key])
 
     def placed(self, pod: PodRecord, node: str, roster: Roster) -> None:
-        """A pod has a node."""
+        """Store that a pod has a node."""
         if self.questions:
             for key in self.asked(keys_of(pod, roster)):
                 self.answer(key, PodOutlook(uid=pod.uid, namespace=pod.namespace, name=pod.name, node=node))
 
     def answers_to(self, key: str, known: Container[str]) -> list[PodOutlook]:
-        """The answers of a key, the latest last; those of pods that are not known any more give way to others."""
+        """Return the answers of a key, the latest last.
+
+        Those of pods that are not known any more give way to others.
+        """
         answers = self._answers.get(key, {})
         for uid in [uid for uid in answers if uid not in known]:
             if len(answers) > 1:
@@ -155,12 +158,12 @@ class ScheduleExplanations:
         return max(next_look, min((self._next_repeat, *(at for at in open_ if at is not None))))
 
     def is_over(self, id_: str) -> bool:
-        """Whether it has been said that the object's time is over."""
+        """Return whether it has been said that the object's time is over."""
         said = self.said.get(id_)
         return said is not None and said.expired
 
     def unsaid(self, id_: str, event: ScheduleExplanationComputed) -> None:
-        """The log has not taken this status."""
+        """Undo a status that the log has refused."""
         if self.said.get(id_) is event:
             del self.said[id_]
         if id_ in self.questions:
@@ -175,7 +178,10 @@ class ScheduleExplanations:
 
 
 def question_of(document: dict[str, Any]) -> Question:
-    """What a ScheduleExplanation asks; raises InvalidInput for a ttl that is no duration, or no time of creation."""
+    """Return what a ScheduleExplanation asks.
+
+    Raises InvalidInput for a ttl that is no duration, or no time of creation.
+    """
     meta = cast("dict[str, Any]", document.get("metadata") or {})
     spec = cast("dict[str, Any]", document.get("spec") or {})
     ttl = parse_seconds(str(spec.get("ttl") or DEFAULT_TTL))
@@ -190,7 +196,7 @@ def question_of(document: dict[str, Any]) -> Question:
 
 
 def keys_of(pod: PodRecord, roster: Roster) -> list[str]:
-    """The keys under which somebody may ask about a pod: its own, its job's, its gang group's.
+    """Return the keys under which somebody may ask about a pod: its own, its job's, its gang group's.
 
     A label cannot hold "/": a bare job's name is in the pod's namespace.
     """

@@ -24,7 +24,10 @@ class Membership:
         return self._specs
 
     def put(self, spec: QuotaSpec) -> set[str]:
-        """A quota is, or has become, this; returns the namespaces whose unlabelled pods may belong elsewhere now."""
+        """Take note of a new or changed quota.
+
+        Returns the namespaces whose unlabelled pods may belong elsewhere now.
+        """
         before = self.remove(spec.name)
         self._specs[spec.name] = spec
         for namespace in spec.namespaces:

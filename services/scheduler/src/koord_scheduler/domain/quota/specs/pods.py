@@ -37,7 +37,7 @@ class PodFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def pod_facts(uid: str, pod: Pod, requests: Mapping[str, int], gates: QuotaGates) -> PodFacts:
-    """What counts of a pod.
+    """Return what counts of a pod.
 
     Args:
         requests: Of the pod as `pod_requests` gives them, overhead included.
@@ -78,7 +78,7 @@ def _ignored_at(pod: Pod, gates: QuotaGates) -> float | None:
 
 
 def _seconds(text: str) -> float | None:
-    """Seconds since the epoch of an RFC 3339 text with its offset; None for any other text."""
+    """Return seconds since the epoch of an RFC 3339 text with its offset; None for any other text."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

@@ -10,7 +10,7 @@ _EMPTY: Final = "<empty>"
 
 
 def quantity_text(resource: str, amount: int) -> str:
-    """The canonical quantity: `1500m` for cpu, binary (`8Gi`) for bytes, decimal for everything else."""
+    """Return the canonical quantity: `1500m` for cpu, binary (`8Gi`) for bytes, decimal for everything else."""
     if resource == CPU:
         return of_milli(amount).canonical()
     is_bytes = resource == EPHEMERAL_STORAGE or resource.endswith(MEMORY) or resource.startswith("hugepages-")
@@ -18,7 +18,7 @@ def quantity_text(resource: str, amount: int) -> str:
 
 
 def quantities(amounts: Mapping[str, int]) -> dict[str, str]:
-    """The list with canonical quantities, sorted by name."""
+    """Return the list with canonical quantities, sorted by name."""
     return {name: quantity_text(name, amounts[name]) for name in sorted(amounts)}
 
 
@@ -32,5 +32,5 @@ def list_text(amounts: Mapping[str, int]) -> str:
 
 
 def without_zeros(amounts: Mapping[str, int]) -> dict[str, int]:
-    """The list without what is zero, sorted by name: equal for sums that are equal."""
+    """Return the list without what is zero, sorted by name: equal for sums that are equal."""
     return {name: amounts[name] for name in sorted(amounts) if amounts[name]}

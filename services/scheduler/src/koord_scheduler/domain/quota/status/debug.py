@@ -21,7 +21,7 @@ def quota_document(
     shows_self: bool,
     include_pods: bool,
 ) -> dict[str, Any]:
-    """The JSON object of one quota, resource lists with canonical quantities.
+    """Return the JSON object of one quota, resource lists with canonical quantities.
 
     Args:
         shows_self: Gate SupportParentQuotaSubmitPod: the self sums are filled.

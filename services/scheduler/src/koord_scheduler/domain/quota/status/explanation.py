@@ -103,7 +103,7 @@ def explain_share(
     minimum: int,
     rounds: Sequence[Round],
 ) -> ResourceShare:
-    """The terms behind one share. names, claims, runtimes: of all siblings, aligned, itself among them."""
+    """Return the terms behind one share. names, claims, runtimes: of all siblings, aligned, itself among them."""
     index = names.index(name)
     claim, runtime = claims[index], runtimes[index]
     lent = {other: c.base - r for other, c, r in zip(names, claims, runtimes, strict=True) if r < c.base}

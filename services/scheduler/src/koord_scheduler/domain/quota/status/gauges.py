@@ -31,7 +31,10 @@ class QuotaGauge(NamedTuple):
 
 
 def quota_gauges(books: QuotaBooks) -> Iterator[QuotaGauge]:
-    """All values, by quota, field and resource; a sum is 0 for a resource that max names and nothing counts for."""
+    """Yield all values, by quota, field and resource.
+
+    A sum is 0 for a resource that max names and nothing counts for.
+    """
     reports = QuotaReports(books)
     for name in books.names():
         node = books.forest.nodes[name]

@@ -30,7 +30,7 @@ class QuotaReports:
         self._books = books
 
     def status_of(self, name: str) -> QuotaStatus:
-        """What the quota's object should say.
+        """Return what the quota's object should say.
 
         Source:
             scheduler-core spec, 10.9
@@ -50,11 +50,11 @@ class QuotaReports:
         )
 
     def statuses(self) -> list[QuotaStatus]:
-        """The same of all quotas, by name; for `status.changed`."""
+        """Return the same of all quotas, by name; for `status.changed`."""
         return [self.status_of(name) for name in self._books.names()]
 
     def limited_request_of(self, name: str) -> dict[str, int]:
-        """What the quota brings into the division: its request cut off at max."""
+        """Return what the quota brings into the division: its request cut off at max."""
         return without_zeros(self._books.forest.nodes[name].limited)
 
     def scaled_min_of(self, name: str) -> dict[str, int]:
@@ -68,7 +68,9 @@ class QuotaReports:
         return self._explain(self._books.forest.nodes[name], {})
 
     def explain_tree(self, tree: str = "") -> list[QuotaExplanation]:
-        """The same of all quotas of a tree, every parent before its children, siblings by name; for `koord quota tree`.
+        """Return the same of all quotas of a tree, every parent before its children, siblings by name.
+
+        For `koord quota tree`.
 
         A child of the tree's root names the root quota as its parent. An unknown tree is empty.
         """
@@ -129,7 +131,7 @@ class QuotaReports:
         )
 
     def document(self, name: str, *, include_pods: bool = False) -> dict[str, Any]:
-        """The quota for the debug HTTP API.
+        """Return the quota for the debug HTTP API.
 
         Source:
             scheduler-core spec, 14
@@ -146,6 +148,6 @@ class QuotaReports:
         )
 
     def documents(self, tree: str = "", *, include_pods: bool = False) -> dict[str, dict[str, Any]]:
-        """The same of all quotas of a tree but the root, by name."""
+        """Return the same of all quotas of a tree but the root, by name."""
         names = [name for name in self._books.names(tree) if name != keys.ROOT_QUOTA]
         return {name: self.document(name, include_pods=include_pods) for name in names}

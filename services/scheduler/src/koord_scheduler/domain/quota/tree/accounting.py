@@ -42,7 +42,7 @@ class Accounting:
                 self._sum_up_below(root)
 
     def lends(self, node: QuotaNode) -> bool:
-        """Whether others may use what the quota does not ask for."""
+        """Return whether others may use what the quota does not ask for."""
         return node.spec.allow_lent and not self.guarantee_usage
 
     def count(self, pod: QuotaPod, node: QuotaNode) -> None:
@@ -252,7 +252,7 @@ class Accounting:
 
 
 def masked(requests: Mapping[str, int], node: QuotaNode) -> Mapping[str, int]:
-    """Requests of the resources that the quota counts: those that its max names; the root counts all."""
+    """Return requests of the resources that the quota counts: those that its max names; the root counts all."""
     maximum = node.spec.max
     if node.is_root or requests.keys() <= maximum.keys():
         return requests
@@ -266,7 +266,7 @@ def add(amounts: Amounts, delta: Mapping[str, int]) -> None:
 
 
 def negated(amounts: Mapping[str, int]) -> Amounts:
-    """The same with the opposite sign."""
+    """Return the same with the opposite sign."""
     return {name: -amount for name, amount in amounts.items()}
 
 

@@ -62,7 +62,7 @@ def admit(
     *,
     preemptible: bool = True,
 ) -> Admission:
-    """Whether a pod with these requests still fits its quota.
+    """Return whether a pod with these requests still fits its quota.
 
     1. used + request <= limit, over every resource that is used or requested, also those that the pod does not ask for
     2. a non-preemptible pod: non-preemptible used + request <= min
@@ -94,7 +94,10 @@ def admit(
 
 
 def exceeding(used: Mapping[str, int], request: Mapping[str, int], limit: Mapping[str, int]) -> tuple[str, ...]:
-    """Resources, sorted, in which used + request is more than the limit; one that neither names is not checked."""
+    """Return resources, sorted, in which used + request is more than the limit.
+
+    One that neither names is not checked.
+    """
     over = [
         name
         for name, most in limit.items()

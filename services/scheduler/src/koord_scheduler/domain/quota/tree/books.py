@@ -73,7 +73,7 @@ class QuotaBooks:
             self.upsert_quota(spec)
 
     def upsert_quota(self, spec: QuotaSpec) -> QuotaChange:
-        """A quota is, or has become, this. Costs its pods and those that belong to it or elsewhere now.
+        """Take note of a new or changed quota. The work grows with its pods and those that change their quota.
 
         Source:
             scheduler-core spec, 10.1, 10.2, 10.7
@@ -90,7 +90,9 @@ class QuotaBooks:
         return QuotaChange(self._rehome([*named, *self._unlabelled(namespaces)]), tuple(warnings_below(node)))
 
     def delete_quota(self, name: str) -> QuotaChange:
-        """A quota is gone: its pods belong elsewhere, its children to the root. A built-in one is as by default again.
+        """Forget a deleted quota.
+
+        Its pods belong elsewhere, its children to the root. A built-in one is as by default again.
 
         Source:
             scheduler-core spec, 10.2
@@ -116,7 +118,7 @@ class QuotaBooks:
         self._node_changes(name, None)
 
     def pod_seen(self, facts: PodFacts, *, assigned: bool = False) -> str:
-        """A pod exists, or has changed; returns its quota, "" none.
+        """Return a pod exists, or has changed; returns its quota, "" none.
 
         Args:
             assigned: It has a node and is not terminated; False leaves it as it was. A pod that terminates stays in
@@ -171,7 +173,7 @@ class QuotaBooks:
             pod.assigned = False
 
     def expire(self, now: float) -> list[str]:
-        """Pods being deleted that count no more from now on (gate ElasticQuotaIgnoreTerminatingPod), by uid.
+        """Return pods being deleted that count no more from now on (gate ElasticQuotaIgnoreTerminatingPod), by uid.
 
         Args:
             now: Seconds since the epoch.
@@ -213,17 +215,17 @@ class QuotaBooks:
         return dict(self.present_limit(node, by_runtime=True))
 
     def total_of(self, tree: str = "") -> dict[str, int]:
-        """What a tree has to divide; may be negative."""
+        """Return what a tree has to divide; may be negative."""
         root = self.forest.root(tree)
         totals = {resource: self._total_of(root, resource) for resource in self.totals.resources(tree)}
         return {resource: amount for resource, amount in totals.items() if amount is not None}
 
     def names(self, tree: str | None = None) -> list[str]:
-        """Names of all quotas, or of those of one tree, sorted."""
+        """Return names of all quotas, or of those of one tree, sorted."""
         return sorted(name for name, node in self.forest.nodes.items() if tree is None or node.tree == tree)
 
     def snapshot(self) -> QuotaSnapshot:
-        """The facts behind everything, in a canonical order; `restore` is the inverse."""
+        """Return the facts behind everything, in a canonical order; `restore` is the inverse."""
         kinds, pods = save_pods(self.pods[uid] for uid in sorted(self.pods))
         return QuotaSnapshot(
             quotas=[self.membership.specs[name] for name in sorted(self.membership.specs)],
@@ -262,7 +264,7 @@ class QuotaBooks:
         return self.totals.of(root.tree, resource, taken)
 
     def present_limit(self, node: QuotaNode, *, by_runtime: bool) -> Mapping[str, int]:
-        """The limit as it stands at present: not to be kept."""
+        """Return the limit as it stands at present: not to be kept."""
         if node.is_root or (by_runtime and not node.is_divided_to):
             return _NOTHING
         maximum = node.spec.max

@@ -28,7 +28,10 @@ class QuotaChanges:
             self._books.accounting.moved[node] = None
 
     def take(self) -> list[str]:
-        """Names, sorted, of the existing quotas that may have changed since the last call; the first time, all."""
+        """Return names, sorted, of the existing quotas that may have changed since the last call.
+
+        The first time, all.
+        """
         accounting, forest = self._books.accounting, self._books.forest
         moved, accounting.moved = accounting.moved, {}
         changed: dict[QuotaNode, None] = {}

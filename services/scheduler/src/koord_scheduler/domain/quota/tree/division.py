@@ -33,7 +33,7 @@ class Claim(NamedTuple):
         return self.request if self.lends else self.base
 
     def whole(self) -> int:
-        """The most that it can get: its request if it has a weight, else what it gets at first."""
+        """Return the most that it can get: its request if it has a weight, else what it gets at first."""
         return self.request if self.request > self.base and self.weight > 0 else self.first()
 
 
@@ -53,7 +53,7 @@ class Round:
 
 
 def scaled_min(total: int, minimum: int, sum_min: int) -> int:
-    """A min scaled down to what there is, when the mins of all children together are more.
+    """Return a min scaled down to what there is, when the mins of all children together are more.
 
         total <= 0 ? 0 : trunc(float(total) * float(min) / float(sum of min))
 
@@ -66,7 +66,7 @@ def scaled_min(total: int, minimum: int, sum_min: int) -> int:
 
 
 def divide(total: int, claims: Sequence[Claim], rounds: list[Round] | None = None) -> list[int]:
-    """The share of every claim, aligned with `claims`, which are in the order of the names (it breaks ties).
+    """Return the share of every claim, aligned with `claims`, which are in the order of the names (it breaks ties).
 
     Args:
         total: May be negative or less than the bases together: then everyone keeps its first share.

@@ -34,7 +34,7 @@ class Forest:
         self.nodes[root.name].spec = root
 
     def root(self, tree: str) -> QuotaNode:
-        """The root of a tree, made when it is new."""
+        """Return the root of a tree, made when it is new."""
         node = self.roots.get(tree)
         if node is None:
             node = self.roots[tree] = QuotaNode(QuotaSpec(name=keys.ROOT_QUOTA, parent=""), tree)
@@ -45,7 +45,7 @@ class Forest:
         return spec.tree_id if self._has_trees and spec.name not in BUILT_IN else ""
 
     def divided_keys(self, root: QuotaNode) -> Collection[str]:
-        """All resources that the max of any quota in a tree names, the system and the default quota apart."""
+        """Return all resources that the max of any quota in a tree names, the system and the default quota apart."""
         return self._keys.get(root.tree, {})
 
     def put(self, spec: QuotaSpec) -> QuotaNode:
@@ -80,7 +80,7 @@ class Forest:
         self._settle(affected - {name})
 
     def above(self, node: QuotaNode) -> list[QuotaNode]:
-        """The ancestors below the root, nearest first."""
+        """Return the ancestors below the root, nearest first."""
         found: list[QuotaNode] = []
         at = node.parent
         while at is not None and not at.is_root:

@@ -107,7 +107,7 @@ class QuotaNode:
         return self.name not in BESIDE_THE_TREE
 
     def claimants(self) -> list["QuotaNode"]:
-        """The children that take part in the division, by name."""
+        """Return the children that take part in the division, by name."""
         return [self.children[name] for name in sorted(self.children) if name not in BESIDE_THE_TREE]
 
     def touch(self, resource: str, child: "QuotaNode | None" = None) -> None:

@@ -54,11 +54,11 @@ class Runtimes:
                     self._divide(parent, resource, pool, touched)
 
     def resource_total(self, parent: QuotaNode, resource: str) -> int | None:
-        """What the parent has to divide; None: nothing is known of that resource, which divides like 0."""
+        """Return what the parent has to divide; None: nothing is known of that resource, which divides like 0."""
         return self._total_of(parent, resource) if parent.is_root else parent.runtime.get(resource)
 
     def scaled_min_of(self, node: QuotaNode) -> dict[str, int]:
-        """The min of a quota, scaled down where the parent has less than its children's mins together.
+        """Return the min of a quota, scaled down where the parent has less than its children's mins together.
 
         The runtimes of its parent have to be up to date.
 
@@ -78,7 +78,9 @@ class Runtimes:
         return result
 
     def division(self, parent: QuotaNode, resource: str) -> tuple[list[Claim], list[Round]]:
-        """What the children that take part bring into the division of a resource, and how it goes: for explanations.
+        """Return what the children that take part bring into the division of a resource, and how it goes.
+
+        For explanations.
 
         The runtimes of the parent have to be up to date.
         """
@@ -92,7 +94,7 @@ class Runtimes:
         return claims, rounds
 
     def divided_keys(self, parent: QuotaNode) -> Collection[str]:
-        """Resources that the parent divides among its children."""
+        """Return resources that the parent divides among its children."""
         return self._keys_of(parent) if parent.is_root else parent.spec.max.keys()
 
     def _pool(self, resource: str, children: list[QuotaNode]) -> Pool:
@@ -133,7 +135,7 @@ class Runtimes:
         pool.needs_base = any(not (claim.lends and claim.weight) for claim in claims)
 
     def _move(self, parent: QuotaNode, resource: str, pool: Pool, touched: Iterable[QuotaNode]) -> bool:
-        """The short ways, which cost what was touched only; False: there is none, and nothing was changed.
+        """Return the short ways, which cost what was touched only; False: there is none, and nothing was changed.
 
         There is enough for all, before and after: everyone has its whole claim, so only the touched shares move.
         There is not: a child that asked for more than it got, and still does, asks in vain, and nothing moves.
@@ -166,7 +168,7 @@ class Runtimes:
         return True
 
     def _short_of(self, pool: Pool, known: int | None) -> int | None:
-        """The total to which the mins are scaled down; None: they are not."""
+        """Return the total to which the mins are scaled down; None: they are not."""
         return known if self._scales and known is not None and known < pool.sum_min else None
 
     def _claim(self, child: QuotaNode, resource: str, pool: Pool) -> Claim:

@@ -66,7 +66,7 @@ def save_pods(pods: Iterable[QuotaPod]) -> tuple[list[PodKind], list[SavedPod]]:
 
 
 def load_pods(snapshot: QuotaSnapshot) -> Iterator[QuotaPod]:
-    """The pods, counting nowhere yet; pods of a kind share their requests."""
+    """Yield the pods, counting nowhere yet; pods of a kind share their requests."""
     for saved in snapshot.pods:
         kind = snapshot.kinds[saved.kind]
         facts = PodFacts(

@@ -22,7 +22,7 @@ class Totals:
         self._roots: dict[str, tuple[str, Mapping[str, int], bool]] = {}
 
     def put_node(self, name: str, allocatable: Mapping[str, int] | None) -> list[str]:
-        """A node has this much; None: it is gone. Returns the resources whose sum may have changed."""
+        """Set what a node has, None if it is gone. Return the resources whose sum may have changed."""
         before = self.nodes.pop(name, {})
         after = allocatable or {}
         if allocatable is not None:
@@ -39,7 +39,7 @@ class Totals:
         return [name for name in {**before, **after} if name not in before or before[name] != after.get(name)]
 
     def put_tree_root(self, quota: str, tree: str, total: Mapping[str, int] | None, *, is_cut: bool) -> set[str]:
-        """A tree's root quota brings this total to its tree; None: it does so no more.
+        """Set the total that a root quota brings to its tree, None if it is gone.
 
         Args:
             is_cut: The same amount is taken from the default tree.
@@ -76,7 +76,7 @@ class Totals:
         return (amount or 0) - (cut or 0) - taken
 
     def resources(self, tree: str) -> list[str]:
-        """Resources that a tree's nodes, or its root quota, name; sorted."""
+        """Return resources that a tree's nodes, or its root quota, name; sorted."""
         return sorted(self._trees.get(tree, {}) if tree else self._cluster)
 
 

@@ -12,7 +12,10 @@ from koord_scheduler.domain.quota.tree.node import QuotaNode
 
 
 def warnings_of(node: QuotaNode) -> list[str]:
-    """A parent that is not there; resources that the parent's max does not name, and which nothing limits therefore."""
+    """Return the warning about a missing parent.
+
+    Resources that the parent's max does not name, and which nothing limits therefore.
+    """
     parent, spec = node.parent, node.spec
     if node.is_root or parent is None:
         return []
@@ -25,7 +28,7 @@ def warnings_of(node: QuotaNode) -> list[str]:
 
 
 def warnings_below(node: QuotaNode) -> list[str]:
-    """The same of a quota and of the children that its maximum concerns."""
+    """Return the same of a quota and of the children that its maximum concerns."""
     found = warnings_of(node)
     if not node.is_root:
         for name in sorted(node.children):
