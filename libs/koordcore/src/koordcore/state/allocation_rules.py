@@ -25,7 +25,7 @@ from koordcore.protocol.annotations.allocation import allocation_of
 from koordcore.protocol.resource_names import FPGA, GPU_CORE, GPU_MEMORY_RATIO, HUAWEI_NPU_DVPP, RDMA
 from koordcore.state.aggregates import NodeLedger, PodSpecState
 from koordcore.state.cluster import ClusterState
-from koordcore.values.allocation import NOTHING, Allocation
+from koordcore.values.allocation import Allocation
 
 WHOLE_DEVICE: Final = 100
 PERCENTAGES: Final = (GPU_CORE, GPU_MEMORY_RATIO, RDMA, FPGA, HUAWEI_NPU_DVPP)
@@ -76,7 +76,7 @@ def violations(holders: Mapping[str, Holder]) -> list[Violation]:
     Args:
         holders: By uid: the pods of the node's ledger, Reservations among them.
     """
-    allocated = {uid: holder for uid, holder in holders.items() if holder.allocation is not NOTHING}
+    allocated = {uid: holder for uid, holder in holders.items() if holder.allocation.is_exclusive}
     if not allocated:
         return []
     return [
@@ -92,7 +92,7 @@ def objections(holders: Mapping[str, Holder], uid: str, holder: Holder) -> list[
 
     Violations of others that are there already are not in the way of a decision that does not touch them.
     """
-    if holder.allocation is NOTHING:
+    if not holder.allocation.is_exclusive:
         return []
     return [each for each in violations({**holders, uid: holder}) if uid in each.holders]
 

@@ -94,6 +94,11 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     quota: str = ""
 
     @property
+    def is_exclusive(self) -> bool:
+        """Whether it has a part that not everybody can have: CPUs, devices, or a part of a reservation."""
+        return bool(self.cpuset or self.devices) or self.reservation is not None
+
+    @property
     def cpus(self) -> CpuSet:
         """The CPUs of `cpuset`, parsed at each call."""
         return parse_cpuset(self.cpuset)
@@ -114,14 +119,15 @@ def combined(contributions: Iterable[Allocation]) -> Allocation:
     Each part comes from at most one contribution; their order does not matter.
 
     Returns:
-        The merged allocation in canonical order; the object `NOTHING` if nobody contributes anything.
+        The merged allocation in canonical order; a single contribution as it is; the object `NOTHING` if nobody
+        contributes anything.
 
     Raises:
         ContributedTwice: Two contributions have the same part.
     """
     given = [each for each in contributions if each is not NOTHING and each != NOTHING]
-    if not given:
-        return NOTHING
+    if len(given) < 2:
+        return given[0] if given else NOTHING
     twice = [part for part, count in Counter(part for each in given for part in _parts(each)).items() if count > 1]
     if twice:
         raise ContributedTwice(f"the allocation's {' and '.join(sorted(twice))} were contributed more than once")

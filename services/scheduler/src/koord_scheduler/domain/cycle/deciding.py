@@ -14,7 +14,7 @@ from koordcore.events.scheduling.explanations import PodGated
 from koordcore.events.scheduling.node_ledger import pod_on_node
 from koordcore.events.scheduling.pod import DecisionBasis
 from koordcore.state.allocation_rules import objections
-from koordcore.values.allocation import NOTHING, Allocation
+from koordcore.values.allocation import Allocation
 
 from koord_scheduler.domain.commit.work import Placement
 from koord_scheduler.domain.cycle.attempt import Attempt, Found, NotFound, WholeJob
@@ -139,7 +139,7 @@ def _reserve(state: SchedulerState, pod: PodRecord, node: str) -> Allocation | R
     """
     framework = state.frameworks.framework_of(pod)
     allocation = framework.reserve(pod, node)
-    if isinstance(allocation, Rejection) or allocation is NOTHING:
+    if isinstance(allocation, Rejection) or not allocation.is_exclusive:
         return allocation
     info = msgspec.structs.replace(pod.pod_info(), allocation=allocation)
     found = objections(state.assumed.ledgers.holders(node), pod.uid, info)

@@ -7,7 +7,6 @@ Source:
 from koordcore.events.envelope import StoredEvent, name_from_token
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken
 from koordcore.events.scheduling.pod import PodNominated, PodPlaced
-from koordcore.values.allocation import NOTHING
 from koordcore.values.timestamps import unix_seconds
 
 from koord_scheduler.domain.nodes.ledger import Source
@@ -82,7 +81,7 @@ def resources_taken(state: SchedulerState, stored: StoredEvent, event: NodeResou
     if state.assumed.ledgers.advance(node, stored.seq):
         for item in event.pods:
             state.assumed.ledgers.hold(node, state.commits.info_of(item), Source.LOGGED)
-        is_given = any(item.allocation is not NOTHING for item in event.pods)
+        is_given = any(item.allocation.is_exclusive for item in event.pods)
         state.assumed.recheck_node(node, is_given=is_given)
 
 
