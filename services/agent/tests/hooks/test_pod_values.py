@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from koord_agent.domain.hooks.cpu_burst import PoolState, pool_load
 from koord_agent.domain.hooks.pod_values import node_rules, values_of_pod
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
 from koord_agent.domain.metrics.metrics_view import Metrics
@@ -111,3 +112,11 @@ def test_the_strategy_proposes_the_values_that_a_hook_server_answers() -> None:
     directory = seen.pod_directory(web)
     proposed = {plan.file.resource: int(plan.value) for plan in plans if plan.file.directory == directory}
     assert proposed == values_of_pod(web, node_rules(seen)).pod.memory
+
+
+def test_burst_state_without_cpu_info_is_unknown() -> None:
+    for cpus in (None, 0, -1):
+        load = pool_load(node_cpus=cpus, node_cpu_used_cores=1.0, pods=(), used_cores={}, threshold_percent=50)
+        assert (load.state, load.ratio) == (PoolState.UNKNOWN, None)
+    known = pool_load(node_cpus=8, node_cpu_used_cores=1.0, pods=(), used_cores={}, threshold_percent=50)
+    assert known.state is PoolState.IDLE

@@ -20,7 +20,6 @@ from koord_agent.domain.state.kubelet import KubeletConfiguration, parse_configz
 
 SERVICE_ACCOUNT_TOKEN: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 DEFAULT_PORT: Final = 10250
-READ_ONLY_PORT: Final = 10255
 LARGEST_ANSWER: Final = 64 * 1024 * 1024
 _OK: Final = 200
 
