@@ -19,10 +19,11 @@ from koord_scheduler.domain.framework.points import Point
 class KnownPlugin:
     """A plugin that a configuration may name.
 
-    points             where it can be enabled
-    args               type of its arguments; None: it takes none
-    default_weight     None: not in the default multiPoint set; 0: in it, without a score weight of its own
-    has_effect         False: it is accepted and does nothing in this version, which `check-config` says
+    Attributes:
+        points: Where it can be enabled.
+        args: Type of its arguments; None: it takes none.
+        default_weight: None: not in the default multiPoint set; 0: in it, without a score weight of its own.
+        has_effect: False: it is accepted and does nothing in this version, which `check-config` says.
     """
 
     name: str
@@ -206,7 +207,8 @@ BUILT_IN: Final[Catalogue] = MappingProxyType(
 def with_installed(installed: Mapping[str, KnownPlugin], catalogue: Catalogue = BUILT_IN) -> Catalogue:
     """The catalogue with a user's plugins at its end.
 
-    raises    ValueError for a name that is taken
+    Raises:
+        ValueError: A name that is taken.
     """
     taken = sorted(installed.keys() & catalogue.keys())
     if taken:

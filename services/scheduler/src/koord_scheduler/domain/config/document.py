@@ -185,8 +185,11 @@ class WrittenConfiguration(WireModel):
 def configuration_document(text: bytes) -> tuple[Mapping[str, object], str]:
     """The configuration in a file, not yet judged, and where in it it stands ("" when it is the document itself).
 
-    text      YAML or JSON: a KubeSchedulerConfiguration, or a ConfigMap that holds one under one of CONFIG_MAP_KEYS
-    raises    InvalidInput for a text that holds none, or more than one
+    Args:
+        text: YAML or JSON: a KubeSchedulerConfiguration, or a ConfigMap that holds one under one of CONFIG_MAP_KEYS.
+
+    Raises:
+        InvalidInput: A text that holds none, or more than one.
     """
     documents = [_object(document) for document in read_documents(text)]
     found = [document for document in documents if document.get("kind") == "ConfigMap" or _is_meant(document)]

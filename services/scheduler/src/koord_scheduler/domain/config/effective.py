@@ -1,6 +1,7 @@
 """What a scheduler does: the profiles with every plugin, weight and argument filled in.
 
-source    scheduler-core spec, 4
+Source:
+    scheduler-core spec, 4
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,10 +40,11 @@ class Ignored(NamedTuple):
 class EffectiveProfile:
     """The plugins of one scheduler name.
 
-    percentage_of_nodes_to_score   0: adaptive (`domain.sampling`)
-    points                         names in order; every point has an entry
-    weights                        of the plugins at `score`, in their order
-    args                           of every plugin that takes any and runs at some point
+    Attributes:
+        percentage_of_nodes_to_score: 0: adaptive (`domain.sampling`).
+        points: Names in order; every point has an entry.
+        weights: Of the plugins at `score`, in their order.
+        args: Of every plugin that takes any and runs at some point.
     """
 
     scheduler_name: str
@@ -80,8 +82,9 @@ class EffectiveProfile:
 class EffectiveConfiguration:
     """The whole configuration.
 
-    profiles   at least one, scheduler names differ
-    ignored    what was written and changes nothing here, with the reason
+    Attributes:
+        profiles: At least one, scheduler names differ.
+        ignored: What was written and changes nothing here, with the reason.
     """
 
     pod_initial_backoff_seconds: int
@@ -107,9 +110,15 @@ class EffectiveConfiguration:
 def effective_configuration(text: bytes, catalogue: Catalogue = BUILT_IN) -> EffectiveConfiguration:
     """What a configuration file means.
 
-    text      see `document.configuration_document`
-    raises    InvalidInput; InvalidConfiguration with every problem, each with field, rule and value
-    source    scheduler-core spec, 4, rules 1 to 5
+    Args:
+        text: See `document.configuration_document`.
+
+    Raises:
+        InvalidInput: A value that a user wrote and that no rule of the protocol accepts.
+        InvalidConfiguration: With every problem, each with field, rule and value.
+
+    Source:
+        scheduler-core spec, 4, rules 1 to 5
     """
     document, place = configuration_document(text)
     written, problems = _whole(document)
@@ -174,8 +183,9 @@ def _effective_profile(
 ) -> tuple[EffectiveProfile, list[InvalidInput]]:
     """The profile, and what its plugins lack.
 
-    given    the arguments that were written, by plugin
-    share    percentageOfNodesToScore of a profile that has none of its own
+    Args:
+        given: The arguments that were written, by plugin.
+        share: percentageOfNodesToScore of a profile that has none of its own.
     """
     merged, problems = merge_plugins(written.plugins, catalogue)
     running = {name for names in merged.order.values() for name in names}

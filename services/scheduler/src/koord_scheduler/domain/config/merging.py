@@ -1,6 +1,7 @@
 """From what a profile adds and takes away to the plugins that run at each point, in order.
 
-source    scheduler-core spec, 4, rules 1 to 5
+Source:
+    scheduler-core spec, 4, rules 1 to 5
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

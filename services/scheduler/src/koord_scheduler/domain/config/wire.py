@@ -58,8 +58,11 @@ M = TypeVar("M", bound=WireModel)
 def read(kind: type[M], raw: object, path: str, *, in_range: bool = True) -> M:
     """A model from decoded JSON without nulls.
 
-    in_range  False: types and defaults only, numbers may lie outside of what start-up accepts
-    raises    InvalidConfiguration with every problem, each below `path`
+    Args:
+        in_range: False: types and defaults only, numbers may lie outside of what start-up accepts.
+
+    Raises:
+        InvalidConfiguration: With every problem, each below `path`.
     """
     try:
         return kind.model_validate(raw, by_alias=True, by_name=False, context=None if in_range else _ANY_NUMBER)

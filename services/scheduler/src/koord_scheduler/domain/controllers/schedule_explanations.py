@@ -4,7 +4,8 @@
     failed attempt, placement -> answer of the pod
     once a second -> status of each object with news; once a minute of all; of one whose time is over, that it is
 
-source    scheduler-core spec, 13.3
+Source:
+    scheduler-core spec, 13.3
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -5,7 +5,8 @@ One call a round. Quotas, PodGroups and questions are looked at once a second at
 network every ten seconds; overuse every revokePodInterval. Each answer becomes a status write, so the log says it once
 whoever leads.
 
-source    scheduler-core spec, 3 (controllers), 8.9, 9, 10.8, 10.9, 13.3
+Source:
+    scheduler-core spec, 3 (controllers), 8.9, 9, 10.8, 10.9, 13.3
 """
 
 from collections.abc import Iterable
@@ -31,8 +32,11 @@ TOPOLOGY_SECONDS: Final = 10.0
 def chosen_controllers(written: Iterable[str], known: Iterable[str]) -> frozenset[str]:
     """The controllers that run: `*` all, `A,B` these, `*,-A` all but these.
 
-    raises    InvalidInput when a name is empty
-    source    scheduler-core spec, 3
+    Raises:
+        InvalidInput: A name is empty.
+
+    Source:
+        scheduler-core spec, 3
     """
     chosen: set[str] = set()
     for name in written:

@@ -3,7 +3,8 @@
 That is the usual case: no host ports, no thresholds, no constraints on pods elsewhere. Asking every plugin in a trial
 gives the same answer (tested) in ten times the time.
 
-source    scheduler-core spec, 1.3, 6 (3)
+Source:
+    scheduler-core spec, 1.3, 6 (3)
 """
 
 from collections.abc import Iterable

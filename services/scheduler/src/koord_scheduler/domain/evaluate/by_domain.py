@@ -4,7 +4,8 @@ The nodes of each domain stand in the order of their totals already (`views`, `r
 score changes nothing about that order: so the best of each domain are compared, and nothing grows with the cluster.
 The answer is the one that a look at every node gives (tested).
 
-source    scheduler-core spec, 1.2, 12.2 b
+Source:
+    scheduler-core spec, 1.2, 12.2 b
 """
 
 from typing import Final

@@ -5,7 +5,8 @@ from the indexes (`candidates`); NodeAffinity refuses all other nodes, but those
 How many these are is the same for all pods that tolerate the same, and is kept for them (`_Earlier`). So the answer,
 the explanation included, is the one that a view gives (tested).
 
-source    scheduler-core spec, 12.2 a
+Source:
+    scheduler-core spec, 12.2 a
 """
 
 from collections import OrderedDict

@@ -2,7 +2,8 @@
 
 A superset of the nodes that the NodeAffinity filter accepts: the filters still run over it.
 
-source    scheduler-core spec, 12.2 a
+Source:
+    scheduler-core spec, 12.2 a
 """
 
 from collections.abc import Iterable, Iterator, Sequence

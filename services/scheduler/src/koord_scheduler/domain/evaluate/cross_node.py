@@ -34,8 +34,10 @@ class DomainJudges(NamedTuple):
 class CrossNodeFilters:
     """The coupled plugins' judges for one subject.
 
-    version      the sum of those of the plugins, which only grow
     by_domain    the same judges; None: there is none, or one that looks at each node
+
+    Args:
+        version: The sum of those of the plugins, which only grow.
     """
 
     __slots__ = ("by_domain", "filters", "scores", "version")

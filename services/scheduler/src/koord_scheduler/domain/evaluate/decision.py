@@ -15,7 +15,8 @@ class Placed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Unschedulable(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """No node is feasible.
 
-    message    one sentence for a person
+    Attributes:
+        message: One sentence for a person.
     """
 
     message: str
@@ -29,7 +30,9 @@ def fit_error(explanation: PlacementExplanation) -> str:
     """Why no node is feasible, in one sentence: `0/5 nodes are available: 2 node(s) were unschedulable, 3 ...`.
 
     One entry per distinct reason with its number of nodes; the entries sorted as texts.
-    source    scheduler-core spec, 1.4
+
+    Source:
+        scheduler-core spec, 1.4
     """
     if explanation.nodes_considered == 0:
         return "0/0 nodes are available: the cluster has no nodes."

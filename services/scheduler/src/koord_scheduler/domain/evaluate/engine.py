@@ -8,7 +8,8 @@
 
 Pure: facts in, decision out; nothing of a look is remembered but caches that never change an outcome.
 
-source    scheduler-core spec, 1 (steps 6 to 9), 1.2, 12.2, 13
+Source:
+    scheduler-core spec, 1 (steps 6 to 9), 1.2, 12.2, 13
 """
 
 from collections import OrderedDict
@@ -52,10 +53,11 @@ _MANY: Final = 1 << 20
 class Restriction:
     """Which nodes come into question, and in which order some are tried before all others.
 
-    rows        None: all
-    preferred   the first feasible one of these is taken without scoring
-    barred      rows without room beside the pods nominated there
-    plugin      who says so; in explanations
+    Attributes:
+        rows: None: all.
+        preferred: The first feasible one of these is taken without scoring.
+        barred: Rows without room beside the pods nominated there.
+        plugin: Who says so; in explanations.
     """
 
     rows: Rows | None = None
@@ -126,8 +128,11 @@ class Engine:
     ) -> Decision:
         """The feasible node with the best total score; among equals the one that a hash of uid and node name picks.
 
-        uid       of the pod: the seed of the choice among equals, so that a replay chooses the same node
-        source    scheduler-core spec, 1 (steps 6 to 9), 1.2, 13
+        Args:
+            uid: Of the pod: the seed of the choice among equals, so that a replay chooses the same node.
+
+        Source:
+            scheduler-core spec, 1 (steps 6 to 9), 1.2, 13
         """
         judges = self.judges(subject)
         sampled = self._sample(subject, judges, restriction, uid, based_on)
@@ -160,9 +165,13 @@ class Engine:
     ) -> Decision | Rejection:
         """As `decide`, where nodes judge the pod as different ones, or score it as another; every node is asked afresh.
 
-        parts        as what the pod is judged by which rows; each row that is a node once
-        scored_as    from the feasible rows, ascending, to what is scored; asked for two or more, none of them preferred
-        source       scheduler-core spec, 1 (steps 6 to 9), 3 (transformers)
+        Args:
+            parts: As what the pod is judged by which rows; each row that is a node once.
+            scored_as: From the feasible rows, ascending, to what is scored; asked for two or more, none of them
+                preferred.
+
+        Source:
+            scheduler-core spec, 1 (steps 6 to 9), 3 (transformers)
         """
         exclusions: list[PluginExclusion] = []
         found: list[Rows] = [np.zeros(0, np.intp)]

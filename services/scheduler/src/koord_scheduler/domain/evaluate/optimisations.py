@@ -1,6 +1,7 @@
 """Which of the optimisations are on. The first two never change an outcome (tested); see `engine` and `narrow`.
 
-source    scheduler-core spec, 12.2
+Source:
+    scheduler-core spec, 12.2
 """
 
 from dataclasses import dataclass
@@ -11,9 +12,10 @@ from typing import Final
 class Optimisations:
     """Switches.
 
-    dynamic_index         few candidates are found by indexes and judged alone
-    equivalence_classes   answers are kept for pods that are alike; off: every look judges all nodes afresh
-    random_relaxation     looks end when better nodes have stopped turning up: other outcomes, see `sampled`
+    Attributes:
+        dynamic_index: Few candidates are found by indexes and judged alone.
+        equivalence_classes: Answers are kept for pods that are alike; off: every look judges all nodes afresh.
+        random_relaxation: Looks end when better nodes have stopped turning up: other outcomes, see `sampled`.
     """
 
     dynamic_index: bool = True

@@ -7,7 +7,8 @@ on nothing but the totals and the names.
 `best_of` finds it by a pass over all totals; `Ranking` keeps buckets, so that finding it does not grow with the
 cluster. Both give the same answer (tested). `PartedRanking` keeps such buckets for each domain of a topology key.
 
-source    scheduler-core spec, 1.2
+Source:
+    scheduler-core spec, 1.2
 """
 
 from bisect import bisect_left, insort
@@ -30,10 +31,11 @@ def best_of(
 ) -> list[int]:
     """Indexes of the `count` best entries, best first; entries below 0 are no candidates.
 
-    totals    int64 (N,)
-    hashes    uint64 (M,), the places on the ring
-    seed      the pod's place on the ring, 64 bits
-    rows      (N,) the entries' indexes into `hashes`; None: the entries are in its order
+    Args:
+        totals: int64 (N,).
+        hashes: uint64 (M,), the places on the ring.
+        seed: The pod's place on the ring, 64 bits.
+        rows: (N,) the entries' indexes into `hashes`; None: the entries are in its order.
     """
     chosen: list[int] = []
     level = int(totals.max(initial=INFEASIBLE))

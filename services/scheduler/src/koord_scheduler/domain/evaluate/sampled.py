@@ -4,7 +4,8 @@ Every other look examines all nodes. This one trades the best node for a good on
 no two are alike, on very many nodes. It is off unless a profile sets `percentageOfNodesToScore` or random relaxation
 is switched on, and what it costs is measured in `tests/bench/measure_relaxation.py`.
 
-source    scheduler-core spec, 1.1, 12.2 c
+Source:
+    scheduler-core spec, 1.1, 12.2 c
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -31,8 +32,9 @@ _FIRST_CHUNK: Final = 128
 class Sampling:
     """How many nodes a look examines.
 
-    percentage_of_nodes_to_score   as configured; 0: adaptive with random relaxation, else all
-    random_relaxation              stop early, too, once better nodes have stopped turning up
+    Attributes:
+        percentage_of_nodes_to_score: As configured; 0: adaptive with random relaxation, else all.
+        random_relaxation: Stop early, too, once better nodes have stopped turning up.
     """
 
     percentage_of_nodes_to_score: int
@@ -118,9 +120,10 @@ def search(
 ) -> None:
     """Examine nodes until enough are feasible.
 
-    first     rows that are examined whatever happens
-    seed      where the search starts
-    sifted    the feasible rows after all filters, in the order of examination
+    Args:
+        first: Rows that are examined whatever happens.
+        seed: Where the search starts.
+        sifted: The feasible rows after all filters, in the order of examination.
     """
     wanted = sampling.wanted(len(nodes))
     for rows in _chunks(nodes, list(first), seed):

@@ -12,8 +12,11 @@ def feasible_nodes_to_find(nodes: int, percentage_of_nodes_to_score: int) -> int
 
         fewer than 100 nodes: all;  else max(100, N * p // 100) with p as configured, 0: max(5, 50 - N // 125)
 
-    nodes     N, after a PreFilter node set its size
-    source    vectors scheduler/node_sampling
+    Args:
+        nodes: N, after a PreFilter node set its size.
+
+    Source:
+        vectors scheduler/node_sampling
     """
     if nodes < MIN_FEASIBLE_NODES:
         return nodes

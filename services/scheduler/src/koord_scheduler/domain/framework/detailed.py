@@ -13,9 +13,10 @@ MOST_DETAILS = 5
 class Detail(NamedTuple):
     """One domain that was refused.
 
-    text     "topology.kubernetes.io/zone=a: ..."; "{pod}" stands for the pod that is looked for
-    row      node that the pod runs on, -1: no pod is looked for
-    is_it    whether a pod on that node is it
+    Attributes:
+        text: "topology.kubernetes.io/zone=a: ..."; "{pod}" stands for the pod that is looked for.
+        row: Node that the pod runs on, -1: no pod is looked for.
+        is_it: Whether a pod on that node is it.
     """
 
     text: str

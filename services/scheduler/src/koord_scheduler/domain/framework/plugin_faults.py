@@ -30,7 +30,8 @@ def package_of(plugin: object) -> str:
 def fault_of(error: BaseException, plugins: Mapping[str, str], pod: str) -> PluginFault | None:
     """The fault of the first plugin through which an exception came; None: it came through none.
 
-    plugins    package -> name of the plugin
+    Args:
+        plugins: Package -> name of the plugin.
     """
     for frame, _ in walk_tb(error.__traceback__):
         module = frame.f_globals.get("__name__", "")

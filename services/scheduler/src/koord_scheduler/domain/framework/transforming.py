@@ -10,7 +10,8 @@
 A cycle ends when a node is chosen. What counts on the node, in quotas and in the log is the pod as it came in, or as it
 was resized.
 
-source    scheduler-core spec, 1 (steps 3 to 10), 3 (transformers)
+Source:
+    scheduler-core spec, 1 (steps 3 to 10), 3 (transformers)
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +33,9 @@ class PodTransformer(Plugin, Protocol):
 
         It may read the spec, the namespace, labels, annotations and owners, so that pods that agree in these stay
         alike; to transform twice is as to transform once.
-        raises    InvalidInput: the pod cannot be read, and is not placed
+
+        Raises:
+            InvalidInput: The pod cannot be read, and is not placed.
         """
         ...
 
@@ -43,7 +46,8 @@ class BeforePreFilterPlugin(Plugin, Protocol):
     def before_pre_filter(self, pod: Pod, now: float) -> Pod | Rejection | None:
         """A copy that stands for the pod in the rest of this cycle; None: the pod as it is. A refusal ends the cycle.
 
-        raises    InvalidInput: the copy asks for what is no quantity
+        Raises:
+            InvalidInput: The copy asks for what is no quantity.
         """
         ...
 
@@ -60,9 +64,10 @@ class AfterPreFilterPlugin(Plugin, Protocol):
 class NodeView:
     """A node as one pod sees it in one cycle.
 
-    node       its labels, taints, images, what it can allocate and whether it takes pods; None: as they are
-    without    uids of pods that do not count on it
-    beside     pods that count on it, too
+    Attributes:
+        node: Its labels, taints, images, what it can allocate and whether it takes pods; None: as they are.
+        without: Uids of pods that do not count on it.
+        beside: Pods that count on it, too.
     """
 
     node: Node | None = None
@@ -74,8 +79,9 @@ class NodeView:
 class Views:
     """How nodes and the pod see each other in one cycle; whoever is not named sees things as they are.
 
-    pods     rows, shape (K,), and the pod that they judge; no row twice
-    nodes    row -> the node as it is judged
+    Attributes:
+        pods: Rows, shape (K,), and the pod that they judge; no row twice.
+        nodes: Row -> the node as it is judged.
     """
 
     pods: Sequence[tuple[Rows, Pod]] = ()
@@ -88,8 +94,9 @@ class BeforeFilterPlugin(Plugin, Protocol):
     def before_filter(self, pod: Pod, nodes: NodeColumns, rows: Rows) -> Views | Rejection | None:
         """What filters, and preemption, are to see; None: things as they are. A refusal ends the cycle.
 
-        rows    the nodes that judge this pod, shape (K,); where those before have made several of it, it is asked for
-                each
+        Args:
+            rows: The nodes that judge this pod, shape (K,); where those before have made several of it, it is asked for
+                each.
         """
         ...
 
@@ -119,6 +126,7 @@ class ResizePodPlugin(Plugin, Protocol):
     def resize_pod(self, pod: Pod, node: str) -> Pod | Rejection | None:
         """The pod with other resources; None: with its own. A refusal fails the attempt.
 
-        raises    InvalidInput: what it asks for then is no quantity
+        Raises:
+            InvalidInput: What it asks for then is no quantity.
         """
         ...

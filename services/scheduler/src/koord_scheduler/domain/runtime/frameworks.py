@@ -278,17 +278,19 @@ class Framework:
 class Frameworks:
     """All profiles of the process by scheduler name.
 
-    aliases        further names, whose pods the first profile schedules
-    gates          the feature gates
     folding        plugins with a state of their own, by `<scheduler name>/<plugin>`
     controllers    plugins that do something from time to time, likewise
     clocks         plugins that keep what expires
     hinting        plugins that give queueing hints
     wakes_on_nodes whether an event on a node may help pods that plugins refused before any node
     folded_kinds   aggregate kinds that these fold
-    packages       package -> plugin, of those that users have installed
     next_pod       the plugin that picks the next pod past the queue; None: there is none
     watch          measures the present attempt; None: nobody does
+
+    Args:
+        aliases: Further names, whose pods the first profile schedules.
+        gates: The feature gates.
+        packages: Package -> plugin, of those that users have installed.
     """
 
     def __init__(

@@ -64,8 +64,9 @@ def frameworks_of(
 ) -> Frameworks:
     """All profiles of a configuration over one set of facts.
 
-    more       plugins that a user has installed, by name
-    aliases    scheduler names whose pods the first profile schedules, too
+    Args:
+        more: Plugins that a user has installed, by name.
+        aliases: Scheduler names whose pods the first profile schedules, too.
     """
     gates = gates or SchedulerGates()
     transformers = PodTransformers(

@@ -1,6 +1,7 @@
 """Arguments of Koordinator's plugins, except load awareness and fine-grained resources.
 
-source    scheduler-core spec, 4.1
+Source:
+    scheduler-core spec, 4.1
 """
 
 from collections.abc import Mapping

@@ -49,8 +49,10 @@ class AggregatedArgs(WireModel):
 class LoadAwareSchedulingArgs(WireModel):
     """source    scheduler-core spec, 4.1.
 
-    estimated_seconds_after_pod_scheduled, estimated_seconds_after_initialized    None: no forced window
-    aggregated    None: averages only
+    Attributes:
+        estimated_seconds_after_pod_scheduled: None: no forced window.
+        estimated_seconds_after_initialized: None: no forced window.
+        aggregated: None: averages only.
     """
 
     filter_expired_node_metrics: Bool = True

@@ -11,5 +11,6 @@ totals      the sums, and the orders over them
 
 What a plugin says about a node because of pods elsewhere is not kept here: `engine` asks its judges at each decision.
 
-source    scheduler-core spec, 12.2 b (equivalence classes)
+Source:
+    scheduler-core spec, 12.2 b (equivalence classes)
 """

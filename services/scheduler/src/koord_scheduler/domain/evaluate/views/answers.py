@@ -39,8 +39,10 @@ class Judged:
 class Answers:
     """The plugins of one profile over the columns of one cluster.
 
-    keep       False: nothing is kept from one look to the next
     asked      the plugins that concern each class of pods
+
+    Args:
+        keep: False: nothing is kept from one look to the next.
     """
 
     def __init__(self, nodes: NodeColumns, profile: Profile, *, keep: bool = True) -> None:

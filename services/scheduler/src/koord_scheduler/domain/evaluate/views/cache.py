@@ -10,7 +10,8 @@ from koord_scheduler.domain.pods.equivalence_classes import PodClass
 class Views:
     """Views over the same columns. One decision at a time.
 
-    keep    False: nothing is kept from one look to the next
+    Args:
+        keep: False: nothing is kept from one look to the next.
     """
 
     def __init__(self, answers: Answers, *, keep: bool = True) -> None:

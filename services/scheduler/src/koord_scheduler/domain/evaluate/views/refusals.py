@@ -51,7 +51,8 @@ def explained(
 ) -> list[PluginExclusion]:
     """How many nodes each plugin refused and why, in the order of the filters; without those that refused none.
 
-    counts    verdict -> number of nodes
+    Args:
+        counts: Verdict -> number of nodes.
     """
     excluded = [0] * len(filters)
     reasons: list[dict[str, int]] = [{} for _ in filters]

@@ -19,9 +19,10 @@ _ONE_ZERO: Final = np.zeros(1, np.int64)
 class _PartsPlan(NamedTuple):
     """How the parts of a total are put together: as long as no plugin gains or changes its array of raw scores.
 
-    constant      the parts of plugins that score 0 everywhere; the names of all
-    raw           name, weight and raw scores of the others
-    normalized    some of these are normalized by their range
+    Attributes:
+        constant: The parts of plugins that score 0 everywhere; the names of all.
+        raw: Name, weight and raw scores of the others.
+        normalized: Some of these are normalized by their range.
     """
 
     constant: dict[str, int]

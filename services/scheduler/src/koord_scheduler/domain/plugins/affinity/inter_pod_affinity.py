@@ -38,7 +38,8 @@ _REASONS: Final = {
 class InterPodAffinityArgs:
     """hard_pod_affinity_weight: what a required affinity term of a running pod adds, 0..100.
 
-    source    scheduler-core spec, 4.1
+    Source:
+        scheduler-core spec, 4.1
     """
 
     hard_pod_affinity_weight: int = 1

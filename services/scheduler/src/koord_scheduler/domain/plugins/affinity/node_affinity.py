@@ -28,7 +28,9 @@ def is_met(requirement: LabelSelectorRequirement, value: str | None) -> bool:
     """Does a node whose label has this value (None: has no such label) meet the requirement?
 
     In, NotIn (true without the label), Exists, DoesNotExist, Gt, Lt (both sides integers, else false).
-    source    scheduler-core spec, 5.5
+
+    Source:
+        scheduler-core spec, 5.5
     """
     match requirement.operator:
         case "In":

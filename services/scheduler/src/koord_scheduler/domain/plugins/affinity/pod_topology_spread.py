@@ -52,9 +52,10 @@ class PodTopologySpreadArgs:
 class Constraint:
     """One constraint resolved for the pods of one class.
 
-    question      which pods it counts
-    self_match    1 if a pod of the class is one of them
-    min_domains   with fewer domains than this the emptiest counts as empty
+    Attributes:
+        question: Which pods it counts.
+        self_match: 1 if a pod of the class is one of them.
+        min_domains: With fewer domains than this the emptiest counts as empty.
     """
 
     key: str

@@ -26,9 +26,10 @@ class _Written(KubeStruct):
 class Hint:
     """What a pod's annotation says.
 
-    required     only these nodes come into question; empty: any
-    preferred    these are tried first, in this order
-    problem      why it cannot be read; "" it can
+    Attributes:
+        required: Only these nodes come into question; empty: any.
+        preferred: These are tried first, in this order.
+        problem: Why it cannot be read; "" it can.
     """
 
     required: frozenset[str] = frozenset()

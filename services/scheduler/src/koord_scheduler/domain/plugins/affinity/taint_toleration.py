@@ -24,7 +24,9 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
     """Does this toleration match this taint?
 
     Effect empty or equal; key equal, or empty with operator Exists; operator Exists, or Equal with equal value.
-    source    scheduler-core spec, 5.4
+
+    Source:
+        scheduler-core spec, 5.4
     """
     if toleration.effect and toleration.effect != taint.effect:
         return False

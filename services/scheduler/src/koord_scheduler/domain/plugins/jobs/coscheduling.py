@@ -1,6 +1,7 @@
 """Coscheduling: gangs, as the extension points see them; the rules are in `domain.gang`.
 
-source    scheduler-core spec, 8
+Source:
+    scheduler-core spec, 8
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,9 @@
 """Coscheduling that knows the network: members of a gang go where its topology plan says, single pods near their peers.
 
 The plan is made when the first pod of the group is attempted, for all pending members; the others are kept to it.
-source    scheduler-core spec, 9
+
+Source:
+    scheduler-core spec, 9
 """
 
 from collections.abc import Hashable, Mapping

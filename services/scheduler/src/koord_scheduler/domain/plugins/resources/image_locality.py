@@ -26,7 +26,8 @@ MOST_BYTES_PER_CONTAINER: Final = 1000 * _MIB
 class ImageLocality:
     """Images by node: image -> row -> bytes. Also the plugin: it reads the images of pods, and scores.
 
-    name    of the plugin
+    Attributes:
+        name: Of the plugin.
     """
 
     name = "ImageLocality"

@@ -1,6 +1,7 @@
 """LoadAwareScheduling as filter and score over columns; the rules are in `domain.loadaware`.
 
-source    scheduler-core spec, 7
+Source:
+    scheduler-core spec, 7
 """
 
 from collections.abc import Hashable, Mapping
@@ -158,7 +159,8 @@ class LoadAwareScheduling:
 def assigned(pod_info: PodInfo, pod: Pod, load: PodLoad, args: LoadAwareSchedulingArgs) -> AssignedPod:
     """The pod as the load of its node knows it: assigned when its condition says so, else when it became known here.
 
-    source    scheduler-core spec, 7.3
+    Source:
+        scheduler-core spec, 7.3
     """
     conditions = pod.status.conditions
     scheduled_at = _since(conditions, "PodScheduled") if conditions else None

@@ -1,6 +1,7 @@
 """Prefers nodes whose resources would be used evenly.
 
-source    scheduler-core spec, 5.3 (the formula of Kubernetes 1.35)
+Source:
+    scheduler-core spec, 5.3 (the formula of Kubernetes 1.35)
 """
 
 from dataclasses import dataclass

@@ -40,7 +40,8 @@ _MOST_REASONS: Final = 46
 class FitArgs:
     """NodeResourcesFitArgs. resources: name and weight, in order. The default is the shipped profile's.
 
-    source    scheduler-core spec, 4 and 4.1
+    Source:
+        scheduler-core spec, 4 and 4.1
     """
 
     strategy: StrategyType = "LeastAllocated"

@@ -3,7 +3,8 @@
 Every function takes arrays item x node: `requested` (the pod included) and `capacity`, both int64 (I, K), and returns
 int64 (K,). A node that lacks a resource (capacity 0) does not count it.
 
-source    scheduler-core spec, 5.3; vectors scheduler/fit_score
+Source:
+    scheduler-core spec, 5.3; vectors scheduler/fit_score
 """
 
 from collections.abc import Sequence
@@ -71,8 +72,12 @@ def balanced_allocation(requested: IntArray, capacity: IntArray) -> IntArray:
     """100 minus how far apart the used fractions of the resources are.
 
     Fraction = min(1, requested / cap); two items: half the difference; more: the population standard deviation.
-    requested    real requests here, not those with defaults
-    source    scheduler-core spec, 5.3 (the formula of Kubernetes 1.35)
+
+    Args:
+        requested: Real requests here, not those with defaults.
+
+    Source:
+        scheduler-core spec, 5.3 (the formula of Kubernetes 1.35)
     """
     counted = capacity > 0
     fractions = np.minimum(1.0, requested / np.maximum(capacity, 1))

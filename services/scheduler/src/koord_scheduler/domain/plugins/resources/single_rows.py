@@ -28,7 +28,8 @@ def lacking(nodes: NodeColumns, checks: Sequence[tuple[int, int, int]]) -> RowJu
 def allocated(nodes: NodeColumns, items: Sequence[tuple[int, int, int, int]], *, is_least: bool) -> RowJudge:
     """From a row to its score by how much would be left (is_least), or taken. source    scheduler-core spec, 5.3
 
-    items    column, row of `NodeColumns.non_zero` (-1: real requests count), amount, weight
+    Args:
+        items: Column, row of `NodeColumns.non_zero` (-1: real requests count), amount, weight.
     """
 
     def score(row: int) -> int:
@@ -53,7 +54,8 @@ def allocated(nodes: NodeColumns, items: Sequence[tuple[int, int, int, int]], *,
 def balanced(nodes: NodeColumns, items: Sequence[tuple[int, int]]) -> RowJudge:
     """From a row to its score by how far apart the used fractions would be. items: column, amount
 
-    source    scheduler-core spec, 5.3
+    Source:
+        scheduler-core spec, 5.3
     """
 
     def score(row: int) -> int:

@@ -2,7 +2,9 @@
 claims that one pod at a time may use.
 
 A claim that is not bound yet ties its pod to no node; binding it is not this scheduler's work.
-source    scheduler-core spec, 5.9
+
+Source:
+    scheduler-core spec, 5.9
 """
 
 from collections.abc import Iterator

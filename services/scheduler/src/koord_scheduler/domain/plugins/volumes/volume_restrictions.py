@@ -1,7 +1,9 @@
 """VolumeRestrictions: a claim with access mode ReadWriteOncePod is used by one pod at a time, in the whole cluster.
 
 Conflicts of disks that pods name without a claim are not known here: what such a volume holds is not mirrored.
-source    scheduler-core spec, 5.9
+
+Source:
+    scheduler-core spec, 5.9
 """
 
 from typing import Final, cast
