@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from koord_scheduler.domain.columns.node_columns import node_shape
 from koord_scheduler.domain.evaluate.by_domain import best_by_domain
 from koord_scheduler.domain.evaluate.decision import Placed, Unschedulable
-from koord_scheduler.domain.evaluate.engine import Engine, Restriction
+from koord_scheduler.domain.evaluate.engine import Engine
+from koord_scheduler.domain.evaluate.restriction import Restriction
 from koord_scheduler.domain.facts.cluster import Cluster
 from koord_scheduler.domain.nodes.ledger import Ledgers, Source
 from koord_scheduler.domain.pods.info import PodInfo

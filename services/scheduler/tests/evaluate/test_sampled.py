@@ -6,8 +6,8 @@ from koord_scheduler.configuration import shipped_configuration
 from koord_scheduler.domain.columns.node_columns import node_shape
 from koord_scheduler.domain.config.effective import effective_configuration
 from koord_scheduler.domain.evaluate.decision import Placed, Unschedulable
-from koord_scheduler.domain.evaluate.engine import UNRESTRICTED, Restriction
 from koord_scheduler.domain.evaluate.optimisations import Optimisations
+from koord_scheduler.domain.evaluate.restriction import UNRESTRICTED, Restriction
 from koord_scheduler.domain.runtime.frameworks import Frameworks
 from koord_scheduler.domain.runtime.profiles import frameworks_of
 from koordcore.events.envelope import BasedOn

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from koord_scheduler.domain.columns.node_columns import NodeColumns, Rows
 from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.evaluate.decision import Placed, Unschedulable
-from koord_scheduler.domain.evaluate.engine import UNRESTRICTED, ScoredAs
+from koord_scheduler.domain.evaluate.restriction import UNRESTRICTED, ScoredAs
 from koord_scheduler.domain.folding.log import fold, fold_report
 from koord_scheduler.domain.framework.extension_points import (
     AFTER_PRE_FILTER,

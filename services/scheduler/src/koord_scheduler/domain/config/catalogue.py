@@ -205,7 +205,7 @@ BUILT_IN: Final[Catalogue] = MappingProxyType(
 
 
 def with_installed(installed: Mapping[str, KnownPlugin], catalogue: Catalogue = BUILT_IN) -> Catalogue:
-    """The catalogue with a user's plugins at its end.
+    """Return the catalogue with installed plugins at its end.
 
     Raises:
         ValueError: A name that is taken.

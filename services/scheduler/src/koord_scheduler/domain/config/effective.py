@@ -30,7 +30,7 @@ A = TypeVar("A", bound=WireModel)
 
 
 class Ignored(NamedTuple):
-    """Something that was written, is accepted, and changes nothing here."""
+    """A setting that is accepted and has no effect here."""
 
     path: str
     why: str
@@ -54,7 +54,7 @@ class EffectiveProfile:
     args: Mapping[str, WireModel]
 
     def args_of(self, plugin: str, kind: type[A]) -> A:
-        """The arguments of a plugin, typed; its defaults when it does not run in this profile."""
+        """Return the arguments of a plugin; its defaults if it does not run in this profile."""
         args = self.args.get(plugin, None)
         if args is None:
             return kind()
@@ -62,7 +62,7 @@ class EffectiveProfile:
         return args
 
     def as_json(self) -> dict[str, object]:
-        """The profile in Kubernetes' shape, defaults replaced by what they are: read again it gives the same."""
+        """Return the profile in Kubernetes' format with all defaults written out; reading it gives the same profile."""
         plugins: dict[str, object] = {}
         for point, names in self.points.items():
             enabled: list[dict[str, object]] = [
@@ -93,11 +93,11 @@ class EffectiveConfiguration:
     ignored: tuple[Ignored, ...] = ()
 
     def profile(self, scheduler_name: str) -> EffectiveProfile | None:
-        """The profile of a pod's scheduler name; None: the pod is not ours."""
+        """Return the profile of a scheduler name; None if there is none."""
         return next((profile for profile in self.profiles if profile.scheduler_name == scheduler_name), None)
 
     def as_json(self) -> dict[str, object]:
-        """A KubeSchedulerConfiguration that says everything; read again it gives the same profiles."""
+        """Return a complete KubeSchedulerConfiguration; reading it gives the same profiles."""
         return {
             "apiVersion": VERSIONS[0],
             "kind": "KubeSchedulerConfiguration",
@@ -108,7 +108,7 @@ class EffectiveConfiguration:
 
 
 def effective_configuration(text: bytes, catalogue: Catalogue = BUILT_IN) -> EffectiveConfiguration:
-    """What a configuration file means.
+    """Return the effective configuration of a configuration file.
 
     Args:
         text: See `document.configuration_document`.

@@ -45,17 +45,17 @@ class SchedulerGates:
 
     @classmethod
     def from_values(cls, values: Mapping[str, bool]) -> Self:
-        """The gates from name -> on, as the flag names them; what is absent has its default."""
+        """Return the gates from name -> whether it is on; absent gates have their defaults."""
         defaults = cls()
         return cls(**{f.name: values.get(gate_name(f.name), getattr(defaults, f.name)) for f in fields(cls)})
 
 
 def gate_name(attribute: str) -> str:
-    """The name of a gate on the command line: `resize_pod` -> `ResizePod`."""
+    """Return the name of a gate on the command line: `resize_pod` -> `ResizePod`."""
     return _SPELLED.get(attribute) or "".join(word.capitalize() for word in attribute.split("_"))
 
 
 def gate_defaults() -> dict[str, bool]:
-    """Name on the command line -> default, of every gate."""
+    """Return name on the command line -> default of every gate."""
     defaults = SchedulerGates()
     return {gate_name(f.name): bool(getattr(defaults, f.name)) for f in fields(SchedulerGates)}

@@ -25,7 +25,7 @@ class Merged:
 
 
 def merge_plugins(written: Plugins, catalogue: Catalogue) -> tuple[Merged, list[InvalidInput]]:
-    """The plugins that run, without those that do not exist, and what they lack (paths below `plugins`).
+    """Return the plugins that run and exist, and what they lack (paths below `plugins`).
 
     multiPoint = the default set with the profile's changes;  a point = those given by both, in the point's order;
     then those of multiPoint; then those of the point only
@@ -43,7 +43,7 @@ def merge_plugins(written: Plugins, catalogue: Catalogue) -> tuple[Merged, list[
 
 
 def misplaced(named: Iterable[NamedPlugin], catalogue: Catalogue) -> Iterator[InvalidInput]:
-    """Names that no plugin has, and plugins that cannot be used where they are enabled (paths below `plugins`)."""
+    """Return problems of unknown plugins and of plugins at wrong extension points (paths below `plugins`)."""
     for path, point, name, is_enabled in named:
         known = catalogue.get(name)
         if known is None:
@@ -54,7 +54,7 @@ def misplaced(named: Iterable[NamedPlugin], catalogue: Catalogue) -> Iterator[In
 
 
 def no_such_plugin(name: str, path: str, catalogue: Catalogue) -> InvalidInput:
-    """What is said of a name that no plugin has; the name that is meant, where one is close."""
+    """Return the problem of an unknown plugin name, with the closest known name."""
     meant = get_close_matches(name, catalogue, 1)
     hint = f" ({meant[0]}?)" if meant else ""
     return InvalidInput(f"the name of a plugin that exists or is installed{hint}", name, path)

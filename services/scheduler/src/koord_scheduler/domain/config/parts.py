@@ -32,7 +32,7 @@ def written_profiles(document: Mapping[str, object]) -> list[Mapping[str, object
 
 
 def named_plugins(profile: Mapping[str, object]) -> Iterator[NamedPlugin]:
-    """Every plugin that is enabled or disabled somewhere, in the order of the points."""
+    """Return every plugin that is enabled or disabled, in the order of the points."""
     plugins = _object(profile.get("plugins"))
     for point in (None, *Point):
         place = str(point or "multiPoint")
@@ -44,7 +44,7 @@ def named_plugins(profile: Mapping[str, object]) -> Iterator[NamedPlugin]:
 
 
 def named_arguments(profile: Mapping[str, object]) -> Iterator[NamedArguments]:
-    """Every entry of `pluginConfig` that says whose arguments it holds."""
+    """Return every entry of `pluginConfig` that names its plugin."""
     for index, entry in enumerate(_list(profile.get("pluginConfig"))):
         name, args = _object(entry).get("name"), _object(entry).get("args", {})
         if isinstance(name, str) and name:

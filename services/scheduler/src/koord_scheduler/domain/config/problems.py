@@ -26,7 +26,7 @@ class InvalidConfiguration(InvalidInput):
         return "\n".join(problem.sentence() for problem in self.problems)
 
     def at(self, path: str) -> InvalidInput:
-        """All problems with the place put in front of theirs."""
+        """Return the problems with a path put before theirs."""
         return InvalidConfiguration([problem.at(path) for problem in self.problems])
 
 
@@ -38,7 +38,7 @@ def refuse(problems: Iterable[InvalidInput]) -> None:
 
 
 def problems_of(error: ValidationError, path: str = "") -> list[InvalidInput]:
-    """The problems that pydantic found, in our words. path: where the validated value stands."""
+    """Return the problems that pydantic found, as field, rule and value. `path` is the path of the validated value."""
     return [_problem(detail, path) for detail in error.errors(include_url=False)]
 
 
@@ -82,7 +82,7 @@ def _problem(detail: ErrorDetails, path: str) -> InvalidInput:
 
 
 def joined(path: str, steps: tuple[str | int, ...]) -> str:
-    """A field path: `profiles[0].pluginConfig[1].args.resourceWeights[nvidia.com/gpu]`."""
+    """Return a field path: `profiles[0].pluginConfig[1].args.resourceWeights[nvidia.com/gpu]`."""
     for step in steps:
         if isinstance(step, int):
             path += f"[{step}]"

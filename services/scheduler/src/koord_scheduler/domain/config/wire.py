@@ -48,7 +48,7 @@ class WireModel(BaseModel):
     )
 
     def as_json(self) -> dict[str, object]:
-        """Every field that is set, defaults included, in Kubernetes' spelling."""
+        """Return every field, defaults included, in Kubernetes' spelling."""
         return cast("dict[str, object]", self.model_dump(mode="json", by_alias=True, exclude_none=True))
 
 
@@ -56,7 +56,7 @@ M = TypeVar("M", bound=WireModel)
 
 
 def read(kind: type[M], raw: object, path: str, *, in_range: bool = True) -> M:
-    """A model from decoded JSON without nulls.
+    """Return a model from decoded JSON without nulls.
 
     Args:
         in_range: False: types and defaults only, numbers may lie outside of what start-up accepts.

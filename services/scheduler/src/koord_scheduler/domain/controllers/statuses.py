@@ -30,7 +30,7 @@ TOPOLOGY_SECONDS: Final = 10.0
 
 
 def chosen_controllers(written: Iterable[str], known: Iterable[str]) -> frozenset[str]:
-    """The controllers that run: `*` all, `A,B` these, `*,-A` all but these.
+    """Return the controllers that run: `*` stands for all, `A,B` for these, `*,-A` for all but A.
 
     Raises:
         InvalidInput: A name is empty.

@@ -19,7 +19,7 @@ from koord_scheduler.domain.columns.node_columns import Rows
 from koord_scheduler.domain.cycle.diagnosis import diagnosis_of
 from koord_scheduler.domain.evaluate.amounts import Needs, needs_of, only_amounts_refuse, suffices
 from koord_scheduler.domain.evaluate.decision import Decision, Placed
-from koord_scheduler.domain.evaluate.engine import UNRESTRICTED, Restriction, ScoredAs
+from koord_scheduler.domain.evaluate.restriction import UNRESTRICTED, Restriction, ScoredAs
 from koord_scheduler.domain.framework.extension_points import BEFORE_FILTER, BEFORE_SCORE, FIND_ONE_NODE
 from koord_scheduler.domain.framework.outcomes import Candidates, Rejection
 from koord_scheduler.domain.framework.plugin_faults import fault_of

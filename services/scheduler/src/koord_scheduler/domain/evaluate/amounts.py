@@ -1,4 +1,4 @@
-"""Where nothing but amounts can refuse a pod on a node that suits it, sums say whether it would fit beside others.
+"""Compares sums where only amounts can refuse a pod, to find out whether it fits beside other pods.
 
 That is the usual case: no host ports, no thresholds, no constraints on pods elsewhere. Asking every plugin in a trial
 gives the same answer (tested) in ten times the time.
@@ -26,7 +26,7 @@ class Needs(NamedTuple):
     amounts: tuple[tuple[int, int], ...]
 
     def left(self, nodes: NodeColumns, row: int, rivals: Iterable[PodInfo] = ()) -> dict[int, int]:
-        """What the node would have left of each with the pod and its rivals on it; see `suffices`."""
+        """Return column -> what the node has left with the pod and its rivals on it; see `suffices`."""
         left = {column: nodes.free.item(column, row) - amount for column, amount in self.amounts}
         for rival in rivals:
             move(left, rival, -1)
@@ -41,7 +41,7 @@ def needs_of(engine: Engine, subject: Subject) -> Needs:
 
 
 def only_amounts_refuse(engine: Engine, subject: Subject, accounting: NodeAccounting) -> bool:
-    """Whether no filter that looks at a node's pods looks at more than what they request.
+    """Return whether filters look at nothing of a node's pods but their requests.
 
     One that follows the pods of nodes has said whether it does so for pods like this (`Follower.may_refuse`).
     """
@@ -56,12 +56,12 @@ def only_amounts_refuse(engine: Engine, subject: Subject, accounting: NodeAccoun
 
 
 def suffices(left: dict[int, int]) -> bool:
-    """Whether nothing is short."""
+    """Return whether no amount is negative."""
     return all(amount >= 0 for amount in left.values())
 
 
 def move(left: dict[int, int], pod_info: PodInfo, sign: int) -> None:
-    """A pod leaves the node (1), or comes to it (-1)."""
+    """Add what a pod requests (sign 1, it leaves the node) or subtract it (sign -1, it comes)."""
     for column, amount in pod_info.demand.pairs:
         if column in left:
             left[column] += sign * amount

@@ -1,4 +1,4 @@
-"""The choice of a node where coupled plugins tell nodes apart by the domain of one topology key alone.
+"""The choice of a node if cross-node plugins tell nodes apart only by the domain of one topology key.
 
 The nodes of each domain stand in the order of their totals already (`views`, `ranking`), and within a domain a coupled
 score changes nothing about that order: so the best of each domain are compared, and nothing grows with the cluster.
@@ -23,7 +23,7 @@ MOST_DOMAINS: Final = 32
 
 
 def best_by_domain(view: View, judges: DomainJudges, seed: int, count: int) -> Choice | None:
-    """The `count` best nodes; None: every node has to be looked at.
+    """Return the `count` best nodes; None if every node has to be examined.
 
     None is the answer as long as the label or everything about the nodes changes, and when a domain is refused although
     scores are normalized over the feasible nodes.

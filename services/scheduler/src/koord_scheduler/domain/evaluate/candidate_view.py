@@ -1,4 +1,4 @@
-"""A look at the few nodes that come into question, without judging all others one by one.
+"""Judges only the few candidate nodes of a pod, and counts the refusals of all others.
 
 A pod that names its node (a DaemonSet's) would otherwise need a view over all nodes of its own. Its candidates come
 from the indexes (`candidates`); NodeAffinity refuses all other nodes, but those that an earlier filter refuses first.
@@ -132,7 +132,7 @@ class CandidateViews:
         self._later: dict[int, _Later] = {}
 
     def of(self, pod: PodClass) -> "CandidateView | None":
-        """The look for a class as things stand; None: its candidates are not few, or not known."""
+        """Return the view of a class as of now; None if its candidates are not few or not known."""
         if self.affinity is None or pod.node_name:
             return None
         rows = self._candidates.of(pod)
@@ -154,7 +154,7 @@ class CandidateViews:
         return later
 
     def with_room(self, pod: PodClass) -> Rows | None:
-        """Rows outside of which the pod does not fit; None: these are not few."""
+        """Return the only rows on which the pod may fit; None if these are not few."""
         if self._fit is None:
             return None
         checked = [(column, amount) for _, column, amount in self._fit.checks_of(pod, self.nodes)]
@@ -186,7 +186,7 @@ def _place_of_selector(filters: Sequence[FilterPlugin]) -> tuple[int | None, int
 
 
 class CandidateView:
-    """The candidates as one kind of pod sees them; answers like `views.view.View`."""
+    """The candidates of one class of pods; has the interface of `views.view.View`."""
 
     def __init__(self, looks: CandidateViews, pod: PodClass, rows: list[int], earlier: _Earlier) -> None:
         self._looks = looks

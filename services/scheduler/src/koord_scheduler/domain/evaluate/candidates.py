@@ -1,4 +1,4 @@
-"""The few nodes that come into question for a pod, found by indexes instead of by looking at all.
+"""Finds the few candidate nodes of a pod by indexes.
 
 A superset of the nodes that the NodeAffinity filter accepts: the filters still run over it.
 
@@ -39,7 +39,7 @@ class Candidates:
         self._terms: WeakKeyDictionary[PodClass, tuple[_Term, ...]] = WeakKeyDictionary()
 
     def of(self, pod: PodClass) -> list[int] | None:
-        """Rows outside of which NodeAffinity refuses the pod, ascending; None: too many, or no index knows."""
+        """Return the only rows that NodeAffinity may pass, ascending; None if there are too many or no index helps."""
         terms = self._terms.get(pod)
         if terms is None:
             terms = self._terms[pod] = tuple(_terms_of(pod))

@@ -1,4 +1,4 @@
-"""What coupled plugins have to say about one kind of pod, and what an engine chooses with it."""
+"""The cross-node filters and scores of one kind of pod, and the choice that an engine makes with them."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -24,7 +24,7 @@ class Choice(NamedTuple):
 
 
 class DomainJudges(NamedTuple):
-    """The judges of a subject, when all of them tell nodes apart by the values of one label; names, and weights."""
+    """The cross-node filters and scores of a subject if all of them tell nodes apart by the values of one label."""
 
     label: LabelColumn
     filters: Sequence[tuple[str, DomainFilter]]
@@ -32,7 +32,7 @@ class DomainJudges(NamedTuple):
 
 
 class CrossNodeFilters:
-    """The coupled plugins' judges for one subject.
+    """The cross-node filters and scores of one subject.
 
     by_domain    the same judges; None: there is none, or one that looks at each node
 

@@ -1,4 +1,4 @@
-"""What the engine answers: a placement, or a refusal; each with its explanation."""
+"""The answers of the engine, each with its explanation."""
 
 import msgspec
 from koordcore.events.scheduling.placement_explanation import PlacementExplanation
@@ -27,7 +27,7 @@ Decision = Placed | Unschedulable
 
 
 def fit_error(explanation: PlacementExplanation) -> str:
-    """Why no node is feasible, in one sentence: `0/5 nodes are available: 2 node(s) were unschedulable, 3 ...`.
+    """Return why no node is feasible, in one sentence: `0/5 nodes are available: 2 node(s) were unschedulable, 3 ...`.
 
     One entry per distinct reason with its number of nodes; the entries sorted as texts.
 

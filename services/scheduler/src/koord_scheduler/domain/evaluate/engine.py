@@ -1,21 +1,21 @@
-"""One look at all nodes for one pod: the best of the feasible ones, or why there is none.
+"""Finds the best feasible node for one pod, or why there is none.
 
-    views/    what plugins say about each node by itself, kept per class
-    narrow    the same for a pod to which few nodes come into question, judged afresh each time
-    sampled   some of the nodes, for profiles that say so
-    judges    what coupled plugins say because of pods elsewhere, asked at each look, about feasible nodes only
-    by_domain the best of each domain compared, where these tell nodes apart by the domain alone
+    views/            answers of plugins about each node by itself, cached per class
+    candidate_view    the same for pods with few candidate nodes, judged anew each time
+    sampled           some of the nodes, for profiles that sample
+    cross_node        filters and scores by what runs elsewhere, asked each time, about feasible nodes only
+    by_domain         the best node of each domain, if cross-node plugins tell only domains apart
 
-Pure: facts in, decision out; nothing of a look is remembered but caches that never change an outcome.
+The engine is pure. Its caches never change an outcome.
 
 Source:
     scheduler-core spec, 1 (steps 6 to 9), 1.2, 12.2, 13
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from koordcore.events.envelope import BasedOn
@@ -28,6 +28,7 @@ from koord_scheduler.domain.evaluate.cross_node import Choice, CrossNodeFilters
 from koord_scheduler.domain.evaluate.decision import Decision, Placed, Unschedulable, fit_error
 from koord_scheduler.domain.evaluate.optimisations import ALL_ON, Optimisations
 from koord_scheduler.domain.evaluate.ranking import best_of
+from koord_scheduler.domain.evaluate.restriction import UNRESTRICTED, Restriction, ScoredAs
 from koord_scheduler.domain.evaluate.sampled import SampledView, Sampling, search
 from koord_scheduler.domain.evaluate.views.answers import Answers
 from koord_scheduler.domain.evaluate.views.cache import Views
@@ -49,48 +50,15 @@ _JUDGES_KEPT: Final = 1024
 _MANY: Final = 1 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Restriction:
-    """Which nodes come into question, and in which order some are tried before all others.
-
-    Attributes:
-        rows: None: all.
-        preferred: The first feasible one of these is taken without scoring.
-        barred: Rows without room beside the pods nominated there.
-        plugin: Who says so; in explanations.
-    """
-
-    rows: Rows | None = None
-    preferred: tuple[int, ...] = ()
-    barred: tuple[int, ...] = ()
-    plugin: str = ""
-
-    @property
-    def looks_everywhere(self) -> bool:
-        """Whether it names neither the nodes that come into question nor some to be tried first."""
-        return self.rows is None and not self.preferred
-
-
-UNRESTRICTED: Final = Restriction()
-
-
-class ScoredAs(NamedTuple):
-    """What of the feasible nodes is scored. left_out: plugin -> how many it left out"""
-
-    subject: Subject
-    rows: Rows
-    left_out: Mapping[str, int]
-
-
 @dataclass(slots=True)
 class _Sifted:
-    """Feasible rows after coupled filters and restrictions, and whom these refused."""
+    """Feasible rows after cross-node filters and restrictions, and what these refused."""
 
     rows: Rows
     exclusions: list[PluginExclusion] = field(default_factory=list[PluginExclusion])
 
     def exclude(self, plugin: str, reason: str, count: int) -> None:
-        """So many nodes fewer."""
+        """Add an exclusion of `count` nodes; no-op if it is 0."""
         if count:
             self.exclusions.append(PluginExclusion(plugin=plugin, excluded=count, reasons={reason: count}))
 
@@ -98,7 +66,8 @@ class _Sifted:
 class Engine:
     """The plugins of one profile over the columns of one cluster.
 
-    top_scores    so many of the best nodes are named in explanations
+    Attributes:
+        top_scores: Number of the best nodes to name in explanations.
     """
 
     def __init__(self, nodes: NodeColumns, profile: Profile, optimisations: Optimisations = ALL_ON) -> None:
@@ -116,7 +85,7 @@ class Engine:
         self.top_scores = TOP_SCORES
 
     def forget(self) -> None:
-        """Nothing that was judged before counts any more: somebody broke off while answers were worked out."""
+        """Drop all caches: an exception may have left them incomplete."""
         nodes, profile, keeps = self.nodes, self.profile, self._optimisations
         self.answers = Answers(nodes, profile, keep=keeps.equivalence_classes)
         self.views = Views(self.answers, keep=keeps.equivalence_classes)
@@ -126,7 +95,7 @@ class Engine:
     def decide(
         self, subject: Subject, uid: str, based_on: BasedOn, restriction: Restriction = UNRESTRICTED
     ) -> Decision:
-        """The feasible node with the best total score; among equals the one that a hash of uid and node name picks.
+        """Return the feasible node with the best total score; a hash of uid and node name decides among equals.
 
         Args:
             uid: Of the pod: the seed of the choice among equals, so that a replay chooses the same node.
@@ -163,7 +132,7 @@ class Engine:
         restriction: Restriction,
         scored_as: Callable[[Rows], ScoredAs | Rejection],
     ) -> Decision | Rejection:
-        """As `decide`, where nodes judge the pod as different ones, or score it as another; every node is asked afresh.
+        """Decide like `decide` if nodes judge different copies of the pod, or if a copy is scored; nothing is cached.
 
         Args:
             parts: As what the pod is judged by which rows; each row that is a node once.
@@ -250,12 +219,12 @@ class Engine:
         return SampledView(self.nodes, self.profile, self.answers.asked.of(pod), pod)
 
     def feasible(self, subject: Subject, restriction: Restriction = UNRESTRICTED) -> Rows:
-        """All rows on which a pod of this kind could be placed now, ascending."""
+        """Return all rows on which a pod of this kind is feasible now, ascending."""
         view = self._look(subject.pod_class)
         return self._sift(view, self.judges(subject), restriction).rows
 
     def has_room(self, subject: Subject) -> bool:
-        """Whether an attempt of a pod of this kind might find a node feasible now."""
+        """Return whether an attempt of a pod of this kind might find a feasible node now."""
         if self.profile.concerning(subject.pod_class.concerned).sees_otherwise:
             return len(self.nodes) > 0
         if self._narrow is not None and not self.views.keeps(subject.pod_class):
@@ -267,7 +236,7 @@ class Engine:
         return view.feasible > 0 if not judges.filters else len(self._sift(view, judges, UNRESTRICTED).rows) > 0
 
     def passing(self, subject: Subject, rows: Rows) -> Rows:
-        """Those of some rows that pass every filter as things stand this moment, trials included."""
+        """Return the rows that pass every filter now, trials included."""
         rows = self.answers.passing(subject.pod_class, rows)
         for _, judge in self.judges(subject).filters:
             codes = judge.filter(rows) if len(rows) else None
@@ -276,7 +245,7 @@ class Engine:
         return rows
 
     def passes(self, subject: Subject, row: int) -> bool:
-        """The same for one row, in a few microseconds."""
+        """Return whether one row passes every filter now; takes a few microseconds."""
         if not self.answers.passes(subject.pod_class, row):
             return False
         filters = self.judges(subject).filters
@@ -290,7 +259,7 @@ class Engine:
         return True
 
     def resolvable(self, subject: Subject) -> Rows:
-        """Rows that are refused, but might not be if pods left them, ascending (candidates of preemption)."""
+        """Return the rows that are refused now but might pass if pods left them, ascending."""
         view = self._look(subject.pod_class)
         found = [view.resolvable()]
         rows = view.feasible_rows()
@@ -302,7 +271,7 @@ class Engine:
         return np.sort(np.concatenate(found))
 
     def refusals(self, subject: Subject) -> list[Refusals]:
-        """Who refuses which nodes why, each node by its first refusal."""
+        """Return which plugin refuses which nodes and why; each node counts for the first refusal."""
         view = self._look(subject.pod_class)
         found = view.refusals()
         rows = view.feasible_rows()
@@ -325,7 +294,7 @@ class Engine:
         return self.views.of(pod_class)
 
     def judges(self, subject: Subject) -> CrossNodeFilters:
-        """The judges of the coupled plugins that concern this subject."""
+        """Return the cross-node filters and scores of a subject."""
         version = 0
         for each in self.answers.asked.of(subject.pod_class).versions:
             version += each()

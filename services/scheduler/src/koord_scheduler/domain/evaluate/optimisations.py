@@ -1,4 +1,4 @@
-"""Which of the optimisations are on. The first two never change an outcome (tested); see `engine` and `narrow`.
+"""Switches of the optimisations. The first two never change an outcome (tested).
 
 Source:
     scheduler-core spec, 12.2

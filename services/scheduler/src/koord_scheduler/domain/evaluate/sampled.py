@@ -1,4 +1,4 @@
-"""A look at some of the nodes: enough feasible ones, from a place that the pod and the position decide.
+"""Examines some of the nodes until enough are feasible; the pod and the position decide where it starts.
 
 Every other look examines all nodes. This one trades the best node for a good one where looking is dear: pods of which
 no two are alike, on very many nodes. It is off unless a profile sets `percentageOfNodesToScore` or random relaxation
@@ -30,7 +30,7 @@ _FIRST_CHUNK: Final = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How many nodes a look examines.
+    """Number of nodes to examine.
 
     Attributes:
         percentage_of_nodes_to_score: As configured; 0: adaptive with random relaxation, else all.
@@ -41,14 +41,14 @@ class Sampling:
     random_relaxation: bool
 
     def wanted(self, nodes: int) -> int:
-        """How many feasible nodes end the search; as many as there are nodes: all are examined."""
+        """Return how many feasible nodes end the search; `nodes` means that all are examined."""
         if not self.percentage_of_nodes_to_score and not self.random_relaxation:
             return nodes
         return feasible_nodes_to_find(nodes, self.percentage_of_nodes_to_score)
 
 
 class SampledView:
-    """The examined nodes as one kind of pod sees them; answers like `View`, rows in the order of examination."""
+    """The examined nodes of one class of pods; has the interface of `View`, with rows in the order of examination."""
 
     def __init__(self, nodes: NodeColumns, profile: Profile, asked: Asked, pod: PodClass) -> None:
         self._nodes = nodes

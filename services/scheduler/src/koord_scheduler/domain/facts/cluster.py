@@ -157,7 +157,7 @@ class Cluster:
             plugin.settle()
 
     def put_node(self, row: int, node: Node, shape: NodeShape) -> None:
-        """A node is there, or has changed; the columns know its shape already."""
+        """Add or replace a node; the columns have its shape already."""
         for follower in self.node_followers:
             follower.put_node(row, node)
         name = node.metadata.name
@@ -167,7 +167,7 @@ class Cluster:
         self.quotas.moves += 1
 
     def drop_node(self, row: int, name: str) -> None:
-        """A node is gone."""
+        """Remove a node."""
         for follower in self.node_followers:
             follower.drop_node(row)
         self.quotas.remove_node(name)
@@ -176,36 +176,36 @@ class Cluster:
         self.quotas.moves += 1
 
     def put_pod(self, uid: str, pod: Pod, requests: dict[str, int], *, assigned: bool) -> None:
-        """A pod exists, or has changed. assigned: it has a node and is not terminated."""
+        """Add or replace a pod. `assigned`: whether it has a node and is not terminated."""
         if uid in self.gangs.roster.members or gang_id_of(pod):
             self._follow(self.gangs.pod_seen(uid, pod))
         self.quotas.pod_seen(pod_facts(uid, pod, requests, self.quotas.settings.gates), assigned=assigned)
 
     def drop_pod(self, uid: str) -> None:
-        """A pod is deleted; one that waited with a node has lost it before."""
+        """Remove a pod; if it waited with a node, that was released before."""
         self._follow(self.gangs.pod_deleted(uid))
         self.quotas.pod_gone(uid)
         self.quotas.moves += 1
 
     def put_namespace(self, namespace: Namespace) -> None:
-        """A namespace is there, or has changed."""
+        """Add or replace a namespace."""
         self.population.put_namespace(namespace.metadata.name, namespace.metadata.labels)
 
     def drop_namespace(self, name: str) -> None:
-        """A namespace is gone."""
+        """Remove a namespace."""
         self.population.drop_namespace(name)
 
     def put_workload(self, workload: Workload) -> None:
-        """A controller is there, or has changed."""
+        """Add or replace a controller."""
         meta = workload.metadata
         self.owners.put_controller(workload.kind, meta.namespace, meta.name, workload.selector)
 
     def drop_workload(self, workload: Workload) -> None:
-        """A controller is gone."""
+        """Remove a controller."""
         self.owners.put_controller(workload.kind, workload.metadata.namespace, workload.metadata.name, None)
 
     def put_object(self, plural: str, document: object) -> None:
-        """An API object is there, or has changed; of a kind that placement does not read, or unreadable: no matter."""
+        """Add or replace an API object; no-op for kinds that placement does not read, a warning for invalid objects."""
         try:
             self._put_object(plural, document)
         except (codec.DecodeError, InvalidInput) as error:
@@ -251,7 +251,7 @@ class Cluster:
         self.topology = NetworkTopology(layers, labels)
 
     def drop_object(self, plural: str, namespace: str, name: str) -> None:
-        """An API object is gone."""
+        """Remove an API object."""
         match plural:
             case "elasticquotas":
                 self.quotas.written.discard(name)
@@ -275,13 +275,13 @@ class Cluster:
                 pass
 
     def take_activated(self) -> list[str]:
-        """The pods that facts have made worth an attempt since the last call."""
+        """Return the pods that facts have made worth an attempt since the last call."""
         uids = list(self.activate)
         self.activate.clear()
         return uids
 
     def activated(self, uids: Iterable[str]) -> None:
-        """These are worth an attempt."""
+        """Mark pods as worth an attempt."""
         self.activate.update(dict.fromkeys(uids))
 
     def _follow(self, consequences: Consequences) -> None:

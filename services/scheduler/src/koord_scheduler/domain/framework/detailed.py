@@ -1,4 +1,4 @@
-"""What a coupled filter can say about a refusal beyond its reason: asked for diagnoses only, never in a decision."""
+"""Details that a cross-node filter gives about a refusal, for diagnoses only."""
 
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -7,7 +7,7 @@ from koord_scheduler.domain.columns.node_columns import Rows
 from koord_scheduler.domain.pods.kinds import PodKind
 
 MOST_DETAILS = 5
-"""So many domains are told of for one reason."""
+"""Maximum number of domains to name for one reason."""
 
 
 class Detail(NamedTuple):
@@ -26,8 +26,8 @@ class Detail(NamedTuple):
 
 @runtime_checkable
 class DetailedFilter(Protocol):
-    """A coupled filter that can say more."""
+    """A cross-node filter that gives details."""
 
     def details(self, rows: Rows, reason: str) -> list[Detail]:
-        """About the rows, intp (K,), that it refuses for the reason: at most `MOST_DETAILS`, by domain."""
+        """Return at most `MOST_DETAILS` details, by domain, about rows that it refuses for the reason, shape (K,)."""
         ...

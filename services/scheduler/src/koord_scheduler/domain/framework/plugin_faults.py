@@ -1,6 +1,6 @@
-"""Exceptions of users' plugins: whose they are, and what is said of them.
+"""Exceptions that installed plugins raise.
 
-An attempt that a plugin breaks off fails, like one that it refuses, and the scheduler goes on with the next pod.
+If a plugin raises in an attempt, the attempt fails and the scheduler goes on with the next pod.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,14 @@ from typing import NamedTuple
 
 
 class PluginFault(NamedTuple):
-    """A plugin has raised in an attempt. trace: where, as Python writes it"""
+    """An exception of a plugin in an attempt.
+
+    Attributes:
+        plugin: Name of the plugin.
+        pod: The pod, as namespace/name.
+        error: Type and text of the exception.
+        trace: Traceback as Python formats it.
+    """
 
     plugin: str
     pod: str
@@ -18,17 +25,17 @@ class PluginFault(NamedTuple):
 
     @property
     def message(self) -> str:
-        """The sentence for the pod's user."""
+        """Message for the user of the pod."""
         return f"plugin {self.plugin} failed: {self.error}"
 
 
 def package_of(plugin: object) -> str:
-    """The top package that a plugin's class is from."""
+    """Return the top package of the plugin's class."""
     return type(plugin).__module__.partition(".")[0]
 
 
 def fault_of(error: BaseException, plugins: Mapping[str, str], pod: str) -> PluginFault | None:
-    """The fault of the first plugin through which an exception came; None: it came through none.
+    """Return the fault of the first plugin in the traceback; None if no plugin is in it.
 
     Args:
         plugins: Package -> name of the plugin.

@@ -1,14 +1,14 @@
-"""Plugins that change what a pod, or a node, is to the others: for good as it comes in, or for one cycle.
+"""Plugins that change what other plugins see of a pod or a node: permanently when it comes in, or for one cycle.
 
-    PodTransformer           as the pod comes in, before anybody looks at it
-    BeforePreFilterPlugin    the pod of one cycle
-    AfterPreFilterPlugin     hears what all PreFilters have said
-    BeforeFilterPlugin       the pod and the nodes, as they judge each other in one cycle
-    BeforeScorePlugin        the pod and the feasible nodes, as they are scored in one cycle
-    ResizePodPlugin          what the pod asks for, once its node is known: for good
+    PodTransformer           the pod when it comes in, before any plugin reads it
+    BeforePreFilterPlugin    the pod, for one cycle
+    AfterPreFilterPlugin     nothing; it sees the answers of all PreFilter plugins
+    BeforeFilterPlugin       the pod and the nodes, for the filters of one cycle
+    BeforeScorePlugin        the pod and the feasible nodes, for the scores of one cycle
+    ResizePodPlugin          the requests of the pod once its node is known, permanently
 
-A cycle ends when a node is chosen. What counts on the node, in quotas and in the log is the pod as it came in, or as it
-was resized.
+The change of a cycle ends when a node is chosen. The node, quotas and the log count the pod as it came in, or as it was
+resized.
 
 Source:
     scheduler-core spec, 1 (steps 3 to 10), 3 (transformers)
@@ -26,37 +26,36 @@ from koord_scheduler.domain.framework.plugin import Plugin
 
 
 class PodTransformer(Plugin, Protocol):
-    """A transformer of the point preFilter, in the order of the point."""
+    """Changes pods when they come in."""
 
     def transform(self, pod: Pod) -> Pod:
-        """The pod as every plugin of the profile is to see it, the same object when nothing changes.
+        """Return the pod as every plugin of the profile sees it; the same object if nothing changes.
 
-        It may read the spec, the namespace, labels, annotations and owners, so that pods that agree in these stay
-        alike; to transform twice is as to transform once.
+        It may read the spec, the namespace, labels, annotations and owners only. It must be idempotent.
 
         Raises:
-            InvalidInput: The pod cannot be read, and is not placed.
+            InvalidInput: The pod is invalid, and is not placed.
         """
         ...
 
 
 class BeforePreFilterPlugin(Plugin, Protocol):
-    """A transformer of the point preFilter, in the order of the point."""
+    """Replaces the pod by a copy for one cycle."""
 
     def before_pre_filter(self, pod: Pod, now: float) -> Pod | Rejection | None:
-        """A copy that stands for the pod in the rest of this cycle; None: the pod as it is. A refusal ends the cycle.
+        """Return a copy that stands for the pod in this cycle, None for the pod itself, or reject the pod.
 
         Raises:
-            InvalidInput: The copy asks for what is no quantity.
+            InvalidInput: The copy has an invalid quantity.
         """
         ...
 
 
 class AfterPreFilterPlugin(Plugin, Protocol):
-    """Runs after all PreFilters, in the order of the point preFilter."""
+    """Sees the answers of all PreFilter plugins."""
 
     def after_pre_filter(self, pod: Pod, found: Sequence[tuple[str, Candidates]]) -> Rejection | None:
-        """Refuse the pod, or None: go on. found: the restrictions, with the plugins that made them."""
+        """Reject the pod, or return None to go on. `found` has the restrictions with their plugins."""
         ...
 
 
@@ -77,7 +76,7 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Views:
-    """How nodes and the pod see each other in one cycle; whoever is not named sees things as they are.
+    """What the filters of one cycle see; nodes that are not named see the pod as it is.
 
     Attributes:
         pods: Rows, shape (K,), and the pod that they judge; no row twice.
@@ -89,44 +88,55 @@ class Views:
 
 
 class BeforeFilterPlugin(Plugin, Protocol):
-    """A transformer of the point filter, in the order of the point; each sees what those before it have made."""
+    """Changes what the filters of one cycle see; each plugin sees the changes of those before it."""
 
     def before_filter(self, pod: Pod, nodes: NodeColumns, rows: Rows) -> Views | Rejection | None:
-        """What filters, and preemption, are to see; None: things as they are. A refusal ends the cycle.
+        """Return what filters and preemption see, None for no change, or reject the pod.
 
         Args:
-            rows: The nodes that judge this pod, shape (K,); where those before have made several of it, it is asked for
-                each.
+            pod: The pod, or a copy that an earlier plugin made for some rows.
+            nodes: All nodes.
+            rows: The nodes that judge `pod`, shape (K,).
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scored:
-    """What is scored in one cycle. pod: None, as it is; rows: of the feasible ones, shape (K,), None all."""
+    """What is scored in one cycle.
+
+    Attributes:
+        pod: A copy of the pod; None for the pod itself.
+        rows: Feasible rows to score, shape (K,); None for all.
+    """
 
     pod: Pod | None = None
     rows: Rows | None = None
 
 
 class BeforeScorePlugin(Plugin, Protocol):
-    """A transformer of the point score, in the order of the point."""
+    """Changes what the scores of one cycle see."""
 
     def before_score(self, pod: Pod, nodes: NodeColumns, rows: Rows) -> Scored | Rejection | None:
-        """What scores are to see; None: things as they are. A refusal ends the cycle.
+        """Return what scores see, None for no change, or reject the pod.
 
-        Asked where two or more nodes are feasible and none of them is preferred; rows: these, shape (K,), ascending
+        Asked if two or more nodes are feasible and none of them is preferred.
+
+        Args:
+            pod: The pod.
+            nodes: All nodes.
+            rows: The feasible rows, ascending, shape (K,).
         """
         ...
 
 
 class ResizePodPlugin(Plugin, Protocol):
-    """Changes what pods ask for on the node that was chosen, with feature gate ResizePod; in the order of reserve."""
+    """Changes the requests of a pod on its node, with feature gate ResizePod."""
 
     def resize_pod(self, pod: Pod, node: str) -> Pod | Rejection | None:
-        """The pod with other resources; None: with its own. A refusal fails the attempt.
+        """Return the pod with other resources, None for its own, or reject the pod.
 
         Raises:
-            InvalidInput: What it asks for then is no quantity.
+            InvalidInput: The new resources have an invalid quantity.
         """
         ...

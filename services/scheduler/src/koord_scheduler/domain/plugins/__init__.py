@@ -1,1 +1,1 @@
-"""Filters and scores, one file each; `interface` says what they are, `profile` (one level up) which are used."""
+"""The plugins that come with the scheduler, one file each; `registry` names them."""

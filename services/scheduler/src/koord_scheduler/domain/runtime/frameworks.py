@@ -1,4 +1,7 @@
-"""The profiles of one scheduler process over the facts that they share. source    scheduler-core spec, 1 and 3"""
+"""The frameworks of one scheduler process: each asks the plugins of one profile, over the facts that all share.
+
+Source: scheduler-core spec, 1 and 3.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,9 @@ from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.columns.node_columns import Rows
 from koord_scheduler.domain.config.gates import SchedulerGates
-from koord_scheduler.domain.evaluate.engine import Engine, ScoredAs
+from koord_scheduler.domain.evaluate.engine import Engine
 from koord_scheduler.domain.evaluate.optimisations import ALL_ON, Optimisations
+from koord_scheduler.domain.evaluate.restriction import ScoredAs
 from koord_scheduler.domain.facts.cluster import Cluster
 from koord_scheduler.domain.framework.extension_point import ExtensionPoint
 from koord_scheduler.domain.framework.extension_points import (
@@ -111,7 +115,10 @@ class Framework:
         self._by_concerned = {}
 
     def pre_enqueue(self, pod: PodRecord) -> str | None:
-        """Why the pod may not be attempted now; None: it may. source    scheduler-core spec, 2 (PreEnqueue)"""
+        """Return why the pod may not be attempted now; None: it may.
+
+        Source: scheduler-core spec, 2 (PreEnqueue).
+        """
         for plugin in self.plugins_for(pod).at(PRE_ENQUEUE):
             refusal = plugin.pre_enqueue(pod)
             if refusal is not None:
@@ -119,7 +126,7 @@ class Framework:
         return None
 
     def before_pre_filter(self, pod: PodRecord, now: float) -> PodRecord | Rejection:
-        """The pod as this cycle is to see it: the same record when nobody says otherwise."""
+        """Return the pod as this cycle sees it: the same record if no plugin gives a copy."""
         seen = pod
         for plugin in self.plugins_for(pod).at(BEFORE_PRE_FILTER):
             assert seen.pod is not None, f"pod {pod.uid} has no spec"
@@ -134,7 +141,7 @@ class Framework:
         return seen
 
     def after_pre_filter(self, pod: PodRecord, found: Sequence[tuple[str, Candidates]]) -> Rejection | None:
-        """The first refusal by those who hear what all PreFilters have said."""
+        """Return the first rejection of the AfterPreFilter plugins; None: go on."""
         assert pod.pod is not None, f"pod {pod.uid} has no spec"
         for plugin in self.plugins_for(pod).at(AFTER_PRE_FILTER):
             answer = plugin.after_pre_filter(pod.pod, found)
@@ -143,7 +150,7 @@ class Framework:
         return None
 
     def before_score(self, pod: PodRecord, rows: Rows) -> Rejection | ScoredAs:
-        """As what which of the feasible rows are scored."""
+        """Return which of the feasible rows are scored, and for which copy of the pod."""
         assert pod.pod is not None, f"pod {pod.uid} has no spec"
         assert pod.subject is not None, f"pod {pod.uid} has no spec that can be read"
         seen, subject, left_out = pod.pod, pod.subject, dict[str, int]()
@@ -167,7 +174,7 @@ class Framework:
         return ScoredAs(subject, rows, left_out)
 
     def resized(self, pod: PodRecord, node: str) -> Pod | Rejection | None:
-        """The pod with what it is to ask for on the node; None: what it asks for as it is."""
+        """Return the pod with the resources that it gets on the node; None: it is not resized."""
         assert pod.pod is not None, f"pod {pod.uid} has no spec"
         resized = pod.pod
         for plugin in self.plugins_for(pod).at(RESIZE_POD):
@@ -183,11 +190,11 @@ class Framework:
         return None if resized is pod.pod else resized
 
     def subject_of(self, pod: Pod) -> Subject:
-        """What a pod that stands for another is to the plugins; see `PodClasses.as_is`."""
+        """Return the subject of a copy of a pod; see `PodClasses.as_is`."""
         return self._pod_classes.as_is(pod, self.profile.scheduler_name)
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | list[tuple[str, Candidates]]:
-        """The first refusal, or all restrictions with the plugins that made them."""
+        """Return the first rejection, or all restrictions with the plugins that made them."""
         candidates: list[tuple[str, Candidates]] = []
         for plugin in self.plugins_for(pod).at(PRE_FILTER):
             found = plugin.pre_filter(pod, now)
@@ -235,7 +242,7 @@ class Framework:
         return rejected
 
     def permit(self, pod: PodRecord, node: str) -> Rejection | Wait | Allow:
-        """Whether the pod may go to its node: any refusal, else the shortest wait, else the last consent."""
+        """Return any rejection, else the shortest wait, else the last consent."""
         wait: Wait | None = None
         allowed = ALLOWED
         for plugin in self.plugins_for(pod).at(PERMIT):
@@ -250,27 +257,27 @@ class Framework:
         return allowed if wait is None else wait
 
     def pre_bind(self, pod: PodRecord, node: str) -> dict[str, str]:
-        """Annotations to be written on the pod when it is bound."""
+        """Return the annotations to write on the pod when it is bound."""
         written: dict[str, str] = {}
         for plugin in self.plugins_for(pod).at(PRE_BIND):
             written.update(plugin.pre_bind(pod, node))
         return written
 
     def post_bind(self, pod: PodRecord, node: str) -> list[str]:
-        """The log has the placement; returns the uids of pods worth an attempt because of it."""
+        """Return the uids of pods that are worth an attempt because the log has stored the placement."""
         return [uid for plugin in self.plugins_for(pod).at(POST_BIND) for uid in plugin.post_bind(pod, node)]
 
     def is_dealt_with(self, pod: PodRecord, message: str) -> bool:
-        """Whether a plugin has dealt with the failed attempt, so that its user is not to be told."""
+        """Return whether a plugin has dealt with the failed attempt, so that the user is told nothing."""
         return any(plugin.before_failure(pod, message) for plugin in self.plugins_for(pod).at(BEFORE_FAILURE))
 
     def after_failure(self, pod: PodRecord, message: str) -> None:
-        """The failed attempt is handled."""
+        """Tell plugins that the failed attempt was handled."""
         for plugin in self.plugins_for(pod).at(AFTER_FAILURE):
             plugin.after_failure(pod, message)
 
     def after_post_filter(self, pod: PodRecord, message: str) -> Failure:
-        """The pod found no node: what that means for others."""
+        """Return what the failed attempt means for other pods."""
         failures = [plugin.after_post_filter(pod, message) for plugin in self.plugins_for(pod).at(AFTER_POST_FILTER)]
         return next((failure for failure in failures if failure.message), failures[0] if failures else Failure())
 
@@ -329,7 +336,7 @@ class Frameworks:
         return found
 
     def of(self, pod: Pod) -> Framework | None:
-        """The framework of a pod's scheduler name; None: the pod is not ours."""
+        """Return the framework of a pod's scheduler name; None: the pod is not ours."""
         return self._by_name.get(scheduler_name_of(pod))
 
     @staticmethod
@@ -340,11 +347,11 @@ class Frameworks:
         return framework
 
     def all(self) -> list[Framework]:
-        """The frameworks of all profiles, each once."""
+        """Return the frameworks of all profiles, each once."""
         return list(dict.fromkeys(self._by_name.values()))
 
     def engines(self) -> list[Engine]:
-        """The engines of all profiles, each once."""
+        """Return the engines of all profiles, each once."""
         return [framework.engine for framework in self.all()]
 
     def profile_of(self, subject: Subject) -> Framework:
@@ -352,11 +359,11 @@ class Frameworks:
         return self._by_name[subject.profile]
 
     def engine_of(self, subject: Subject) -> Engine:
-        """The engine of the profile for which the subject was read. Raises KeyError when it is not ours."""
+        """Return the engine of the profile for which the subject was read; raises KeyError if it is not ours."""
         return self._by_name[subject.profile].engine
 
     def fold(self, event: Event, stored: StoredEvent) -> bool:
-        """Plugins with a state of their own take note of an event; returns whether it may help pods that wait."""
+        """Hand an event to the plugins with a state of their own; return whether it may help waiting pods."""
         answers = [plugin.apply(event, stored) for plugin in self.folding.values() if stored.ref.kind in plugin.kinds]
         return any(answers)
 
@@ -372,5 +379,7 @@ class Frameworks:
 
 
 def unreadable(plugin: Plugin, error: InvalidInput) -> Rejection:
-    """What a plugin showed asks for what is no quantity: the attempt fails, and with it nothing else."""
-    return Rejection(plugin=plugin.name, message=f"plugin {plugin.name} shows what cannot be read: {error.sentence()}")
+    """Return the rejection for a plugin that returned an invalid quantity; only this attempt fails."""
+    return Rejection(
+        plugin=plugin.name, message=f"plugin {plugin.name} returned an invalid quantity: {error.sentence()}"
+    )

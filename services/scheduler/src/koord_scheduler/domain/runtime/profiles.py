@@ -1,4 +1,4 @@
-"""From an effective configuration to profiles: each name of a plugin becomes the plugin over the cluster's facts.
+"""Builds profiles from an effective configuration: each plugin name becomes the plugin over the cluster's facts.
 
 A plugin that the configuration names and that this version does not have is passed over; `koord scheduler
 check-config` says which these are. source    scheduler-core spec, 4
@@ -62,7 +62,7 @@ def frameworks_of(
     aliases: Collection[str] = (),
     optimisations: Optimisations = ALL_ON,
 ) -> Frameworks:
-    """All profiles of a configuration over one set of facts.
+    """Return the frameworks of all profiles of a configuration, over one set of facts.
 
     Args:
         more: Plugins that a user has installed, by name.

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from koord_scheduler.domain.columns.node_columns import Rows, row_list
-from koord_scheduler.domain.evaluate.engine import Restriction
+from koord_scheduler.domain.evaluate.restriction import Restriction
 from koord_scheduler.domain.pods.info import PodInfo
 from koord_scheduler.domain.pods.record import PodRecord
 from koord_scheduler.domain.state.state import SchedulerState

@@ -25,7 +25,7 @@ REFUSED: Final = 1
 
 
 def is_met(requirement: LabelSelectorRequirement, value: str | None) -> bool:
-    """Does a node whose label has this value (None: has no such label) meet the requirement?
+    """Return whether a node with this label value meets the requirement; None stands for no such label.
 
     In, NotIn (true without the label), Exists, DoesNotExist, Gt, Lt (both sides integers, else false).
 
@@ -79,7 +79,7 @@ def _met_by_field(requirement: LabelSelectorRequirement, nodes: NodeColumns, row
 
 
 def term_matches(term: NodeSelectorTerm, nodes: NodeColumns, rows: Rows) -> BoolArray:
-    """Which nodes meet every expression of the term, shape (K,); an empty term matches nothing."""
+    """Return which nodes meet every expression of the term, shape (K,); an empty term matches nothing."""
     if not term.match_expressions and not term.match_fields:
         return np.zeros(len(rows), np.bool_)
     matches = np.ones(len(rows), np.bool_)

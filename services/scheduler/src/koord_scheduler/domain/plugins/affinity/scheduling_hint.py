@@ -38,7 +38,7 @@ class Hint:
 
 
 def scheduling_hint(pod: Pod) -> Hint | None:
-    """The pod's hint; None: it has none. The internal key goes before its deprecated twin, empty text is no hint."""
+    """Return the pod's hint, None without one; the internal key precedes its deprecated alias."""
     annotations = pod.metadata.annotations
     text = annotations.get(keys.SCHEDULING_HINT) or annotations.get(keys.SCHEDULING_HINT_ALIAS)
     if not text:

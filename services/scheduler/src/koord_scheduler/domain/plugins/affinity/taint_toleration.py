@@ -21,7 +21,7 @@ _TAINT_BITS: Final = 16
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Does this toleration match this taint?
+    """Return whether the toleration matches the taint.
 
     Effect empty or equal; key equal, or empty with operator Exists; operator Exists, or Equal with equal value.
 
@@ -42,12 +42,12 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def is_tolerated(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
-    """Does any of the tolerations match the taint?"""
+    """Return whether any of the tolerations matches the taint."""
     return any(tolerates(toleration, taint) for toleration in tolerations)
 
 
 def first_untolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> int | None:
-    """Index of the first taint with effect NoSchedule or NoExecute that nothing tolerates; None: the pod may run."""
+    """Return the index of the first NoSchedule or NoExecute taint that is not tolerated; None without one."""
     for index, taint in enumerate(taints):
         if taint.effect in (NO_SCHEDULE, NO_EXECUTE) and not is_tolerated(taint, tolerations):
             return index
@@ -55,7 +55,7 @@ def first_untolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration]
 
 
 def intolerable_preferences(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> int:
-    """How many PreferNoSchedule taints no toleration with effect "" or PreferNoSchedule matches."""
+    """Return the number of PreferNoSchedule taints that no toleration with effect "" or PreferNoSchedule matches."""
     soft = [toleration for toleration in tolerations if toleration.effect in ("", PREFER_NO_SCHEDULE)]
     return sum(1 for taint in taints if taint.effect == PREFER_NO_SCHEDULE and not is_tolerated(taint, soft))
 

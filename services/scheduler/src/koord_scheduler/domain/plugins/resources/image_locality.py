@@ -1,4 +1,4 @@
-"""Which node has which container image, and the score that follows. source    scheduler-core spec, 5.8
+"""Scores nodes by the container images that they have. source    scheduler-core spec, 5.8
 
 A class's scores are worked out for all nodes at once and kept; when one of its images comes to a node or leaves it,
 or the number of nodes changes, they are worked out again (`settle`), and only nodes whose score has changed are judged
@@ -24,7 +24,7 @@ MOST_BYTES_PER_CONTAINER: Final = 1000 * _MIB
 
 
 class ImageLocality:
-    """Images by node: image -> row -> bytes. Also the plugin: it reads the images of pods, and scores.
+    """Follows the images of nodes, and scores nodes by the images of a pod.
 
     Attributes:
         name: Of the plugin.
@@ -47,7 +47,7 @@ class ImageLocality:
     # --- what happens ------------------------------------------------------------------------------------------------
 
     def put_node(self, row: int, node: Node) -> None:
-        """A node is there, or has changed."""
+        """See `NodeFollower.put_node`."""
         sizes = images_of(node)
         before = self._of_row.get(row, {})
         if sizes != before:
@@ -59,7 +59,7 @@ class ImageLocality:
                 self._stale.update(self._users.get(image, ()))
 
     def drop_node(self, row: int) -> None:
-        """The row is no node any more."""
+        """See `NodeFollower.drop_node`."""
         for image in self._of_row.pop(row, {}):
             self._take_off(row, image)
 

@@ -68,7 +68,7 @@ class LoadAwareScheduling:
     # --- what happens ------------------------------------------------------------------------------------------------
 
     def put_node(self, row: int, node: Node) -> None:
-        """A node is there, or has changed."""
+        """See `NodeFollower.put_node`."""
         is_new = row not in self.load
         self.load.on_node(row, node_facts(node))
         report = self._reports.get(node.metadata.name)
@@ -76,11 +76,11 @@ class LoadAwareScheduling:
             self.load.on_metric(row, metric_of_report(report))
 
     def drop_node(self, row: int) -> None:
-        """The row is no node any more."""
+        """See `NodeFollower.drop_node`."""
         self.load.off_node(row)
 
     def reported(self, node: str, report: NodeUsageReported | None) -> None:
-        """The node's agent has reported; None: what it reported is withdrawn."""
+        """Take a report of a node; None withdraws the last one."""
         if report is None:
             self._reports.pop(node, None)
         else:
@@ -118,7 +118,7 @@ class LoadAwareScheduling:
         self.load.off_pod(pod_info.uid)
 
     def advance(self, now: float) -> None:
-        """It is `now`, in unix seconds: reports may have expired."""
+        """See `ClockPlugin.advance`: reports may expire."""
         self.load.advance(now)
 
     # --- what is asked -----------------------------------------------------------------------------------------------

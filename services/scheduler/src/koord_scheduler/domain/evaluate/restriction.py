@@ -1,0 +1,47 @@
+"""Which nodes an attempt may choose, and which of the feasible ones are scored."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from koord_scheduler.domain.columns.node_columns import Rows
+from koord_scheduler.domain.pods.equivalence_classes import Subject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restriction:
+    """Which nodes are candidates, and which of them are tried first.
+
+    Attributes:
+        rows: The candidates; None: all nodes.
+        preferred: The first feasible one of these is taken without scoring.
+        barred: Rows without room beside the pods nominated there.
+        plugin: Plugin that restricts the nodes, for explanations.
+    """
+
+    rows: Rows | None = None
+    preferred: tuple[int, ...] = ()
+    barred: tuple[int, ...] = ()
+    plugin: str = ""
+
+    @property
+    def looks_everywhere(self) -> bool:
+        """Whether all nodes are candidates and none is tried first."""
+        return self.rows is None and not self.preferred
+
+
+UNRESTRICTED: Final = Restriction()
+
+
+class ScoredAs(NamedTuple):
+    """Which feasible nodes are scored, for which subject.
+
+    Attributes:
+        subject: What is scored.
+        rows: The rows to score, ascending.
+        left_out: Plugin -> number of feasible nodes that it left out.
+    """
+
+    subject: Subject
+    rows: Rows
+    left_out: Mapping[str, int]
