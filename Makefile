@@ -15,7 +15,7 @@ DEMO_FLAGS ?=
 .PHONY: help setup demo up down test check compiled bench docs lint format typecheck contracts schemas clean
 
 help: ## what each target does
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  \033[1mmake %-10s\033[0m %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  \033[1mmake %-13s\033[0m %s\n", $$1, $$2}'
 
 $(UV):
 	@echo "==> installing uv into var/tools"
@@ -42,14 +42,13 @@ down: setup ## stop it
 
 lint: setup format-check typecheck contracts ## ruff, pyright strict, import contracts
 
-.PHONY: format-check
-format-check: setup
+format-check: setup ## ruff only: rules and format, nothing is changed
 	@echo "==> ruff"; $(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
 
-typecheck: setup
+typecheck: setup ## pyright strict only
 	@echo "==> pyright strict"; $(VENV)/bin/pyright --warnings
 
-contracts: setup
+contracts: setup ## import contracts only
 	@echo "==> import contracts"; $(VENV)/bin/lint-imports
 
 format: setup ## format and fix what ruff can

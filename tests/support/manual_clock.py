@@ -4,7 +4,6 @@ import asyncio
 import heapq
 import itertools
 import math
-from collections.abc import Callable
 from datetime import UTC, datetime
 
 
@@ -74,14 +73,6 @@ class ManualClock:
     def sleepers(self) -> int:
         """How many tasks wait for this clock."""
         return sum(1 for _, _, woken in self._sleepers if not woken.done())
-
-    async def wait_for(self, condition: Callable[[], bool], *, within_real_seconds: float = 10.0) -> None:
-        """Lets the loop run until the condition holds; raises TimeoutError when it does not in time. The clock stands
-        still.
-        """
-        async with asyncio.timeout(within_real_seconds):
-            while not condition():  # noqa: ASYNC110  any condition, not one that has an event
-                await asyncio.sleep(0.001)
 
     def _next_due(self) -> float | None:
         while self._sleepers and self._sleepers[0][2].done():

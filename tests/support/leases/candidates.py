@@ -15,6 +15,7 @@ from koordcore.service.leader.lease import (
     WrittenLease,
 )
 from support.manual_clock import ManualClock
+from support.until import until
 
 TIMES = LeaseTimes()  # 15 s, 10 s, 2 s
 TAKE_OVER = TIMES.duration + 3 * TIMES.retry  # expiry, and the looks before and after it
@@ -103,12 +104,10 @@ class World:
         return candidate
 
     async def settle(self) -> None:
-        """Until every candidate waits for its clock again."""
+        """Wait until every candidate waits for its clock again."""
         for _ in range(5):
             await asyncio.sleep(0)
-        async with asyncio.timeout(10):
-            while any(c.store.in_flight for c in self.candidates if not c.paused):  # noqa: ASYNC110  counts, no event
-                await asyncio.sleep(0.0005)
+        await until(lambda: not any(c.store.in_flight for c in self.candidates if not c.paused), every=0.0005)
         for _ in range(5):
             await asyncio.sleep(0)
         self.check()

@@ -11,6 +11,7 @@ from koordcore.ports.clock import Clock
 from koordcore.service.clock import ScaledClock, SystemClock, parse_clock
 from koordcore.values.invalid import InvalidInput
 from support.manual_clock import ManualClock
+from support.until import until
 
 CLOCKS: list[Clock] = [SystemClock(), ScaledClock.starting_now(60.0), ManualClock()]
 
@@ -88,7 +89,7 @@ async def test_manual_sleepers_wake_in_order_of_their_moments() -> None:
     async with asyncio.TaskGroup() as group:
         for name, seconds in (("c", 3), ("a", 1), ("b", 2), ("a2", 1)):
             group.create_task(sleeper(name, seconds))
-        await clock.wait_for(lambda: clock.sleepers() == 4)
+        await until(lambda: clock.sleepers() == 4)
         await clock.advance(2.5)
         assert woken == [("a", 1), ("a2", 1), ("b", 2)]
         await clock.advance(0.5)
@@ -105,7 +106,7 @@ async def test_a_periodic_loop_runs_once_per_period_while_time_advances() -> Non
             ticks.append(clock.monotonic())
 
     task = asyncio.create_task(loop())
-    await clock.wait_for(lambda: clock.sleepers() == 1)
+    await until(lambda: clock.sleepers() == 1)
     await clock.advance(35)
     assert ticks == [10, 20, 30]
     assert clock.monotonic() == 35
@@ -124,7 +125,7 @@ async def test_jump_is_a_pause_the_loop_finds_the_later_time() -> None:
         seen.append(clock.monotonic())
 
     task = asyncio.create_task(sleeper())
-    await clock.wait_for(lambda: clock.sleepers() == 1)
+    await until(lambda: clock.sleepers() == 1)
     clock.jump(100)
     await task
     assert seen == [100]

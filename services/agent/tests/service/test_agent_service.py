@@ -180,7 +180,7 @@ class World:
             await self.cycle.run_cycle()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        await self.clock.wait_for(condition)
+        await until(condition)
 
     async def facts(self) -> list[Event]:
         """What the log holds of the node, once the outbox is empty."""
