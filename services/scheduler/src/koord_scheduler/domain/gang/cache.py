@@ -1,13 +1,8 @@
-"""Coscheduling's points over the roster of gangs: who may enter the queue, who is next, who is released, who loses.
+"""Coscheduling's extension points over the roster of gangs.
 
-    pre_enqueue        may the pod enter active or backoff?      permit            released, or waits for its group?
-    next_pod           whom the round wants next                 post_bind         the pod is bound
-    before_pre_filter  may its attempt begin?                    unreserve         it lost its node
-    after_post_filter  its attempt found no node
-
-A queue asks `pre_enqueue` whenever a pod is about to become active or to back off; a pod that is refused waits without
-backoff until one of its own events, or until an answer names it in `activate`. Pods are named by uid; a uid that no
-gang knows belongs to a pod without gang and passes everywhere.
+The queue asks `pre_enqueue` whenever a pod is about to become active or to back off. A refused pod waits without
+back-off until one of its own events, or until an answer names it in `activate`. A uid that no gang knows belongs to a
+pod without gang and passes every point.
 
 Source:
     scheduler-core spec, 8.3 to 8.8; vectors scheduler/gang_sequence
