@@ -15,8 +15,6 @@ SOURCES = sorted(
 )
 MODULES_PER_FOLDER = 20
 LINES_PER_MODULE = 400
-# Packages that are still being regrouped.
-STILL_LONG = {"koord_scheduler"}
 
 
 def modules_of(source: Path) -> dict[str, Path]:
@@ -81,9 +79,7 @@ def test_no_folder_has_more_modules_than_fit_on_a_screen(source: Path) -> None:
     assert {folder: count for folder, count in counts.items() if count > MODULES_PER_FOLDER} == {}
 
 
-@pytest.mark.parametrize(
-    "source", [each for each in SOURCES if each.name not in STILL_LONG], ids=lambda path: path.name
-)
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.name)
 def test_no_module_is_longer_than_one_idea_needs(source: Path) -> None:
     lengths = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in modules_of(source).items()}
     assert {name: length for name, length in lengths.items() if length > LINES_PER_MODULE} == {}
