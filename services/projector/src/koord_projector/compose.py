@@ -31,7 +31,7 @@ async def compose(shell: Shell[ProjectorSettings]) -> None:
 
 
 def assemble(shell: Shell[ProjectorSettings], bus: Bus) -> None:
-    """The projector over any bus: adds its loops to the service and its routes to the server."""
+    """Add the loops of the projector to the service and its routes to the server, over any bus."""
     settings = shell.settings
     dsn = settings.dsn.get_secret_value()
     database = Database(dsn, pool_size=settings.pool_size)

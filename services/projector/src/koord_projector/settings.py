@@ -1,4 +1,4 @@
-"""What the projector can be told."""
+"""Settings of the projector: flags, environment and file."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""What the projector makes of the facts, as pure code: rows from events, no database.
+"""Rows from events: the pure part of the projector, without a database.
 
 `projection` (one event -> aggregate states and rows) uses `pods` (lives of pods), `nodes` (figures of nodes) and
 `series` (totals of the cluster over time); `timeline` and `pending` answer questions from what was stored.

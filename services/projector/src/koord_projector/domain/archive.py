@@ -1,4 +1,4 @@
-"""What is kept of the agents' reports beside their bytes: the figures that lists and charts need."""
+"""Figures of agents' reports that lists and charts need, beside the reports themselves."""
 
 from datetime import datetime
 
@@ -22,7 +22,7 @@ def best_effort_usage(report: NodeUsageReported) -> Usage:
 
 
 def report_time(report: NodeUsageReported) -> str | None:
-    """When the report was made, RFC 3339 with microseconds; None for a text that is no such time."""
+    """Return the time of the report, RFC 3339 with microseconds; None if it is not a valid time."""
     try:
         moment = datetime.fromisoformat(report.updated_at[:LONGEST_TIME])
         return rfc3339(moment) if moment.tzinfo is not None else None

@@ -134,7 +134,7 @@ class NodeBook:
         self._changes: list[NodeChange] = []
 
     def load(self, token: str, figures: NodeFigures) -> None:
-        """Take over the newest row of the table."""
+        """Load the newest row of a node."""
         self.figures[token] = figures
 
     def changed(

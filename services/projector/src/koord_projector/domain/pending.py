@@ -1,4 +1,4 @@
-"""Why pods are pending, counted: one line per reason that excluded nodes in the last attempts."""
+"""Counts why pods are pending, per reason that excluded nodes in the last attempts."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from koordcore.events.scheduling.explanations import PodUnschedulable
 
 
 class ReasonCount(msgspec.Struct, frozen=True, kw_only=True):
-    """A reason with the number of pods that it held back and the most nodes that it excluded for one of them."""
+    """A reason with the number of pending pods, and the largest number of nodes that it excluded for one pod."""
 
     plugin: str
     reason: str

@@ -1,4 +1,4 @@
-"""Lives of pods as rows that answer for every position at once.
+"""Lives of pods as rows that can be queried as of any position.
 
 A pod's life is a chain of episodes. One episode is one row: it holds from `from_seq` until before `to_seq` (None: it
 still holds), and inside it each transition happens once, so its position says what the phase was at any position:
@@ -26,7 +26,7 @@ from koordcore.values.invalid import InvalidInput
 
 
 class Phase(StrEnum):
-    """Where a pod is in its life."""
+    """Phases of a pod's life."""
 
     PENDING = "pending"
     PLACED = "placed"
@@ -35,7 +35,7 @@ class Phase(StrEnum):
 
 
 class PodFacts(msgspec.Struct, frozen=True):
-    """What the list of pods shows of the object; empty text for what a malformed object does not say."""
+    """Fields of the object in the list of pods; empty if the object is malformed."""
 
     namespace: str
     name: str
@@ -89,7 +89,7 @@ def pod_facts(pod: Pod) -> PodFacts:
 
 
 class PodBook:
-    """All pods that live, by uid; `take_touched` hands over the rows that changed. One task owns it."""
+    """All living pods by uid; `take_touched` returns the changed rows. One task owns it."""
 
     def __init__(self) -> None:
         self.living: dict[str, Episode] = {}
@@ -97,7 +97,7 @@ class PodBook:
         self._touched: dict[tuple[str, int], Episode] = {}
 
     def load(self, episode: Episode) -> None:
-        """Take over a living row of the table."""
+        """Load the row of a living pod."""
         self.living[episode.uid] = episode
         self.counts[episode.phase()] += 1
 
@@ -108,7 +108,7 @@ class PodBook:
         return touched
 
     def submitted(self, uid: str, pod: Pod, at: StoredEvent) -> None:
-        """The object was added or changed."""
+        """Record that the object was added or changed."""
         facts = pod_facts(pod)
         current = self.living.get(uid)
         if current is None:
@@ -124,7 +124,7 @@ class PodBook:
                 self._succeed(current, at, facts=facts)
 
     def deleted(self, uid: str, at: StoredEvent) -> None:
-        """The object is gone from the API."""
+        """Record that the object was deleted."""
         current = self.living.get(uid)
         if current is None or current.deleted_seq is not None:
             return
@@ -134,7 +134,7 @@ class PodBook:
             self._change(current, deleted_seq=at.seq)
 
     def placed(self, uid: str, event: PodPlaced, at: StoredEvent, *, runs_there: bool) -> None:
-        """A node was chosen.
+        """Record that a node was chosen.
 
         Args:
             runs_there: The node's agent has reported the pod as running already.
@@ -169,7 +169,7 @@ class PodBook:
             self._succeed(current, at, facts=facts, **placement)
 
     def released(self, uid: str, at: StoredEvent) -> None:
-        """The pod gave back its place."""
+        """Record that the pod released its node."""
         current = self.living.get(uid)
         if current is None or current.placed_seq is None:
             return
@@ -188,7 +188,7 @@ class PodBook:
         )
 
     def started(self, uid: str, node_token: str, at: StoredEvent) -> None:
-        """The agent of a node reports that the pod runs there."""
+        """Record that the agent of a node has started the pod."""
         current = self._on_node(uid, node_token)
         if current is None or (current.started_seq is not None and current.stopped_seq is None):
             return
@@ -198,7 +198,7 @@ class PodBook:
             self._succeed(current, at, started_seq=at.seq, started_at=at.occurred_at, stopped_seq=None)
 
     def stopped(self, uid: str, node_token: str, at: StoredEvent) -> None:
-        """The agent of a node reports that the pod no longer runs there."""
+        """Record that the agent of a node has stopped the pod."""
         current = self._on_node(uid, node_token)
         if current is not None and current.started_seq is not None and current.stopped_seq is None:
             self._change(current, stopped_seq=at.seq)

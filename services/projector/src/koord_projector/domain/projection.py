@@ -1,4 +1,4 @@
-"""One event -> new state of its aggregate, rows of pods and nodes, totals. The heart of the projector, without I/O.
+"""The core of the projector: one event gives a new state of its aggregate, rows of pods and nodes, and totals.
 
     refs = projection.unknown_states(events)     # 1. which states the database has to lend
     projection.lend(ref, state)                  # 2. one each
@@ -43,7 +43,7 @@ class AggregateRow(msgspec.Struct, frozen=True):
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
-    """What one transaction writes: everything of the positions after `after` up to `position`."""
+    """What one transaction writes: the rows of all positions after `after` up to `position`."""
 
     after: int
     position: int
@@ -76,11 +76,11 @@ class Projection:
 
     @property
     def aggregate_count(self) -> int:
-        """How many aggregates the table holds."""
+        """Number of aggregates in the table."""
         return len(self._known)
 
     def know(self, refs: Iterable[AggregateRef]) -> None:
-        """The table `aggregates` has a row for each of these."""
+        """Record that the table `aggregates` has a row for each of these."""
         self._known.update(refs)
 
     def load_totals(self) -> None:
@@ -95,13 +95,13 @@ class Projection:
         return list(wanted)
 
     def lend(self, ref: AggregateRef, state: AggregateState) -> None:
-        """The state of an aggregate as the table has it."""
+        """Take the state of an aggregate from the table."""
         self._states[ref] = state
         if isinstance(state, NodeAgentState):
             self._running[ref.id] = set(state.running)
 
     def apply(self, stored: StoredEvent) -> Event | None:
-        """Fold one event; returns it typed, None when it was folded before or is an ignorable one of a newer version.
+        """Fold one event and return it; None if it was folded before or is an ignorable one of a newer version.
 
         Raises:
             UnreadableEvent: Nothing is changed; the fold has to halt before this event.
@@ -124,7 +124,7 @@ class Projection:
         return event
 
     def skip(self, stored: StoredEvent) -> None:
-        """Pass over an event that an operator told this fold to pass over; nothing but the position remembers it."""
+        """Skip an event that an operator has recorded; only the position advances."""
         if stored.seq > self.position:
             self._advance(stored)
 
@@ -225,7 +225,7 @@ def _is_batch(requests: dict[str, int]) -> bool:
 
 
 def _require_storable(stored: StoredEvent) -> None:
-    """A text column holds neither NUL nor bytes that are not UTF-8; a valid body has neither (RFC 8259)."""
+    """Check that Postgres can store the body: neither NUL nor invalid UTF-8; a valid body has neither (RFC 8259)."""
     if len(stored.ref.id) > LONGEST_ID:
         raise UnreadableEvent(stored.seq, stored.type, f"the aggregate's id has more than {LONGEST_ID} characters")
     if b"\0" in stored.body:

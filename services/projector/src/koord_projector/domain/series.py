@@ -31,7 +31,7 @@ class Totals(msgspec.Struct, kw_only=True):
     batch_memory_requested: int = 0
 
     def add(self, figures: NodeFigures, sign: int) -> None:
-        """Count a node in (+1) or out (-1)."""
+        """Add (+1) or remove (-1) a node."""
         if not figures.exists:
             return
         self.nodes += sign
@@ -77,7 +77,7 @@ class Series:
         self._rows: dict[int, SeriesRow] = {}
 
     def before_event(self, occurred_at: str, totals: Totals, pods: dict[Phase, int]) -> None:
-        """To be called with the totals as they are before the event: ends the second that is over.
+        """Call with the totals before the event: write the row of a second that is over.
 
         An event whose time cannot be read belongs to the second of the one before it.
         """
@@ -91,11 +91,11 @@ class Series:
         self._second, self._text = second, occurred_at[:_SECOND_TEXT]
 
     def after_event(self, seq: int) -> None:
-        """The event was counted."""
+        """Call after the event was counted."""
         self._seq = seq
 
     def flush(self, totals: Totals, pods: dict[Phase, int]) -> None:
-        """Note the totals of the present second (which may go on)."""
+        """Write the totals of the current second, which may go on."""
         if self._text and self._seq:
             self._rows[self._second] = SeriesRow(self._second, self._seq, msgspec.structs.replace(totals), dict(pods))
 

@@ -31,7 +31,7 @@ Store = Callable[[Writer, int, Sequence[StoredEvent]], Awaitable[int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archive:
-    """One stream's archive."""
+    """The archive of one stream."""
 
     stream: str
     source: ObservationLog
@@ -44,7 +44,7 @@ class Archive:
 
 
 async def keep_archive(archive: Archive) -> None:
-    """Archive for ever; whatever goes wrong with Postgres begins again from the position that it holds."""
+    """Archive for ever. After an error, begin again at the position in Postgres."""
     backoff = session_backoff()
     while True:
         try:

@@ -28,20 +28,20 @@ class ProjectorMetrics:
         self._bus.follower_halted(FOLD, halted=False)
 
     def batch(self, events: int, seconds: float, position: int) -> None:
-        """One transaction is committed."""
+        """Report a committed transaction."""
         self._events.inc(events)
         self._seconds.observe(seconds)
         self._position.set(position)
 
     def halted(self, halted: bool) -> None:
-        """The fold stopped before an event that it cannot read, or goes on."""
+        """Report whether the fold is halted before an event that it cannot read."""
         self._bus.follower_halted(FOLD, halted=halted)
 
     def lag(self, events: int, seconds: float) -> None:
-        """How far the committed rows are behind the log."""
+        """Report how far the committed rows are behind the log."""
         self._bus.follower_lag(FOLD, events=max(0, events), seconds=seconds)
 
     def archived(self, stream: str, rows: int, unreadable: int) -> None:
-        """One transaction of an archive is committed."""
+        """Report a committed transaction of an archive."""
         self._archived.labels(stream).inc(rows)
         self._unreadable.labels(stream).inc(unreadable)

@@ -1,4 +1,4 @@
-"""How far the projector is: kept by the cycle, read by health, metrics and the API, awaited by live event tails."""
+"""Progress of the projector: set by the cycle, read by health, metrics and the API, awaited by live event tails."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from koordcore.service.health import Condition
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    """One per process.
+    """The progress of one projector.
 
     Attributes:
         position: Newest fact whose rows are committed.
@@ -30,7 +30,7 @@ class Progress:
     _committed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def committed(self, position: int, occurred_at: str) -> None:
-        """A transaction with facts up to `position` is done; wakes whoever waits for news."""
+        """Record a committed transaction with facts up to `position`, and wake live tails."""
         self.position = position
         if occurred_at:
             self.occurred_at = occurred_at
@@ -43,17 +43,17 @@ class Progress:
         await self._committed.wait()
 
     def halt(self, trouble: str) -> None:
-        """The fold does not go on; what is there stays readable."""
+        """Record that the fold is halted; rows stay readable."""
         self.trouble = trouble
         self.ready.unmet(trouble)
 
     def going_on(self) -> None:
-        """The fold goes on; ready once it has caught up."""
+        """Record that the fold goes on; it is ready once it has caught up."""
         self.trouble = ""
         self.look()
 
     def look(self) -> None:
-        """Ready when nothing is in the way and the newest known fact was reached once."""
+        """Update readiness: the fold is not halted and has reached the newest known fact once."""
         if not self.trouble and self.position >= self.head:
             self.ready.met()
 

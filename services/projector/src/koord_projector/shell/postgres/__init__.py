@@ -1,1 +1,1 @@
-"""Postgres: tables, migrations, and how rows get in and out again."""
+"""Postgres: tables, migrations, writing and loading."""

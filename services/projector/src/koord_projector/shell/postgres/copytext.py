@@ -57,12 +57,12 @@ def clamp(number: int) -> int:
 
 
 def line_of(values: Iterable[str | int | bool | None]) -> bytes:
-    """Any row; texts are escaped."""
+    """Return a line of any row; texts are escaped."""
     return ("\t".join(map(column_of, values)) + "\n").encode("utf-8", "replace")
 
 
 def column_of(value: str | int | bool | None) -> str:
-    """One value as it stands in a line."""
+    """Return one value as it is written in a line."""
     if isinstance(value, str):
         return value if value.isalnum() else value.translate(_ESCAPES)
     if value is None:
@@ -142,7 +142,7 @@ def series_line(row: SeriesRow) -> bytes:
 
 
 def copy_statement(table: str, columns: Sequence[str]) -> str:
-    """COPY of these columns from our lines."""
+    """Return the COPY statement of these columns."""
     return f"COPY {table} ({', '.join(map(quoted, columns))}) FROM STDIN"
 
 

@@ -26,7 +26,7 @@ WRITE_ERRORS: Final = (psycopg.OperationalError, psycopg.InterfaceError, OSError
 
 
 class Database:
-    """The read side's engine.
+    """Connections of the read API to Postgres.
 
     Args:
         dsn: `postgresql://user:password@host:port/database`.
@@ -46,7 +46,7 @@ class Database:
 
     @asynccontextmanager
     async def reading(self) -> AsyncGenerator[AsyncConnection]:
-        """A read-only transaction that sees one moment.
+        """Open a read-only transaction that sees one consistent state.
 
         Raises:
             READ_ERRORS: Postgres is away.
@@ -74,7 +74,7 @@ class Database:
         await retry(self.migrate, READ_ERRORS, on_retry=note)
 
     async def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         await self.engine.dispose()
 
 

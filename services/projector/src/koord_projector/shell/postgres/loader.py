@@ -1,4 +1,4 @@
-"""The projector's memory from its tables: at start, and whenever the database turns out to stand elsewhere."""
+"""Load the projection from the tables: at start, and after every error."""
 
 from collections.abc import Sequence
 from typing import Any, Final, LiteralString
@@ -35,7 +35,7 @@ _STATES: Final = """
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """What the tables say.
+    """The projection that was loaded, and whether it is usable.
 
     Attributes:
         event_id: Id of the event at the position, "" at 0: tells whether the log is still the one that was folded.

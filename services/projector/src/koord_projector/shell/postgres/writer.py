@@ -1,4 +1,4 @@
-"""Rows and position in one transaction: what makes the projector's folding exactly-once.
+"""Write rows and position in one transaction, which makes the fold exactly-once.
 
 Each transaction first locks its stream's row of `projection` and looks where it stands. So a repeated write after a
 lost acknowledgement is noticed, and a database that was restored to an older state, or a second projector on the same
@@ -106,7 +106,7 @@ _EXPLANATION_COLUMNS: Final = (
 
 
 class Moved(Exception):
-    """The database stands at another position than the caller believed: load again from what it says."""
+    """The database is at another position than the caller assumed: load again."""
 
     def __init__(self, stream: str, believed: int, actual: int) -> None:
         super().__init__(f"{stream}: the database is at position {actual}, not {believed}")
@@ -144,7 +144,7 @@ class Writer:
 
     @property
     def connection(self) -> AsyncConnection[TupleRow]:
-        """For `loader`, which reads in the same session."""
+        """The connection, for `loader`, which reads in the same session."""
         return self._connection
 
     async def close(self) -> None:
@@ -152,7 +152,7 @@ class Writer:
         await self._connection.close()
 
     async def write(self, changes: Changes) -> None:
-        """One transaction with everything of a batch.
+        """Write all rows of a batch in one transaction.
 
         Raises:
             Moved: The database is not where the batch begins; one of `WRITE_ERRORS` when Postgres is away: load again,
@@ -196,7 +196,7 @@ class Writer:
             pod.stored = True
 
     async def clear(self) -> None:
-        """Empty what is folded from the facts and sets their position to 0; archives stay.
+        """Delete all rows that are folded from facts and set their position to 0. Archives stay.
 
         Raises:
             WRITE_ERRORS
@@ -209,7 +209,7 @@ class Writer:
     async def archive_reports(
         self, after: int, position: int, reports: Sequence[tuple[StoredEvent, NodeUsageReported, str]]
     ) -> None:
-        """Report of agents with their times, and the position of the stream OBS; raises as `write` does."""
+        """Write reports of agents and the position of their stream; raises as `write` does."""
         async with self._connection.transaction(), self._connection.cursor() as cursor:
             await _require_position(cursor, OBSERVATIONS, after)
             lines = [_observation_line(*report) for report in reports]
@@ -218,7 +218,7 @@ class Writer:
             await cursor.execute(_UPSERT_POSITION, (OBSERVATIONS, position, "", ""))
 
     async def archive_explanations(self, after: int, position: int, rows: Sequence[ExplanationRow]) -> None:
-        """Explanations, with the position of the stream of explanations; raises as `write` does."""
+        """Write explanations and the position of their stream; raises as `write` does."""
         async with self._connection.transaction(), self._connection.cursor() as cursor:
             await _require_position(cursor, EXPLANATIONS, after)
             lines = [
@@ -250,7 +250,7 @@ class Writer:
             return int(row[0]) if row else 0
 
     async def begin_stream_again(self, stream: str) -> None:
-        """The stream of an archive begins anew (it was made again): follow it from its first message."""
+        """Set the position of an archive to 0, because its stream was created again."""
         async with self._connection.cursor() as cursor:
             await cursor.execute(_UPSERT_POSITION, (stream, 0, "", ""))
 
@@ -273,7 +273,7 @@ async def _position(cursor: AsyncCursor[TupleRow], stream: str) -> int:
 
 
 async def _require_position(cursor: AsyncCursor[TupleRow], stream: str, after: int) -> None:
-    """Lock the stream's position. Raises Moved when it is another one."""
+    """Lock the position of the stream. Raises Moved if it is another one."""
     actual = await _position(cursor, stream)
     if actual != after:
         raise Moved(stream, after, actual)

@@ -12,7 +12,7 @@ from koord_projector.shell.queries.moments import Moment
 
 
 class StatusAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the projector is. `first_at`, `last_at`: times of the oldest and newest fact, "" without one."""
+    """Progress of the projector. `first_at`, `last_at`: times of the oldest and newest fact, "" without one."""
 
     cluster: str
     position: int
@@ -264,7 +264,7 @@ class SeriesAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RebuildAnswer(msgspec.Struct, frozen=True):
-    """The rebuild was taken note of."""
+    """The rebuild was accepted."""
 
     accepted: bool
 

@@ -55,7 +55,7 @@ USED_COLUMNS = ("cpu", "memory", "be_cpu")
 
 
 def sum_nodes(nodes: list[NodeItem]) -> dict[str, int]:
-    """Sums over nodes of what the summary shows; usage over those that have reported."""
+    """Return the sums of the summary over nodes; usage only over nodes that have reported."""
     sums = {name: sum(getattr(node, name) for node in nodes) for name in SUMMED}
     for name in ("cpu_used", "memory_used", "be_cpu_used"):
         sums[name] = sum(getattr(node, name) or 0 for node in nodes)

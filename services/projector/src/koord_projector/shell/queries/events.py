@@ -1,4 +1,4 @@
-"""Facts as they stand in the log: pages backwards, and what is new for live tails."""
+"""Facts of the log: pages from new to old, and new facts for live tails."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ SCANNED = 200_000
 
 
 class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which facts are asked for; "" leaves a field open."""
+    """Selects facts; an empty field selects all."""
 
     kind: str = ""
     id: str = ""
@@ -45,7 +45,7 @@ async def page_events(
 
 
 async def find_event(connection: AsyncConnection, seq: int) -> EventItem | None:
-    """One fact with its body; None when nothing stands at that position."""
+    """Return one fact with its body; None if there is no fact at the position."""
     row = (await connection.execute(text("SELECT * FROM events WHERE seq = :seq"), {"seq": seq})).first()
     return None if row is None else event_item(row, with_body=True)
 

@@ -1,4 +1,4 @@
-"""`?at=`: which position a reader means, and what time it was there.
+"""The query parameter `at`: a position and its time.
 
 A position is taken as it is. A time means: everything up to the newest fact that had happened by then, by the facts'
 own times (`occurred_at <= t`); among facts of the same time the last one in the log.
@@ -40,7 +40,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def until(self) -> str:
-        """Observations up to this time belong to the moment."""
+        """Time up to which observations belong to the moment."""
         return END_OF_TIME if self.live else self.occurred_at
 
 

@@ -1,4 +1,4 @@
-"""Nodes as of a moment: their newest figures up to it, beside the newest report of their agents up to it."""
+"""Nodes as of a moment: their newest figures and the newest reports of their agents."""
 
 import zlib
 from datetime import datetime, timedelta
@@ -63,7 +63,7 @@ async def list_nodes(connection: AsyncConnection, moment: Moment) -> list[NodeIt
 
 
 async def describe_node(connection: AsyncConnection, moment: Moment, name: str) -> NodeAnswer | None:
-    """One node with what explains it; None when it does not exist at the moment."""
+    """Return one node with its details; None if it does not exist at the moment."""
     token = name_token(name)
     asked = {"token": token, "position": moment.position, "until": moment.until}
     row = (await connection.execute(_ONE_NODE, asked)).first()

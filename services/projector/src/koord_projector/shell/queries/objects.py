@@ -1,4 +1,4 @@
-"""Aggregates as of a moment, and their hash: folded again from their own events, which stand in `events`.
+"""Aggregates as of a moment, folded again from their events, and the hash of all aggregates.
 
 The present comes from `aggregates`; any earlier state from the subject's events up to it, by the same `evolve` that
 every fold uses. An aggregate is touched by few events, so no snapshots are needed here.
@@ -109,7 +109,7 @@ async def aggregates_hash(connection: AsyncConnection) -> StateHash:
 
 
 def _digest(kind: str, id_: str, state: str) -> int:
-    """`koordcore.state.cluster.aggregate_digest` of a state that is canonical JSON already."""
+    """Return `koordcore.state.cluster.aggregate_digest` of a state in canonical JSON."""
     return int.from_bytes(hashlib.blake2b(f"{kind}.{id_}\n{state}".encode(), digest_size=16).digest(), "big")
 
 

@@ -53,7 +53,7 @@ _decode_requests = msgspec.json.Decoder(dict[str, int]).decode
 
 
 class PodFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which pods are asked for; "" leaves a field open. `contains`: a part of `<namespace>/<name>`, or the uid."""
+    """Selects pods; an empty field selects all. `contains`: a part of `<namespace>/<name>`, or the uid."""
 
     namespace: str = ""
     phase: str = ""
@@ -174,7 +174,7 @@ async def pod_life(connection: AsyncConnection, moment: Moment, uid: str) -> lis
 
 
 async def _suppressions(connection: AsyncConnection, moment: Moment, episodes: Any) -> list[Row[Any]]:
-    """The newest changes of the best-effort quota on the pod's nodes while it ran there, if it is best-effort."""
+    """Return the newest changes of the best-effort quota on the nodes of a best-effort pod while it ran there."""
     found: list[Row[Any]] = []
     for row in episodes:
         if row.qos != "BE" or row.started_seq is None:
@@ -194,7 +194,7 @@ async def _suppressions(connection: AsyncConnection, moment: Moment, episodes: A
 
 
 async def explain_pending(connection: AsyncConnection, moment: Moment) -> PendingAnswer:
-    """Pending pods with the reasons of their last explanations, counted over the oldest 5,000."""
+    """Count pending pods by the reasons of their last explanations, over the oldest 5,000."""
     values: dict[str, Any] = {"position": moment.position, "until": moment.until, "limit": _JUDGED_PODS}
     inner = f"SELECT {_COLUMNS} FROM pods WHERE {_HOLDS[moment.live]}"  # noqa: S608  constants
     page = f"SELECT * FROM ({inner}) AS p WHERE phase = 'pending' ORDER BY submitted_seq LIMIT :limit"  # noqa: S608

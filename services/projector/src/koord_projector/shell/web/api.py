@@ -187,7 +187,7 @@ def endpoints_of(handlers: Handlers) -> Sequence[Endpoint]:
 
 
 def routes_of(handlers: Handlers) -> list[Route]:
-    """For the service's HTTP server."""
+    """Return the routes for the HTTP server of the service."""
     endpoints = endpoints_of(handlers)
     document = openapi_document(endpoints)
 
@@ -209,7 +209,7 @@ def _query(name: str, about: str, choices: tuple[str, ...] = ()) -> Parameter:
 
 
 def _guarded(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-    """Postgres being away is an answer (503), not a crash."""
+    """Answer 503 if Postgres is away."""
 
     async def guarded(request: Request) -> Response:
         try:

@@ -1,4 +1,4 @@
-"""What an endpoint is: one definition for the router and for `/openapi.json`, so that they cannot disagree."""
+"""The definition of an endpoint, for the router and for `/openapi.json`."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass

@@ -54,7 +54,7 @@ _OLDEST: Final = text("SELECT occurred_at FROM events ORDER BY seq LIMIT 1")
 
 
 class FoldState(Protocol):
-    """What the API tells about the fold itself."""
+    """Progress of the fold, as the API shows it."""
 
     head: int
     position: int
@@ -68,7 +68,7 @@ class FoldState(Protocol):
 
 
 class Handlers:
-    """One for each endpoint of `api`.
+    """The handlers, one for each endpoint of `api`.
 
     Args:
         want_rebuild: Asks the fold to begin again from zero.

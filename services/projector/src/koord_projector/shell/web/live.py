@@ -1,4 +1,4 @@
-"""The live tail: facts as server-sent events, as they are committed. A slow reader skips, it never holds anybody up."""
+"""The live tail: committed facts as server-sent events. A slow reader skips facts and delays nobody."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -49,7 +49,7 @@ class LiveTail:
         self._readers = 0
 
     async def events_stream(self, request: Request) -> Response:
-        """One reader. Without `after` (or `Last-Event-ID`) it begins at the present."""
+        """Serve one reader. Without `after` or `Last-Event-ID` it begins at the newest fact."""
         if self._readers >= MAX_READERS:
             return refusal(503, f"{MAX_READERS} live tails are open already")
         after = number_of(request.query_params, _AFTER)

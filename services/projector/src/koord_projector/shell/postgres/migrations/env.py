@@ -1,4 +1,4 @@
-"""What alembic runs: the versions against the connection that it was handed (never one of its own)."""
+"""Run by alembic: applies the versions on the given connection."""
 
 from alembic import context
 
