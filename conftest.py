@@ -1,5 +1,6 @@
-"""Fixtures for every test of the workspace: the real servers of `tests/support/servers.py`, fresh logging, and the way
-properties are run.
+"""Fixtures for every test of the workspace.
+
+The real servers of `tests/support/servers.py`, fresh logging, and the settings of property tests.
 """
 
 import logging

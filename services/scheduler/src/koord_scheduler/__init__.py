@@ -1,0 +1,1 @@
+"""The scheduler: places pods on nodes and explains every attempt."""

@@ -1,5 +1,6 @@
-"""How two configurations differ in what the scheduler does: what a reader of `koord replay --rerun-scheduler` must know
-before the results mean anything. A file stands for itself, so what it does not enable is off.
+"""Differences between two configurations, for `koord replay --rerun-scheduler`.
+
+A file is taken as it is: what it does not enable is off.
 """
 
 import json

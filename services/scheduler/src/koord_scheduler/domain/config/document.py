@@ -1,4 +1,8 @@
-"""KubeSchedulerConfiguration as it is written. source    scheduler-core spec, 4"""
+"""KubeSchedulerConfiguration as it is written.
+
+Source:
+    scheduler-core spec, 4
+"""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, cast

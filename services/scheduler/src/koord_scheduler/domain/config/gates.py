@@ -1,4 +1,8 @@
-"""The scheduler's feature gates. source    scheduler-core spec, 15"""
+"""The scheduler's feature gates.
+
+Source:
+    scheduler-core spec, 15
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields

@@ -1,4 +1,8 @@
-"""A node as the scheduler sees it, for a person. source    scheduler-core spec, 14"""
+"""A node as the scheduler sees it, for a person.
+
+Source:
+    scheduler-core spec, 14
+"""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -25,8 +29,11 @@ class PortPage(TypedDict):
 
 
 class NodePage(TypedDict):
-    """Answer of `/apis/v1/nodes/:node`: milli-cores for cpu, whole units for the rest; pods as namespace/name, or by
-    uid when only the log's ledger knows them. generation: position of the last event about the node's pods.
+    """Answer of `/apis/v1/nodes/:node`: cpu in milli-cores, everything else in whole units.
+
+    Attributes:
+        pods: As namespace/name; by uid if only the ledger of the log knows them.
+        generation: Position of the last event about the pods of the node.
     """
 
     node: str

@@ -1,5 +1,7 @@
-"""What the leader says beside placements: how quotas, gangs and the network stand, what ScheduleExplanations are told,
-which pods a quota has to give up, and what controllers of users' plugins want.
+"""Statuses that the leader writes besides placements.
+
+These are quotas, gangs, the network, ScheduleExplanations, pods that a quota must give up, and what controllers of
+installed plugins request.
 
 One call a round. Quotas, PodGroups and questions are looked at once a second at most, only those that changed; the
 network every ten seconds; overuse every revokePodInterval. Each answer becomes a status write, so the log says it once
@@ -115,7 +117,11 @@ def _owes_topology(state: SchedulerState) -> bool:
 
 
 def _cluster_topology(state: SchedulerState, now: float) -> list[StatusWrite]:
-    """How the nodes span the network, when that has changed. source    scheduler-core spec, 9"""
+    """How the nodes span the network, when that has changed.
+
+    Source:
+        scheduler-core spec, 9
+    """
     topology, said = state.cluster.topology, state.status.published
     ref = AggregateRef("clustertopology", DEFAULT_TOPOLOGY)
     if topology is None or now < said.next_topology or not _owes_topology(state):

@@ -33,7 +33,7 @@ from koord_scheduler.domain.state.state import SchedulerState
 
 
 class Found(NamedTuple):
-    """A node was found for the pod. resized: the pod as it counts there; None: as it came in"""
+    """A node was found for the pod. resized: the pod as it counts there; None: as it came in."""
 
     placed: Placed
     resized: Pod | None = None

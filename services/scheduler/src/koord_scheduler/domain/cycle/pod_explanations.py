@@ -85,7 +85,7 @@ def waited_in_vain(work: Placement, now: float) -> PodExplanation:
 
 
 def abandoned(work: Placement, reason: str) -> PodExplanation:
-    """Return the decision will not come into the log, and is not taken again at once. reason: why"""
+    """Return the decision will not come into the log, and is not taken again at once. reason: why."""
     return PodExplanation(
         uid=work.uid,
         trigger=work.trigger,

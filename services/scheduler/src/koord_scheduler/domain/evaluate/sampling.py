@@ -1,4 +1,8 @@
-"""How many nodes the filter phase examines. source    scheduler-core spec, 1.1"""
+"""How many nodes the filter phase examines.
+
+Source:
+    scheduler-core spec, 1.1
+"""
 
 from typing import Final
 

@@ -121,6 +121,6 @@ def _estimate(resource: str, request: int, limit: int, factor: int) -> int:
 
 
 def rounded_ratio(dividend: int, divisor: int) -> int:
-    """dividend / divisor, half away from zero; divisor > 0."""
+    """Dividend / divisor, half away from zero; divisor > 0."""
     half = (2 * abs(dividend) + divisor) // (2 * divisor)
     return half if dividend >= 0 else -half

@@ -20,8 +20,9 @@ from koord_scheduler.domain.gang.topology_layers import READ_OBJECT
 
 @dataclass(slots=True)
 class PublishedStatus:
-    """The last statement about each quota, by name, each gang, by `namespace/name`, and the network; ours count before
-    the log has them and are taken back when it refuses.
+    """The last published status of each quota by name, of each gang by `namespace/name`, and of the network.
+
+    Our own count before the log has them, and are taken back if the log refuses them.
 
     Attributes:
         topology: Of the ClusterNetworkTopology, None nothing.

@@ -1,4 +1,8 @@
-"""Arguments of the plugins for fine-grained resources. source    scheduler-fine-grained spec, 1.11, 2.12, 3.13"""
+"""Arguments of the plugins for fine-grained resources.
+
+Source:
+    scheduler-fine-grained spec, 1.11, 2.12, 3.13
+"""
 
 import re
 from typing import Annotated, Final, Literal

@@ -1,4 +1,8 @@
-"""Arguments of the plugins that come from Kubernetes. source    scheduler-core spec, 4.1"""
+"""Arguments of the plugins that come from Kubernetes.
+
+Source:
+    scheduler-core spec, 4.1
+"""
 
 from collections.abc import Sequence
 from itertools import pairwise

@@ -20,7 +20,7 @@ _FEW_ROWS: Final = 24
 
 
 class View:
-    """Verdicts and totals of all rows for one class. totals: `INFEASIBLE` for rows that are not feasible"""
+    """Verdicts and totals of all rows for one class. totals: `INFEASIBLE` for rows that are not feasible."""
 
     def __init__(self, answers: Answers, pod: PodClass) -> None:
         self._answers = answers

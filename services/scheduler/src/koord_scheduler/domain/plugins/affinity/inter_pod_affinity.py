@@ -1,4 +1,4 @@
-"""Pods that want to be near other pods, or away from them. source    scheduler-core spec, 5.7
+"""Pods that want to be near other pods, or away from them. source    scheduler-core spec, 5.7.
 
 Filter, by domain of the term's topology key:
     affinity      every required term finds a pod that matches all of them; none anywhere: the first of its kind may go

@@ -1,4 +1,4 @@
-"""Node selector and node affinity: required terms refuse, preferred terms score. source    scheduler-core spec, 5.5
+"""Node selector and node affinity: required terms refuse, preferred terms score. source    scheduler-core spec, 5.5.
 
 A requirement is judged once per distinct value of its label, not once per node.
 """

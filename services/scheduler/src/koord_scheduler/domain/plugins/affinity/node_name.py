@@ -1,4 +1,8 @@
-"""Refuses every node but the one that the pod names. source    scheduler-core spec, 5.5"""
+"""Refuses every node but the one that the pod names.
+
+Source:
+    scheduler-core spec, 5.5
+"""
 
 import numpy as np
 

@@ -1,4 +1,8 @@
-"""Host ports: two pods on one node cannot listen on the same one. source    scheduler-core spec, 5.5"""
+"""Host ports: two pods on one node cannot listen on the same one.
+
+Source:
+    scheduler-core spec, 5.5
+"""
 
 from collections.abc import Hashable
 from typing import cast

@@ -1,4 +1,8 @@
-"""Refuses cordoned nodes. source    scheduler-core spec, 5.5"""
+"""Refuses cordoned nodes.
+
+Source:
+    scheduler-core spec, 5.5
+"""
 
 from typing import Final
 

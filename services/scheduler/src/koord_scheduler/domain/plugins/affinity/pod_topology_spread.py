@@ -1,4 +1,4 @@
-"""Spreads the pods that a selector matches over the domains of a topology key. source    scheduler-core spec, 5.6
+"""Spreads the pods that a selector matches over the domains of a topology key. source    scheduler-core spec, 5.6.
 
 A constraint's pods are counted per domain over the nodes that count for it: those that carry every key in use and pass
 the constraint's own policies. DoNotSchedule refuses a node whose domain would get too far ahead of the emptiest one;
@@ -42,7 +42,11 @@ SYSTEM_DEFAULTS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodTopologySpreadArgs:
-    """default_constraints: for pods that have none, with defaulting type List. source    scheduler-core spec, 4.1"""
+    """default_constraints: for pods that have none, with defaulting type List.
+
+    Source:
+        scheduler-core spec, 4.1
+    """
 
     default_constraints: tuple[TopologySpreadConstraint, ...] = ()
     defaulting_type: Literal["System", "List"] = "System"
@@ -151,7 +155,7 @@ class _Masks:
     masks: list[BoolArray] = field(default_factory=list[BoolArray])
 
     def current(self) -> list[BoolArray]:
-        """bool (N,) for each constraint; the same objects as long as nothing changed."""
+        """Bool (N,) for each constraint; the same objects as long as nothing changed."""
         nodes = self.nodes
         if self.position != nodes.shape.position:
             self.position = nodes.shape.position

@@ -1,4 +1,8 @@
-"""SchedulingHint: nodes that an annotation names, required or preferred. source    scheduler-core spec, 11.2, 11.3"""
+"""SchedulingHint: nodes that an annotation names, required or preferred.
+
+Source:
+    scheduler-core spec, 11.2, 11.3
+"""
 
 from collections.abc import Hashable
 from dataclasses import dataclass

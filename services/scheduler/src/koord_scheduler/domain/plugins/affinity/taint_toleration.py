@@ -1,4 +1,4 @@
-"""Taints and tolerations: hard taints refuse, soft ones cost score. source    scheduler-core spec, 5.4
+"""Taints and tolerations: hard taints refuse, soft ones cost score. source    scheduler-core spec, 5.4.
 
 Nodes share few distinct sets of taints (`NodeColumns.taint_sets`): each set is judged once, nodes look their answer up.
 """

@@ -1,4 +1,8 @@
-"""Preemption of any pod of lower priority. source    scheduler-core spec, 6"""
+"""Preemption of any pod of lower priority.
+
+Source:
+    scheduler-core spec, 6
+"""
 
 from koord_scheduler.domain.config.args.kubernetes import DefaultPreemptionArgs
 from koord_scheduler.domain.framework.extension_points import POST_FILTER

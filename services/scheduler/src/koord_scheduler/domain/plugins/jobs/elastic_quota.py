@@ -1,4 +1,8 @@
-"""ElasticQuota as the extension points see it; the rules are in `domain.quota`. source    scheduler-core spec, 10"""
+"""ElasticQuota as the extension points see it; the rules are in `domain.quota`.
+
+Source:
+    scheduler-core spec, 10
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Final

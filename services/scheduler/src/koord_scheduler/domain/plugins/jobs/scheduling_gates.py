@@ -1,4 +1,8 @@
-"""Pods whose creator holds them back. source    scheduler-core spec, 2 (PreEnqueue)"""
+"""Pods whose creator holds them back.
+
+Source:
+    scheduler-core spec, 2 (PreEnqueue)
+"""
 
 from koordcore.protocol.objects import Pod
 

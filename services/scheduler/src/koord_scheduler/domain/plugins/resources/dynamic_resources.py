@@ -1,4 +1,8 @@
-"""Pods with resource claims, which nothing here can allocate. source    scheduler-core spec, 5.9"""
+"""Pods with resource claims, which nothing here can allocate.
+
+Source:
+    scheduler-core spec, 5.9
+"""
 
 from koordcore.protocol.objects import Pod
 

@@ -1,4 +1,4 @@
-"""Scores nodes by the container images that they have. source    scheduler-core spec, 5.8
+"""Scores nodes by the container images that they have. source    scheduler-core spec, 5.8.
 
 A class's scores are worked out for all nodes at once and kept; when one of its images comes to a node or leaves it,
 or the number of nodes changes, they are worked out again (`settle`), and only nodes whose score has changed are judged
@@ -115,7 +115,7 @@ class ImageLocality:
         return scores
 
     def _worked_out(self, pod_class: PodClass) -> IntArray:
-        """size * (nodes that have it / all nodes), summed over the pod's images on the node, between two bounds."""
+        """Size * (nodes that have it / all nodes), summed over the pod's images on the node, between two bounds."""
         images = self._images(pod_class)
         total = np.zeros(self.nodes.capacity, np.int64)
         for image in images:

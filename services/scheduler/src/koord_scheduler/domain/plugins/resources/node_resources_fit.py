@@ -1,4 +1,4 @@
-"""Refuses nodes without room, prefers nodes by how much they have left. source    scheduler-core spec, 5.2 and 5.3
+"""Refuses nodes without room, prefers nodes by how much they have left. source    scheduler-core spec, 5.2 and 5.3.
 
 The number of pods is treated as one more resource, of which every pod takes one. Batch resources are resources like
 any other.

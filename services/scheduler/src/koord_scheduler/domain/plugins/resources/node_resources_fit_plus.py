@@ -1,4 +1,8 @@
-"""NodeResourcesFitPlus: a strategy of its own for each resource. source    scheduler-core spec, 11.4"""
+"""NodeResourcesFitPlus: a strategy of its own for each resource.
+
+Source:
+    scheduler-core spec, 11.4
+"""
 
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary

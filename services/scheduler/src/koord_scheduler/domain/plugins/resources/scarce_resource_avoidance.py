@@ -1,4 +1,8 @@
-"""ScarceResourceAvoidance: pods stay away from what they do not need. source    scheduler-core spec, 11.5"""
+"""ScarceResourceAvoidance: pods stay away from what they do not need.
+
+Source:
+    scheduler-core spec, 11.5
+"""
 
 import numpy as np
 

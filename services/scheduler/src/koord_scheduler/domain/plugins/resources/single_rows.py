@@ -13,7 +13,7 @@ from koord_scheduler.domain.plugins.resources.resource_scores import MAX_SCORE
 
 
 def lacking(nodes: NodeColumns, checks: Sequence[tuple[int, int, int]]) -> RowJudge:
-    """From a row to the bits of the resources that it lacks. checks: bit, column, amount"""
+    """From a row to the bits of the resources that it lacks. checks: bit, column, amount."""
 
     def code(row: int) -> int:
         free, found = nodes.free_at, 0
@@ -26,7 +26,7 @@ def lacking(nodes: NodeColumns, checks: Sequence[tuple[int, int, int]]) -> RowJu
 
 
 def allocated(nodes: NodeColumns, items: Sequence[tuple[int, int, int, int]], *, is_least: bool) -> RowJudge:
-    """From a row to its score by how much would be left (is_least), or taken. source    scheduler-core spec, 5.3
+    """From a row to its score by how much would be left (is_least), or taken. source    scheduler-core spec, 5.3.
 
     Args:
         items: Column, row of `NodeColumns.non_zero` (-1: real requests count), amount, weight.
@@ -52,7 +52,7 @@ def allocated(nodes: NodeColumns, items: Sequence[tuple[int, int, int, int]], *,
 
 
 def balanced(nodes: NodeColumns, items: Sequence[tuple[int, int]]) -> RowJudge:
-    """From a row to its score by how far apart the used fractions would be. items: column, amount
+    """From a row to its score by how far apart the used fractions would be. items: column, amount.
 
     Source:
         scheduler-core spec, 5.3

@@ -1,7 +1,7 @@
-"""Persistent volumes that tie pods to nodes: node affinity and zone labels of what a pod's claims are bound to, and
-claims that one pod at a time may use.
+"""Persistent volumes that restrict the nodes of a pod.
 
-A claim that is not bound yet ties its pod to no node; binding it is not this scheduler's work.
+The volumes of bound claims have node affinity and zone labels; some claims can be used by one pod at a time only. A
+claim that is not bound yet restricts nothing: this scheduler does not bind claims.
 
 Source:
     scheduler-core spec, 5.9

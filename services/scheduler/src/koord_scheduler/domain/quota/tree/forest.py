@@ -89,8 +89,10 @@ class Forest:
         return found
 
     def _around(self, spec: QuotaSpec) -> set[str]:
-        """Quotas whose place may change when this one comes, goes or changes: itself, those that name it as their
-        parent, and those on its way up, which a cycle may lead through."""
+        """Return the quotas whose place in the tree may change if this one is added, removed or changed.
+
+        These are the quota itself, those that name it as their parent, and those on its way up, which may be a cycle.
+        """
         affected = {spec.name} | self._naming.get(spec.name, set())
         at: QuotaNode | None = self.nodes.get(spec.parent)
         while at is not None and at.name not in affected:
