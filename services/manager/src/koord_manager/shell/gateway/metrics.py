@@ -5,7 +5,6 @@ Source:
 """
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 from koordcore.service.telemetry.metrics import BusMetrics
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -13,44 +12,26 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from koord_manager.shell.gateway.listwatch import WatchFigures
 
 
-class GatewayMetrics(Protocol):
-    """The events that the gateway counts."""
+class GatewayMetrics:
+    """The events that the gateway counts; this base class counts nothing."""
 
     def written(self, purpose: str, meaning: str) -> None:
         """Count the answer to a write."""
-        ...
 
     def watches(self, figures: Mapping[str, WatchFigures]) -> None:
         """Set the figures of lists and watches."""
-        ...
 
     def drifted(self, kind: str) -> None:
         """Count a difference between the fold and the API server."""
-        ...
 
     def failed(self, part: str) -> None:
         """Count an object that failed in `ingest`, `outbox`, `events`, `reports`, `sweep` or `pending-writes`."""
-        ...
 
 
-class _Nothing:
-    def written(self, purpose: str, meaning: str) -> None:
-        """See `GatewayMetrics.written`."""
-
-    def watches(self, figures: Mapping[str, WatchFigures]) -> None:
-        """See `GatewayMetrics.watches`."""
-
-    def drifted(self, kind: str) -> None:
-        """See `GatewayMetrics.drifted`."""
-
-    def failed(self, part: str) -> None:
-        """See `GatewayMetrics.failed`."""
+NO_GATEWAY_METRICS = GatewayMetrics()
 
 
-NO_GATEWAY_METRICS = _Nothing()
-
-
-class PrometheusGatewayMetrics:
+class PrometheusGatewayMetrics(GatewayMetrics):
     """Metrics of the gateway on `/metrics`.
 
     Args:
