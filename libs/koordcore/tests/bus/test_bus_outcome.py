@@ -1,7 +1,7 @@
 """The table of append outcomes: event-bus spec, 4.3, row by row."""
 
 import pytest
-from koordcore.bus.write.outcome import NO_ANSWER, NO_RESPONDERS, Action, Answer, classify, read_answer
+from koordcore.bus.write.outcome import NO_ANSWER, NO_RESPONDERS, Action, AppendReply, classify, read_answer
 
 
 @pytest.mark.parametrize(
@@ -31,24 +31,24 @@ from koordcore.bus.write.outcome import NO_ANSWER, NO_RESPONDERS, Action, Answer
     ],
 )
 def test_an_error_answer_leads_to_its_action(code: int, err_code: int, action: Action):
-    assert classify(Answer(code=code, err_code=err_code)).action is action
+    assert classify(AppendReply(code=code, err_code=err_code)).action is action
 
 
 def test_an_acknowledgement_is_stored():
-    assert classify(Answer(seq=7)).action is Action.STORED
+    assert classify(AppendReply(seq=7)).action is Action.STORED
 
 
 def test_a_duplicate_was_stored_before():
-    assert classify(Answer(seq=7, duplicate=True)).action is Action.STORED_BEFORE
+    assert classify(AppendReply(seq=7, duplicate=True)).action is Action.STORED_BEFORE
 
 
 @pytest.mark.parametrize("answer", [NO_ANSWER, NO_RESPONDERS])
-def test_silence_and_no_responders_are_repeated(answer: Answer):
+def test_silence_and_no_responders_are_repeated(answer: AppendReply):
     assert classify(answer).action is Action.REPEAT
 
 
 def test_the_reason_names_code_and_description():
-    assert classify(Answer(code=503, err_code=10077, description="maximum bytes exceeded")).reason == (
+    assert classify(AppendReply(code=503, err_code=10077, description="maximum bytes exceeded")).reason == (
         "503/10077 maximum bytes exceeded"
     )
 
@@ -56,17 +56,17 @@ def test_the_reason_names_code_and_description():
 @pytest.mark.parametrize(
     ("data", "answer"),
     [
-        (b'{"stream":"S","seq":5}', Answer(seq=5)),
-        (b'{"stream":"S","seq":5,"duplicate":true}', Answer(seq=5, duplicate=True)),
-        (b'{"stream":"S","seq":5,"batch":"b","count":2}', Answer(seq=5, count=2)),
+        (b'{"stream":"S","seq":5}', AppendReply(seq=5)),
+        (b'{"stream":"S","seq":5,"duplicate":true}', AppendReply(seq=5, duplicate=True)),
+        (b'{"stream":"S","seq":5,"batch":"b","count":2}', AppendReply(seq=5, count=2)),
         (
             b'{"error":{"code":400,"err_code":10071,"description":"wrong last sequence: 3"},"stream":"S","seq":0}',
-            Answer(code=400, err_code=10071, description="wrong last sequence: 3"),
+            AppendReply(code=400, err_code=10071, description="wrong last sequence: 3"),
         ),
-        (b'{"error":{}}', Answer(code=500)),
+        (b'{"error":{}}', AppendReply(code=500)),
     ],
 )
-def test_an_acknowledgement_is_read(data: bytes, answer: Answer):
+def test_an_acknowledgement_is_read(data: bytes, answer: AppendReply):
     assert read_answer(data) == answer
 
 

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from koordcore.protocol.config import ConfigVerdict, NodeLabels, Reason, validate_config_map, validate_node_labels
+from koordcore.protocol.config import ConfigReview, NodeLabels, Reason, validate_config_map, validate_node_labels
 
 Document = dict[str, Any]
 INVALID = Reason.CONFIG_PARAM_INVALID
@@ -16,7 +16,7 @@ QOS_CLASSES = ("lsrClass", "lsClass", "beClass", "systemClass", "cgroupRoot")
 
 def judge(
     data: Document, *, old: Document | None = None, nodes: tuple[NodeLabels, ...] = (), check_names: bool = False
-) -> ConfigVerdict:
+) -> ConfigReview:
     def texts(documents: Document) -> dict[str, str]:
         return {key: value if isinstance(value, str) else json.dumps(value) for key, value in documents.items()}
 
@@ -140,7 +140,7 @@ def test_resource_diff_threshold_is_above_zero_and_at_most_one(value: float, all
     assert judge({"colocation-config": {"resourceDiffThreshold": value}}).allowed is allowed
 
 
-def threshold(**fields: int) -> ConfigVerdict:
+def threshold(**fields: int) -> ConfigReview:
     return judge({"resource-threshold-config": {"clusterStrategy": fields}})
 
 
@@ -189,7 +189,7 @@ def test_cache_range_start_is_below_its_end(start: int | None, end: int | None, 
     assert verdict.allowed is allowed
 
 
-def network(requests: list[tuple[str, str, object]], system: Document | None = None) -> ConfigVerdict:
+def network(requests: list[tuple[str, str, object]], system: Document | None = None) -> ConfigReview:
     strategy: Document = {}
     for owner, field, value in requests:
         strategy.setdefault(owner, {"networkQOS": {}})["networkQOS"][field] = value

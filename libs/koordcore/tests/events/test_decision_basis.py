@@ -42,4 +42,4 @@ def test_turn_of_schema_1_becomes_the_basis() -> None:
 
     nominated = msgspec.convert(merge_turn(body), PodNominated)
 
-    assert nominated.basis == DecisionBasis(based_on=BasedOn(7, 3), ordinal=4, decided_at=9.5, retracted=1)
+    assert nominated.basis == DecisionBasis(based_on=BasedOn(7, 3), ordinal=4, decided_at=9.5, forgotten=1)

@@ -11,7 +11,7 @@ from koord_scheduler.domain.quota.specs.pods import PodFacts, pod_facts
 from koord_scheduler.domain.quota.specs.settings import QuotaGates, QuotaSettings, unlimited
 from koord_scheduler.domain.quota.status.reports import QuotaReports
 from koord_scheduler.domain.quota.tree.accounting import add
-from koord_scheduler.domain.quota.tree.admission import NO_QUOTA, Standing, admit
+from koord_scheduler.domain.quota.tree.admission import NO_QUOTA, QuotaAmounts, admit
 from koord_scheduler.domain.quota.tree.overuse import RunningPod, pods_to_revoke
 from koordcore.protocol import keys
 from koordcore.protocol.objects import ObjectMeta, pod_from_json
@@ -100,12 +100,12 @@ def elasticquota_admission(given: dict[str, Json]) -> dict[str, Json]:
     """Which quota a pod belongs to, and whether it fits (scheduler-core spec, 10.2, 10.5)."""
     args: dict[str, Json] = given.get("args") or {}
     membership = Membership(disable_default=bool(given.get("disable_default_quota")))
-    standings: dict[str, Standing] = {}
+    amounts: dict[str, QuotaAmounts] = {}
     for one in given["quotas"]:
         spec = _spec(one)
         membership.put(spec)
         runtime = {name: amount for name, amount in _amounts(one.get("runtime")).items() if name in spec.max}
-        standings[spec.name] = Standing(
+        amounts[spec.name] = QuotaAmounts(
             name=spec.name,
             limit=spec.max if args.get("enableRuntimeQuota") is False else runtime,
             used=_amounts(one.get("used")),
@@ -116,13 +116,13 @@ def elasticquota_admission(given: dict[str, Json]) -> dict[str, Json]:
     pod = pod_from_json(given["pod"])
     facts = pod_facts("uid", pod, pod_requests(pod), QuotaGates())
     quota = membership.quota_of(facts.quota_label, facts.namespace)
-    ancestors: list[Standing] = []
-    if quota in standings and args.get("enableCheckParentQuota"):
+    ancestors: list[QuotaAmounts] = []
+    if quota in amounts and args.get("enableCheckParentQuota"):
         parent = membership.specs[quota].parent
-        while parent in standings and parent != keys.ROOT_QUOTA:
-            ancestors.append(standings[parent])
+        while parent in amounts and parent != keys.ROOT_QUOTA:
+            ancestors.append(amounts[parent])
             parent = membership.specs[parent].parent
-    own = standings.get(quota or "", Standing(quota or "", {}, {}, {}, {}, {}))
+    own = amounts.get(quota or "", QuotaAmounts(quota or "", {}, {}, {}, {}, {}))
     answer = NO_QUOTA if quota is None else admit(facts.requests, own, ancestors, preemptible=facts.preemptible)
     return {
         "admit": answer.admitted,

@@ -94,7 +94,7 @@ def nothing_runs(what: str, folder: Path, address: str = "") -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ServiceReply:
     """The answer of a service to one request."""
 
     status_code: int
@@ -132,7 +132,7 @@ def ask(
     headers: Mapping[str, str] = MappingProxyType({}),
     *,
     timeout: float,
-) -> Answer:
+) -> ServiceReply:
     """Send one request over a new connection and return the answer.
 
     Args:
@@ -154,7 +154,7 @@ def ask(
     try:
         connection.request(method, parts._replace(scheme="", netloc="").geturl() or "/", content, dict(headers))
         response = connection.getresponse()
-        return Answer(response.status, response.read(), response.headers.get("content-type", ""))
+        return ServiceReply(response.status, response.read(), response.headers.get("content-type", ""))
     finally:
         connection.close()
 
@@ -183,7 +183,7 @@ class Client:
         """Return the decoded answer of a GET. End the command if the answer is an error."""
         return self.decoded(self.request("GET", path, params=params))
 
-    def post(self, path: str, content: bytes = b"", *, content_type: str = "application/json") -> Answer:
+    def post(self, path: str, content: bytes = b"", *, content_type: str = "application/json") -> ServiceReply:
         """Return the raw answer of a POST, whatever its status."""
         return self.request("POST", path, content=content, headers={"content-type": content_type})
 
@@ -195,7 +195,7 @@ class Client:
         params: Mapping[str, Any] | None = None,
         content: bytes | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> ServiceReply:
         """Send one request, without the parameters that are None. End the command if the service cannot be reached."""
         given = {name: value for name, value in (params or {}).items() if value is not None}
         target = quote(path, safe="/?=&%") + (f"?{urlencode(given)}" if given else "")
@@ -207,7 +207,7 @@ class Client:
         except ValueError as error:
             fail(f"KOORD_{self._service.upper()}: {error}, got {self.base!r}", status=2)
 
-    def decoded(self, answer: Answer) -> Any:
+    def decoded(self, answer: ServiceReply) -> Any:
         """Return the JSON of an answer. End the command if the answer is an error."""
         if not answer.is_success:
             fail(f"{refusal(answer)} (HTTP {answer.status_code})")

@@ -131,15 +131,15 @@ async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStac
 
     # 4. the reckoning: three folds at one position, every invariant from the events alone
     watching.step("comparing the fold from zero, the live fold and the projector's rows")
-    verdict = await verify_now(log.bus, manager=urls["manager"], seconds=VERIFY_SECONDS)
+    verification = await verify_now(log.bus, manager=urls["manager"], seconds=VERIFY_SECONDS)
     for _ in range(VERIFY_TRIES):
-        if verdict.live.position == verdict.projector.position:
+        if verification.live.position == verification.projector.position:
             break
         watching.step("  the folds are at different positions; trying again")
-        verdict = await verify_now(log.bus, manager=urls["manager"], seconds=VERIFY_SECONDS)
+        verification = await verify_now(log.bus, manager=urls["manager"], seconds=VERIFY_SECONDS)
     watching.step("recomputing every invariant from the log")
     audit = Audit()
-    await fold_to(log.bus.events, verdict.position, see=audit.see)
+    await fold_to(log.bus.events, verification.position, see=audit.see)
     reasons = await newest_explanations(log)
     findings = audit.findings(reasons)
     real = await newest_reports(log, [host])
@@ -159,10 +159,10 @@ async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStac
     waits, asked = audit.waits_ms, audit.requests_on_nodes
     real_usage = real[0].node_usage if real else None
     violations = findings.sentences()
-    if not verdict.equal:
+    if not verification.equal:
         violations.append(
-            f"the folds differ at position {verdict.position}:"
-            f" live {verdict.live}, projector {verdict.projector}, from zero {verdict.folded.hashes}"
+            f"the folds differ at position {verification.position}:"
+            f" live {verification.live}, projector {verification.projector}, from zero {verification.folded.hashes}"
         )
     summary = Summary(
         pods_submitted=findings.submitted,
@@ -188,13 +188,13 @@ async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStac
         suppressions=audit.by_type.get("BeCpuSuppressed", 0),
         protected=protection_of(protected, capacity),
         unprotected=protection_of(unprotected, capacity),
-        position=verdict.position,
+        position=verification.position,
         events=audit.events,
         events_per_s=round((events_after - events_before) / loaded_s, 1) if loaded_s > 0 else 0.0,
-        replay_events_per_s=round(verdict.folded.events_per_second, 1),
-        hash_live=verdict.live.hash,
-        hash_replay=verdict.replay,
-        hash_projector=verdict.projector.hash,
+        replay_events_per_s=round(verification.folded.events_per_second, 1),
+        hash_live=verification.live.hash,
+        hash_replay=verification.replay,
+        hash_projector=verification.projector.hash,
         startup_s=round(startup_s, 2),
         wall_s=round(time.monotonic() - began, 2),
         speed=options.speed,

@@ -21,7 +21,7 @@ from koordcore.bus.client.wire import encode_headers, hpub
 from koordcore.bus.metrics import NO_METRICS, BusMetrics
 from koordcore.bus.names import BusNames, InvalidName
 from koordcore.bus.read.stream_reader import StreamReader
-from koordcore.bus.write.outcome import NO_ANSWER, NO_RESPONDERS, Action, Answer, classify, read_answer
+from koordcore.bus.write.outcome import NO_ANSWER, NO_RESPONDERS, Action, AppendReply, classify, read_answer
 from koordcore.events.envelope import AggregateRef, NewEvent, StoredEvent
 from koordcore.ports.eventlog import (
     MOST_AT_ONCE,
@@ -184,18 +184,18 @@ class Appender:
             await asyncio.sleep(random.uniform(pause / 2, pause))  # noqa: S311
             pause = min(pause * 2, BACKOFF_SECONDS[1])
 
-    async def _send(self, encoded: list[Encoded], end: float) -> Answer:
+    async def _send(self, encoded: list[Encoded], end: float) -> AppendReply:
         """Send once and return the answer; a failure to send and a missing answer are answers, too."""
         connection = self._connection
         left = end - asyncio.get_running_loop().time()
         if not await connection.wait_connected(max(0.0, left)):
-            return Answer(code=503, description="not connected")
+            return AppendReply(code=503, description="not connected")
         token, future = connection.expect(tuple(message.subject for message in encoded))
         try:
             connection.write(self._commands(encoded, connection.address(token)))
             reply = await connection.answer(future, max(0.05, min(self._publish_seconds, left)))
         except NotConnected:
-            return Answer(code=503, description="not connected")
+            return AppendReply(code=503, description="not connected")
         except NoResponders:
             return NO_RESPONDERS
         except NoAnswer as error:
@@ -285,7 +285,7 @@ def is_same_event(event: NewEvent, stored: StoredEvent) -> bool:
     return stored.event_id == event.event_id and stored.body == event.body and stored.ref == event.ref
 
 
-def _appended(answer: Answer, events: int) -> Appended:
+def _appended(answer: AppendReply, events: int) -> Appended:
     return Appended(last_seq=answer.seq, seqs=tuple(range(answer.seq - events + 1, answer.seq + 1)))
 
 

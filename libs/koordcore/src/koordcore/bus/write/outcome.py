@@ -30,7 +30,7 @@ class Action(StrEnum):
     """A bug or a misconfiguration."""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class AppendReply(msgspec.Struct, frozen=True):
     """What came back for an append; `code` 0 stands for an acknowledgement.
 
     Attributes:
@@ -47,7 +47,7 @@ class Answer(msgspec.Struct, frozen=True):
     duplicate: bool = False
 
 
-class Verdict(NamedTuple):
+class AppendReaction(NamedTuple):
     """An action and its reason."""
 
     action: Action
@@ -74,7 +74,7 @@ _ACTIONS: dict[int, Action] = {
 }
 
 
-def classify(answer: Answer) -> Verdict:
+def classify(answer: AppendReply) -> AppendReaction:
     """Return what to do about an answer.
 
     Unlisted server errors (5xx) and overload (429) are repeated, other errors stop.
@@ -83,7 +83,7 @@ def classify(answer: Answer) -> Verdict:
         event-bus spec, 4.3
     """
     if answer.code == 0:
-        return Verdict(Action.STORED_BEFORE if answer.duplicate else Action.STORED, "acknowledged")
+        return AppendReaction(Action.STORED_BEFORE if answer.duplicate else Action.STORED, "acknowledged")
     reason = f"{answer.code}/{answer.err_code} {answer.description}".strip()
     action = _ACTIONS.get(answer.err_code)
     if action is None:
@@ -93,7 +93,7 @@ def classify(answer: Answer) -> Verdict:
             action = Action.REPEAT
         else:
             action = Action.STOP
-    return Verdict(action, reason)
+    return AppendReaction(action, reason)
 
 
 class _Error(msgspec.Struct):
@@ -112,16 +112,16 @@ class _PubAck(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_PubAck)
 
 
-def read_answer(data: bytes) -> Answer:
+def read_answer(data: bytes) -> AppendReply:
     """Return the answer in a publish acknowledgement; bytes that are none give code 500, hence a repetition."""
     try:
         ack = _decoder.decode(data)
     except msgspec.DecodeError as error:
-        return Answer(code=500, description=f"not an acknowledgement: {error}")
+        return AppendReply(code=500, description=f"not an acknowledgement: {error}")
     if ack.error is not None:
-        return Answer(code=ack.error.code or 500, err_code=ack.error.err_code, description=ack.error.description)
-    return Answer(seq=ack.seq, count=ack.count, duplicate=ack.duplicate)
+        return AppendReply(code=ack.error.code or 500, err_code=ack.error.err_code, description=ack.error.description)
+    return AppendReply(seq=ack.seq, count=ack.count, duplicate=ack.duplicate)
 
 
-NO_ANSWER = Answer(code=408, description="no answer")
-NO_RESPONDERS = Answer(code=503, description="no responders")
+NO_ANSWER = AppendReply(code=408, description="no answer")
+NO_RESPONDERS = AppendReply(code=503, description="no responders")

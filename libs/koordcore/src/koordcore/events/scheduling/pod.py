@@ -28,7 +28,7 @@ class DecisionBasis(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         ordinal: Number of the last decision of the scheduler's term that had found a node. The attempt also counted
             the decisions up to it that were still on their way to the log.
         decided_at: Unix seconds of the run's clock.
-        retracted: Number of decisions up to `ordinal` that had been taken back.
+        forgotten: Number of decisions up to `ordinal` that had been taken back.
         acknowledged: Last known position of an own append. It may lie behind `based_on.ev`.
         read_ahead: Last position that was read ahead of the fold, after a conflict.
         found: True if decision `ordinal` is this attempt itself.
@@ -37,7 +37,7 @@ class DecisionBasis(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     based_on: BasedOn
     ordinal: int
     decided_at: float
-    retracted: int = 0
+    forgotten: int = 0
     acknowledged: int = 0
     read_ahead: int = 0
     found: bool = False
@@ -47,7 +47,8 @@ def merge_standing(body: dict[str, Any]) -> dict[str, Any]:
     """Return the body of a PodPlaced of schema 1 with `ordinal` and `standing` merged into `basis`."""
     ordinal, standing = body.pop("ordinal", 0), body.pop("standing", None)
     if standing is not None:
-        body["basis"] = {"based_on": body["explanation"]["based_on"], "ordinal": ordinal, "found": True, **standing}
+        based_on = body["explanation"]["based_on"]
+        body["basis"] = {"based_on": based_on, "ordinal": ordinal, "found": True, **_renamed(standing)}
     return body
 
 
@@ -55,8 +56,12 @@ def merge_turn(body: dict[str, Any]) -> dict[str, Any]:
     """Return the body of a PodNominated or PodUnschedulable of schema 1 with `turn` flattened into `basis`."""
     turn = body.pop("turn", None)
     if turn is not None:
-        body["basis"] = {**turn, **turn.pop("standing")}
+        body["basis"] = {**turn, **_renamed(turn.pop("standing"))}
     return body
+
+
+def _renamed(standing: dict[str, Any]) -> dict[str, Any]:
+    return {"forgotten" if key == "retracted" else key: value for key, value in standing.items()}
 
 
 def _type_allocation(body: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ admission.py with overlap.py (the webhook's judgement).
 """
 
 from koordcore.protocol.config.admission import (
-    ConfigVerdict,
+    ConfigReview,
     NodeLabels,
     Reason,
     config_faults,
@@ -42,7 +42,7 @@ __all__ = [
     "CalculatePolicy",
     "ColocationStrategy",
     "ConfigReading",
-    "ConfigVerdict",
+    "ConfigReview",
     "CpuEvictPolicy",
     "CpuSuppressPolicy",
     "MemoryCollectPolicy",

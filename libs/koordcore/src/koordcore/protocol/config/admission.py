@@ -48,7 +48,7 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigVerdict:
+class ConfigReview:
     """Whether the ConfigMap may be stored; if not, the reason and the field, rule and value.
 
     Attributes:
@@ -70,7 +70,7 @@ class ConfigVerdict:
         return f"___{json.dumps({'reason': self.reason, 'message': self.message}, separators=(',', ':'))}___"
 
 
-ALLOWED: Final = ConfigVerdict(allowed=True)
+ALLOWED: Final = ConfigReview(allowed=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ def validate_config_map(
     *,
     check_names: bool,
     require_both_bounds: bool = False,
-) -> ConfigVerdict:
+) -> ConfigReview:
     """Validate the creation or update of the ConfigMap; the caller has checked its name and the operation.
 
     Args:
@@ -154,7 +154,7 @@ def config_faults(data: Mapping[str, str]) -> list[InvalidInput]:
     return found
 
 
-def validate_node_labels(data: Mapping[str, str], node: NodeLabels) -> ConfigVerdict:
+def validate_node_labels(data: Mapping[str, str], node: NodeLabels) -> ConfigReview:
     """Validate a node whose labels changed: no section may have two entries that match it.
 
     Sections that cannot be parsed are skipped. source    protocol spec, 6.11 (last paragraph); manager spec, 11.2
@@ -173,8 +173,8 @@ def validate_node_labels(data: Mapping[str, str], node: NodeLabels) -> ConfigVer
     return ALLOWED
 
 
-def _refused(reason: Reason, fault: InvalidInput) -> ConfigVerdict:
-    return ConfigVerdict(
+def _refused(reason: Reason, fault: InvalidInput) -> ConfigReview:
+    return ConfigReview(
         allowed=False,
         reason=reason,
         message=fault.sentence(),
@@ -184,11 +184,11 @@ def _refused(reason: Reason, fault: InvalidInput) -> ConfigVerdict:
     )
 
 
-def _conflict(reason: Reason, section: SectionName, overlap: Overlap) -> ConfigVerdict:
+def _conflict(reason: Reason, section: SectionName, overlap: Overlap) -> ConfigReview:
     message: dict[str, object] = {"config": section.key, "strategies": list(overlap.names)}
     if overlap.example_nodes:
         message["exampleNodes"] = list(overlap.example_nodes)
-    return ConfigVerdict(
+    return ConfigReview(
         allowed=False,
         reason=reason,
         message=json.dumps(message, separators=(",", ":")),

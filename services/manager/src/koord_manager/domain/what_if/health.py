@@ -29,7 +29,7 @@ from koord_manager.domain.slo_adjust.step import FULL_WEIGHT, assess
 
 OFF: Final = "off"
 MOVES_WATER_LEVELS: Final = frozenset(("level", "offsets", OFF))
-Standing = Mapping[str, NodePolicyState]
+PoliciesInForce = Mapping[str, NodePolicyState]
 
 
 class Judged(NamedTuple):
@@ -61,7 +61,7 @@ def step_again(
 
 
 def guard_again(
-    policies: NodePolicies, view: ManagerView, standing: Standing, recorded: MassAbnormalityChanged
+    policies: NodePolicies, view: ManagerView, in_force: PoliciesInForce, recorded: MassAbnormalityChanged
 ) -> MassAbnormalityChanged:
     """Return the guard's result for the nodes as they are; its examples are repeated from the recording."""
     tokens = view.nodes()
@@ -69,7 +69,7 @@ def guard_again(
         return MassAbnormalityChanged(active=False, abnormal=0, cap=0, nodes=len(tokens))
     weights: list[NodeWeight] = []
     for token in tokens:
-        health = policy.health if (policy := standing.get(token)) is not None else None
+        health = policy.health if (policy := in_force.get(token)) is not None else None
         weights.append(
             NodeWeight(token, health.abnormality if health else 0.0, health.weight if health else FULL_WEIGHT)
         )
@@ -107,11 +107,11 @@ class TriedHealth:
             or (datetime.fromisoformat(now) - self._last).total_seconds() >= self._policies.slo_adjust.interval_seconds
         )
 
-    def round(self, standing: Standing, newest: Mapping[str, NodeUsageReported], now: str) -> Iterator[Judged]:
+    def round(self, in_force: PoliciesInForce, newest: Mapping[str, NodeUsageReported], now: str) -> Iterator[Judged]:
         """Evaluate every node that has reported; if switched off, every node becomes healthy.
 
         Args:
-            standing: The policies of nodes.
+            in_force: The policies of nodes.
             newest: Node token -> its newest report.
             now: The time.
         """
@@ -120,12 +120,12 @@ class TriedHealth:
         if not policy.enable:
             self.mass_abnormal = False
             for token in view.nodes():
-                health = published.health if (published := standing.get(token)) is not None else None
+                health = published.health if (published := in_force.get(token)) is not None else None
                 if health is not None and is_adjusted(health):
                     yield Judged(token, healthy_again(health))
             return
         seen = {
-            token: look_at_health(policies, policy, view, token, standing.get(token), newest[token], self._last)
+            token: look_at_health(policies, policy, view, token, in_force.get(token), newest[token], self._last)
             for token in view.nodes()
             if token in newest
         }

@@ -22,7 +22,7 @@ def basis_of(state: SchedulerState, based_on: BasedOn, now: float, *, found: boo
         based_on=based_on,
         ordinal=state.assumed.decisions,
         decided_at=now,
-        retracted=state.assumed.retracted,
+        forgotten=state.assumed.forgotten,
         acknowledged=state.log.acknowledged,
         read_ahead=state.log.read_ahead,
         found=found,

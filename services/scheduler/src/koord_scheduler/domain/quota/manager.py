@@ -16,7 +16,7 @@ from koord_scheduler.domain.quota.hints import pod_deletion_helps, quota_change_
 from koord_scheduler.domain.quota.preemption import QuotaRoom, may_preempt
 from koord_scheduler.domain.quota.specs.pods import PodFacts
 from koord_scheduler.domain.quota.tree.accounting import masked
-from koord_scheduler.domain.quota.tree.admission import NO_QUOTA, Admission, Standing, admit, exceeding
+from koord_scheduler.domain.quota.tree.admission import NO_QUOTA, Admission, QuotaAmounts, admit, exceeding
 from koord_scheduler.domain.quota.tree.books import QuotaBooks
 from koord_scheduler.domain.quota.tree.node import QuotaNode
 from koord_scheduler.domain.quota.tree.overuse import RunningPod, pods_to_revoke
@@ -39,10 +39,10 @@ class QuotaManager(QuotaBooks):
         if name is None:
             return NO_QUOTA
         node = self.forest.nodes[name]
-        ancestors: Sequence[Standing] = ()
+        ancestors: Sequence[QuotaAmounts] = ()
         if self.settings.enable_check_parent_quota:
-            ancestors = [self._standing(ancestor) for ancestor in self.forest.above(node)]
-        return admit(facts.requests, self._standing(node), ancestors, preemptible=facts.preemptible)
+            ancestors = [self._amounts_of(ancestor) for ancestor in self.forest.above(node)]
+        return admit(facts.requests, self._amounts_of(node), ancestors, preemptible=facts.preemptible)
 
     def room_for(self, facts: PodFacts) -> QuotaRoom:
         """Used and limit of the pod's quota, to try victims on; a pod without quota always fits.
@@ -140,10 +140,10 @@ class QuotaManager(QuotaBooks):
         found = {name: self.pods_to_revoke(name) for name in self.clock.observe(now, self.overused())}
         return {name: uids for name, uids in found.items() if uids}
 
-    def _standing(self, node: QuotaNode) -> Standing:
+    def _amounts_of(self, node: QuotaNode) -> QuotaAmounts:
         limit = self.present_limit(node, by_runtime=self.settings.enable_runtime_quota)
         spec = node.spec
-        return Standing(node.name, limit, node.used, spec.min, spec.max, node.non_preemptible_used)
+        return QuotaAmounts(node.name, limit, node.used, spec.min, spec.max, node.non_preemptible_used)
 
     def _chain(self, facts: PodFacts) -> list[str]:
         name = self.quota_of(facts)

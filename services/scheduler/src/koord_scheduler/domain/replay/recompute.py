@@ -149,7 +149,7 @@ def _doubt(events: Sequence[StoredEvent], own: dict[int, _Own], seq: int, basis:
     if basis.read_ahead > ev:
         return f"facts up to {basis.read_ahead} had been read ahead after a conflict"
     stored_before = sum(each.ordinal < basis.ordinal for each in own.values())
-    if basis.ordinal - 1 - stored_before != basis.retracted:
+    if basis.ordinal - 1 - stored_before != basis.forgotten:
         return "a decision that never came into the log was still counted in"
     for stored in events:
         if ev < stored.seq < seq and stored.type in (PodNominated.__name__, PodNominationCleared.__name__):

@@ -28,7 +28,7 @@ class Assumptions:
 
     Attributes:
         decisions: Number of decisions taken in this process.
-        retracted: Number of decisions that were taken back.
+        forgotten: Number of decisions that were taken back.
         ledgers: Pods on each node, by source.
         waiting: Pods that wait at Permit with a node.
         outbox: Work that is not appended yet.
@@ -37,7 +37,7 @@ class Assumptions:
 
     def __init__(self, known: KnownState) -> None:
         self.decisions = 0
-        self.retracted = 0
+        self.forgotten = 0
         self.ledgers = Ledgers(known.cluster.accounting)
         self.waiting = WaitingPods()
         self.outbox = Outbox()
@@ -122,7 +122,7 @@ class Assumptions:
 
     def _unassume(self, pod: PodRecord, work: Placement, said_by: str = "") -> None:
         """Take the pod off its node for every plugin, and reject the pods that lose their nodes with it."""
-        self.retracted += 1
+        self.forgotten += 1
         self.ledgers.drop(work.node, pod.uid, Source.ASSUMED)
         self._known.hints.room_appeared(work.node, work.trigger)
         framework = self._known.frameworks.first if pod.framework is None else self._known.frameworks.framework_of(pod)

@@ -41,7 +41,7 @@ class EvictionTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Victim:
+class EvictionVictim:
     """A pod that was evicted in this pass, its task, and what it releases."""
 
     uid: str
@@ -60,7 +60,7 @@ class Release:
         unmet: Amounts that are still missing after the pass, by feature.
     """
 
-    victims: tuple[Victim, ...] = ()
+    victims: tuple[EvictionVictim, ...] = ()
     pending: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
     released: Mapping[Target, Amounts] = field(default_factory=dict[Target, Amounts])
@@ -84,7 +84,7 @@ def release(
     wanting = [task for task in tasks if any(amount > 0 for amount in task.to_release.values())]
     released: dict[Target, Amounts] = {}
     counted: set[str] = set()
-    victims: list[Victim] = []
+    victims: list[EvictionVictim] = []
     pending: list[str] = []
     failed: list[str] = []
     for task in wanting:
@@ -98,7 +98,7 @@ def release(
             if uid in already_evicted:
                 pending.append(uid)
             elif evict(task, uid):
-                victims.append(Victim(uid=uid, feature=task.feature, reason=task.reason, releases=dict(gives)))
+                victims.append(EvictionVictim(uid=uid, feature=task.feature, reason=task.reason, releases=dict(gives)))
             else:
                 failed.append(uid)
                 continue

@@ -36,7 +36,7 @@ class Admission(NamedTuple):
     message: str = ""
 
 
-class Standing(NamedTuple):
+class QuotaAmounts(NamedTuple):
     """Where a quota stands.
 
     Attributes:
@@ -57,8 +57,8 @@ NO_QUOTA: Final = Admission(admitted=True, quota="")
 
 def admit(
     requests: Mapping[str, int],
-    own: Standing,
-    ancestors: Sequence[Standing] = (),
+    own: QuotaAmounts,
+    ancestors: Sequence[QuotaAmounts] = (),
     *,
     preemptible: bool = True,
 ) -> Admission:
