@@ -16,7 +16,7 @@ from koord_scheduler.domain.framework.cycle_points import Offers
 from koord_scheduler.domain.framework.extension_point import ExtensionPoint
 from koord_scheduler.domain.framework.fact_points import ClusterEvent, EventKind
 from koord_scheduler.domain.framework.lifecycle_hooks import Eviction, PageAnswer, Status
-from koord_scheduler.domain.framework.node_points import Reads, RowJudge
+from koord_scheduler.domain.framework.node_points import Reads, RowFunction
 from koord_scheduler.domain.framework.outcomes import Allow, Candidates, Failure, Next, Rejection, Wait
 from koord_scheduler.domain.framework.post_filter import NoPreemption, Preemption, PreemptionSearch, Room
 from koord_scheduler.domain.framework.transforming import Scored, Views
@@ -58,7 +58,7 @@ class TourOfNodes:
         self.calls["filter"] += 1
         return None
 
-    def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowJudge | None:
+    def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
         """See `RowFilterPlugin.row_filter`."""
         self.calls["row_filter"] += 1
         return None
@@ -81,7 +81,7 @@ class TourOfNodes:
         self.calls["score"] += 1
         return None
 
-    def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowJudge | None:
+    def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
         """See `RowScorePlugin.row_score`."""
         self.calls["row_score"] += 1
         return None

@@ -277,9 +277,9 @@ def test_the_best_of_each_domain_are_the_best_of_all(
             subject = cluster.pod_classes.read(wanted).subject
             decision = engine.decide(subject, f"p-{number}", BASED_ON)
             assert decision.explanation == anew(present, ledgers).decide(subject, f"p-{number}", BASED_ON).explanation
-            judges = engine.judges(subject).by_domain
-            assert judges is not None
-            by_domain += best_by_domain(engine.views.of(subject.pod_class), judges, 0, 3) is not None
+            cross_node = engine.cross_node_filters(subject).by_domain
+            assert cross_node is not None
+            by_domain += best_by_domain(engine.views.of(subject.pod_class), cross_node, 0, 3) is not None
             if isinstance(decision, Placed):
                 pod_class = subject.pod_class
                 pod_info = PodInfo(f"p-{number}", pod_class.demand, pod_class, subject.kind)
@@ -300,11 +300,11 @@ def test_pods_of_one_kind_in_a_row_are_decided_by_domain() -> None:
     wanted = pod("p", {"cpu": "1"}, topologySpreadConstraints=[spread])
     subject = made.cluster.pod_classes.read(wanted).subject
     engine = made.first.engine
-    judges = engine.judges(subject).by_domain
-    assert judges is not None
+    cross_node = engine.cross_node_filters(subject).by_domain
+    assert cross_node is not None
     decide(made, wanted)
     decide(made, wanted)
-    assert best_by_domain(engine.views.of(subject.pod_class), judges, 0, 3) is not None
+    assert best_by_domain(engine.views.of(subject.pod_class), cross_node, 0, 3) is not None
 
 
 def anew(present: dict[str, Node], ledgers: Ledgers) -> Engine:

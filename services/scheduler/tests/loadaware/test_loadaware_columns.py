@@ -174,13 +174,13 @@ def test_columns_answer_as_the_definition_after_any_history(
 
 
 def code_of(columns: LoadColumns, load: PodLoad, row: int) -> int:
-    judge = columns.row_filter(load)
-    return 0 if judge is None else judge(row)
+    function = columns.row_filter(load)
+    return 0 if function is None else function(row)
 
 
 def score_of(columns: LoadColumns, load: PodLoad, row: int) -> int:
-    judge = columns.row_score(load)
-    return 0 if judge is None else judge(row)
+    function = columns.row_score(load)
+    return 0 if function is None else function(row)
 
 
 def agree(model: Model, columns: LoadColumns, load: PodLoad) -> None:

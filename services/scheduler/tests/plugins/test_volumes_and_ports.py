@@ -113,4 +113,4 @@ def test_pods_of_a_service_are_spread_over_zones_by_default_and_pods_of_none_are
     assert "c" in homes[:2]  # the second zone before the second node of the first
     engine = scheduler.state.frameworks.first.engine
     alone = scheduler.state.cluster.pod_classes.read(pod("alone", {"cpu": "100m"})).subject
-    assert not engine.judges(alone).scores
+    assert not engine.cross_node_filters(alone).scores

@@ -84,7 +84,7 @@ class Attempt:
         self._pod = pod
         self._own = pod
         assert pod.pod is not None, f"pod {pod.uid} has no spec"
-        self._sight = CycleView(pod.pod, subject)
+        self._cycle_view = CycleView(pod.pod, subject)
         self._now = now
         self._needs: dict[Subject, Needs | None] = {}
         self.framework = state.frameworks.framework_of(pod)
@@ -121,7 +121,7 @@ class Attempt:
             return self._rejected(pod, based_on)
         if pod is not self._pod:
             assert pod.pod is not None and pod.subject is not None, f"the copy of pod {pod.uid} has no subject"  # noqa: PT018
-            self._pod, self._sight = pod, CycleView(pod.pod, pod.subject)
+            self._pod, self._cycle_view = pod, CycleView(pod.pod, pod.subject)
             self._plugins = self.framework.plugins_for(pod)
         answer = self.framework.pre_filter(self._pod, self._now)
         if isinstance(answer, Rejection):
@@ -143,10 +143,10 @@ class Attempt:
         if not self._plugins.at(BEFORE_FILTER):
             return self._looked(restriction, based_on)
         rows = np.flatnonzero(self._state.nodes.alive) if restriction.rows is None else restriction.rows
-        with seen(self._state, self._pod, rows) as sight:
-            if isinstance(sight, Rejection):
-                return self._rejected(sight, based_on)
-            self._sight = sight
+        with seen(self._state, self._pod, rows) as cycle_view:
+            if isinstance(cycle_view, Rejection):
+                return self._rejected(cycle_view, based_on)
+            self._cycle_view = cycle_view
             return self._looked(restriction, based_on)
 
     def _looked(self, restriction: Restriction, based_on: BasedOn) -> Found | NotFound:
@@ -154,13 +154,15 @@ class Attempt:
         barred = tuple(self._barred()) if len(self._state.nominator) else ()
         if barred:
             restriction = replace(restriction, barred=barred)
-        uid, sight = self._pod.uid, self._sight
+        uid, cycle_view = self._pod.uid, self._cycle_view
         decision: Decision | Rejection
-        if not self._plugins.is_plain and (bool(sight.apart) or bool(self._plugins.at(BEFORE_SCORE))):
-            parts = sight.parts(np.flatnonzero(self._state.nodes.alive))
-            decision = self._engine.decide_in_parts(sight.subject, parts, uid, based_on, restriction, self._scored_as)
+        if not self._plugins.is_plain and (bool(cycle_view.apart) or bool(self._plugins.at(BEFORE_SCORE))):
+            parts = cycle_view.parts(np.flatnonzero(self._state.nodes.alive))
+            decision = self._engine.decide_in_parts(
+                cycle_view.subject, parts, uid, based_on, restriction, self._scored_as
+            )
         else:
-            decision = self._engine.decide(sight.subject, uid, based_on, restriction)
+            decision = self._engine.decide(cycle_view.subject, uid, based_on, restriction)
         if isinstance(decision, Placed):
             return self._found(decision)
         if isinstance(decision, Rejection):
@@ -183,7 +185,7 @@ class Attempt:
         if isinstance(resized, Rejection):
             message = resized.message
         else:
-            subject = self.framework.subject_of(_with_resources_of(resized, self._sight.pod_at(placed.row)))
+            subject = self.framework.subject_of(_with_resources_of(resized, self._cycle_view.pod_at(placed.row)))
             if self._engine.passes(subject, placed.row) and not self._is_barred(placed.node, placed.row, subject):
                 return Found(placed, resized)
             message = "the pod does not fit with what it is to ask for"
@@ -210,13 +212,13 @@ class Attempt:
     def _not_found(self, message: str, explanation: PlacementExplanation, rejection: Rejection | None) -> NotFound:
         if not self._may_preempt:
             return NotFound(message=message, explanation=explanation, diagnosis=None, rejection=rejection)
-        found = preempt(self._state, self._pod, self._sight, rejection, self._within)
+        found = preempt(self._state, self._pod, self._cycle_view, rejection, self._within)
         if isinstance(found, Preemption):
             gone = f"{found.node} is free once {len(found.victims)} pod(s) are gone."
             message = f"{message} preemption: {found.message + ': ' if found.message else ''}{gone}"
         else:
             message = f"{message} preemption: {found.message}" if found.message else message
-        diagnosis = diagnosis_of(self._state, self._pod, self._sight, found, rejection)
+        diagnosis = diagnosis_of(self._state, self._pod, self._cycle_view, found, rejection)
         return NotFound(
             message=message, explanation=explanation, diagnosis=diagnosis, rejection=rejection, preemption=found
         )
@@ -256,7 +258,7 @@ class Attempt:
         state = self._state
         for node in state.nominator.nodes():
             row = state.nodes.row(node)
-            if row is not None and self._is_barred(node, row, self._sight.at(row)):
+            if row is not None and self._is_barred(node, row, self._cycle_view.at(row)):
                 yield row
 
     def _is_barred(self, node: str, row: int, subject: Subject) -> bool:

@@ -27,7 +27,7 @@ from koord_scheduler.domain.state.state import SchedulerState
 def diagnosis_of(
     state: SchedulerState,
     pod: PodRecord,
-    sight: CycleView,
+    cycle_view: CycleView,
     preemption: Preemption | NoPreemption,
     rejection: Rejection | None,
 ) -> Diagnosis:
@@ -36,7 +36,7 @@ def diagnosis_of(
     It looks at the nodes as they are now, which is as they were in the attempt.
     """
     engine = state.frameworks.framework_of(pod).engine
-    refusals = [] if rejection is not None else sight.refusals(engine)
+    refusals = [] if rejection is not None else cycle_view.refusals(engine)
     gang = state.cluster.gangs.roster.gang_of(pod.uid)
     key = gang.group.id if gang is not None and gang.group is not None else f"{pod.namespace}/{pod.name}"
     waiting_on = state.assumed.waiting.on_nodes() if gang is not None else {}
@@ -65,9 +65,9 @@ def failure_of(state: SchedulerState, engine: Engine, subject: Subject, refusals
 
 
 def _details(engine: Engine, subject: Subject, refusals: Refusals) -> list[Detail]:
-    for name, judge in engine.judges(subject).filters:
-        if name == refusals.plugin and isinstance(judge, DetailedFilter):
-            return judge.details(refusals.rows, refusals.reason)
+    for name, rule in engine.cross_node_filters(subject).filters:
+        if name == refusals.plugin and isinstance(rule, DetailedFilter):
+            return rule.details(refusals.rows, refusals.reason)
     return []
 
 

@@ -46,7 +46,7 @@ def only_amounts_refuse(engine: Engine, subject: Subject, accounting: NodeAccoun
     One that follows the pods of nodes has said whether it does so for pods like this (`Follower.may_refuse`).
     """
     followers = accounting.every_follower()
-    if engine.judges(subject).filters or any(each.may_refuse(subject.pod_class) for each in followers):
+    if engine.cross_node_filters(subject).filters or any(each.may_refuse(subject.pod_class) for each in followers):
         return False
     ids = {id(follower) for follower in followers}
     return all(

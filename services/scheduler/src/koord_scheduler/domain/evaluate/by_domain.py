@@ -14,7 +14,7 @@ import numpy as np
 from koordcore.events.scheduling.placement_explanation import NodeScore, PluginExclusion
 
 from koord_scheduler.domain.columns.node_columns import IntArray, Rows
-from koord_scheduler.domain.evaluate.cross_node import Choice, DomainJudges
+from koord_scheduler.domain.evaluate.cross_node import Choice, DomainFilters
 from koord_scheduler.domain.evaluate.ranking import RING
 from koord_scheduler.domain.evaluate.views.view import View
 
@@ -22,21 +22,21 @@ MOST_DOMAINS: Final = 32
 """With more values of the label a look at every node is faster."""
 
 
-def best_by_domain(view: View, judges: DomainJudges, seed: int, count: int) -> Choice | None:
+def best_by_domain(view: View, cross_node: DomainFilters, seed: int, count: int) -> Choice | None:
     """Return the `count` best nodes; None if every node has to be examined.
 
     None is the answer as long as the label or everything about the nodes changes, and when a domain is refused although
     scores are normalized over the feasible nodes.
     """
-    if len(judges.label.texts) > MOST_DOMAINS:
+    if len(cross_node.label.texts) > MOST_DOMAINS:
         return None
-    parted = view.parted(judges.label)
+    parted = view.parted(cross_node.label)
     if parted is None:
         return None
     sizes = {value: len(ranking) for value, ranking in parted.of.items() if len(ranking)}
     exclusions = list(view.exclusions())
-    for name, judge in judges.filters:
-        codes = judge.codes_by_value()
+    for name, rule in cross_node.filters:
+        codes = rule.codes_by_value()
         refused: dict[int, int] = {}
         for value in list(sizes):
             code = codes.item(value)
@@ -45,9 +45,9 @@ def best_by_domain(view: View, judges: DomainJudges, seed: int, count: int) -> C
         if refused:
             if view.normalizes:
                 return None
-            reasons = {judge.reason(code): refused[code] for code in sorted(refused)}
+            reasons = {rule.reason(code): refused[code] for code in sorted(refused)}
             exclusions.append(PluginExclusion(plugin=name, excluded=sum(refused.values()), reasons=reasons))
-    added = _added(judges, np.array(sorted(sizes), np.intp))
+    added = _added(cross_node, np.array(sorted(sizes), np.intp))
     if added is None:
         return None
     found: list[tuple[int, int, int, int]] = []
@@ -67,11 +67,11 @@ def best_by_domain(view: View, judges: DomainJudges, seed: int, count: int) -> C
     return Choice(sum(sizes.values()), best, top, exclusions)
 
 
-def _added(judges: DomainJudges, present: Rows) -> list[tuple[str, IntArray]] | None:
+def _added(cross_node: DomainFilters, present: Rows) -> list[tuple[str, IntArray]] | None:
     """What each plugin adds to the total of a node, by the value of the label; None: one looks at each node."""
     added: list[tuple[str, IntArray]] = []
-    for name, judge, weight in judges.scores if len(present) else ():
-        scores = judge.scores_by_value(present)
+    for name, rule, weight in cross_node.scores if len(present) else ():
+        scores = rule.scores_by_value(present)
         if scores is None:
             return None
         added.append((name, weight * scores))

@@ -279,8 +279,8 @@ class CandidateView:
             verdict = self._earlier.verdict.item(row)
             if verdict == FEASIBLE:
                 for index, plugin in row_filters:
-                    judge = plugin.row_filter(pod, nodes)
-                    code = 0 if judge is None else judge(row)
+                    function = plugin.row_filter(pod, nodes)
+                    code = 0 if function is None else function(row)
                     if code:
                         verdict = code | (index + 1) << CODE_BITS
                         break
@@ -315,8 +315,8 @@ class CandidateView:
             if single is None or plugin.normalizes:
                 score = self._scores(index, [row])[0]
             else:
-                judge = single.row_score(pod, nodes)
-                score = (0 if judge is None else judge(row)) or looks.scores_of_zero[index]
+                function = single.row_score(pod, nodes)
+                score = (0 if function is None else function(row)) or looks.scores_of_zero[index]
             parts[plugin.name] = weight * score
         self._parts = {row: parts}
         return sum(parts.values())
@@ -328,8 +328,8 @@ class CandidateView:
         if index not in self._later.scores:
             raw: list[int] = []
         elif single is not None:
-            judge = single.row_score(self._pod, looks.nodes)
-            raw = [] if judge is None else [judge(row) for row in rows]
+            function = single.row_score(self._pod, looks.nodes)
+            raw = [] if function is None else [function(row) for row in rows]
         else:
             found = plugin.score(self._pod, looks.nodes, np.array(rows, np.intp))
             raw = [] if found is None else row_list(found)

@@ -23,7 +23,7 @@ class Choice(NamedTuple):
     exclusions: list[PluginExclusion]
 
 
-class DomainJudges(NamedTuple):
+class DomainFilters(NamedTuple):
     """The cross-node filters and scores of a subject if all of them tell nodes apart by the values of one label."""
 
     label: LabelColumn
@@ -34,7 +34,8 @@ class DomainJudges(NamedTuple):
 class CrossNodeFilters:
     """The cross-node filters and scores of one subject.
 
-    by_domain    the same judges; None: there is none, or one that looks at each node
+    Attributes:
+        by_domain: The same plugins if all of them tell nodes apart by the values of one label; otherwise None.
 
     Args:
         version: The sum of those of the plugins, which only grow.
@@ -56,13 +57,13 @@ class CrossNodeFilters:
     def __bool__(self) -> bool:
         return bool(self.filters or self.scores)
 
-    def _by_domain(self) -> DomainJudges | None:
-        filters = [(name, judge) for name, judge in self.filters if isinstance(judge, DomainFilter)]
-        scores = [(name, judge, weight) for name, judge, weight in self.scores if isinstance(judge, DomainScore)]
-        labels = [judge.label for _, judge in filters] + [judge.label for _, judge, _ in scores]
+    def _by_domain(self) -> DomainFilters | None:
+        filters = [(name, rule) for name, rule in self.filters if isinstance(rule, DomainFilter)]
+        scores = [(name, rule, weight) for name, rule, weight in self.scores if isinstance(rule, DomainScore)]
+        labels = [rule.label for _, rule in filters] + [rule.label for _, rule, _ in scores]
         if not self or len(labels) < len(self.filters) + len(self.scores):
             return None
         label = labels[0]
         if label is None or any(each is not label for each in labels):
             return None
-        return DomainJudges(label, filters, scores)
+        return DomainFilters(label, filters, scores)

@@ -46,7 +46,7 @@ BARRED_REASON: Final = "node(s) have no room beside the pods nominated to them"
 LEFT_OUT_REASON: Final = "node(s) were left out before scoring"
 NODE_HEALTH: Final = "NodeHealth"
 """Part of a total in explanations: what the weight of an unhealthy node takes away."""
-_JUDGES_KEPT: Final = 1024
+_FILTERS_KEPT: Final = 1024
 _MANY: Final = 1 << 20
 
 
@@ -74,7 +74,7 @@ class Engine:
         self.nodes = nodes
         self.profile = profile
         self._optimisations = optimisations
-        self._keeps_judges = optimisations.equivalence_classes
+        self._keeps_cross_node = optimisations.equivalence_classes
         self.forget()
         sampling = Sampling(
             percentage_of_nodes_to_score=profile.percentage_of_nodes_to_score,
@@ -90,7 +90,7 @@ class Engine:
         self.answers = Answers(nodes, profile, keep=keeps.equivalence_classes)
         self.views = Views(self.answers, keep=keeps.equivalence_classes)
         self._narrow = CandidateViews(nodes, profile, self.answers.asked) if keeps.dynamic_index else None
-        self._judges: OrderedDict[Subject, CrossNodeFilters] = OrderedDict()
+        self._cross_node: OrderedDict[Subject, CrossNodeFilters] = OrderedDict()
 
     def decide(
         self, subject: Subject, uid: str, based_on: BasedOn, restriction: Restriction = UNRESTRICTED
@@ -103,10 +103,10 @@ class Engine:
         Source:
             scheduler-core spec, 1 (steps 6 to 9), 1.2, 13
         """
-        judges = self.judges(subject)
-        sampled = self._sample(subject, judges, restriction, uid, based_on)
+        cross_node = self.cross_node_filters(subject)
+        sampled = self._sample(subject, cross_node, restriction, uid, based_on)
         view = self._look(subject.pod_class) if sampled is None else sampled
-        choice = self._choice(view, judges, restriction, text_hash(uid))
+        choice = self._choice(view, cross_node, restriction, text_hash(uid))
         return self._decision(choice, based_on, len(self.nodes) if sampled is None else sampled.examined)
 
     def _decision(self, choice: Choice, based_on: BasedOn, examined: int) -> Decision:
@@ -147,7 +147,7 @@ class Engine:
         for judged, part in parts:
             look = self._sampled(judged.pod_class)
             look.examine(part)
-            sifted = self._sift(look, self.judges(judged), restriction)
+            sifted = self._sift(look, self.cross_node_filters(judged), restriction)
             found.append(sifted.rows)
             exclusions += [*look.exclusions(), *sifted.exclusions]
         rows = np.sort(np.concatenate(found))
@@ -161,26 +161,30 @@ class Engine:
                 for plugin, count in scored.left_out.items()
             ]
         look = self._sampled(subject.pod_class)
-        best, top = self._choose(look, self.judges(subject), rows, restriction, text_hash(uid))
+        best, top = self._choose(look, self.cross_node_filters(subject), rows, restriction, text_hash(uid))
         return self._decision(Choice(len(rows), best, top, _merged(exclusions)), based_on, len(self.nodes))
 
     def _choice(
-        self, view: View | CandidateView | SampledView, judges: CrossNodeFilters, restriction: Restriction, seed: int
+        self,
+        view: View | CandidateView | SampledView,
+        cross_node: CrossNodeFilters,
+        restriction: Restriction,
+        seed: int,
     ) -> Choice:
         """By the order that the view keeps, as far as it is the order of this pod, else by a look at every node."""
         in_order = restriction.looks_everywhere and not (self.nodes.unhealthy or isinstance(view, SampledView))
-        if in_order and judges.by_domain is not None and isinstance(view, View) and not restriction.barred:
-            choice = best_by_domain(view, judges.by_domain, seed, self.top_scores)
+        if in_order and cross_node.by_domain is not None and isinstance(view, View) and not restriction.barred:
+            choice = best_by_domain(view, cross_node.by_domain, seed, self.top_scores)
             if choice is not None:
                 return choice
         sifted: _Sifted | None = None
-        if in_order and not judges.scores and not isinstance(view, SampledView):
+        if in_order and not cross_node.scores and not isinstance(view, SampledView):
             can_skip = not restriction.barred or (isinstance(view, View) and not view.normalizes)
-            sifted = None if can_skip and not judges.filters else self._sift(view, judges, restriction)
+            sifted = None if can_skip and not cross_node.filters else self._sift(view, cross_node, restriction)
             if sifted is None or not sifted.exclusions:
                 return self._ranked(view, restriction.barred if sifted is None else (), seed)
-        sifted = self._sift(view, judges, restriction) if sifted is None else sifted
-        best, top = self._choose(view, judges, sifted.rows, restriction, seed)
+        sifted = self._sift(view, cross_node, restriction) if sifted is None else sifted
+        best, top = self._choose(view, cross_node, sifted.rows, restriction, seed)
         return Choice(len(sifted.rows), best, top, [*view.exclusions(), *sifted.exclusions])
 
     def _ranked(self, view: View | CandidateView, barred: Iterable[int], seed: int) -> Choice:
@@ -198,7 +202,7 @@ class Engine:
         return Choice(feasible, best, view.scored(best) if best else [], exclusions)
 
     def _sample(
-        self, subject: Subject, judges: CrossNodeFilters, restriction: Restriction, uid: str, based_on: BasedOn
+        self, subject: Subject, cross_node: CrossNodeFilters, restriction: Restriction, uid: str, based_on: BasedOn
     ) -> SampledView | None:
         """A look at enough nodes; None: all have to be looked at, because few come into question, or none was found."""
         sampling = self._sampling
@@ -210,7 +214,7 @@ class Engine:
         seed = text_hash(f"{uid}/{based_on.ev}")
 
         def found() -> Rows:
-            return self._sift(look, judges, restriction).rows
+            return self._sift(look, cross_node, restriction).rows
 
         search(look, sampling, restriction.preferred, seed, found, self.nodes)
         return look if len(found()) else None
@@ -221,7 +225,7 @@ class Engine:
     def feasible(self, subject: Subject, restriction: Restriction = UNRESTRICTED) -> Rows:
         """Return all rows on which a pod of this kind is feasible now, ascending."""
         view = self._look(subject.pod_class)
-        return self._sift(view, self.judges(subject), restriction).rows
+        return self._sift(view, self.cross_node_filters(subject), restriction).rows
 
     def has_room(self, subject: Subject) -> bool:
         """Return whether an attempt of a pod of this kind might find a feasible node now."""
@@ -232,14 +236,14 @@ class Engine:
             if rows is not None:
                 return len(self.passing(subject, rows)) > 0
         view = self._look(subject.pod_class)
-        judges = self.judges(subject)
-        return view.feasible > 0 if not judges.filters else len(self._sift(view, judges, UNRESTRICTED).rows) > 0
+        cross_node = self.cross_node_filters(subject)
+        return view.feasible > 0 if not cross_node.filters else len(self._sift(view, cross_node, UNRESTRICTED).rows) > 0
 
     def passing(self, subject: Subject, rows: Rows) -> Rows:
         """Return the rows that pass every filter now, trials included."""
         rows = self.answers.passing(subject.pod_class, rows)
-        for _, judge in self.judges(subject).filters:
-            codes = judge.filter(rows) if len(rows) else None
+        for _, rule in self.cross_node_filters(subject).filters:
+            codes = rule.filter(rows) if len(rows) else None
             if codes is not None:
                 rows = rows[codes == 0]
         return rows
@@ -248,12 +252,12 @@ class Engine:
         """Return whether one row passes every filter now; takes a few microseconds."""
         if not self.answers.passes(subject.pod_class, row):
             return False
-        filters = self.judges(subject).filters
+        filters = self.cross_node_filters(subject).filters
         if not filters:
             return True
         rows = np.array([row], np.intp)
-        for _, judge in filters:
-            codes = judge.filter(rows)
+        for _, rule in filters:
+            codes = rule.filter(rows)
             if codes is not None and codes[0]:
                 return False
         return True
@@ -263,10 +267,10 @@ class Engine:
         view = self._look(subject.pod_class)
         found = [view.resolvable()]
         rows = view.feasible_rows()
-        for _, judge in self.judges(subject).filters:
-            codes = judge.filter(rows) if len(rows) else None
+        for _, rule in self.cross_node_filters(subject).filters:
+            codes = rule.filter(rows) if len(rows) else None
             if codes is not None:
-                found += [rows[codes == code] for code in _present(codes) if not judge.is_unresolvable(code)]
+                found += [rows[codes == code] for code in _present(codes) if not rule.is_unresolvable(code)]
                 rows = rows[codes == 0]
         return np.sort(np.concatenate(found))
 
@@ -275,11 +279,11 @@ class Engine:
         view = self._look(subject.pod_class)
         found = view.refusals()
         rows = view.feasible_rows()
-        for name, judge in self.judges(subject).filters:
-            codes = judge.filter(rows) if len(rows) else None
+        for name, rule in self.cross_node_filters(subject).filters:
+            codes = rule.filter(rows) if len(rows) else None
             if codes is not None:
                 found += [
-                    Refusals(name, judge.reason(code), rows[codes == code], not judge.is_unresolvable(code))
+                    Refusals(name, rule.reason(code), rows[codes == code], not rule.is_unresolvable(code))
                     for code in _present(codes)
                 ]
                 rows = rows[codes == 0]
@@ -293,18 +297,18 @@ class Engine:
                 return narrow
         return self.views.of(pod_class)
 
-    def judges(self, subject: Subject) -> CrossNodeFilters:
+    def cross_node_filters(self, subject: Subject) -> CrossNodeFilters:
         """Return the cross-node filters and scores of a subject."""
         version = 0
         for each in self.answers.asked.of(subject.pod_class).versions:
             version += each()
-        judges = self._judges.get(subject) if self._keeps_judges else None
-        if judges is None or judges.version != version:
-            judges = self._judges[subject] = self._made(subject, version)
-            self._judges.move_to_end(subject)
-            if len(self._judges) > _JUDGES_KEPT:
-                self._judges.popitem(last=False)
-        return judges
+        cross_node = self._cross_node.get(subject) if self._keeps_cross_node else None
+        if cross_node is None or cross_node.version != version:
+            cross_node = self._cross_node[subject] = self._made(subject, version)
+            self._cross_node.move_to_end(subject)
+            if len(self._cross_node) > _FILTERS_KEPT:
+                self._cross_node.popitem(last=False)
+        return cross_node
 
     def _made(self, subject: Subject, version: int) -> CrossNodeFilters:
         plugins = self.profile.concerning(subject.pod_class.concerned)
@@ -315,12 +319,12 @@ class Engine:
         ]
         return CrossNodeFilters(
             version,
-            [(name, judge) for name, judge in filters if judge is not None],
-            [(name, judge, weight) for name, judge, weight in scores if judge is not None],
+            [(name, rule) for name, rule in filters if rule is not None],
+            [(name, rule, weight) for name, rule, weight in scores if rule is not None],
         )
 
     def _sift(
-        self, view: View | CandidateView | SampledView, judges: CrossNodeFilters, restriction: Restriction
+        self, view: View | CandidateView | SampledView, cross_node: CrossNodeFilters, restriction: Restriction
     ) -> _Sifted:
         sifted = _Sifted(view.feasible_rows())
         if restriction.rows is not None:
@@ -328,10 +332,10 @@ class Engine:
             reason = f"node(s) didn't satisfy plugin(s) [{restriction.plugin}]"
             sifted.exclude(restriction.plugin, reason, len(sifted.rows) - len(kept))
             sifted.rows = kept
-        for name, judge in judges.filters:
-            codes = judge.filter(sifted.rows) if len(sifted.rows) else None
+        for name, rule in cross_node.filters:
+            codes = rule.filter(sifted.rows) if len(sifted.rows) else None
             if codes is not None:
-                reasons = {judge.reason(code): int((codes == code).sum()) for code in _present(codes)}
+                reasons = {rule.reason(code): int((codes == code).sum()) for code in _present(codes)}
                 if reasons:
                     excluded = sum(reasons.values())
                     sifted.exclusions.append(PluginExclusion(plugin=name, excluded=excluded, reasons=reasons))
@@ -345,7 +349,7 @@ class Engine:
     def _choose(
         self,
         view: View | CandidateView | SampledView,
-        judges: CrossNodeFilters,
+        cross_node: CrossNodeFilters,
         rows: Rows,
         restriction: Restriction,
         seed: int,
@@ -360,7 +364,7 @@ class Engine:
             return [], []
         totals, bounds = view.totals_among(rows)
         added: list[tuple[str, IntArray]] = []
-        for name, score, weight in judges.scores:
+        for name, score, weight in cross_node.scores:
             scores = score.scores(rows)
             if scores is not None:
                 added.append((name, weight * scores))

@@ -122,7 +122,7 @@ BEFORE_FILTER: Final = ExtensionPoint(
     enabled_at=Point.FILTER,
     timed={"before_filter": "BeforeFilter"},
     asked="before any filter of an attempt",
-    answers="`Views`: which rows judge which copy of the pod, and how a node is seen; `Rejection`; `None`",
+    answers="`Views`: which rows see which copy of the pod, and how a node is seen; `Rejection`; `None`",
 )
 FILTER: Final = ExtensionPoint(
     name="Filter",

@@ -13,7 +13,7 @@ from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, Nod
 from koord_scheduler.domain.framework.plugin import Plugin
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
-RowJudge: TypeAlias = Callable[[int], int]
+RowFunction: TypeAlias = Callable[[int], int]
 """Answers for one row; made for one pod equivalence class."""
 
 
@@ -52,7 +52,7 @@ class FilterPlugin(Plugin, Protocol):
 class RowFilterPlugin(FilterPlugin, Protocol):
     """A filter that also judges one row without arrays, and gives the same codes (tested)."""
 
-    def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowJudge | None:
+    def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
         """Return a function from a row to its present code; None: all rows pass for good."""
         ...
 
@@ -109,7 +109,7 @@ class ScorePlugin(Plugin, Protocol):
 class RowScorePlugin(ScorePlugin, Protocol):
     """A score that also judges one row without arrays, and gives the same raw scores (tested)."""
 
-    def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowJudge | None:
+    def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
         """Return a function from a row to its present raw score; None: 0 for good."""
         ...
 

@@ -79,7 +79,7 @@ class Views:
     """What the filters of one cycle see; nodes that are not named see the pod as it is.
 
     Attributes:
-        pods: Rows, shape (K,), and the pod that they judge; no row twice.
+        pods: Rows, shape (K,), and the copy of the pod that they see; no row twice.
         nodes: Row -> the node as it is judged.
     """
 
@@ -96,7 +96,7 @@ class BeforeFilterPlugin(Plugin, Protocol):
         Args:
             pod: The pod, or a copy that an earlier plugin made for some rows.
             nodes: All nodes.
-            rows: The nodes that judge `pod`, shape (K,).
+            rows: The nodes that see `pod`, shape (K,).
         """
         ...
 

@@ -33,7 +33,7 @@ class DryRuns:
         self._plugin = plugin
         self._engine = state.frameworks.framework_of(pod).engine
         self._room = plugin.room_for(pod)
-        coupled = bool(self._engine.judges(subject).filters)
+        coupled = bool(self._engine.cross_node_filters(subject).filters)
         self._occupancy = state.cluster.accounting.parts_for(subject.pod_class, coupled=coupled)
         self._needs = needs_of(self._engine, subject)
         can_sum = self._room is None

@@ -48,11 +48,11 @@ class JobSearch:
     """
 
     def __init__(
-        self, state: SchedulerState, pod: PodRecord, sight: CycleView, plugin: JobRules, within: Rows | None
+        self, state: SchedulerState, pod: PodRecord, cycle_view: CycleView, plugin: JobRules, within: Rows | None
     ) -> None:
         self._state = state
         self._pod = pod
-        self._sight = sight
+        self._cycle_view = cycle_view
         self._within = within
         self._plugin = plugin
         self.members = [
@@ -99,13 +99,13 @@ class JobSearch:
         All that take a member, where not every row refused.
         """
         state, engine = self._state, self._state.engine_of(self._pod)
-        resolvable = self._sight.resolvable(engine)
+        resolvable = self._cycle_view.resolvable(engine)
         lowest = state.cluster.priorities.lowest(state.nodes.capacity)
         found = [resolvable[lowest[resolvable] < self._pod.priority]]
         found += [
             state.frameworks.engine_of(subject).feasible(subject)
             for subject in {member.subject for member in self.members}
-            if subject is not None and (has_rules or subject != self._sight.subject)
+            if subject is not None and (has_rules or subject != self._cycle_view.subject)
         ]
         rows = np.unique(np.concatenate(found))
         return rows if self._within is None else np.intersect1d(rows, self._within, assume_unique=True)

@@ -31,12 +31,16 @@ NEVER: Final = "Never"
 
 
 def preempt(
-    state: SchedulerState, pod: PodRecord, sight: CycleView, rejection: Rejection | None, within: Rows | None = None
+    state: SchedulerState,
+    pod: PodRecord,
+    cycle_view: CycleView,
+    rejection: Rejection | None,
+    within: Rows | None = None,
 ) -> Preemption | NoPreemption:
     """Return the first preemption of the pod's profile that finds a node.
 
     Args:
-        sight: As what the nodes judge the pod.
+        cycle_view: The nodes and the pod as this cycle sees them.
         rejection: How the pod was refused before any node; None: no node was feasible.
         within: Only these nodes came into question; None: all.
 
@@ -47,7 +51,7 @@ def preempt(
     if refusal is not None:
         return refusal
     message = ""
-    search = _Searches(state, pod, sight, rejection, within)
+    search = _Searches(state, pod, cycle_view, rejection, within)
     for plugin in state.frameworks.framework_of(pod).plugins_for(pod).at(POST_FILTER):
         found = plugin.post_filter(pod, rejection, search)
         if found is None:
@@ -95,7 +99,7 @@ def _not_eligible(state: SchedulerState, pod: PodRecord) -> NoPreemption | None:
 
 
 def _for_job(
-    state: SchedulerState, pod: PodRecord, sight: CycleView, plugin: JobRules, within: Rows | None
+    state: SchedulerState, pod: PodRecord, cycle_view: CycleView, plugin: JobRules, within: Rows | None
 ) -> Preemption | NoPreemption:
     """Room for the whole job; its waiting members lose their nodes, to get them again with the others, or for good.
 
@@ -105,7 +109,7 @@ def _for_job(
     outcome = plugin.outcome(pod)
     if outcome:
         return NoPreemption(outcome, keeps_nomination=True, ends=True)
-    search = JobSearch(state, pod, sight, plugin, within)
+    search = JobSearch(state, pod, cycle_view, plugin, within)
     if search.awaits_victims():
         message = "not eligible due to a terminating pod on the nominated node of a member."
         return NoPreemption(message, keeps_nomination=True, ends=True)
@@ -140,10 +144,10 @@ def _job_of(state: SchedulerState, pod: PodRecord) -> str:
 class _Search:
     """One plugin's search for one pod."""
 
-    def __init__(self, state: SchedulerState, pod: PodRecord, sight: CycleView, plugin: VictimRules) -> None:
+    def __init__(self, state: SchedulerState, pod: PodRecord, cycle_view: CycleView, plugin: VictimRules) -> None:
         self._state = state
         self._pod = pod
-        self._sight = sight
+        self._cycle_view = cycle_view
         self._plugin = plugin
         self._engine = state.frameworks.framework_of(pod).engine
         self._dry_runs: dict[Subject, DryRuns] = {}
@@ -151,7 +155,7 @@ class _Search:
     def run(self, within: Rows | None, *, everywhere: bool) -> Preemption | NoPreemption:
         """everywhere: every node is a candidate, because none was asked; within: of these only, None of all."""
         state, nodes = self._state, self._state.nodes
-        rows = np.flatnonzero(nodes.alive) if everywhere else self._sight.resolvable(self._engine)
+        rows = np.flatnonzero(nodes.alive) if everywhere else self._cycle_view.resolvable(self._engine)
         if within is not None:
             rows = np.intersect1d(rows, within, assume_unique=True)
         possible = rows[state.cluster.priorities.lowest(nodes.capacity)[rows] < self._pod.priority]
@@ -166,7 +170,7 @@ class _Search:
             if examined >= most or len(found) >= most:
                 break
             examined += 1
-            victims = self._dry_runs_of(self._sight.at(row)).victims(row)
+            victims = self._dry_runs_of(self._cycle_view.at(row)).victims(row)
             if victims:
                 name = nodes.names[row]
                 victims_of[name] = victims

@@ -57,7 +57,7 @@ class NodeOffers:
     def _groups(self, members: Sequence[PodRecord]) -> Iterator[Rows]:
         for member in members:
             assert member.subject is not None, f"pod {member.uid} has no spec"
-            if self._state.engine_of(member).judges(member.subject).filters:
+            if self._state.engine_of(member).cross_node_filters(member.subject).filters:
                 yield from np.split(self._rows, len(self._rows))
                 return
         yield self._rows

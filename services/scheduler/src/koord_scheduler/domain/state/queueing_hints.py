@@ -140,7 +140,7 @@ class QueueingHints:
         woken = 0
         for subject in self._queue.waiting_subjects():
             engine = self._frameworks.engine_of(subject)
-            if engine.judges(subject).filters and engine.has_room(subject):
+            if engine.cross_node_filters(subject).filters and engine.has_room(subject):
                 self._queue.wake_first(subject, self.trigger)
                 woken += 1
         return woken

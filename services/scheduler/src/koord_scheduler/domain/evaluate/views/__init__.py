@@ -6,10 +6,10 @@ rows afresh gives the same arrays (tested).
 
 kept        the views of one engine               view      all nodes as one kind of pod sees them
 answers     the plugins, asked about some rows    verdicts  who refuses a row why, as one number and in words
-row_judges  the same for one row without arrays   scores    what raw scores are worth: weights and normalization
+row_functions  the same for one row without arrays   scores    what raw scores are worth: weights and normalization
 totals      the sums, and the orders over them
 
-What a plugin says about a node because of pods elsewhere is not kept here: `engine` asks its judges at each decision.
+Answers that depend on pods on other nodes are not cached here: `engine` asks the cross-node filters at each decision.
 
 Source:
     scheduler-core spec, 12.2 b (equivalence classes)

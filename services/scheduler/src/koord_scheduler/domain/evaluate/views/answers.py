@@ -72,8 +72,8 @@ class Answers:
             return False
         asked = self.asked.of(pod)
         for single in asked.row_filters:
-            judge = single.row_filter(pod, self.nodes)
-            if judge is not None and judge(row):
+            function = single.row_filter(pod, self.nodes)
+            if function is not None and function(row):
                 return False
         for plugin in asked.other_filters:
             codes = plugin.filter(pod, self.nodes, np.array([row], np.intp))
@@ -100,11 +100,11 @@ class Answers:
             changed = self.nodes.shape.since(judged.position)
         rows = all_rows(self.nodes) if changed is None else np.array(sorted(changed), np.intp)
         judged.verdict[rows] = np.where(self.nodes.alive[rows], FEASIBLE, NO_NODE)
-        self.judge(Reads.SHAPE, pod, rows, judged)
+        self.ask(Reads.SHAPE, pod, rows, judged)
         judged.position = self.nodes.shape.position
         return judged
 
-    def judge(self, reads: Reads, pod: PodClass, rows: Rows, into: Judged) -> None:
+    def ask(self, reads: Reads, pod: PodClass, rows: Rows, into: Judged) -> None:
         """Ask the plugins of one kind about some rows; a row keeps the verdict of the first plugin that refused it."""
         filters, scores = self.asked.of(pod).by_reads[reads]
         nodes = self.nodes

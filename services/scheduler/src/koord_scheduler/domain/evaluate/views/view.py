@@ -9,7 +9,7 @@ from koord_scheduler.domain.columns.node_columns import IntArray, LabelColumn, R
 from koord_scheduler.domain.evaluate.ranking import INFEASIBLE, PartedRanking
 from koord_scheduler.domain.evaluate.views.answers import Answers, Judged, all_rows
 from koord_scheduler.domain.evaluate.views.refusals import CODE_BITS, FEASIBLE, Refusals, explained, refusals_of
-from koord_scheduler.domain.evaluate.views.row_judges import RowJudges
+from koord_scheduler.domain.evaluate.views.row_functions import RowFunctions
 from koord_scheduler.domain.evaluate.views.scores import Bounds, Scores
 from koord_scheduler.domain.evaluate.views.totals import Totals
 from koord_scheduler.domain.framework.node_points import Reads
@@ -28,7 +28,7 @@ class View:
         self._filters = answers.profile.filters
         self._pod = pod
         rows = answers.asked.of(pod).rows
-        self._judges = None if rows is None else RowJudges.of(rows, pod, answers.nodes)
+        self._row_functions = None if rows is None else RowFunctions.of(rows, pod, answers.nodes)
         self._scores = Scores(answers.profile)
         self.totals = Totals(answers.nodes)
         self._shape_position = -1
@@ -142,7 +142,7 @@ class View:
         scores.changed()
         before = None if everything else load.verdict[rows]
         load.verdict[rows] = scores.shape.verdict[rows]
-        self._answers.judge(Reads.LOAD, self._pod, rows, load)
+        self._answers.ask(Reads.LOAD, self._pod, rows, load)
         self._count(before, load.verdict[rows])
         bounds = scores.bounds_now()
         if bounds != scores.bounds or shape_moved:
@@ -158,14 +158,14 @@ class View:
         The long way is needed when a plugin has no short one, or when the set of feasible nodes changes although
         scores are normalized over it.
         """
-        judges, scores = self._judges, self._scores
-        if judges is None or scores.bounds is None:
+        functions, scores = self._row_functions, self._scores
+        if functions is None or scores.bounds is None:
             return False
         load = scores.load
         before, after = load.verdict.item(row), scores.shape.verdict.item(row)
         if after == FEASIBLE:
-            for base, judge in judges.filters:
-                code = judge(row)
+            for base, function in functions.filters:
+                code = function(row)
                 if code:
                     after = base | code
                     break
@@ -178,8 +178,8 @@ class View:
             self.totals.put(row, INFEASIBLE)
             return True
         total = self._shape_total.item(row)
-        for index, judge, weight in judges.scores:
-            score = judge(row)
+        for index, function, weight in functions.scores:
+            score = function(row)
             raw = load.raw[index]
             if raw is not None:
                 raw[row] = score

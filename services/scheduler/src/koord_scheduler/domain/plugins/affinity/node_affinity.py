@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows, row_list
 from koord_scheduler.domain.framework.extension_points import FILTER, NODE_SELECTOR_FILTER, ROW_FILTER, ROW_SCORE, SCORE
-from koord_scheduler.domain.framework.node_points import Reads, RowJudge
+from koord_scheduler.domain.framework.node_points import Reads, RowFunction
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
@@ -63,9 +63,9 @@ def _met_by_label(requirement: LabelSelectorRequirement, nodes: NodeColumns, row
     return _by_value(column.values[rows], lambda value: is_met(requirement, column.texts[value]))
 
 
-def _by_value(values: NDArray[np.int32], judge: Callable[[int], bool]) -> BoolArray:
+def _by_value(values: NDArray[np.int32], function: Callable[[int], bool]) -> BoolArray:
     distinct, where = np.unique(values, return_inverse=True)
-    return np.fromiter((judge(int(value)) for value in distinct), np.bool_, len(distinct))[where]
+    return np.fromiter((function(int(value)) for value in distinct), np.bool_, len(distinct))[where]
 
 
 def _met_by_field(requirement: LabelSelectorRequirement, nodes: NodeColumns, rows: Rows) -> BoolArray:
@@ -127,7 +127,7 @@ class NodeAffinity:
             matches &= any_term
         return (~matches).astype(np.int64)
 
-    def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowJudge | None:
+    def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
         """See `SingleRowFilter.row_filter`."""
         selector = pod.node_selector
         required = [each.required for each in (pod.node_affinity, self._added) if each is not None and each.required]
@@ -161,7 +161,7 @@ class NodeAffinity:
             raw += term_matches(preferred.preference, nodes, rows) * np.int64(preferred.weight)
         return raw
 
-    def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowJudge | None:
+    def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
         """See `SingleRowScore.row_score`."""
         wishes = [wish for each in (pod.node_affinity, self._added) if each is not None for wish in each.preferred]
 

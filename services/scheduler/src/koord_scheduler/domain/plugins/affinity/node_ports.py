@@ -12,7 +12,7 @@ from koordcore.protocol.objects import Pod
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows
 from koord_scheduler.domain.framework.extension_points import FILTER, FOLLOW_PODS, READ_POD, ROW_FILTER
-from koord_scheduler.domain.framework.node_points import Reads, RowJudge
+from koord_scheduler.domain.framework.node_points import Reads, RowFunction
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 from koord_scheduler.domain.pods.host_ports import HostPort, host_ports
 from koord_scheduler.domain.pods.info import PodInfo
@@ -58,7 +58,7 @@ class NodePorts:
                     codes = taken if codes is None else codes | taken
         return codes
 
-    def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowJudge | None:
+    def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
         """See `SingleRowFilter.row_filter`."""
         ports = self._ports(pod)
 

@@ -11,7 +11,7 @@ from koordcore.protocol.objects import Taint, Toleration
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows, row_list
 from koord_scheduler.domain.framework.extension_points import FILTER, ROW_SCORE, SCORE, TOLERATION_FILTER
-from koord_scheduler.domain.framework.node_points import Reads, RowJudge
+from koord_scheduler.domain.framework.node_points import Reads, RowFunction
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
 NO_SCHEDULE: Final = "NoSchedule"
@@ -96,7 +96,7 @@ class TaintToleration:
             counts[set_id] = intolerable_preferences(nodes.taint_sets[set_id], pod.tolerations)
         return counts[sets] if counts.any() else None
 
-    def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowJudge | None:
+    def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
         """See `SingleRowScore.row_score`."""
 
         def score(row: int) -> int:

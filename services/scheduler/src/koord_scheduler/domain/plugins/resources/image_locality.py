@@ -14,7 +14,7 @@ from koordcore.protocol.objects import Node, Pod
 
 from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows, row_list
 from koord_scheduler.domain.framework.extension_points import FOLLOW_NODES, READ_POD, ROW_SCORE, SCORE, SETTLE
-from koord_scheduler.domain.framework.node_points import Reads, RowJudge
+from koord_scheduler.domain.framework.node_points import Reads, RowFunction
 from koord_scheduler.domain.nodes.images import images_of, normalized
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
@@ -87,7 +87,7 @@ class ImageLocality:
         scores = self._of(pod)
         return scores[rows] if scores.any() else None
 
-    def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowJudge | None:
+    def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
         """See `SingleRowScore.row_score`; nothing is kept of a pod that is not asked about everywhere."""
         kept = self._scores
 

@@ -27,7 +27,7 @@ from koord_scheduler.domain.framework.extension_points import (
     SCORE,
 )
 from koord_scheduler.domain.framework.lifecycle_hooks import PageAnswer
-from koord_scheduler.domain.framework.node_points import Reads, RowJudge
+from koord_scheduler.domain.framework.node_points import Reads, RowFunction
 from koord_scheduler.domain.loadaware.assigned import AssignedPod, window_end
 from koord_scheduler.domain.loadaware.columns import LoadColumns
 from koord_scheduler.domain.loadaware.debugging import describe_node
@@ -128,7 +128,7 @@ class LoadAwareScheduling:
         codes = self.load.filter_codes(self._load_of(pod), rows)
         return None if codes is None else codes.astype(np.int64)
 
-    def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowJudge | None:
+    def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
         """See `SingleRowFilter.row_filter`."""
         return self.load.row_filter(self._load_of(pod))
 
@@ -144,7 +144,7 @@ class LoadAwareScheduling:
         """See `ScorePlugin.score`."""
         return self.load.scores(self._load_of(pod), rows)
 
-    def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowJudge | None:
+    def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
         """See `SingleRowScore.row_score`."""
         return self.load.row_score(self._load_of(pod))
 

@@ -13,7 +13,7 @@ from koordcore.protocol.resource_names import CPU, MEMORY
 from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows
 from koord_scheduler.domain.columns.resource_names import is_scalar
 from koord_scheduler.domain.framework.extension_points import ROW_SCORE, SCORE
-from koord_scheduler.domain.framework.node_points import Reads, RowJudge
+from koord_scheduler.domain.framework.node_points import Reads, RowFunction
 from koord_scheduler.domain.plugins.resources import resource_scores
 from koord_scheduler.domain.plugins.resources.single_rows import balanced
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
@@ -48,7 +48,7 @@ class NodeResourcesBalancedAllocation:
         requested = nodes.requested[columns[:, None], rows] + amounts[:, None]
         return resource_scores.balanced_allocation(requested, nodes.allocatable[columns[:, None], rows])
 
-    def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowJudge | None:
+    def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
         """See `SingleRowScore.row_score`."""
         items = self._items_of(pod, nodes)
         return balanced(nodes, items) if items else None

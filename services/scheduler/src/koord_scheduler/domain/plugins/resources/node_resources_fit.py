@@ -23,7 +23,7 @@ from koord_scheduler.domain.columns.node_columns import (
 )
 from koord_scheduler.domain.columns.resource_names import can_be_ignored, is_scalar
 from koord_scheduler.domain.framework.extension_points import AMOUNTS_FILTER, FILTER, ROW_FILTER, ROW_SCORE, SCORE
-from koord_scheduler.domain.framework.node_points import Reads, RowJudge
+from koord_scheduler.domain.framework.node_points import Reads, RowFunction
 from koord_scheduler.domain.plugins.resources import resource_scores
 from koord_scheduler.domain.plugins.resources.resource_scores import ShapePoint
 from koord_scheduler.domain.plugins.resources.single_rows import allocated, lacking
@@ -92,7 +92,7 @@ class NodeResourcesFit:
             codes |= np.where(is_short, bit, 0)
         return codes
 
-    def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowJudge | None:
+    def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
         """See `SingleRowFilter.row_filter`."""
         return lacking(nodes, self.checks_of(pod, nodes))
 
@@ -134,7 +134,7 @@ class NodeResourcesFit:
             case "RequestedToCapacityRatio":
                 return resource_scores.requested_to_capacity_ratio(requested, capacity, weights, self.args.shape)
 
-    def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowJudge | None:
+    def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
         """See `SingleRowScore.row_score`."""
         items, strategy = self._items_of(pod, nodes), self.args.strategy
         if strategy == "RequestedToCapacityRatio":

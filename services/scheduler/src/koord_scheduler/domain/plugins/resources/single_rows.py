@@ -8,11 +8,11 @@ import math
 from collections.abc import Sequence
 
 from koord_scheduler.domain.columns.node_columns import NodeColumns
-from koord_scheduler.domain.framework.node_points import RowJudge
+from koord_scheduler.domain.framework.node_points import RowFunction
 from koord_scheduler.domain.plugins.resources.resource_scores import MAX_SCORE
 
 
-def lacking(nodes: NodeColumns, checks: Sequence[tuple[int, int, int]]) -> RowJudge:
+def lacking(nodes: NodeColumns, checks: Sequence[tuple[int, int, int]]) -> RowFunction:
     """From a row to the bits of the resources that it lacks. checks: bit, column, amount."""
 
     def code(row: int) -> int:
@@ -25,7 +25,7 @@ def lacking(nodes: NodeColumns, checks: Sequence[tuple[int, int, int]]) -> RowJu
     return code
 
 
-def allocated(nodes: NodeColumns, items: Sequence[tuple[int, int, int, int]], *, is_least: bool) -> RowJudge:
+def allocated(nodes: NodeColumns, items: Sequence[tuple[int, int, int, int]], *, is_least: bool) -> RowFunction:
     """From a row to its score by how much would be left (is_least), or taken. source    scheduler-core spec, 5.3.
 
     Args:
@@ -51,7 +51,7 @@ def allocated(nodes: NodeColumns, items: Sequence[tuple[int, int, int, int]], *,
     return score
 
 
-def balanced(nodes: NodeColumns, items: Sequence[tuple[int, int]]) -> RowJudge:
+def balanced(nodes: NodeColumns, items: Sequence[tuple[int, int]]) -> RowFunction:
     """From a row to its score by how far apart the used fractions would be. items: column, amount.
 
     Source:
