@@ -23,7 +23,7 @@ MOST_DOMAINS: Final = 32
 
 
 def best_by_domain(view: View, cross_node: DomainFilters, seed: int, count: int) -> Choice | None:
-    """Return the `count` best nodes; None if every node has to be examined.
+    """Return the `count` best nodes, or None if every node must be examined.
 
     None is the answer as long as the label or everything about the nodes changes, and when a domain is refused although
     scores are normalized over the feasible nodes.
@@ -68,7 +68,7 @@ def best_by_domain(view: View, cross_node: DomainFilters, seed: int, count: int)
 
 
 def _added(cross_node: DomainFilters, present: Rows) -> list[tuple[str, IntArray]] | None:
-    """What each plugin adds to the total of a node, by the value of the label; None: one looks at each node."""
+    """Return the scores that each plugin adds per label value, or None if a plugin scores each node by itself."""
     added: list[tuple[str, IntArray]] = []
     for name, rule, weight in cross_node.scores if len(present) else ():
         scores = rule.scores_by_value(present)

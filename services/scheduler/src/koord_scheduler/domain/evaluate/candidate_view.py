@@ -132,7 +132,7 @@ class CandidateViews:
         self._later: dict[int, _Later] = {}
 
     def of(self, pod: PodClass) -> "CandidateView | None":
-        """Return the view of a class as of now; None if its candidates are not few or not known."""
+        """Return the current view of a pod class, or None if it has too many or unknown candidates."""
         if self.affinity is None or pod.node_name:
             return None
         rows = self._candidates.of(pod)
@@ -154,7 +154,7 @@ class CandidateViews:
         return later
 
     def with_room(self, pod: PodClass) -> Rows | None:
-        """Return the only rows on which the pod may fit; None if these are not few."""
+        """Return the only rows on which the pod may fit, or None if there are too many."""
         if self._fit is None:
             return None
         checked = [(column, amount) for _, column, amount in self._fit.checks_of(pod, self.nodes)]
@@ -200,11 +200,11 @@ class CandidateView:
 
     @property
     def feasible(self) -> int:
-        """How many nodes pass every filter."""
+        """Return the number of nodes that pass every filter."""
         return len(self._feasible)
 
     def feasible_rows(self) -> Rows:
-        """The rows that pass every filter, ascending."""
+        """Return the rows that pass every filter, ascending."""
         return np.array(self._feasible, np.intp)
 
     def exclusions(self) -> list[PluginExclusion]:
@@ -217,7 +217,7 @@ class CandidateView:
         return told
 
     def best(self, count: int, seed: int) -> list[int]:
-        """The best feasible rows, best first; see `ranking`."""
+        """Return the `count` best feasible rows, best first; see `ranking`."""
         if len(self._feasible) == 1:
             self._weigh_one(self._feasible[0])
             return self._feasible[:]
@@ -227,7 +227,7 @@ class CandidateView:
         return order[:count]
 
     def scored(self, rows: list[int]) -> list[NodeScore]:
-        """What rows scored that were among those weighed last."""
+        """Return the scores of rows that the last weighing included."""
         names = self._looks.nodes.names
         return [NodeScore(names[row], sum(part.values()), part) for row in rows for part in self.parts([row])]
 
@@ -257,7 +257,7 @@ class CandidateView:
         return refusals_of(verdicts, self._looks.filters, self._pod, self._looks.nodes)
 
     def _told(self) -> list[PluginExclusion]:
-        """The candidates by their verdicts, all other nodes by the earlier filters or else by NodeAffinity."""
+        """Explain all refused nodes: candidates by their verdicts, others by the earlier filters or NodeAffinity."""
         counts = dict(self._earlier.counts)
         for row, verdict in zip(self._rows, self._verdicts, strict=True):
             counts[self._earlier.verdict.item(row)] -= 1
@@ -288,7 +288,7 @@ class CandidateView:
         return verdicts
 
     def _judged(self, rows: list[int]) -> list[int]:
-        """The same for all candidates at once."""
+        """Return the verdicts of all candidates, computed with arrays."""
         verdicts = self._earlier.verdict[rows]
         for index, plugin in self._later.filters:
             codes = plugin.filter(self._pod, self._looks.nodes, np.array(rows, np.intp))
@@ -307,7 +307,7 @@ class CandidateView:
         return [sum(part.values()) for part in parts]
 
     def _weigh_one(self, row: int) -> int:
-        """The same for one row: what most pods that name their node come down to."""
+        """Return the total score of one row, without arrays."""
         looks, pod, nodes, row_scores = self._looks, self._pod, self._looks.nodes, self._later.row_scores
         parts: dict[str, int] = {}
         for index, (plugin, weight) in enumerate(looks.scores):

@@ -39,7 +39,7 @@ class Candidates:
         self._terms: WeakKeyDictionary[PodClass, tuple[_Term, ...]] = WeakKeyDictionary()
 
     def of(self, pod: PodClass) -> list[int] | None:
-        """Return the only rows that NodeAffinity may pass, ascending; None if there are too many or no index helps."""
+        """Return the only rows that NodeAffinity may pass, ascending, or None if too many or no index helps."""
         terms = self._terms.get(pod)
         if terms is None:
             terms = self._terms[pod] = tuple(_terms_of(pod))

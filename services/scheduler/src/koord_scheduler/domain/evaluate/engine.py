@@ -188,7 +188,7 @@ class Engine:
         return Choice(len(sifted.rows), best, top, [*view.exclusions(), *sifted.exclusions])
 
     def _ranked(self, view: View | CandidateView, barred: Iterable[int], seed: int) -> Choice:
-        """All feasible nodes in the order of the view, without the barred ones."""
+        """Choose among all feasible nodes of the view except the barred ones."""
         barred = [row for row in barred if isinstance(view, View) and view.is_feasible(row)]
         feasible, exclusions = view.feasible - len(barred), view.exclusions()
         best = view.best(self.top_scores + len(barred), seed) if feasible else []
@@ -204,7 +204,7 @@ class Engine:
     def _sample(
         self, subject: Subject, cross_node: CrossNodeFilters, restriction: Restriction, uid: str, based_on: BasedOn
     ) -> SampledView | None:
-        """A look at enough nodes; None: all have to be looked at, because few come into question, or none was found."""
+        """Return a view of a sample of the nodes, or None if all nodes must be examined."""
         sampling = self._sampling
         if sampling is None or restriction.rows is not None or sampling.wanted(len(self.nodes)) >= len(self.nodes):
             return None
@@ -290,7 +290,7 @@ class Engine:
         return found
 
     def _look(self, pod_class: PodClass) -> View | CandidateView:
-        """All nodes, or the few that matter, as they stand."""
+        """Return the current view of all nodes, or of the few candidates of the class."""
         if self._narrow is not None and not self.views.keeps(pod_class):
             narrow = self._narrow.of(pod_class)
             if narrow is not None:
@@ -354,7 +354,7 @@ class Engine:
         restriction: Restriction,
         seed: int,
     ) -> tuple[list[int], list[NodeScore]]:
-        """The best rows, best first, and what they scored."""
+        """Return the best rows, best first, and their scores."""
         if restriction.preferred:
             feasible = set(row_list(rows))
             for row in restriction.preferred:
@@ -385,7 +385,7 @@ class Engine:
 
 
 def _merged(exclusions: Iterable[PluginExclusion]) -> list[PluginExclusion]:
-    """One for each plugin, in the order in which they come."""
+    """Merge exclusions by plugin, in the order of their first occurrence."""
     excluded: dict[str, int] = {}
     reasons: dict[str, dict[str, int]] = {}
     for each in exclusions:
@@ -397,5 +397,5 @@ def _merged(exclusions: Iterable[PluginExclusion]) -> list[PluginExclusion]:
 
 
 def _present(codes: IntArray) -> list[int]:
-    """The codes above 0 that occur, ascending."""
+    """Return the distinct codes above 0, ascending."""
     return [code for code in row_list(np.flatnonzero(np.bincount(codes))) if code]

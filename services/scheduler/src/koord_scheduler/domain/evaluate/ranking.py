@@ -29,7 +29,7 @@ HashArray = NDArray[np.uint64]
 def best_of(
     totals: IntArray, hashes: HashArray, seed: int, count: int, rows: NDArray[np.intp] | None = None
 ) -> list[int]:
-    """Indexes of the `count` best entries, best first; entries below 0 are no candidates.
+    """Return the indexes of the `count` best entries, best first. Entries below 0 are not candidates.
 
     Args:
         totals: int64 (N,).
@@ -75,7 +75,7 @@ class Ranking:
         return self._size
 
     def move(self, row: int, place: int, before: int, after: int) -> None:
-        """The total of a row changed; INFEASIBLE: it is no candidate."""
+        """Update the total of a row. INFEASIBLE removes the row from the candidates."""
         self._size += (after >= 0) - (before >= 0)
         if before >= 0:
             bucket = self._buckets[before]
@@ -93,7 +93,7 @@ class Ranking:
             self._row_at[place] = row
 
     def best(self, seed: int, count: int) -> list[int]:
-        """The `count` best rows, best first."""
+        """Return the `count` best rows, best first."""
         chosen: list[int] = []
         row_at = self._row_at
         for level in reversed(self._levels):
@@ -123,7 +123,7 @@ class PartedRanking:
             self.of[value] = Ranking(np.where(self._values == value, totals, INFEASIBLE), hashes)
 
     def is_by(self, label: LabelColumn) -> bool:
-        """Whether these are the values that this label has now."""
+        """Return whether the ranking still matches the label's values."""
         return label is self._label and label.version == self._version
 
     def move(self, row: int, place: int, before: int, after: int) -> None:

@@ -13,7 +13,7 @@ class Restriction:
     """Which nodes are candidates, and which of them are tried first.
 
     Attributes:
-        rows: The candidates; None: all nodes.
+        rows: The candidates, or None for all nodes.
         preferred: The first feasible one of these is taken without scoring.
         barred: Rows without room beside the pods nominated there.
         plugin: Plugin that restricts the nodes, for explanations.
@@ -26,7 +26,7 @@ class Restriction:
 
     @property
     def looks_everywhere(self) -> bool:
-        """Whether all nodes are candidates and none is tried first."""
+        """Return whether all nodes are candidates and none is preferred."""
         return self.rows is None and not self.preferred
 
 

@@ -74,11 +74,11 @@ class SampledView:
 
     @property
     def feasible(self) -> int:
-        """How many of the examined nodes pass every filter."""
+        """Return the number of examined nodes that pass every filter."""
         return self._counts.get(FEASIBLE, 0)
 
     def feasible_rows(self) -> Rows:
-        """The rows that pass every filter."""
+        """Return the rows that pass every filter."""
         return np.concatenate(self._feasible) if self._feasible else np.zeros(0, np.intp)
 
     def exclusions(self) -> list[PluginExclusion]:

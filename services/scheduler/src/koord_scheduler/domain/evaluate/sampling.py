@@ -12,7 +12,7 @@ _MIN_ADAPTIVE_PERCENT: Final = 5
 
 
 def feasible_nodes_to_find(nodes: int, percentage_of_nodes_to_score: int) -> int:
-    """How many feasible nodes end the search.
+    """Return the number of feasible nodes after which the search stops.
 
         fewer than 100 nodes: all;  else max(100, N * p // 100) with p as configured, 0: max(5, 50 - N // 125)
 

@@ -9,7 +9,7 @@ from koord_scheduler.domain.gang.cache import GangCache
 
 
 def bound_gang(cache: GangCache, uid: str) -> BoundGang | None:
-    """Return the group of a pod that is released with others; None if it is bound alone."""
+    """Return the gang group that is released together with the pod, or None if the pod is bound alone."""
     gang = cache.roster.gang_of(uid)
     group = None if gang is None else gang.group
     if group is None or uid not in group.binding or len(group.binding) < 2:

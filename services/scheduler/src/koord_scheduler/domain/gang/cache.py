@@ -91,7 +91,7 @@ class GangCache:
         return Consequences(activate=tuple(activate)) if activate else NOTHING
 
     def pod_group_deleted(self, gang_id: str) -> None:
-        """A PodGroup is deleted: its gang is forgotten, its pods are of an unknown gang."""
+        """Forget the gang of a deleted PodGroup. Its pods belong to an unknown gang from then on."""
         self.roster.forget_pod_group(gang_id)
 
     def unbound(self, uid: str) -> Consequences:
@@ -313,7 +313,7 @@ class GangCache:
         return [] if gang is None or gang.group is None else waiting_members(self.roster, gang.group.gang_ids)
 
     def round_of(self, uid: str) -> Round | None:
-        """Return the round that the pod is part of; None: its group is not being scheduled."""
+        """Return the scheduling round of the pod's group, or None if the group is not being scheduled."""
         member = self.roster.members.get(uid)
         current = self.round
         return current if member is not None and current is not None and member.gang_id in current.gang_ids else None

@@ -12,9 +12,9 @@ from koord_scheduler.domain.gang.roster import Roster
 
 
 def basic_check(roster: Roster, group: Group) -> Refused | None:
-    """Return whether every gang of the group exists, is initialized and has enough children; None: yes.
+    """Return a refusal unless every gang of the group exists, is initialized and has enough members.
 
-    The message lists every failing kind, the reason is the first of them.
+    The message lists every failed check. The reason names the first one.
     """
     missing: list[str] = []
     uninitialized: list[str] = []

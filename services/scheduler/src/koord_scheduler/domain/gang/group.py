@@ -17,7 +17,7 @@ LAST: Final = 2**31
 
 
 def place_of(index: int | None) -> int:
-    """Return the place in the network order that an index stands for; None or negative: none, after all others."""
+    """Return the sort key of a member's network index. A missing or negative index sorts last."""
     return LAST if index is None or index < 0 else index
 
 
@@ -123,7 +123,7 @@ class Gang:
 
     @property
     def has_free_pass(self) -> bool:
-        """Whether its members go alone, because its group was satisfied once (8.3)."""
+        """Return whether members may be bound alone because the group was satisfied once (8.3)."""
         return (
             self.parameters is not None
             and self.group is not None
@@ -133,7 +133,7 @@ class Gang:
 
     @property
     def is_strict(self) -> bool:
-        """Whether the failure of a member takes the nodes of all who wait; not once the gang has a free pass."""
+        """Return whether the failure of one member releases the nodes of all waiting members."""
         return self.parameters is not None and self.parameters.is_strict and not self.has_free_pass
 
     def is_ready(self) -> bool:
@@ -164,19 +164,19 @@ class Gang:
                 pass
 
     def add(self, member: Member) -> None:
-        """A pod of its name is known from now on."""
+        """Add a pod that names this gang."""
         self.known[member.uid] = member
         self.phases[member.pod_phase] = self.phases.get(member.pod_phase, 0) + 1
         self.put(member, member.state)
 
     def remove(self, member: Member) -> None:
-        """A pod of its name is gone."""
+        """Remove a deleted pod from this gang."""
         self._leave(member)
         del self.known[member.uid]
         self.phases[member.pod_phase] -= 1
 
     def set_pod_phase(self, member: Member, phase: str) -> None:
-        """The pod's `status.phase` is this now."""
+        """Record the pod's new `status.phase`."""
         if phase != member.pod_phase:
             self.phases[member.pod_phase] -= 1
             self.phases[phase] = self.phases.get(phase, 0) + 1

@@ -76,14 +76,14 @@ class _TopologySpec(KubeStruct):
 
 
 class GangParameters(msgspec.Struct, frozen=True, kw_only=True):
-    """What an initialized gang asks for.
+    """The scheduling parameters of an initialized gang.
 
     Attributes:
         min_members: Members that must have a node before any is bound.
         total_members: Members in all, at least `min_members`.
         groups: Sorted ids of the gangs that are released together.
         wait_nanos: How long a member with a node waits for the others.
-        gather: Rules of its network topology spec; None: it has none.
+        gather: Rules of its network topology spec, or None if it has no such spec.
     """
 
     min_members: int
@@ -96,12 +96,12 @@ class GangParameters(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def group_id(self) -> str:
-        """The ids of its group joined by comma."""
+        """Return the ids of the gangs in its group, joined by commas."""
         return ",".join(self.groups)
 
     @property
     def is_strict(self) -> bool:
-        """Whether the failure of one member takes the node from all that wait."""
+        """Return whether the failure of one member releases the nodes of all waiting members."""
         return self.mode == keys_of_gangs.MODE_STRICT
 
 
@@ -117,7 +117,10 @@ def waits_for_pod_group(pod: Pod) -> bool:
 
 
 def parameters_of_pod(pod: Pod, gang_id: str, args: GangArgs) -> GangParameters | None:
-    """Return what the pod says of its gang; None if it says no valid minimum, or when a PodGroup has to say it."""
+    """Return the gang parameters of the pod.
+
+    Return None if the pod has no valid minimum or if a PodGroup must supply the parameters.
+    """
     labels, annotations = pod.metadata.labels, pod.metadata.annotations
     if waits_for_pod_group(pod):
         return None

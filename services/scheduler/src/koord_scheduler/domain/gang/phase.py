@@ -24,9 +24,9 @@ STALE_AFTER: Final = timedelta(hours=48)
 
 
 def reconcile(gang: Gang, now: str) -> PodGroupStatus | None:
-    """Return the status that the gang's PodGroup should have; None: it has no PodGroup, or nothing changes.
+    """Return the new status of the gang's PodGroup, or None if there is no PodGroup or no change.
 
-    A change is remembered, so that the next reconcile starts from it. Which gangs to ask: `Roster.touched`.
+    The gang keeps the returned status for the next call. `Roster.touched` lists the gangs that need a call.
 
     Args:
         now: RFC 3339 text.

@@ -60,7 +60,7 @@ class NoTopologyPlan:
         return {domain.id: slots for domain, slots in self.start}
 
     def message(self, fit_error: str) -> str:
-        """One sentence for a person. fit_error: why the nodes offer no more."""
+        """Return one sentence for users. `fit_error` says why the nodes offer no more room."""
         domains = sorted(f"topology topologyNode {domain.layer}/{domain.name}: {slots}" for domain, slots in self.start)
         text = (
             f"no candidate topology nodes can accommodate job, desiredOfferSlot: {self.demand.members}, "

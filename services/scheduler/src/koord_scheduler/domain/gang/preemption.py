@@ -64,7 +64,7 @@ def is_preemptible(labels: Mapping[str, str]) -> bool:
 
 
 def possible_victim(uid: str, name: str, priority: int, labels: Mapping[str, str], below: int) -> JobVictim | None:
-    """Return the pod as a victim of a preemptor with priority `below`; None if it must stay. name: `namespace/name`."""
+    """Return the pod as a possible victim, or None if a preemptor of priority `below` must not evict it."""
     if priority >= below or not is_preemptible(labels):
         return None
     return JobVictim(uid=uid, name=name, priority=priority, job=labels.get(keys.QUESTIONED_OBJECT_KEY) or uid)
@@ -83,7 +83,7 @@ def plan_job_preemption(
         members: Uids in the order in which they are placed.
         kinds: Shape (members,): members of equal kind are alike for `fits`.
         victims: Candidate node -> its possible victims; nodes whose status preemption cannot help are left out.
-        rules: None: the members go wherever there is room, cheapest nodes first.
+        rules: Topology rules. Without rules, members go to any node with room, cheapest nodes first.
     """
     if not any(victims.values()):
         return NoJobPreemption("no victims found on any node")
@@ -135,9 +135,9 @@ def evict_least(node: str, victims: Iterable[JobVictim], members: Sequence[str],
 def _place_cheapest(
     members: Sequence[str], kinds: Sequence[int], cost: Mapping[str, int], fits: Fits
 ) -> dict[str, str] | NoJobPreemption:
-    """Each member on the cheapest node that has room beside those placed before it.
+    """Place each member on the cheapest node that has room after the earlier placements.
 
-    A node without room for a kind has none for later members of the kind, so that each kind goes through them once.
+    If a node has no room for a kind, later members of that kind skip it. Each kind visits a node once.
     """
     nodes = sorted(cost, key=lambda node: (cost[node], node))
     on_node: dict[str, list[str]] = {node: [] for node in nodes}

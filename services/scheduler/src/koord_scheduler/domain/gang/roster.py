@@ -62,7 +62,7 @@ class Roster:
         self._uids: dict[str, str] = {}
 
     def uid_of(self, key: str) -> str | None:
-        """Return uid of the gang pod `namespace/name`; None: no gang pod has the name."""
+        """Return the uid of the gang pod `namespace/name`, or None if no gang pod has this name."""
         return self._uids.get(key)
 
     def gang(self, gang_id: str) -> Gang | None:
@@ -71,7 +71,7 @@ class Roster:
         return gang if gang is not None and gang.group is not None else None
 
     def gang_of(self, uid: str) -> Gang | None:
-        """Return the existing gang of a known pod; None also for a pod that belongs to none."""
+        """Return the gang of a pod, or None if the pod is unknown, belongs to no gang, or its gang does not exist."""
         member = self.members.get(uid)
         return None if member is None else self.gang(member.gang_id)
 
@@ -125,7 +125,7 @@ class Roster:
         return gone
 
     def forget(self, uid: str) -> Gang | None:
-        """Return the pod is deleted; returns its gang, which may not exist any more; None: no gang pod."""
+        """Forget a deleted pod and return its former gang, or None if it belonged to no gang."""
         member = self.members.pop(uid, None)
         if member is None:
             return None
@@ -177,18 +177,18 @@ class Roster:
                 gang.group.once_satisfied = True
 
     def forget_pod_group(self, gang_id: str) -> None:
-        """The PodGroup is deleted: its gang does not exist until a PodGroup or a pod says so again."""
+        """Forget a deleted PodGroup. The gang exists again when a later PodGroup or pod defines it."""
         gang = self.gangs.get(gang_id)
         if gang is not None and gang.has_pod_group:
             self._ceases(gang)
             self._drop_if_empty(gang)
 
     def wait(self, member: Member) -> None:
-        """The member has a node and is at Permit."""
+        """Record that the member has a node and waits at Permit."""
         self.gangs[member.gang_id].put(member, ChildState.WAITING)
 
     def unwait(self, member: Member) -> None:
-        """The member has no node any more."""
+        """Record that the member has lost its node."""
         gang = self.gangs[member.gang_id]
         gang.put(member, ChildState.PENDING)
         self._touch(gang)
@@ -213,7 +213,7 @@ class Roster:
         return is_first
 
     def put_member(self, member: Member) -> None:
-        """A pod of a gang, which is there already, is known from now on."""
+        """Add a pod to a gang that exists already."""
         self.members[member.uid] = member
         self._uids[member.key] = member.uid
         self.gangs[member.gang_id].add(member)

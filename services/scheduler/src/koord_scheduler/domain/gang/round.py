@@ -32,7 +32,7 @@ class EndedRound:
 
     @property
     def job_size(self) -> str:
-        """The label value: `0`, `1-100`, `101-200`, ..., `901-1000`, `1000+`."""
+        """Return the label value: `0`, `1-100`, `101-200`, ..., `901-1000`, `1000+`."""
         if self.members == 0:
             return "0"
         if self.members > 1000:
@@ -60,7 +60,7 @@ class JobAttempt:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Round:
-    """One group's turn; a scheduler has at most one.
+    """The scheduling of one gang group. A scheduler has at most one round at a time.
 
     Attributes:
         gang_ids: Gangs of the group.
@@ -70,9 +70,9 @@ class Round:
         failed_message: "" while no member has failed.
         failed_fast: Uids of members that failed because the group had failed.
         is_told: Pending members have been told of the failure.
-        preemption_message: Outcome of the one job preemption of this round; "" none was tried.
-        suggestion: What a user might do, "" nothing; the first writer wins.
-        plan: Uid -> node by the network topology; None: no plan.
+        preemption_message: Outcome of the round's only job preemption, "" if none was tried.
+        suggestion: Advice for the user, "" if there is none. The first writer wins.
+        plan: Uid -> node by the network topology, or None without a plan.
     """
 
     gang_ids: frozenset[str]

@@ -67,7 +67,7 @@ class GangLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def gang_view(cache: GangCache, gang_id: str) -> GangView | None:
-    """Return the gang's debug view; None: there is no such gang."""
+    """Return the gang's debug view, or None if there is no such gang."""
     gang = cache.roster.gang(gang_id)
     if gang is None or gang.group is None:
         return None
@@ -110,7 +110,7 @@ def gang_views(cache: GangCache) -> dict[str, GangView]:
 
 
 def gang_line(cache: GangCache, gang_id: str) -> GangLine | None:
-    """Return the gang in one line; None: there is no such gang."""
+    """Return a one-line summary of the gang, or None if there is no such gang."""
     gang = cache.roster.gang(gang_id)
     if gang is None or gang.group is None:
         return None

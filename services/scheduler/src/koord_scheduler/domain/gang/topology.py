@@ -40,7 +40,7 @@ class Domain:
 
     @property
     def is_node(self) -> bool:
-        """Whether it is a leaf."""
+        """Return whether the domain is a single node."""
         return self.layer == NODE_LAYER
 
     def climb(self) -> "Iterator[Domain]":
@@ -65,11 +65,11 @@ class NetworkTopology:
             self.put_node(name, labels)
 
     def leaf(self, node: str) -> Domain | None:
-        """Return the node's domain; None: it is outside the topology."""
+        """Return the node's domain, or None if the node is outside the topology."""
         return self._leaves.get(node)
 
     def depth_of(self, layer: str) -> int | None:
-        """Return how deep the layer is below the cluster (0); None: there is no such layer."""
+        """Return the depth of the layer (the cluster is 0), or None if there is no such layer."""
         names = [CLUSTER_LAYER, *(each.name for each in self.layers), NODE_LAYER]
         return names.index(layer) if layer in names else None
 
@@ -81,7 +81,7 @@ class NetworkTopology:
         return [found[name] for name in sorted(found)]
 
     def put_node(self, name: str, labels: Mapping[str, str]) -> None:
-        """A node is new or has other labels; costs nothing when its domains stay the same."""
+        """Add a node or update its labels. Return at once if its domains stay the same."""
         path = self._path(name, labels)
         if path == self._paths.get(name):
             return
@@ -103,7 +103,7 @@ class NetworkTopology:
         parent.children[name] = self._leaves[name] = leaf
 
     def remove_node(self, name: str) -> None:
-        """The node is gone; so are domains without nodes."""
+        """Remove a node and all domains that are empty without it."""
         path = self._paths.pop(name, None)
         if path is None:
             return

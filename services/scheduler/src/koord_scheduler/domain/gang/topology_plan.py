@@ -17,7 +17,7 @@ from koord_scheduler.domain.gang.topology import NetworkTopology
 
 
 def needs_plan(cache: GangCache, uid: str) -> Sequence[GatherRule] | None:
-    """Return the gather rules of the pod's gang when the pod has to make the plan of its round; None: it has not."""
+    """Return the gang's gather rules if the pod must make the plan of its round, otherwise None."""
     current = cache.round_of(uid)
     gang = cache.roster.gang_of(uid)
     if not cache.args.is_topology_aware or current is None or current.first_uid != uid or current.plan is not None:

@@ -25,7 +25,7 @@ class RunningPeers:
         return self._counts.get(selector, {})
 
     def put(self, uid: str, selector: str, node: str) -> None:
-        """The pod runs on the node; with no selector or no node it is nobody's peer."""
+        """Record that the pod runs on the node. Without a selector or a node, it is a peer of no pod."""
         self.drop(uid)
         if selector and node:
             self._where[uid] = (selector, node)
@@ -33,7 +33,7 @@ class RunningPeers:
             nodes[node] = nodes.get(node, 0) + 1
 
     def drop(self, uid: str) -> None:
-        """The pod runs nowhere."""
+        """Record that the pod runs on no node."""
         where = self._where.pop(uid, None)
         if where is None:
             return

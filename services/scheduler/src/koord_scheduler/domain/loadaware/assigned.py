@@ -38,7 +38,7 @@ def estimate_vector(pod: Pod, args: LoadAwareSchedulingArgs) -> Vector:
     """Estimated usage of a pod over the considered resources, at most MAX_AMOUNT each.
 
     Raises:
-        InvalidInput: A request or limit that is no quantity.
+        InvalidInput: A request or limit is not a valid quantity.
     """
     estimated = estimate_pod(pod, args)
     return tuple([min(estimated.get(resource, 0), MAX_AMOUNT) for resource in args.resources])
@@ -71,7 +71,7 @@ def assigned_pod(
         initialized_at: Transition time of condition Initialized=True; None: not initialized.
 
     Raises:
-        InvalidInput: A request or limit that is no quantity.
+        InvalidInput: A request or limit is not a valid quantity.
 
     Source:
         scheduler-core spec, 7.3
@@ -90,7 +90,7 @@ def assigned_pod(
 def window_end(
     pod: Pod, args: LoadAwareSchedulingArgs, assigned_at: float, initialized_at: float | None
 ) -> float | None:
-    """Until when a pod's estimate counts whatever is measured; None: no forced window.
+    """Return the end of the window in which a pod's estimate always counts, or None without a window.
 
     Source: spec, 7.3
     """
@@ -156,11 +156,11 @@ class NodeSums:
         return [usage + delta for usage, delta in zip(self.prod_usage, self.prod_delta, strict=True)]
 
     def add(self, pod: AssignedPod) -> None:
-        """A pod is on the node."""
+        """Add a pod of the node."""
         self._count(pod, 1)
 
     def remove(self, pod: AssignedPod) -> None:
-        """A pod that was added is not on the node any more."""
+        """Remove a pod that was added before."""
         self._count(pod, -1)
 
     def _count(self, pod: AssignedPod, sign: int) -> None:
@@ -203,7 +203,7 @@ def sums_of(
 def used_by_all(
     metric: NodeMetric, sums: NodeSums, resources: Sequence[str], aggregation: tuple[str, float] | None
 ) -> Sequence[int]:
-    """Used estimate over all pods.
+    """Return the estimated usage of a node over all pods.
 
     Args:
         aggregation: (type, period in seconds; 0: the longest), None: plain usage. A period that is not recorded gives

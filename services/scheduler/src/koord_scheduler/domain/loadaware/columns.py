@@ -73,10 +73,10 @@ class _Node:
 
 
 class NodeLoad(NamedTuple):
-    """What the plugin believes about a node, for a person who asks.
+    """The plugin's data about one node, for debugging.
 
     Attributes:
-        metric: Its last report; None: there is none.
+        metric: Its last report, or None without a report.
         sums: Of the pods on it; None without a report; changes when they do.
         pods: In the order in which they came.
         expired: Whether the report counts as expired at the moment of the last `advance`.
@@ -121,7 +121,7 @@ class LoadColumns:
     # --- what happens --------------------------------------------------------------------------------------------
 
     def on_node(self, row: int, facts: NodeFacts) -> None:
-        """A node is there, or is now another size or has other thresholds; its report and pods stay."""
+        """Add a node or update its size and thresholds. Its report and pods stay."""
         node = self._nodes.get(row)
         if node is None:
             node = self._nodes[row] = _Node()
@@ -134,7 +134,7 @@ class LoadColumns:
         self._change(row)
 
     def off_node(self, row: int) -> None:
-        """The row is no node any more; its report and pods are forgotten."""
+        """Remove the node of a row with its report and pods."""
         node = self._nodes.pop(row, None)
         if node is None:
             return
@@ -143,7 +143,7 @@ class LoadColumns:
         self._change(row)
 
     def on_metric(self, row: int, metric: NodeMetric | None) -> None:
-        """A report of a node that is there; None: it has been withdrawn."""
+        """Set the report of a known node; None removes it."""
         node = self._nodes[row]
         node.metric = metric
         if metric is None:
@@ -156,7 +156,7 @@ class LoadColumns:
         self._change(row)
 
     def on_pod(self, row: int, pod: AssignedPod) -> None:
-        """A pod is assumed or bound on a node that is there, or what is known of it has changed; it leaves others."""
+        """Put a pod on a known node, or update it. The pod is removed from any other node."""
         before = self._row_of.get(pod.uid)
         if before is not None:
             self._take_out(before, pod.uid)
@@ -168,13 +168,13 @@ class LoadColumns:
             self._change(row)
 
     def off_pod(self, uid: str) -> None:
-        """A pod is gone, has ended, or was not placed after all; one that is not here is no matter."""
+        """Remove a pod. No-op if the pod is unknown."""
         row = self._row_of.get(uid)
         if row is not None:
             self._take_out(row, uid)
 
     def advance(self, now: float) -> list[int]:
-        """It is `now` (unix seconds): reports that have expired since then count as expired; returns their rows."""
+        """Expire reports that are too old at `now` (unix seconds) and return their rows."""
         self._now = max(self._now, now)
         expired: list[int] = []
         while self._expiries and self._expiries[0][0] <= self._now:
@@ -220,7 +220,7 @@ class LoadColumns:
 
     @property
     def has_limits(self) -> bool:
-        """Whether any node refuses pods by its load at all."""
+        """Return whether any node has a load threshold."""
         self._work_out()
         return any(self._limited)
 
@@ -230,7 +230,7 @@ class LoadColumns:
         return not load.of_daemon_set and bool(self._limited[_PROD if load.is_prod else _OTHER])
 
     def row_filter(self, load: PodLoad) -> Callable[[int], int] | None:
-        """From a row to its code: the twin of `filter_codes` without arrays; None: such a pod is never refused."""
+        """Return a function from a row to its filter code, or None if no node ever refuses such a pod."""
         if load.of_daemon_set:
             return None
         group = _PROD if load.is_prod else _OTHER
@@ -279,7 +279,7 @@ class LoadColumns:
         return total // self._weight
 
     def row_score(self, load: PodLoad) -> Callable[[int], int] | None:
-        """From a row to its score: the twin of `scores` without arrays; None: 0 everywhere."""
+        """Return a function from a row to its score, or None if every score is 0."""
         total_weight, dominant_weight = self._weight, self.args.dominant_resource_weight
         group = self._score_group(load)
         items = tuple(zip(range(len(load.estimate)), load.estimate, row_list(self._weights), strict=True))
@@ -300,7 +300,7 @@ class LoadColumns:
         return score if total_weight else None
 
     def node_load(self, row: int) -> NodeLoad | None:
-        """Return what is believed about a node; None: the row is no node."""
+        """Return the plugin's data about a node, or None if the row has no node."""
         node = self._nodes.get(row)
         if node is None:
             return None
@@ -385,7 +385,7 @@ class LoadColumns:
         self._look_at_single()
 
     def _look_at_single(self) -> None:
-        """The same memory for single elements."""
+        """Refresh the memory views that read and write single elements."""
         self._room_at = self._room.data
         self._left_at = self._left.data
         self._capacity_at = self._capacity.data

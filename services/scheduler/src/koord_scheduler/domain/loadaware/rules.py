@@ -86,7 +86,7 @@ def expiry(metric: NodeMetric, args: LoadAwareSchedulingArgs) -> float:
 
 
 def exceeded_reason(resource: str, *, aggregated: bool) -> str:
-    """Why a node is refused."""
+    """Return the reason text for a resource above its threshold."""
     return f"node(s) {resource} {'aggregated usage' if aggregated else 'usage'} exceed threshold"
 
 
@@ -98,7 +98,7 @@ def filter_node(
     args: LoadAwareSchedulingArgs,
     now: float,
 ) -> str | None:
-    """Why the node is refused (Unschedulable: load may fall), None when it passes.
+    """Return why the node is refused, or None if it passes. Refusals are Unschedulable because load may fall.
 
     Args:
         now: Unix seconds.
@@ -163,7 +163,7 @@ def score_node(
 
 
 def score_aggregation(args: LoadAwareSchedulingArgs) -> tuple[str, float] | None:
-    """(type, period in seconds) of the usage that scores are made of; None: the plain usage."""
+    """Return (type, period in seconds) of the usage that scores use, or None for the plain usage."""
     part = args.aggregated
     if part is None or not part.score_aggregation_type:
         return None
@@ -171,7 +171,7 @@ def score_aggregation(args: LoadAwareSchedulingArgs) -> tuple[str, float] | None
 
 
 def weighted_score(scores: Sequence[int], resources: Sequence[str], args: LoadAwareSchedulingArgs) -> int:
-    """One score out of those of all considered resources; 0 without any weight."""
+    """Return the weighted mean of the scores of all considered resources; 0 if all weights are 0."""
     dominant_weight = args.dominant_resource_weight
     weights = args.resource_weights
     total = sum(weights.values()) + dominant_weight

@@ -31,7 +31,7 @@ class Limits(NamedTuple):
 
     @property
     def is_set(self) -> bool:
-        """Whether anything is limited at all."""
+        """Return whether any resource has a threshold."""
         return any(percent > 0 for percent in self.percent)
 
 

@@ -53,7 +53,7 @@ class Answers:
         self._shapes: OrderedDict[bytes, Judged] = OrderedDict()
 
     def passing(self, pod: PodClass, rows: Rows) -> Rows:
-        """Those of the rows that pass every filter; answered without keeping anything."""
+        """Return the given rows that pass every filter, without caching the answer."""
         nodes = self.nodes
         rows = rows[nodes.alive[rows]]
         for _, plugin in self.asked.of(pod).filters:
@@ -65,7 +65,7 @@ class Answers:
         return rows
 
     def passes(self, pod: PodClass, row: int) -> bool:
-        """Whether one row passes every filter as things stand this moment, trials of the load included."""
+        """Return whether one row passes every filter now, including load that is assumed for a trial."""
         if pod.shape_key not in self._shapes:
             return len(self.passing(pod, np.array([row], np.intp))) > 0
         if not self.suits(pod, row):
@@ -82,7 +82,7 @@ class Answers:
         return True
 
     def suits(self, pod: PodClass, row: int) -> bool:
-        """Whether one row passes the filters that read no load."""
+        """Return whether one row passes the filters that do not read load."""
         return self.shape_of(pod).verdict.item(row) == FEASIBLE
 
     def shape_of(self, pod: PodClass) -> Judged:
@@ -120,5 +120,5 @@ class Answers:
 
 
 def all_rows(nodes: NodeColumns) -> Rows:
-    """Every row that is or was a node."""
+    """Return every row that is or was a node."""
     return np.arange(len(nodes.names), dtype=np.intp)

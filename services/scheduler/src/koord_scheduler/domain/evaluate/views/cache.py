@@ -20,11 +20,11 @@ class Views:
         self._views: OrderedDict[PodClass, View] = OrderedDict()
 
     def keeps(self, pod: PodClass) -> bool:
-        """Whether there is a view of the class."""
+        """Return whether the class has a cached view."""
         return pod in self._views
 
     def of(self, pod: PodClass) -> View:
-        """The up-to-date view of a class."""
+        """Return the up-to-date view of a class."""
         if not self._keep:
             self._views.clear()
         view = self._views.get(pod)

@@ -41,27 +41,27 @@ class View:
 
     @property
     def feasible(self) -> int:
-        """How many nodes pass every filter."""
+        """Return the number of nodes that pass every filter."""
         return self._counts.get(FEASIBLE, 0)
 
     def feasible_rows(self) -> Rows:
-        """The rows that pass every filter, ascending; not to be changed."""
+        """Return the rows that pass every filter, ascending. Callers must not change the array."""
         if self._feasible_rows is None:
             self._feasible_rows = np.flatnonzero(self._scores.load.verdict == FEASIBLE)
         return self._feasible_rows
 
     def is_feasible(self, row: int) -> bool:
-        """Whether one row passes every filter."""
+        """Return whether one row passes every filter."""
         return self._scores.load.verdict.item(row) == FEASIBLE
 
     def exclusions(self) -> list[PluginExclusion]:
-        """How many nodes each plugin refused and why, in the order of the filters; without those that refused none."""
+        """Return how many nodes each plugin refused and why, in filter order."""
         if self._exclusions is None:
             self._exclusions = explained(self._counts, self._filters, self._pod, self._nodes)
         return self._exclusions
 
     def resolvable(self) -> Rows:
-        """The rows that a filter refuses, but might not if pods left the node."""
+        """Return the refused rows that might pass if pods left the node."""
         verdicts = self._scores.load.verdict
         found: list[Rows] = []
         for index, plugin in enumerate(self._filters):
@@ -71,17 +71,17 @@ class View:
         return np.sort(np.concatenate(found)) if found else np.zeros(0, np.intp)
 
     def refusals(self) -> list[Refusals]:
-        """Who refuses which rows why."""
+        """Return the refused rows by plugin and reason."""
         return refusals_of(self._scores.load.verdict, self._filters, self._pod, self._nodes)
 
     # --- who is best -------------------------------------------------------------------------------------------------
 
     def best(self, count: int, seed: int) -> list[int]:
-        """The best feasible rows, best first; see `ranking`."""
+        """Return the `count` best feasible rows, best first; see `ranking`."""
         return self.totals.best(count, seed)
 
     def parted(self, label: LabelColumn) -> PartedRanking | None:
-        """The feasible rows in order, by their values of a label; None: not now, see `Totals.parted`."""
+        """Return the ranking of the feasible rows per label value, or None if unavailable; see `Totals.parted`."""
         return self.totals.parted(label)
 
     def place_of(self, row: int) -> int:
@@ -90,11 +90,11 @@ class View:
 
     @property
     def normalizes(self) -> bool:
-        """Whether totals depend on which nodes are feasible, so that they are others among some of them."""
+        """Return whether the totals depend on which nodes are feasible."""
         return self._scores.is_normalized()
 
     def scored(self, rows: list[int]) -> list[NodeScore]:
-        """What some feasible rows scored, normalized over all feasible ones."""
+        """Return the scores of some feasible rows, normalized over all feasible rows."""
         parts = self._scores.parts_among_all(rows)
         names, total_of = self._nodes.names, self.totals.of
         return [NodeScore(names[row], total_of(row), part) for row, part in zip(rows, parts, strict=True)]

@@ -17,7 +17,7 @@ _NO_FLOOR: Final[Mapping[str, int]] = {}
 
 
 class Accounting:
-    """How requests and use move up a tree.
+    """Adds the requests and usage of pods to their quota and its ancestors.
 
     moved              quotas whose own sums, pods or place changed; the reader (`changes`) clears it
 
@@ -46,7 +46,7 @@ class Accounting:
         return node.spec.allow_lent and not self.guarantee_usage
 
     def count(self, pod: QuotaPod, node: QuotaNode) -> None:
-        """A pod begins to count in a quota: in request, and in used if it is assigned."""
+        """Count a pod in a quota: in the request, and in the usage if the pod is assigned."""
         pod.quota = node
         node.pods[pod.facts.uid] = pod
         self.moved[node] = None
@@ -59,7 +59,7 @@ class Accounting:
             self.use_moves(pod, 1)
 
     def uncount(self, pod: QuotaPod) -> None:
-        """The inverse of `count`."""
+        """Undo `count`."""
         if pod.quota is None:
             return
         if pod.assigned:
@@ -70,7 +70,7 @@ class Accounting:
         pod.quota, pod.counted = None, {}
 
     def use_moves(self, pod: QuotaPod, sign: int) -> None:
-        """The pod's requests are added to (1) or taken from (-1) what its quota and the ancestors use."""
+        """Add (1) or subtract (-1) the pod's requests to the usage of its quota and all ancestors."""
         node = pod.quota
         if node is None or not pod.counted or self._sums_at_the_end:
             return
@@ -81,14 +81,14 @@ class Accounting:
             self._allocated_changes(node, delta)
 
     def attach(self, node: QuotaNode, parent: QuotaNode) -> None:
-        """A quota, with everything below it, becomes a child."""
+        """Attach a quota with its whole subtree to a parent."""
         node.parent = parent
         parent.children[node.name] = node
         self.moved[node] = None
         self._hand_up(node, parent, 1)
 
     def detach(self, node: QuotaNode) -> None:
-        """The inverse of `attach`."""
+        """Undo `attach`."""
         parent = node.parent
         if parent is None:
             return
@@ -98,7 +98,7 @@ class Accounting:
         self.moved[parent] = None
 
     def recount(self, node: QuotaNode) -> None:
-        """All sums of a detached quota from its own pods and its children; for a new maximum or minimum."""
+        """Recompute all sums of a detached quota, for example after its maximum or minimum changed."""
         assert node.parent is None, "the ancestors would not hear of it"
         self._sum_up(node)
 
@@ -137,7 +137,7 @@ class Accounting:
         self._derive(node)
 
     def recount_in_place(self, node: QuotaNode) -> None:
-        """All sums of a quota from its own pods and its children, and with them those of its ancestors."""
+        """Recompute all sums of a quota from its pods and children, and update its ancestors."""
         parent = node.parent
         self.detach(node)
         self.recount(node)
@@ -182,7 +182,7 @@ class Accounting:
             self._non_preemptible_changes(node, {}, delta)
 
     def _child_request_changes(self, node: QuotaNode, delta: Mapping[str, int]) -> None:
-        """The request of a quota's pods or children changed; what its limited request changes by goes on upwards."""
+        """Add a change of request to a quota and pass the change of its limited request to its ancestors."""
         while delta:
             child_request, request, limited = node.child_request, node.request, node.limited
             parent = node.parent

@@ -110,11 +110,11 @@ class QuotaBooks:
         return QuotaChange(moved, tuple(w for child in children for w in warnings_of(self.forest.nodes[child])))
 
     def set_node(self, name: str, allocatable: Mapping[str, int]) -> None:
-        """A node is there with this allocatable, after node reservation. Costs its resources."""
+        """Set the allocatable of a node, after node reservation. The cost is linear in its resources."""
         self._node_changes(name, allocatable)
 
     def remove_node(self, name: str) -> None:
-        """A node is gone."""
+        """Remove a node."""
         self._node_changes(name, None)
 
     def pod_seen(self, facts: PodFacts, *, assigned: bool = False) -> str:
@@ -152,21 +152,25 @@ class QuotaBooks:
         return self.accounting.summed_at_the_end(self.forest.roots.values())
 
     def pod_gone(self, uid: str) -> None:
-        """A pod was deleted; an unknown one changes nothing."""
+        """Remove a deleted pod. No-op if the pod is unknown."""
         pod = self.pods.pop(uid, None)
         if pod is not None:
             self.accounting.uncount(pod)
             self._unlist(pod.facts)
 
     def reserve(self, uid: str) -> None:
-        """A pod that was seen takes its place: it counts in used. Raises KeyError for a pod that was not seen."""
+        """Count a known pod in the usage of its quota.
+
+        Raises:
+            KeyError: The pod is unknown.
+        """
         pod = self.pods[uid]
         if not pod.assigned:
             pod.assigned = True
             self.accounting.use_moves(pod, 1)
 
     def unreserve(self, uid: str) -> None:
-        """It does so no more; an unknown pod changes nothing."""
+        """Remove the pod from the usage of its quota. No-op if the pod is unknown."""
         pod = self.pods.get(uid)
         if pod is not None and pod.assigned:
             self.accounting.use_moves(pod, -1)
@@ -193,11 +197,11 @@ class QuotaBooks:
         return sorted(ignored)
 
     def next_expiry(self) -> float | None:
-        """When `expire` will have something to do; None: only a fact can change anything."""
+        """Return the time of the next call of `expire` that has an effect, or None if there is none."""
         return self._terminating[0][0] if self._terminating else None
 
     def quota_of(self, facts: PodFacts) -> str | None:
-        """Name of the quota that a pod belongs to at present; None: it has none. See `Membership.quota_of`."""
+        """Return the name of the pod's present quota, or None if it has none. See `Membership.quota_of`."""
         return self.membership.quota_of(facts.quota_label, facts.namespace)
 
     def runtime_of(self, name: str) -> dict[str, int]:
@@ -304,7 +308,7 @@ class QuotaBooks:
         return [uid for namespace in namespaces for uid in self._by_namespace.get(namespace, ())]
 
     def _await_end(self, pod: QuotaPod) -> None:
-        """A pod that is being deleted is ignored from its time on, or at once."""
+        """Stop counting a terminating pod, at once or when its deletion time has come."""
         ends = pod.facts.ignored_at
         if ends is None or pod.ignored:
             return

@@ -22,7 +22,7 @@ class QuotaChanges:
         return bool(self._books.accounting.moved)
 
     def again(self, name: str) -> None:
-        """The quota counts as changed; one that does not exist is no matter."""
+        """Mark the quota as changed. No-op if it does not exist."""
         node = self._books.forest.nodes.get(name)
         if node is not None:
             self._books.accounting.moved[node] = None

@@ -15,10 +15,10 @@ Amounts: TypeAlias = dict[str, int]
 
 @dataclass(slots=True, eq=False)
 class QuotaPod:
-    """A pod as it counts.
+    """A pod as its quota counts it.
 
     Attributes:
-        quota: Where it counts; None: it has no quota.
+        quota: The quota that counts it, or None if it has no quota.
         counted: Its requests, masked to the resources that the quota's max names.
         assigned: It counts in used.
         ignored: It is being deleted and counts no more.
@@ -98,12 +98,12 @@ class QuotaNode:
 
     @property
     def is_root(self) -> bool:
-        """The root of a tree: it has no share of anything, and limits nothing."""
+        """Return whether the quota is the root of a tree. A root has no share and no limit."""
         return self.name == keys.ROOT_QUOTA
 
     @property
     def is_divided_to(self) -> bool:
-        """Whether it takes part in the division of its parent's resources."""
+        """Return whether the quota gets a share of its parent's resources."""
         return self.name not in BESIDE_THE_TREE
 
     def claimants(self) -> list["QuotaNode"]:
@@ -111,7 +111,7 @@ class QuotaNode:
         return [self.children[name] for name in sorted(self.children) if name not in BESIDE_THE_TREE]
 
     def touch(self, resource: str, child: "QuotaNode | None" = None) -> None:
-        """The claim of a child, or (None) what there is to divide, has changed for a resource."""
+        """Mark the claim of `child` to a resource as changed; without a child, the amount to divide."""
         touched = self.pending.get(resource)
         if touched is None:
             touched = self.pending[resource] = {}

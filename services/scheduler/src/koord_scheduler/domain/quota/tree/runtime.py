@@ -54,7 +54,7 @@ class Runtimes:
                     self._divide(parent, resource, pool, touched)
 
     def resource_total(self, parent: QuotaNode, resource: str) -> int | None:
-        """Return what the parent has to divide; None: nothing is known of that resource, which divides like 0."""
+        """Return the amount to divide among the children, or None if the resource is unknown (treated as 0)."""
         return self._total_of(parent, resource) if parent.is_root else parent.runtime.get(resource)
 
     def scaled_min_of(self, node: QuotaNode) -> dict[str, int]:
@@ -168,7 +168,7 @@ class Runtimes:
         return True
 
     def _short_of(self, pool: Pool, known: int | None) -> int | None:
-        """Return the total to which the mins are scaled down; None: they are not."""
+        """Return the total to which the minimums are scaled down, or None if they are not scaled."""
         return known if self._scales and known is not None and known < pool.sum_min else None
 
     def _claim(self, child: QuotaNode, resource: str, pool: Pool) -> Claim:

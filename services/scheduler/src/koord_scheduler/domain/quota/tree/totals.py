@@ -62,7 +62,7 @@ class Totals:
         return changed
 
     def of(self, tree: str, resource: str, taken: int) -> int | None:
-        """Amount of a resource in a tree; None: it is not named there.
+        """Return the amount of a resource in a tree, or None if the tree does not name the resource.
 
         Args:
             taken: What the system and the default quota use (default tree only); the result may be negative.
