@@ -82,7 +82,7 @@ def test_interrupted_demo_stops_everything() -> None:
             env={**os.environ, "KOORD_VAR": str(folder)},
         )
         assert beside.returncode == 1
-        assert beside.stderr.startswith(f"error: a demo runs in {var}, and the commands would ask this stack instead")
+        assert beside.stderr.startswith(f"error: a demo runs in {var}, and other commands would use this stack instead")
         process.send_signal(signal.SIGINT)
         _, rest = process.communicate(timeout=240)
         assert process.returncode == 130

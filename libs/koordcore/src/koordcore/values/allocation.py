@@ -119,15 +119,16 @@ def combined(contributions: Iterable[Allocation]) -> Allocation:
     Each part comes from at most one contribution; their order does not matter.
 
     Returns:
-        The merged allocation in canonical order; a single contribution as it is; the object `NOTHING` if nobody
-        contributes anything.
+        The merged allocation in canonical order; the object `NOTHING` if nobody contributes anything.
 
     Raises:
         ContributedTwice: Two contributions have the same part.
     """
     given = [each for each in contributions if each is not NOTHING and each != NOTHING]
-    if len(given) < 2:
-        return given[0] if given else NOTHING
+    if not given:
+        return NOTHING
+    if len(given) == 1 and len(given[0].devices) < 2 and len(given[0].zones) < 2:
+        return given[0]  # in canonical order already; most pods have a quota alone
     twice = [part for part, count in Counter(part for each in given for part in _parts(each)).items() if count > 1]
     if twice:
         raise ContributedTwice(f"the allocation's {' and '.join(sorted(twice))} were contributed more than once")
