@@ -6,10 +6,7 @@
     cross_node        filters and scores by what runs elsewhere, asked each time, about feasible nodes only
     by_domain         the best node of each domain, if cross-node plugins tell only domains apart
 
-The engine is pure. Its caches never change an outcome.
-
-Source:
-    scheduler-core spec, 1 (steps 6 to 9), 1.2, 12.2, 13
+The engine is pure. Its caches never change an outcome. Source: scheduler-core spec, 1 (steps 6 to 9), 1.2, 12.2, 13.
 """
 
 from collections import OrderedDict
@@ -76,12 +73,12 @@ class Engine:
         self._optimisations = optimisations
         self._keeps_cross_node = optimisations.equivalence_classes
         self.forget()
+        relaxes = optimisations.random_relaxation
         sampling = Sampling(
-            percentage_of_nodes_to_score=profile.percentage_of_nodes_to_score,
-            random_relaxation=optimisations.random_relaxation,
+            percentage_of_nodes_to_score=profile.percentage_of_nodes_to_score, random_relaxation=relaxes
         )
         self._sampling = sampling if sampling.wanted(_MANY) < _MANY else None
-        self.policy_version = profile.policy_version(random_relaxation=optimisations.random_relaxation)
+        self.policy_version = profile.policy_version(random_relaxation=relaxes)
         self.top_scores = TOP_SCORES
 
     def forget(self) -> None:

@@ -37,7 +37,7 @@ class Admission(NamedTuple):
 
 
 class QuotaAmounts(NamedTuple):
-    """Where a quota stands.
+    """The amounts of a quota that admission compares.
 
     Attributes:
         limit: Its runtime, or max; a resource that it lacks is unlimited.
