@@ -97,7 +97,7 @@ def slo_differences(fate: NodeFate) -> list[Difference]:
 
 
 def measuring_differences(fate: NodeFate) -> list[Difference]:
-    """Return the fields of `metricCollectPolicy` that differ."""
+    """Return the fields of `metricCollectPolicy` that the re-run decided otherwise than the recording."""
     before, after = (policy.metric_policy if policy else None for policy in (fate.recorded, fate.anew))
     return list(_differences(before or {}, after or {}))
 

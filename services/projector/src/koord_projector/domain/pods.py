@@ -67,7 +67,7 @@ class Episode(msgspec.Struct, kw_only=True):
     stored: bool = False
 
     def phase(self) -> Phase:
-        """Return the phase at the newest position."""
+        """Return the phase of the pod after the last event that was folded."""
         if self.deleted_seq is not None:
             return Phase.TERMINATING
         if self.placed_seq is None:

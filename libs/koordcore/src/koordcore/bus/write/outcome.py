@@ -34,8 +34,8 @@ class AppendReply(msgspec.Struct, frozen=True):
     """What came back for an append; `code` 0 stands for an acknowledgement.
 
     Attributes:
-        code: Of the error, e.g. 400 and 10071; code 503 with err_code 0: no responders; 408 with 0: no answer.
-        err_code: Of the error, e.g. 400 and 10071; code 503 with err_code 0: no responders; 408 with 0: no answer.
+        code: Code of the error, like an HTTP status. 503 without `err_code` means no responders, 408 no answer in time.
+        err_code: The server's own code of the error, for example 10071.
         count: Events of an acknowledged batch, 0 for a single append.
     """
 

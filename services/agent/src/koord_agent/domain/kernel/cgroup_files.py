@@ -50,7 +50,10 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One row of the resource table. A file or hierarchy of None does not exist on that version."""
+    """One row of the table of cgroup resources.
+
+    `hierarchy` is None if cgroup v1 does not have the resource, `v2_file` is None if cgroup v2 does not.
+    """
 
     name: str
     hierarchy: str | None

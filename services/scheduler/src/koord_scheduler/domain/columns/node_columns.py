@@ -310,7 +310,7 @@ class NodeColumns:
         self.load.record(row)
 
     def judge_anew(self) -> None:
-        """Something that a plugin keeps beside the columns has changed: no answer about any node holds any more."""
+        """Drop the cached answers about all nodes, because state that a plugin keeps elsewhere has changed."""
         for row in row_list(np.flatnonzero(self.alive)):
             self.shape.record(row)
             self.load.record(row)

@@ -98,10 +98,13 @@ class Outbox:
             self._put(node, together)
 
     def take(self, most: int = MOST_PER_BATCH) -> Batch:
-        """Work for one append; its nodes are in flight. Empty when nothing may go.
+        """Take the work of the next append out of the outbox, and mark its nodes as in flight.
 
-        Either one gang, whole; or at most `most` items, each node once and with one kind of work. A node with more
-        than `most` items of a kind is cut.
+        A complete gang goes alone and whole, however large it is. Otherwise the batch has at most `most` placements
+        and releases. Each node occurs once, with placements or with releases; the rest of its work stays for later.
+
+        Returns:
+            The batch; an empty one if nothing may be appended now.
         """
         if self._complete:
             together = self._complete.popleft()

@@ -153,7 +153,13 @@ class _Search:
         self._dry_runs: dict[Subject, DryRuns] = {}
 
     def run(self, within: Rows | None, *, everywhere: bool) -> Preemption | NoPreemption:
-        """everywhere: every node is a candidate, because none was asked; within: of these only, None of all."""
+        """Search for the node whose victims cost least, and return it or the reason why there is none.
+
+        Args:
+            within: Rows that may be candidates. None: all rows.
+            everywhere: Whether to examine all nodes, because a plugin refused the pod before any node was filtered.
+                Otherwise only nodes where a pod's leaving can help are examined.
+        """
         state, nodes = self._state, self._state.nodes
         rows = np.flatnonzero(nodes.alive) if everywhere else self._cycle_view.resolvable(self._engine)
         if within is not None:

@@ -40,7 +40,10 @@ class Kept(NamedTuple):
 
 
 def with_kept_templates(plural: str, document: JsonObject) -> Kept:
-    """Return the object with a reduced pod template; the same object if it has none. The argument is not changed."""
+    """Return a copy of the object whose pod template has only the fields that the log keeps.
+
+    An object without a pod template is returned itself. The argument is never changed.
+    """
     if plural not in TEMPLATES:
         return Kept(document)
     path, keep = TEMPLATES[plural]

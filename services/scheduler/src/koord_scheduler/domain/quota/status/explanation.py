@@ -35,16 +35,18 @@ class ResourceShare:
 
     Attributes:
         parent_total: What the parent had to divide.
-        min: As written;  base: scaled down to the parent's total, or raised to what is guaranteed.
-        asked: Its limited request.
-        first: What it got first: its base, or less, when it asks for less and lends the rest.
-        rounds: What it got of the rest.
-        lent: Base - runtime and runtime - base, when positive.
-        borrowed: Base - runtime and runtime - base, when positive.
-        lenders: Siblings that lend, and how much;  borrowers: those that use more than their base.
+        min: Its minimum as the object states it.
+        base: The minimum, scaled down if all minimums exceed the total of the parent, or raised to the guarantee.
+        asked: Its request, as far as its max allows.
+        first: What it got in the first step: its base, or its request if that is less and the quota lends the rest.
+        rounds: What it got in each further step, in which the unused rest is divided by weight.
+        lent: Base less runtime. 0 if the runtime is larger.
+        borrowed: Runtime less base. 0 if the base is larger.
+        lenders: Siblings that lend, and how much.
+        borrowers: Siblings whose runtime is above their base, and by how much.
         unclaimed: What the parent has beyond all bases.
         unused: What the parent has beyond all runtimes.
-        reason: All that in a sentence.
+        reason: One sentence that tells how the runtime came about.
     """
 
     resource: str
