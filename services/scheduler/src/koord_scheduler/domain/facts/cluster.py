@@ -49,6 +49,7 @@ from koord_scheduler.domain.quota.manager import QuotaManager
 from koord_scheduler.domain.quota.specs.pods import pod_facts
 from koord_scheduler.domain.quota.specs.settings import QuotaSettings
 from koord_scheduler.domain.quota.tree.changes import QuotaChanges
+from koord_scheduler.domain.topology_hints.affinities import Affinities
 
 T = TypeVar("T", bound=Plugin)
 DEFAULT_TOPOLOGY: Final = "default"
@@ -83,6 +84,7 @@ class Cluster:
     owners       selectors of services and controllers
     classes    what pods are to the plugins
     node accounting    takes and gives back what a pod counts for in all of these
+    affinities   NUMA zones of pods in reserve, for all plugins that allocate inside of them
     activate     uids of pods that a fact makes worth an attempt; the fold empties it
     warnings     sentences about facts that are valid and probably not meant; the fold empties it
     """
@@ -107,6 +109,7 @@ class Cluster:
         self.accounting = NodeAccounting(self.nodes, self.population, [self.priorities, self.volumes])
         self.node_followers: list[NodeFollower] = []
         self.settling: list[SettlingPlugin] = []
+        self.affinities = Affinities()
         self._shared: list[tuple[str, object, Plugin]] = []
         self._joined: list[Plugin] = []
         self.activate: dict[str, None] = {}

@@ -1,0 +1,83 @@
+"""Hints of several providers are merged as the specification's loop over all combinations does."""
+
+from itertools import product
+
+from hypothesis import given
+from hypothesis import strategies as st
+from koord_scheduler.domain.topology_hints.hints import Hint, Hints, Zones, ids_of, zones_of
+from koord_scheduler.domain.topology_hints.merging import TopologyPolicy, ZoneStatus, admitted
+
+ALL = zones_of(range(4))
+HINT = st.builds(Hint, st.one_of(st.none(), st.integers(1, ALL)), preferred=st.booleans(), score=st.integers(0, 5))
+PROVIDERS = st.lists(
+    st.dictionaries(st.sampled_from("ab"), st.lists(HINT, min_size=1, max_size=4), max_size=2), max_size=3
+)
+STATUSES = st.one_of(st.none(), st.dictionaries(st.integers(0, 3), st.sampled_from(ZoneStatus)))
+
+
+def by_the_letter(providers: list[Hints], exclusive: dict[int, ZoneStatus] | None) -> tuple[Zones, bool, int]:
+    """The merge of spec 1.7, step by step, without its treatment of unsatisfied combinations."""
+    lists = [hints or [] for provider in providers for hints in (provider or {"": [Hint(None, True)]}).values()]
+    zones, preferred, score = ALL, False, 0
+    for combination in product(*lists):
+        masks = [hint.zones for hint in combination if hint.zones is not None]
+        merged = ALL
+        for mask in masks:
+            merged &= mask
+        if not merged:
+            continue
+        is_preferred = all(hint.preferred for hint in combination) and len(set(masks)) <= 1
+        if exclusive is not None:
+            among = [exclusive.get(zone) for zone in ids_of(merged)]
+            if (len(among) > 1 and ZoneStatus.SINGLE in among) or among == [ZoneStatus.SHARED]:
+                is_preferred = False
+        total = sum(hint.score for hint in combination if hint.zones == merged)
+        narrower = (merged.bit_count(), merged) < (zones.bit_count(), zones)
+        same_size_and_better = merged.bit_count() == zones.bit_count() and total > score
+        if (is_preferred and not preferred) or (is_preferred == preferred and (narrower or same_size_and_better)):
+            zones, preferred, score = merged, is_preferred, total
+    return zones, preferred, score
+
+
+@given(PROVIDERS, STATUSES)
+def test_restricted_admits_the_best_of_all_combinations_if_it_is_preferred(
+    providers: list[dict[str, list[Hint]]], exclusive: dict[int, ZoneStatus] | None
+) -> None:
+    zones, preferred, score = by_the_letter(list(providers), exclusive)
+    found = admitted(TopologyPolicy.RESTRICTED, ALL, providers, exclusive)
+    assert found.is_admitted == preferred
+    if preferred:
+        assert (found.zones, found.preferred, found.score) == (zones, True, score)
+    else:
+        assert found.reasons
+
+
+@given(PROVIDERS, STATUSES)
+def test_best_effort_takes_the_best_combination_or_all_zones(
+    providers: list[dict[str, list[Hint]]], exclusive: dict[int, ZoneStatus] | None
+) -> None:
+    found = admitted(TopologyPolicy.BEST_EFFORT, ALL, providers, exclusive)
+    assert found.is_admitted
+    assert (found.zones, found.preferred, found.score) in (
+        by_the_letter(list(providers), exclusive),
+        (ALL, False, 0),
+    )
+
+
+@given(PROVIDERS)
+def test_single_numa_node_admits_one_zone_or_none(providers: list[dict[str, list[Hint]]]) -> None:
+    found = admitted(TopologyPolicy.SINGLE_NUMA_NODE, ALL, providers)
+    if found.is_admitted:
+        assert found.zones is None or found.zones.bit_count() == 1
+
+
+def test_a_refusal_names_the_resource_and_the_masks_that_it_prefers() -> None:
+    providers: list[Hints] = [
+        {"cpu": [Hint(0b01, preferred=True), Hint(0b11, preferred=False)]},
+        {"gpu": [Hint(0b10, preferred=True)]},
+    ]
+    found = admitted(TopologyPolicy.SINGLE_NUMA_NODE, 0b11, providers)
+    assert found.reasons == ("Unaligned NUMA Hint cause cpu prefer [1] among [1 11], gpu prefer [10] among [10]",)
+    found = admitted(TopologyPolicy.RESTRICTED, 0b11, [{"cpu": []}])
+    assert found.reasons == ("Unsatisfied NUMA cpu",)
+    assert found.unsatisfied == ("cpu",)
