@@ -86,7 +86,7 @@ class Scheduling(RuleBasedStateMachine):
             gang = self.gang_of(uid)
             was_strict = gang is not None and gang.is_strict
             failure = self.cache.after_post_filter(uid, "no room")
-            self.react(Consequences(rejected=failure.rejected))
+            self.react(Consequences(rejected=tuple(failure.rejected)))
             if gang is not None and was_strict:
                 assert not self.held(gang), "a strict group keeps no node when a member fails"
             self.enqueue(uid)
@@ -126,9 +126,9 @@ class Scheduling(RuleBasedStateMachine):
 
     def step(self, *, fits: bool) -> bool:
         found = self.cache.next_pod()
-        self.react(Consequences(rejected=found.rejected))
+        self.react(Consequences(rejected=tuple(found.rejected)))
         uid = found.uid
-        if uid is None:
+        if not uid:
             if not self.queue:
                 return False
             uid = self.queue.pop(0)

@@ -1,6 +1,6 @@
 """The network's tree follows the nodes; jobs are placed in it whole, within what the nodes offer."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import pytest
 from hypothesis import given
@@ -16,6 +16,14 @@ from koordcore.values.invalid import InvalidInput
 
 LAYERS = (Layer("spine", ("spine", "old-spine")), Layer("block", ("block",)))
 Labels = dict[str, str]
+
+
+def upwards(domain: Domain | None) -> Iterator[Domain]:
+    """The domain, its parent, ..., the cluster."""
+    while domain is not None:
+        yield domain
+        domain = domain.parent
+
 
 complete = st.fixed_dictionaries({"spine": st.sampled_from(["s1", "s2"]), "block": st.sampled_from(["b1", "b2"])})
 partial = st.fixed_dictionaries(
@@ -66,7 +74,7 @@ def test_node_without_its_lowest_domain_is_alone_and_without_a_higher_one_outsid
     topology = NetworkTopology(LAYERS, [("n1", {"spine": "s1"}), ("n2", {"block": "b1"}), ("n3", {"old-spine": "s1"})])
     leaf = topology.leaf("n1")
     assert leaf is not None
-    assert [domain.id for domain in leaf.climb()] == [
+    assert [domain.id for domain in upwards(leaf)] == [
         "NodeTopologyLayer/n1",
         "block/n1",
         "spine/s1",
@@ -109,9 +117,9 @@ def test_domain_goes_over_to_another_parent_with_the_node_that_named_it() -> Non
     topology = NetworkTopology(LAYERS, claims)
     leaf = topology.leaf("n2")
     assert leaf is not None
-    assert [domain.name for domain in leaf.climb()] == ["n2", "b", "s1", ""]
+    assert [domain.name for domain in upwards(leaf)] == ["n2", "b", "s1", ""]
     topology.remove_node("n1")
-    assert [domain.name for domain in leaf.climb()] == ["n2", "b", "s2", ""]
+    assert [domain.name for domain in upwards(leaf)] == ["n2", "b", "s2", ""]
     assert [domain.id for domain in topology.domains_at(1)] == ["spine/s2"]
 
 
@@ -155,7 +163,7 @@ def per_domain(topology: NetworkTopology, placed: tuple[str, ...]) -> Mapping[Do
     for node in placed:
         leaf = topology.leaf(node)
         assert leaf is not None
-        for domain in leaf.climb():
+        for domain in upwards(leaf):
             counts[domain] = counts.get(domain, 0) + 1
     return counts
 

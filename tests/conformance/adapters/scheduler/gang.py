@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from conformance.registry import Json, adapter
 from koord_scheduler.domain.gang.cache import GangCache
@@ -106,7 +106,7 @@ class _Sequence:
         key: str = event["id"]
         return self.uids.get(key, key)
 
-    def _names(self, uids: tuple[str, ...]) -> list[str]:
+    def _names(self, uids: Sequence[str]) -> list[str]:
         return [self.keys[uid] for uid in uids]
 
     def _pod(self, event: dict[str, Json]) -> dict[str, Json]:
@@ -141,7 +141,7 @@ class _Sequence:
 
     def _next_pod(self, event: dict[str, Json]) -> dict[str, Json]:
         found = self.cache.next_pod()
-        if found.uid is not None:
+        if found.uid:
             return {"pod": self.keys[found.uid]}
         return {"pod": None, "rejected": self._names(found.rejected)}
 

@@ -22,7 +22,7 @@ from koord_scheduler.domain.cycle.decision_basis import basis_of
 from koord_scheduler.domain.cycle.pod_explanations import PodExplanation, refusal, waited_in_vain
 from koord_scheduler.domain.cycle.whole_job import place_whole_job
 from koord_scheduler.domain.framework.outcomes import Allow, Rejection, Wait
-from koord_scheduler.domain.gang.bound_gang import bound_gang
+from koord_scheduler.domain.gang.checks import bound_gang
 from koord_scheduler.domain.gang.job_plan import JobFailed
 from koord_scheduler.domain.nodes.ledger import Source
 from koord_scheduler.domain.pods.on_node import on_node, pod_info_with
@@ -192,7 +192,7 @@ def _annotated(state: SchedulerState, work: Placement) -> Placement:
     """
     record = state.pods[work.uid]
     written = state.frameworks.framework_of(record).pre_bind(record, work.node) if record.framework is not None else {}
-    gang = bound_gang(state.cluster.gangs, work.uid)
+    gang = bound_gang(state.cluster.gangs.roster, work.uid)
     return msgspec.structs.replace(work, annotations=written, gang=gang) if written or gang is not None else work
 
 

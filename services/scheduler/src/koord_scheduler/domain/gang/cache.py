@@ -1,8 +1,8 @@
 """Coscheduling's extension points over the roster of gangs.
 
-The queue asks `pre_enqueue` whenever a pod is about to become active or to back off. A refused pod waits without
-back-off until one of its own events, or until an answer names it in `activate`. A uid that no gang knows belongs to a
-pod without gang and passes every point.
+The scheduling queue calls `pre_enqueue` before a pod becomes active or backs off. If the pod is refused, it waits
+without back-off. One of its own events, or an answer that names it in `activate`, lets it try again. A uid that the
+roster does not know belongs to a pod without a gang; such a pod passes every point.
 
 Source:
     scheduler-core spec, 8.3 to 8.8; vectors scheduler/gang_sequence
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from koordcore.protocol.objects import Pod
 
+from koord_scheduler.domain.framework.outcomes import Failure, Next
 from koord_scheduler.domain.gang.checks import (
     all_free,
     basic_check,
@@ -26,8 +27,6 @@ from koord_scheduler.domain.gang.group import ChildState, Gang, Group, Member
 from koord_scheduler.domain.gang.outcomes import (
     NOTHING,
     Consequences,
-    GroupFailure,
-    NextMember,
     PermitOutcome,
     Reason,
     Refused,
@@ -40,11 +39,14 @@ from koord_scheduler.domain.gang.round import EndedRound, Round, RoundEnd
 
 
 class GangCache:
-    """All gangs, and the round of the one that is being scheduled.
+    """All gangs, and the scheduling round of the one group that is being scheduled.
 
-    roster    pods and PodGroups as the events say
-    round     None: no group is being scheduled
-    ended     rounds that are over, for metrics; the reader clears it
+    Methods that return `Consequences` or `Next` report what the event means for other pods.
+
+    Attributes:
+        roster: Pods and PodGroups, as the events of the log describe them.
+        round: The round of the group that is being scheduled; None if there is none.
+        ended: Finished rounds, for metrics. The reader of the metrics clears the list.
     """
 
     def __init__(self, args: GangArgs | None = None) -> None:
@@ -56,9 +58,9 @@ class GangCache:
     # --- events -----------------------------------------------------------------------------------------------------
 
     def pod_seen(self, uid: str, pod: Pod) -> Consequences:
-        """Return a pod (or a reservation's reserve pod) is new or changed.
+        """Record a pod (or the reserve pod of a reservation) that is new or changed.
 
-        `spec.nodeName` set means that it is bound.
+        It is bound if `spec.nodeName` is set.
         """
         gone = [self.pod_deleted(old) for old in self.roster.replaced_by(uid, pod)]
         activate = [other for consequences in gone for other in consequences.activate]
@@ -70,34 +72,29 @@ class GangCache:
                 activate += all_free(self.roster, seen.gang)
             if seen.has_new_child or seen.is_newly_initialized or seen.was_representative:
                 activate += self._one_pending(seen.gang)
-        return Consequences(activate=tuple(activate)) if activate else NOTHING
+        return _activating(activate)
 
     def pod_deleted(self, uid: str) -> Consequences:
-        """Forget a deleted pod.
-
-        One that waited at Permit is to be unreserved before, as any pod that loses its node.
-        """
+        """Forget a deleted pod. If it waited at Permit, the caller unreserves it first."""
         gang = self.roster.forget(uid)
-        activate = [] if gang is None else self._one_pending(gang)
-        return Consequences(activate=tuple(activate)) if activate else NOTHING
+        return NOTHING if gang is None else _activating(self._one_pending(gang))
 
     def pod_group_seen(self, pod_group: PodGroup) -> Consequences:
-        """Take note of a new or changed PodGroup."""
+        """Record a new or changed PodGroup."""
         gang, is_news = self.roster.see_pod_group(pod_group)
         if not is_news:
             return NOTHING
         self._expect(gang.pending.values())
-        activate = [*all_free(self.roster, gang), *self._one_pending(gang)]
-        return Consequences(activate=tuple(activate)) if activate else NOTHING
+        return _activating([*all_free(self.roster, gang), *self._one_pending(gang)])
 
     def pod_group_deleted(self, gang_id: str) -> None:
-        """Forget the gang of a deleted PodGroup. Its pods belong to an unknown gang from then on."""
+        """Forget the gang of a deleted PodGroup. From then on its pods belong to an unknown gang."""
         self.roster.forget_pod_group(gang_id)
 
     def unbound(self, uid: str) -> Consequences:
-        """Take note that a bound pod has lost its node and is to be placed anew (its node is gone).
+        """Record that a bound pod has lost its node and must be placed again.
 
-        Nobody is rejected for that.
+        No other member loses its node because of that.
         """
         member = self.roster.members.get(uid)
         if member is None or member.state is not ChildState.BOUND:
@@ -105,14 +102,14 @@ class GangCache:
         self.roster.unwait(member)
         self._expect((member,))
         gang = self.roster.gang(member.gang_id)
-        return NOTHING if gang is None else Consequences(activate=tuple(self._one_pending(gang)))
+        return NOTHING if gang is None else _activating(self._one_pending(gang))
 
     # --- points -----------------------------------------------------------------------------------------------------
 
     def pre_enqueue(self, uid: str) -> Refused | None:
-        """Return whether the pod may enter the queue.
+        """Return why the pod may not enter the queue, or None if it may.
 
-        None: it may. At most one pod of a group does before it is scheduled.
+        Before a group is scheduled, at most one of its pods may be in the queue: its representative.
         """
         member = self.roster.members.get(uid)
         if member is None:
@@ -123,7 +120,8 @@ class GangCache:
         if found.has_free_pass:
             return None
         group = group_of(found)
-        if self._covers(found) and uid not in self._round().attempted:
+        current = self._round_of(found)
+        if current is not None and uid not in current.attempted:
             message = f"gang group {group.id} is being scheduled and will fetch pod {member.key} itself"
             return Refused(Reason.GROUP_IS_SCHEDULING, message)
         if member.state is not ChildState.PENDING:
@@ -136,43 +134,43 @@ class GangCache:
         return None
 
     def left_queue(self, uid: str) -> Consequences:
-        """Take note that a pod has left the queue without an attempt (another scheduler's now, or gated)."""
+        """Record that a pod left the queue without an attempt: it has another scheduler now, or a scheduling gate."""
         gang = self.roster.gang_of(uid)
         if gang is None or group_of(gang).representative != uid:
             return NOTHING
         group_of(gang).representative = ""
-        others = [other for other in self._one_pending(gang) if other != uid]
-        return Consequences(activate=tuple(others)) if others else NOTHING
+        return _activating([other for other in self._one_pending(gang) if other != uid])
 
-    def next_pod(self) -> NextMember:
-        """Return the next member of the group that is being scheduled; the round is over when all have been tried.
+    def next_pod(self) -> Next:
+        """Return the next member of the group that is being scheduled. After the last member the round ends.
 
-        A member that the queue does not hold, because it is another scheduler's, is passed over: ask again.
-        At the end of a round those that still wait lose their nodes; members of NonStrict gangs keep them until their
-        own time is over (spec 8.8, pitfall 7).
+        If the queue does not hold the returned member (it belongs to another scheduler), the caller asks again. At
+        the end of a round, members that still wait lose their nodes. Members of NonStrict gangs keep their nodes
+        until their own wait time is over (spec 8.8, pitfall 7).
         """
         current = self.round
         if current is None:
-            return NextMember()
+            return Next()
         is_alive = self.roster.gang(current.first_gang_id) is not None
         if is_alive:
             for uid in current.turns():
                 member = self.roster.members.get(uid)
                 if member is not None and _can_be_tried(member) and uid not in current.attempted:
                     current.attempted.add(uid)
-                    return NextMember(uid=uid, first_uid=current.first_uid)
+                    return Next(uid=uid, like=current.first_uid)
         self._end_round(current, RoundEnd.ALL_ATTEMPTED if is_alive else RoundEnd.GANG_GONE)
         waiting = waiting_members(self.roster, current.gang_ids)
-        return NextMember(rejected=self._reject([member for member in waiting if self._loses_at_end(member)]))
+        return Next(rejected=self._reject([member for member in waiting if self._loses_at_end(member)]))
 
     def before_pre_filter(self, uid: str, *, has_topology: bool = True, now: float = 0.0) -> Refused | None:
-        """Return whether the pod's attempt may begin.
+        """Return why the attempt of the pod must not begin, or None if it may begin.
 
-        None: it may. A refusal is final for the attempt, no preemption helps.
+        Preemption cannot help a refused pod.
 
         Args:
-            has_topology: Whether a network topology of the cluster is known.
-            now: Seconds of the run's clock, for the duration of rounds.
+            uid: The pod. If no round is under way, it begins the round of its group.
+            has_topology: Whether the scheduler knows a network topology of the cluster.
+            now: Seconds of the run's clock, from which the duration of rounds is measured.
         """
         member = self.roster.members.get(uid)
         if member is None:
@@ -185,20 +183,20 @@ class GangCache:
         group = group_of(found)
         if self.round is None:
             group.representative = ""
-            if self._needs_topology(found) and not has_topology:
+            if not has_topology and self._needs_topology(found):
                 return Refused(Reason.NO_NETWORK_TOPOLOGY, "no cluster network topology")
             self._begin_round(member, group, now)
             return None
-        if self._covers(found):
-            if self.round.failed_message:
-                self.round.failed_fast.add(uid)
-                return Refused(Reason.GROUP_FAILED, self.round.failed_message)
-        elif group.representative == uid:
+        current = self._round_of(found)
+        if current is not None and current.failed_message:
+            current.failed_fast.add(uid)
+            return Refused(Reason.GROUP_FAILED, current.failed_message)
+        if current is None and group.representative == uid:
             group.representative = ""
         return None
 
     def permit(self, uid: str) -> PermitOutcome:
-        """Release the pod with its whole group, or let it wait for the rest."""
+        """Release the pod with its whole group if enough members have a node, otherwise let it wait for the others."""
         member = self.roster.members.get(uid)
         if member is None:
             return Released()
@@ -218,15 +216,16 @@ class GangCache:
         for other in waiting:
             other.released = True
         member.released = member.state is ChildState.WAITING
-        if self._covers(gang):
-            self._end_round(self._round(), RoundEnd.SUCCEEDED)
+        current = self._round_of(gang)
+        if current is not None:
+            self._end_round(current, RoundEnd.SUCCEEDED)
         return Released(Consequences(allowed=uids_of(freed), activate=tuple(self._one_pending(gang))))
 
     def unreserve(self, uid: str) -> Consequences:
-        """Take note that the pod lost its node: the wait timed out, it was rejected, or Reserve or the binding failed.
+        """Record that the pod lost its node: its wait timed out, it was rejected, or Reserve or the binding failed.
 
-        A Strict gang without free pass takes the nodes of all others in its group that still wait. Do not call it for
-        pods that an answer named as `rejected`.
+        If its gang is Strict and has no free pass, all other members of its group that wait lose their nodes as well.
+        Do not call this for pods that an answer named as `rejected`; their state is up to date already.
         """
         member = self.roster.members.get(uid)
         if member is None:
@@ -241,7 +240,10 @@ class GangCache:
         return Consequences(rejected=rejected) if rejected else NOTHING
 
     def post_bind(self, uid: str) -> Consequences:
-        """Take note that the pod is bound. After the first, members of a once-satisfied group go alone."""
+        """Record that the pod is bound.
+
+        After its first bound member, members of a once-satisfied group may go alone.
+        """
         member = self.roster.members.get(uid)
         if member is None:
             return NOTHING
@@ -253,14 +255,17 @@ class GangCache:
         activate = all_free(self.roster, gang) if is_first else []
         if was_representative:
             activate += self._one_pending(gang)
-        return Consequences(activate=tuple(activate)) if activate else NOTHING
+        return _activating(activate)
 
-    def after_post_filter(self, uid: str, reason: str) -> GroupFailure:
-        """Return the pod found no node, for this reason; in a Strict gang the whole group loses what it has."""
+    def after_post_filter(self, uid: str, reason: str) -> Failure:
+        """Record that the pod found no node for this reason.
+
+        If its gang is Strict, its group's waiting members lose their nodes.
+        """
         member = self.roster.members.get(uid)
         gang = None if member is None else self.roster.gang(member.gang_id)
         if member is None or gang is None or gang.has_free_pass:
-            return GroupFailure()
+            return Failure()
         group = group_of(gang)
         waiting = waiting_members(self.roster, group.gang_ids)
         is_root_cause = True
@@ -269,8 +274,8 @@ class GangCache:
             f"alreadyWaitForBound: {len(waiting)}"
         )
         tell: tuple[str, ...] = ()
-        if self._covers(gang):
-            current = self._round()
+        current = self._round_of(gang)
+        if current is not None:
             is_root_cause = uid not in current.failed_fast
             message = current.failed_message = current.failed_message or message
             if not is_root_cause and not current.is_told:
@@ -279,14 +284,14 @@ class GangCache:
                     other for other in pending_members(self.roster, group) if other.uid not in current.attempted
                 )
         rejected = self._reject(waiting) if gang.is_strict else ()
-        return GroupFailure(rejected=rejected, message=message, is_root_cause=is_root_cause, tell=tell)
+        return Failure(rejected=rejected, message=message, is_root_cause=is_root_cause, tell=tell)
 
     # --- the members of a group ------------------------------------------------------------------------------------
 
     def members_to_place(self, uid: str) -> Sequence[Member]:
-        """Return all pending, ungated members of the pod's group in their order; the pod alone when it goes alone.
+        """Return the pending, ungated members of the pod's group in order.
 
-        Empty for a pod without gang.
+        A pod that may go alone is returned alone.
         """
         member = self.roster.members.get(uid)
         gang = None if member is None else self.roster.gang(member.gang_id)
@@ -298,14 +303,11 @@ class GangCache:
         return sorted((other for other in pending if not other.is_gated), key=lambda other: other.turn)
 
     def waiting_with(self, uid: str) -> tuple[str, ...]:
-        """Return members of the pod's group that wait at Permit."""
+        """Return the uids of the members of the pod's group that wait at Permit."""
         return uids_of(self._waiting_with(uid))
 
     def reject_waiting(self, uid: str) -> tuple[str, ...]:
-        """Return the waiting members of the pod's group lose their nodes, whatever the mode.
-
-        The job is placed anew (8.10).
-        """
+        """Take the nodes of all waiting members of the pod's group, also in NonStrict gangs (8.10)."""
         return self._reject(self._waiting_with(uid))
 
     def _waiting_with(self, uid: str) -> list[Member]:
@@ -319,7 +321,7 @@ class GangCache:
         return current if member is not None and current is not None and member.gang_id in current.gang_ids else None
 
     def _checked(self, member: Member) -> Gang | Refused:
-        """Return the pod's gang when its group passes the basic check of 8.3 or has a free pass; else why not."""
+        """Return the pod's gang if its group passes the basic check (8.3) or has a free pass, otherwise the refusal."""
         gang = self.roster.gang(member.gang_id)
         if gang is None:
             return not_found(member)
@@ -351,12 +353,8 @@ class GangCache:
         self.ended.append(EndedRound(reason, members, current.began_at))
         self.round = None
 
-    def _round(self) -> Round:
-        assert self.round is not None
-        return self.round
-
-    def _covers(self, gang: Gang) -> bool:
-        return self.round is not None and gang.id in self.round.gang_ids
+    def _round_of(self, gang: Gang) -> Round | None:
+        return self.round if self.round is not None and gang.id in self.round.gang_ids else None
 
     def _expect(self, members: Iterable[Member]) -> None:
         current = self.round
@@ -371,7 +369,7 @@ class GangCache:
         return gang is None or gang.parameters is None or gang.parameters.is_strict
 
     def _reject(self, members: Iterable[Member]) -> tuple[str, ...]:
-        """Take the nodes of these; each is unreserved, which in a Strict gang takes the rest of its group, too."""
+        """Take the nodes of the given waiting members, and of all that wait in the same group if the gang is Strict."""
         rejected: list[Member] = []
         work = list(members)
         swept: set[str] = set()
@@ -389,8 +387,12 @@ class GangCache:
         return uids_of(rejected)
 
     def _one_pending(self, gang: Gang) -> list[str]:
-        """Return a member worth a PreEnqueue; nobody is while the round fetches them itself."""
-        return [] if self._covers(gang) else one_pending(self.roster, gang)
+        """Return one member that is worth a PreEnqueue; none while the group's round fetches its members itself."""
+        return [] if self._round_of(gang) is not None else one_pending(self.roster, gang)
+
+
+def _activating(uids: Sequence[str]) -> Consequences:
+    return Consequences(activate=tuple(uids)) if uids else NOTHING
 
 
 def _can_be_tried(member: Member) -> bool:

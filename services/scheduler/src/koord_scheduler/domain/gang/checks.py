@@ -1,10 +1,12 @@
-"""Questions about a whole group: can it be scheduled at all, who of it waits, who has no node, who is worth a try.
+"""Questions about a whole gang group: whether it can be scheduled, which members wait, which have no node.
 
 Source:
     scheduler-core spec, 8.3
 """
 
 from collections.abc import Iterable
+
+from koordcore.protocol.annotations.gang import BoundGang
 
 from koord_scheduler.domain.gang.group import Gang, Group, Member
 from koord_scheduler.domain.gang.outcomes import Reason, Refused, joined
@@ -50,20 +52,20 @@ def group_of(gang: Gang) -> Group:
 
 
 def waiting_members(roster: Roster, gang_ids: Iterable[str]) -> list[Member]:
-    """Return members that wait at Permit and are not released, also of gangs that do not exist any more."""
+    """Return the members that wait at Permit and are not released, also those of gangs that no longer exist."""
     gangs = (roster.gangs.get(gang_id) for gang_id in gang_ids)
     return [member for gang in gangs if gang is not None for member in gang.waiting.values() if not member.released]
 
 
 def pending_members(roster: Roster, group: Group) -> list[Member]:
-    """Return members of the group without a node."""
+    """Return the members of the group that have no node."""
     return [member for gang in roster.gangs_of(group) for member in gang.pending.values()]
 
 
 def one_pending(roster: Roster, gang: Gang) -> list[str]:
-    """Return a pending member worth a PreEnqueue, when the group can be scheduled and nobody represents it yet.
+    """Return one pending member to try PreEnqueue with, if the group can be scheduled and has no representative.
 
-    Members that go alone need nobody to represent them and are not named.
+    The result has at most one uid. A member that may go alone needs no representative and is never returned.
     """
     group = gang.group
     if group is None or gang.parameters is None or group.representative or basic_check(roster, group) is not None:
@@ -77,11 +79,24 @@ def one_pending(roster: Roster, gang: Gang) -> list[str]:
 
 
 def all_free(roster: Roster, gang: Gang) -> list[str]:
-    """Return all pending members of the gang's group that go alone."""
+    """Return the uids of all pending members of the gang's group that may be bound without the others."""
     gangs = roster.gangs_of(group_of(gang))
     return [uid for other in gangs if other.has_free_pass for uid in sorted(other.pending)]
 
 
 def uids_of(members: Iterable[Member]) -> tuple[str, ...]:
-    """Their uids in the order of `namespace/name`."""
+    """Return the uids of members, ordered by `namespace/name`."""
     return tuple(member.uid for member in sorted(members, key=lambda member: member.key))
+
+
+def bound_gang(roster: Roster, uid: str) -> BoundGang | None:
+    """Return the gang group that is released together with the pod, or None if the pod is bound alone.
+
+    Source:
+        scheduler-core spec, 8.7
+    """
+    gang = roster.gang_of(uid)
+    group = None if gang is None else gang.group
+    if group is None or uid not in group.binding or len(group.binding) < 2:
+        return None
+    return BoundGang(group.id, len(group.binding))

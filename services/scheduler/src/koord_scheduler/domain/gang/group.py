@@ -1,4 +1,4 @@
-"""A gang and its members, and what the gangs of one group share.
+"""A gang, its members, and the state that the gangs of one group share.
 
 Source:
     scheduler-core spec, 8.1, 8.2
@@ -13,7 +13,7 @@ from koordcore.protocol.annotations.gang import ONCE_SATISFIED, ONLY_WAITING, WA
 from koord_scheduler.domain.gang.parameters import GangParameters, PodGroupStatus
 
 LAST: Final = 2**31
-"""Place of members without a network topology index."""
+"""Sort key of members that have no network topology index."""
 
 
 def place_of(index: int | None) -> int:
@@ -22,28 +22,30 @@ def place_of(index: int | None) -> int:
 
 
 class ChildState(Enum):
-    """Where a member stands."""
+    """The scheduling state of a gang member."""
 
     PENDING = auto()
-    """Without a node."""
+    """It has no node."""
     WAITING = auto()
-    """Has a node and passed Permit, or waits there; not bound."""
+    """It has a node but is not bound: it waits at Permit, or was released and is being bound."""
     BOUND = auto()
-    """Bound to its node."""
+    """It is bound to its node."""
     IGNORED = auto()
-    """Had ended without a node when it was first seen: no child, but counted in the PodGroup's status."""
+    """It had ended without a node when it was first seen. It is not a child, but counts in the PodGroup's status."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Member:
-    """A pod (or a reservation's reserve pod) of a gang.
+    """A pod (or the reserve pod of a reservation) that belongs to a gang.
 
     Attributes:
-        index: Place in the network order, `LAST` without one.
-        is_gated: Has scheduling gates: a child, but not to be tried.
-        released: WAITING only: Permit has let it go, so a reject does not concern it any more.
-        pod_phase: `status.phase`.
-        owners: Names of its owners.
+        gang_id: `namespace/name` of its gang.
+        index: Its position in the network order, or `LAST` if it has none.
+        is_gated: Whether it has scheduling gates. A gated pod counts as a child, but is not attempted.
+        state: Its scheduling state.
+        released: Whether Permit has let it go. A later reject of the group no longer concerns it. Used while WAITING.
+        pod_phase: Its `status.phase`.
+        owners: Names of the objects in its `metadata.ownerReferences`.
     """
 
     uid: str
@@ -59,26 +61,26 @@ class Member:
 
     @property
     def key(self) -> str:
-        """`namespace/name`."""
+        """Return `namespace/name` of the pod."""
         return f"{self.namespace}/{self.name}"
 
     @property
     def turn(self) -> tuple[int, str, str, str]:
-        """Order among the members of a group."""
+        """Return the sort key of the member within its group: index, name, namespace, uid."""
         return (self.index, self.name, self.namespace, self.uid)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Group:
-    """What all gangs of a group share, as long as one of them exists.
+    """The state that all gangs of one group share. It exists as long as one of the gangs does.
 
     Attributes:
-        id: Sorted ids, as its gangs name them, joined by comma.
+        id: The sorted ids of its gangs, as the gangs name them, joined by commas.
         gang_ids: The same ids, each once.
         attached: Ids of the existing gangs that name exactly this group.
-        once_satisfied: A member was bound once.
-        representative: Uid of the only member that may be in the queue; "" none.
-        binding: Uids of the members that were released together, until none of them waits.
+        once_satisfied: Whether a member has ever been bound.
+        representative: Uid of the only member that may be in the queue; "" if there is none.
+        binding: Uids of the members that were released together. Empty again when none of them waits any more.
     """
 
     id: str
@@ -91,17 +93,20 @@ class Group:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Gang:
-    """A gang, with all pods known of it.
+    """A gang and all known pods that name it.
 
     Attributes:
-        group: None: the gang does not exist (its PodGroup was deleted, or none of its pods is alive), only pods of its
-            name are known.
-        parameters: None: not initialized.
-        has_pod_group: The parameters come from a PodGroup.
-        created_at: RFC 3339 text of the PodGroup's, or the first pod's, creation.
-        status: Last status of the PodGroup.
-        known: All pods of its name, by uid.
-        phases: Number of known pods by `status.phase`.
+        group: Its group. None if the gang does not exist: its PodGroup was deleted or no pod of it is alive, and only
+            pods that name it are known.
+        parameters: Its scheduling parameters, or None if it is not initialized.
+        has_pod_group: Whether the parameters come from a PodGroup.
+        created_at: RFC 3339 time of creation of the PodGroup, or of the first pod.
+        status: The last status of the PodGroup.
+        known: All pods that name the gang, by uid.
+        pending: Members without a node, by uid.
+        waiting: Members with a node that are not bound, by uid.
+        bound: Bound members, by uid.
+        phases: `status.phase` -> number of known pods in it.
     """
 
     id: str
@@ -118,7 +123,7 @@ class Gang:
 
     @property
     def children(self) -> int:
-        """Number of members that count."""
+        """Return the number of members that are pending, waiting or bound."""
         return len(self.pending) + len(self.waiting) + len(self.bound)
 
     @property

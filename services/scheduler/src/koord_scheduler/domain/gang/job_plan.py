@@ -1,8 +1,8 @@
-"""A whole job in one cycle: every planned pod is assumed on its node and permitted, or nothing is.
+"""Place a whole job in one scheduling cycle: all planned pods are assumed and permitted, or none of them.
 
-    by_node      who is tried where, in which order
-    assume_all   try them; the caller's function filters, assumes and reserves one pod
-    permit_all   release the job through Permit
+    by_node      the planned pods per node, in the order in which they are tried
+    assume_all   tries them; a function of the caller filters, assumes and reserves one pod
+    permit_all   releases the job through Permit
 
 Source:
     scheduler-core spec, 12.1
@@ -17,7 +17,14 @@ from koord_scheduler.domain.gang.outcomes import Consequences, Refused, Released
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedPod:
-    """A pod and its node. key: `namespace/name`; is_done: it is being deleted or placed already, and is passed over."""
+    """A pod of a job and the node that the plan gives it.
+
+    Attributes:
+        uid: The pod.
+        key: Its `namespace/name`.
+        node: The planned node; "" if the plan has none for it.
+        is_done: Whether the pod is skipped, because it is being deleted or is placed already.
+    """
 
     uid: str
     key: str
@@ -27,18 +34,23 @@ class PlannedPod:
 
 @dataclass(frozen=True, slots=True)
 class JobAssumed:
-    """All pods have their nodes. pods: in the order in which they were assumed."""
+    """All pods of the job have their nodes.
+
+    Attributes:
+        pods: The pods, in the order in which they were assumed.
+    """
 
     pods: tuple[PlannedPod, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class JobFailed:
-    """Nothing may stay. message: the failure of the trigger pod, final: it never preempts.
+    """The job failed, and every assumed pod must be undone.
 
     Attributes:
-        undo: Planned pods that lose their nodes, last assumed first; the gang counts them as pending already.
-        rejected: Uids of other members that waited before and lose their nodes, too.
+        message: Reason for the pod that started the attempt. The failure is final: the pod never preempts.
+        undo: Planned pods that lose their nodes, the last assumed one first. The gang counts them as pending already.
+        rejected: Uids of other members that had waited at Permit before and lose their nodes as well.
     """
 
     message: str
@@ -47,11 +59,11 @@ class JobFailed:
 
 
 Attempt = Callable[[PlannedPod], str | None]
-"""Filter the pod on its node, assume and reserve it; None: done, else why not."""
+"""A function that filters the pod on its node, assumes and reserves it. It returns None, or why that failed."""
 
 
 def by_node(pods: Sequence[PlannedPod]) -> dict[str, list[PlannedPod]]:
-    """Node -> its pods by name; nodes by name."""
+    """Return node -> the pods planned on it, ordered by `namespace/name`. Nodes are in alphabetical order."""
     found: dict[str, list[PlannedPod]] = {}
     for pod in sorted(pods, key=lambda pod: (pod.node, pod.key)):
         if not pod.is_done:
@@ -60,10 +72,12 @@ def by_node(pods: Sequence[PlannedPod]) -> dict[str, list[PlannedPod]]:
 
 
 def assume_all(pods: Sequence[PlannedPod], least: int, attempt: Attempt) -> JobAssumed | JobFailed:
-    """Try every pod on its planned node; the first failure on a node fails the rest of that node and the job.
+    """Try every pod on its planned node. If one pod fails, the rest of its node is skipped and the job fails.
 
     Args:
-        least: Fewest pods that the job is; a plan for fewer fails at once.
+        pods: All planned pods.
+        least: Minimum number of pods of the job. A plan with fewer pods fails at once.
+        attempt: Filters, assumes and reserves one pod.
     """
     unplanned = [pod for pod in pods if not pod.is_done and not pod.node]
     if unplanned:
@@ -89,7 +103,10 @@ def assume_all(pods: Sequence[PlannedPod], least: int, attempt: Attempt) -> JobA
 
 
 def permit_all(cache: GangCache, pods: Sequence[PlannedPod]) -> Released | JobFailed:
-    """Permit one by one; released when the last one is. A refusal, or a last one that still waits, undoes all."""
+    """Permit the pods one by one; the last one releases the job.
+
+    If a pod is refused, or if the last one still waits, all pods are unreserved and the job fails.
+    """
     refusal = "it still waits for members after all planned pods were permitted"
     allowed: list[str] = []
     activate: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What the points of Coscheduling answer: values, for the caller to act on.
+"""The values that Coscheduling's extension points return. The caller acts on them.
 
 Source:
     scheduler-core spec, 8.5 to 8.8; reason codes: 17
@@ -11,7 +11,7 @@ from typing import Final
 
 
 class Reason(StrEnum):
-    """Why a pod may not go on."""
+    """Code of the reason why a pod may not continue."""
 
     GANG_NOT_FOUND = "gang-not-found"
     GANG_NOT_INITIALIZED = "gang-not-initialized"
@@ -27,7 +27,12 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The pod may not go on. message: one sentence for a person."""
+    """The pod may not continue.
+
+    Attributes:
+        reason: Code of the reason.
+        message: One sentence for the user.
+    """
 
     reason: Reason
     message: str
@@ -35,13 +40,13 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consequences:
-    """What an event does to other pods; uids, in the order of `namespace/name`.
+    """What an event means for other pods. Uids are ordered by `namespace/name`.
 
     Attributes:
-        allowed: Waited for the gang, and are bound now.
-        rejected: Waited with a node, and lose it; the gang counts them as pending already: the caller takes the node
-            back and queues them again, and calls nothing else for them.
-        activate: Blocked before, and worth another PreEnqueue now.
+        allowed: Pods that waited for the gang and may be bound now.
+        rejected: Pods that waited at Permit and lose their nodes. The gang counts them as pending already. The caller
+            releases their nodes and queues them again; it must not call `unreserve` for them.
+        activate: Pods that were blocked before and are worth another PreEnqueue now.
     """
 
     allowed: tuple[str, ...] = ()
@@ -61,9 +66,12 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """The pod keeps its node and waits for the rest of its group, at most so long (0 for an uninitialized gang).
+    """The pod keeps its node and waits for the rest of its group.
 
-    A framework that caps waits at 15 minutes arms the wait anew until this much has passed (spec 16, pitfall 11).
+    A framework that limits waits to 15 minutes renews the wait until `nanos` have passed (spec 16, pitfall 11).
+
+    Attributes:
+        nanos: Longest wait in nanoseconds; 0 for a gang that is not initialized.
     """
 
     nanos: int
@@ -72,38 +80,6 @@ class Waits:
 PermitOutcome = Released | Waits | Refused
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NextMember:
-    """Whom the round wants next.
-
-    Attributes:
-        uid: None: no round, or it is over; the queue decides.
-        first_uid: Pod whose queue time and attempts `uid` inherits.
-        rejected: As in `Consequences`: the round is over, and these waited.
-    """
-
-    uid: str | None = None
-    first_uid: str = ""
-    rejected: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupFailure:
-    """A member found no node.
-
-    Attributes:
-        rejected: As in `Consequences`.
-        message: Of the whole group; "" when the failure is the pod's own affair.
-        is_root_cause: False: the pod failed because the group had failed already.
-        tell: Uids of the members to be marked unschedulable with `message`.
-    """
-
-    rejected: tuple[str, ...] = ()
-    message: str = ""
-    is_root_cause: bool = True
-    tell: tuple[str, ...] = ()
-
-
 def joined(ids: Iterable[str]) -> str:
-    """Ids as they are listed in messages."""
+    """Return ids as messages list them: in brackets, separated by spaces."""
     return "[" + " ".join(ids) + "]"

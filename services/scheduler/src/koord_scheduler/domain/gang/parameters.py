@@ -1,4 +1,4 @@
-"""What a gang asks for: size, mode, match policy, patience, group, network topology.
+"""The scheduling parameters of a gang: size, mode, match policy, wait time, group, network topology.
 
 Source:
     scheduler-core spec, 8.1; protocol spec, 4.2; vectors scheduler/gang_spec
@@ -20,11 +20,12 @@ MUST_GATHER: Final = "MustGather"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangArgs:
-    """CoschedulingArgs, as far as gangs read them (scheduler-core spec, 4.1).
+    """The part of CoschedulingArgs that gangs read (scheduler-core spec, 4.1).
 
     Attributes:
-        default_wait_nanos: Patience of a gang that names none.
-        is_topology_aware: awareNetworkTopology: whether gangs with a topology spec are placed by it.
+        default_wait_nanos: Wait time at Permit, in nanoseconds, of a gang that states none.
+        default_match_policy: Match policy of a gang that states none.
+        is_topology_aware: Argument awareNetworkTopology: whether gangs with a topology spec are placed by it.
     """
 
     default_wait_nanos: int = 600 * NANOS_PER_SECOND
@@ -60,10 +61,12 @@ class PodGroup(KubeStruct):
 
 
 class GatherRule(KubeStruct):
-    """How the members gather in the domains of one layer of the network.
+    """How members gather in the domains of one layer of the network.
 
     Attributes:
-        pod_count_multiple: A domain of the layer takes only multiples of it; 0 and 1: any number.
+        layer: Name of the layer.
+        strategy: `MustGather`, or a preference.
+        pod_count_multiple: A domain of the layer takes only multiples of this number of pods. With 0 or 1, any number.
     """
 
     layer: str = ""
@@ -79,10 +82,12 @@ class GangParameters(msgspec.Struct, frozen=True, kw_only=True):
     """The scheduling parameters of an initialized gang.
 
     Attributes:
-        min_members: Members that must have a node before any is bound.
-        total_members: Members in all, at least `min_members`.
+        min_members: Number of members that must have a node before any is bound.
+        total_members: Number of members in all, at least `min_members`.
+        mode: Strict or NonStrict.
+        match_policy: Which members count towards `min_members`.
         groups: Sorted ids of the gangs that are released together.
-        wait_nanos: How long a member with a node waits for the others.
+        wait_nanos: Longest wait of a member with a node for the others, in nanoseconds.
         gather: Rules of its network topology spec, or None if it has no such spec.
     """
 
@@ -106,20 +111,21 @@ class GangParameters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def gang_id_of(pod: Pod) -> str:
-    """`<namespace>/<name>` of the pod's gang, "" for none."""
+    """Return `namespace/name` of the pod's gang; "" if it belongs to no gang."""
     name = keys_of_gangs.gang_name(pod.metadata.labels, pod.metadata.annotations)
     return f"{pod.metadata.namespace}/{name}" if name else ""
 
 
 def waits_for_pod_group(pod: Pod) -> bool:
-    """Return whether the parameters of the pod's gang come from a PodGroup only."""
+    """Return whether only a PodGroup can state the parameters of the pod's gang."""
     return bool(pod.metadata.labels.get(keys.POD_GROUP))
 
 
 def parameters_of_pod(pod: Pod, gang_id: str, args: GangArgs) -> GangParameters | None:
-    """Return the gang parameters of the pod.
+    """Return the gang parameters that the pod's labels and annotations state.
 
-    Return None if the pod has no valid minimum or if a PodGroup must supply the parameters.
+    Returns:
+        None if the pod states no valid minimum, or if a PodGroup must supply the parameters.
     """
     labels, annotations = pod.metadata.labels, pod.metadata.annotations
     if waits_for_pod_group(pod):
@@ -132,14 +138,14 @@ def parameters_of_pod(pod: Pod, gang_id: str, args: GangArgs) -> GangParameters 
 
 
 def parameters_of_pod_group(pod_group: PodGroup, args: GangArgs) -> GangParameters:
-    """Return what the PodGroup says of its gang."""
+    """Return the gang parameters that the PodGroup states."""
     meta, spec = pod_group.metadata, pod_group.spec
     wait_nanos = max(spec.schedule_timeout_seconds, 0) * NANOS_PER_SECOND
     return _parameters(pod_group_id(pod_group), meta.annotations, spec.min_member, wait_nanos, args)
 
 
 def pod_group_id(pod_group: PodGroup) -> str:
-    """Id of the gang that the PodGroup describes."""
+    """Return the id of the gang that the PodGroup describes: `namespace/name`."""
     return f"{pod_group.metadata.namespace}/{pod_group.metadata.name}"
 
 

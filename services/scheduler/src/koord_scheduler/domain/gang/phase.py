@@ -1,4 +1,4 @@
-"""The status that the scheduler writes on a PodGroup: phase, counters, who occupies it.
+"""The status that the scheduler writes on a PodGroup: phase, counters, and the owners of its first pod.
 
 Source:
     scheduler-core spec, 8.9; vectors scheduler/podgroup_phase
@@ -24,12 +24,13 @@ STALE_AFTER: Final = timedelta(hours=48)
 
 
 def reconcile(gang: Gang, now: str) -> PodGroupStatus | None:
-    """Return the new status of the gang's PodGroup, or None if there is no PodGroup or no change.
+    """Return the new status of the gang's PodGroup, or None if it has no PodGroup or the status does not change.
 
-    The gang keeps the returned status for the next call. `Roster.touched` lists the gangs that need a call.
+    The gang stores the returned status for the next call. `Roster.touched` lists the gangs that need a call.
 
     Args:
-        now: RFC 3339 text.
+        gang: The gang.
+        now: RFC 3339 time.
     """
     if not gang.has_pod_group or gang.parameters is None:
         return None
@@ -46,13 +47,15 @@ def reconcile(gang: Gang, now: str) -> PodGroupStatus | None:
 def next_status(
     status: PodGroupStatus, min_member: int, pod_phases: Mapping[str, int], bound: int, *, occupied_by: str, now: str
 ) -> PodGroupStatus:
-    """Return the status after one reconcile; the same value when nothing changes.
+    """Return the status of a PodGroup after one reconcile; the same object if nothing changes.
 
     Args:
-        pod_phases: Number of the gang's pods by `status.phase`.
-        bound: Bound members.
-        occupied_by: Of the first pod, see `pod`; kept once it is set.
-        now: RFC 3339 text, for `scheduleStartTime`.
+        status: The present status.
+        min_member: Number of members that the gang needs.
+        pod_phases: `status.phase` -> number of the gang's pods in it.
+        bound: Number of bound members.
+        occupied_by: Owners of the first pod, see `pod_info`. Used only while the status names no owners.
+        now: RFC 3339 time, for `scheduleStartTime`.
     """
     pods = sum(pod_phases.values())
     if status.phase == "":
@@ -86,14 +89,15 @@ def next_status(
 
 
 def pod_info(namespace: str, owners: tuple[str, ...]) -> str:
-    """Return the owners of a pod as `status.occupiedBy` names them: sorted `namespace/name`, joined by comma."""
+    """Return the owners of a pod in the form of `status.occupiedBy`: sorted `namespace/name`, joined by commas."""
     return ",".join(sorted(f"{namespace}/{name}" for name in owners))
 
 
 def is_settled(status: PodGroupStatus, min_member: int, created_at: datetime, now: datetime) -> bool:
-    """Return whether the PodGroup need not be looked at again.
+    """Return whether the status of the PodGroup can no longer change.
 
-    It is Finished or Failed, or it was scheduled, nothing of it runs, and it is older than 48 h.
+    That is so if it is Finished or Failed. It is also so if it was scheduled, none of its pods runs, and it is older
+    than 48 hours.
     """
     if status.phase in (FINISHED, FAILED):
         return True

@@ -1,11 +1,13 @@
-"""Where the members of a job go in the network: together, as deep in the tree as they fit.
+"""Choose the nodes of a job by the network topology: together, in the deepest domain that has room for all members.
 
-    1. every node offers slots: as many members as fit on it, one after another
-    2. slots, scores and running pods of the job are summed up the tree; a layer with a pod count multiple counts only
-       whole multiples
-    3. from the domains of the deepest MustGather layer (else the cluster) down, as long as a domain has slots for all
-    4. among the deepest such domains the best one takes the members, child by child
-The work grows with the nodes that offer slots, and is done once per job.
+    1. A node offers slots: the number of members that fit on it one after another.
+    2. Slots, scores and running pods of the job are summed up the tree. A layer with a pod count multiple counts only
+       whole multiples.
+    3. The search starts at the domains of the deepest MustGather layer, or at the cluster. It goes down as long as a
+       domain has slots for all members.
+    4. The best of the deepest such domains takes the members, child by child.
+
+The work grows with the number of nodes that offer slots, and is done once per job.
 
 Source:
     scheduler-core spec, 9; vectors scheduler/network_topology_place
@@ -22,13 +24,13 @@ from koord_scheduler.domain.gang.topology_layers import NODE_LAYER
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """What is to be placed, and on what.
+    """The members to place, and what the nodes offer.
 
     Attributes:
         members: Number of members, at least 1.
-        slots: Node -> members that fit on it; absent: none.
-        gather: Rules per layer.
-        existing: Node -> running pods of the same job (same network-topology-selector).
+        slots: Node -> number of members that fit on it. Other nodes have no slots.
+        gather: Gather rules per layer.
+        existing: Node -> running pods of the same job (those with the same network-topology-selector).
         scores: Node -> score; higher is better.
     """
 
@@ -41,7 +43,12 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class TopologyPlan:
-    """A place for everybody. domain: id of the domain; nodes: shape (members,), in the order of the members."""
+    """Nodes for all members.
+
+    Attributes:
+        domain: Id of the domain that takes them.
+        nodes: One node per member, in the order of the members; shape (members,).
+    """
 
     domain: str
     nodes: tuple[str, ...]
@@ -49,18 +56,27 @@ class TopologyPlan:
 
 @dataclass(frozen=True, slots=True)
 class NoTopologyPlan:
-    """There is none. start: the domains where the search began, with their slots."""
+    """No domain has room for all members.
+
+    Attributes:
+        start: The domains where the search began, each with its number of slots.
+        demand: What was to be placed.
+    """
 
     start: tuple[tuple[Domain, int], ...]
     demand: Demand
 
     @property
     def slots(self) -> dict[str, int]:
-        """Id of a start domain -> its slots."""
+        """Return id of a start domain -> its number of slots."""
         return {domain.id: slots for domain, slots in self.start}
 
     def message(self, fit_error: str) -> str:
-        """Return one sentence for users. `fit_error` says why the nodes offer no more room."""
+        """Return one sentence for users.
+
+        Args:
+            fit_error: Why the nodes have no more room.
+        """
         domains = sorted(f"topology topologyNode {domain.layer}/{domain.name}: {slots}" for domain, slots in self.start)
         text = (
             f"no candidate topology nodes can accommodate job, desiredOfferSlot: {self.demand.members}, "
@@ -72,7 +88,7 @@ class NoTopologyPlan:
 
 @dataclass(slots=True, eq=False)
 class _Offer:
-    """Sums of one domain."""
+    """Sums over one domain: slots, score, and running pods of the job."""
 
     slots: int = 0
     score: int = 0
@@ -83,7 +99,7 @@ _NO_OFFER: Final = _Offer()
 
 
 def place(topology: NetworkTopology, demand: Demand) -> TopologyPlan | NoTopologyPlan:
-    """Return the nodes of all members, or none of them."""
+    """Return nodes for all members of a job, or no plan if any member would have no node."""
     multiples = multiples_of(demand.gather)
     offers = _offers(topology, demand, multiples)
     start = _start(topology, demand.gather)
@@ -96,11 +112,15 @@ def place(topology: NetworkTopology, demand: Demand) -> TopologyPlan | NoTopolog
 
 
 def order_nodes(topology: NetworkTopology, nodes: Sequence[str], existing: Mapping[str, int]) -> list[str]:
-    """Return the nodes, best first, for one more pod of a job.
+    """Return the nodes for one more pod of a job, best first.
 
-    Near its running pods, then where the fewest nodes are left.
+    A node near running pods of the job is better; among equals, the domain with fewer nodes. Every node counts as one
+    slot. Nodes outside the topology come last, by name.
 
-    Every node counts as one slot; nodes outside the topology come last, by name.
+    Args:
+        topology: The network.
+        nodes: Names of the candidates.
+        existing: Node -> running pods of the job.
     """
     offers = _offers(topology, Demand(members=1, slots=dict.fromkeys(nodes, 1), existing=existing), {})
     inside = [leaf for leaf in map(topology.leaf, nodes) if leaf is not None]
@@ -110,12 +130,12 @@ def order_nodes(topology: NetworkTopology, nodes: Sequence[str], existing: Mappi
 
 
 def multiples_of(gather: Sequence[GatherRule]) -> dict[str, int]:
-    """Layer -> number of which a domain takes only multiples; layers without such a rule are absent."""
+    """Return layer -> pod count multiple. Layers that accept any number of pods are absent."""
     return {rule.layer: rule.pod_count_multiple for rule in gather if rule.pod_count_multiple > 1}
 
 
 def _offers(topology: NetworkTopology, demand: Demand, multiples: Mapping[str, int]) -> dict[Domain, _Offer]:
-    """Sums of every domain with a slot, a score or a running pod below it."""
+    """Return the sums of every domain that has a slot, a score or a running pod below it."""
     offers: dict[Domain, _Offer] = {}
     multiple = multiples.get(NODE_LAYER, 1)
     for node in {**demand.slots, **demand.existing}:
@@ -152,7 +172,10 @@ def _of(offers: Mapping[Domain, _Offer], domain: Domain) -> _Offer:
 
 
 def _start(topology: NetworkTopology, gather: Sequence[GatherRule]) -> list[Domain]:
-    """Domains of the deepest layer in which the job must gather; of none that exists: nowhere."""
+    """Return the domains where the search begins: those of the deepest MustGather layer, or the cluster.
+
+    If none of the MustGather layers exists, there is no such domain.
+    """
     layers = [rule.layer for rule in gather if rule.strategy == MUST_GATHER]
     if not layers:
         return [topology.root]
@@ -161,7 +184,7 @@ def _start(topology: NetworkTopology, gather: Sequence[GatherRule]) -> list[Doma
 
 
 def _candidates(start: Sequence[Domain], offers: Mapping[Domain, _Offer], members: int) -> list[Domain]:
-    """Domains of the deepest level with slots for all members, reached through domains that have them, too."""
+    """Return the deepest domains with slots for all members, whose parents up to the start have such slots as well."""
     candidates: list[Domain] = []
     level = list(start)
     while level := [domain for domain in level if _of(offers, domain).slots >= members]:
@@ -171,7 +194,10 @@ def _candidates(start: Sequence[Domain], offers: Mapping[Domain, _Offer], member
 
 
 def _fewest_first(domains: Sequence[Domain], offers: Mapping[Domain, _Offer]) -> list[Domain]:
-    """Most running pods of the job, then fewest slots, each in the domain, then its parent, ...; best score; name."""
+    """Sort domains: most running pods of the job first, then fewest slots, then best score, then name.
+
+    The first two are compared for the domain itself, then for its parent, and so on.
+    """
     chains: dict[Domain, tuple[tuple[int, ...], tuple[int, ...]]] = {}
 
     def chain(domain: Domain) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -192,7 +218,10 @@ def _give_out(
     multiples: Mapping[str, int],
     taken: list[tuple[str, int]],
 ) -> int:
-    """Hand up to `wanted` members to the domain's nodes; appends (node, members) and returns how many it took."""
+    """Give up to `wanted` members to the nodes of the domain, and return the number given.
+
+    Each node and its number of members is appended to `taken`.
+    """
     offered = min(_of(offers, domain).slots, wanted)
     offered = _whole(offered, multiples.get(domain.layer, 1))
     if domain.is_node:
@@ -207,6 +236,6 @@ def _give_out(
 
 
 def _most_first(child: Domain, offers: Mapping[Domain, _Offer]) -> tuple[int, int, int, str]:
-    """Among siblings: most running pods of the job, then most slots, best score, name."""
+    """Return the sort key among siblings: most running pods of the job, most slots, best score, name."""
     own = _of(offers, child)
     return -own.existing, -own.slots, -own.score, child.name

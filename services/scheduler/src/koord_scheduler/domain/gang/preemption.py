@@ -1,6 +1,6 @@
-"""Job preemption: which pods must go so that all pending members of a group find room, and where each member then goes.
+"""Plan a job preemption: which pods must leave so that all pending members find room, and where each member goes.
 
-Planning only. The caller says what would fit (`Fits`), evicts and nominates.
+This module only plans. The caller answers whether pods fit (`Fits`), evicts the victims and nominates the members.
 
 Source:
     scheduler-core spec, 8.10; 16, pitfall 20
@@ -18,7 +18,14 @@ from koord_scheduler.domain.gang.topology import NetworkTopology
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobVictim:
-    """A pod that may be evicted. job: its questioned-object-key, or its own uid without one."""
+    """A pod that a job preemption may evict.
+
+    Attributes:
+        uid: The pod.
+        name: Its `namespace/name`.
+        priority: Its priority.
+        job: Its questioned-object-key; its uid if it has none.
+    """
 
     uid: str
     name: str
@@ -28,26 +35,46 @@ class JobVictim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPreemption:
-    """Room for everybody. nominations: member -> node; victims: node -> pods to evict, nodes without any are absent."""
+    """A plan that gives every member room.
+
+    Attributes:
+        nominations: Uid of a member -> the node that it is nominated to.
+        victims: Node -> pods to evict there. Nodes without victims are absent.
+    """
 
     nominations: Mapping[str, str]
     victims: Mapping[str, tuple[JobVictim, ...]]
 
     def message(self, waiting: int, total: int) -> str:
-        """waiting, total: members that waited at Permit, and all members."""
+        """Return the message for the user.
+
+        Args:
+            waiting: Number of members that waited at Permit.
+            total: Number of all members.
+        """
         return f"preempt success, alreadyWaitingForBound: {waiting}/{total}"
 
 
 @dataclass(frozen=True, slots=True)
 class NoJobPreemption:
-    """No eviction helps. The caller clears the nominations of all members and rejects those that wait."""
+    """No eviction makes room for all members. The caller ends their nominations and rejects those that wait.
+
+    Attributes:
+        message: Reason for the user.
+    """
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyRules:
-    """How the members must gather. existing: node -> running pods of the same job."""
+    """The network topology rules that the members must keep.
+
+    Attributes:
+        topology: The network.
+        gather: Gather rules per layer.
+        existing: Node -> running pods of the same job.
+    """
 
     topology: NetworkTopology
     gather: Sequence[GatherRule]
@@ -55,7 +82,7 @@ class TopologyRules:
 
 
 Fits = Callable[[str, Sequence[JobVictim], Sequence[str]], bool]
-"""(node, kept, members): whether all these members fit there when, of its possible victims, only `kept` stay."""
+"""(node, kept, members) -> whether all `members` fit on the node if only `kept` of its possible victims stay."""
 
 
 def is_preemptible(labels: Mapping[str, str]) -> bool:
@@ -77,13 +104,14 @@ def plan_job_preemption(
     fits: Fits,
     rules: TopologyRules | None = None,
 ) -> JobPreemption | NoJobPreemption:
-    """Return nodes for all members, or for none.
+    """Return nodes for all members and the pods to evict, or why there is no such plan.
 
     Args:
         members: Uids in the order in which they are placed.
-        kinds: Shape (members,): members of equal kind are alike for `fits`.
-        victims: Candidate node -> its possible victims; nodes whose status preemption cannot help are left out.
-        rules: Topology rules. Without rules, members go to any node with room, cheapest nodes first.
+        kinds: Shape (members,). Members of equal kind need the same room.
+        victims: Candidate node -> its possible victims. Nodes that preemption cannot make feasible are absent.
+        fits: Whether members fit on a node without some victims.
+        rules: Topology rules. Without them, each member goes to the cheapest node with room.
     """
     if not any(victims.values()):
         return NoJobPreemption("no victims found on any node")
@@ -102,9 +130,10 @@ def plan_job_preemption(
 
 
 def costs(victims: Mapping[str, Sequence[JobVictim]]) -> dict[str, int]:
-    """Node -> sum over its distinct victim jobs of the rank of their priority among all victims', 0 for the lowest.
+    """Return node -> cost of evicting all its possible victims.
 
-    A job counts with the highest priority that it has on the node.
+    The cost is the sum over the distinct victim jobs on the node. A job costs the rank of its highest priority on the
+    node among the priorities of all victims; the lowest rank is 0.
     """
     levels = sorted({victim.priority for pods in victims.values() for victim in pods})
     rank = {priority: index for index, priority in enumerate(levels)}
@@ -118,9 +147,9 @@ def costs(victims: Mapping[str, Sequence[JobVictim]]) -> dict[str, int]:
 
 
 def evict_least(node: str, victims: Iterable[JobVictim], members: Sequence[str], fits: Fits) -> tuple[JobVictim, ...]:
-    """Return the pods that cannot stay beside the members.
+    """Return the pods that must leave the node so that all members fit on it.
 
-    Each is kept while all still fits, the most important first.
+    Victims are considered from the highest priority down. A victim stays if everything still fits with it.
     """
     kept: list[JobVictim] = []
     evicted: list[JobVictim] = []
@@ -175,7 +204,7 @@ def _place_gathered(
 
 
 def _slots(node: str, members: Sequence[str], fits: Fits) -> int:
-    """Return the number of members, in order, fit on the node one after another without any victim."""
+    """Return how many members, in their order, fit on the node one after another if all possible victims leave."""
     count = 0
     while count < len(members) and fits(node, (), members[: count + 1]):
         count += 1

@@ -1,8 +1,8 @@
-"""Who belongs to which gang, and in which state: the fold of pods and PodGroups.
+"""Membership and state of all gangs: the fold of pods and PodGroups.
 
-A pod is known by its uid; one that comes back under the name of another replaces it (spec 16, pitfall 23). All pods of
-a gang's name stay known while the gang itself comes and goes with its PodGroup (pitfall 10). Work per event does not
-grow with the number of gangs or members.
+A pod is known by its uid. A new pod with the name of an older one replaces it (spec 16, pitfall 23). The pods that
+name a gang stay known when the gang is deleted and created again with its PodGroup (pitfall 10). The work per event
+does not grow with the number of gangs or members.
 
 Source:
     scheduler-core spec, 8.1, 8.2
@@ -30,13 +30,15 @@ _ENDED = frozenset({"Succeeded", "Failed"})
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a pod event meant for its gang.
+    """What a pod event changed in its gang.
 
     Attributes:
-        has_new_child: A member without node is there that was not there before, or not to be tried.
-        is_newly_initialized: The pod brought the gang's parameters.
-        is_newly_satisfied: The group's first bound member.
-        was_representative: The pod was bound while it stood for its group in the queue.
+        gang: The pod's gang.
+        member: The pod.
+        has_new_child: Whether a pending member is new, or has just lost its scheduling gates.
+        is_newly_initialized: Whether the pod supplied the gang's parameters.
+        is_newly_satisfied: Whether the pod is the first bound member of its group.
+        was_representative: Whether the pod was bound while it represented its group in the queue.
     """
 
     gang: Gang
@@ -50,7 +52,12 @@ class Seen:
 class Roster:
     """All gangs of a cluster.
 
-    touched    ids of gangs with a PodGroup whose status may have to be written anew; the reader clears it
+    Attributes:
+        args: Arguments of the Coscheduling plugin.
+        members: All pods that name a gang, by uid.
+        gangs: All gangs by id, also those of which only pods are known.
+        groups: All groups by id.
+        touched: Ids of gangs whose PodGroup status may have changed. The writer of statuses clears it.
     """
 
     def __init__(self, args: GangArgs) -> None:
@@ -61,12 +68,8 @@ class Roster:
         self.touched: dict[str, None] = {}
         self._uids: dict[str, str] = {}
 
-    def uid_of(self, key: str) -> str | None:
-        """Return the uid of the gang pod `namespace/name`, or None if no gang pod has this name."""
-        return self._uids.get(key)
-
     def gang(self, gang_id: str) -> Gang | None:
-        """Return the gang, if it exists."""
+        """Return a gang by its id, or None if it does not exist."""
         gang = self.gangs.get(gang_id)
         return gang if gang is not None and gang.group is not None else None
 
@@ -81,9 +84,9 @@ class Roster:
         return [gang for gang in found if gang is not None]
 
     def see(self, uid: str, pod: Pod) -> Seen | None:
-        """Take note of a new or changed pod. Return None if it means nothing to any gang.
+        """Record a new or changed pod. Return what it changed, or None if it changed nothing for any gang.
 
-        A pod that takes the name of another, or changes its gang, is to be forgotten first (`replaced_by`).
+        Before the call, forget the members that `replaced_by` returns.
         """
         gang_id = gang_id_of(pod)
         if not gang_id:
@@ -116,7 +119,10 @@ class Roster:
         )
 
     def replaced_by(self, uid: str, pod: Pod) -> list[str]:
-        """Uids of the known members that this pod pushes out: its namesake, or itself under another gang."""
+        """Return the uids of the known members that the pod replaces.
+
+        These are a member of the same name, and the pod itself if it changed its gang.
+        """
         namesake = self._uids.get(f"{pod.metadata.namespace}/{pod.metadata.name}")
         old = self.members.get(uid)
         gone = [namesake] if namesake is not None and namesake != uid else []
@@ -165,12 +171,12 @@ class Roster:
         return gang, is_news
 
     def satisfied_groups(self) -> list[str]:
-        """Ids of the groups of which a member was bound once, sorted."""
+        """Return the sorted ids of the groups of which a member was bound once."""
         groups = (gang.group for gang in self.gangs.values())
         return sorted({group.id for group in groups if group is not None and group.once_satisfied})
 
     def satisfy(self, group_ids: Iterable[str]) -> None:
-        """These groups had a bound member once (a snapshot says so); those that do not exist are no matter."""
+        """Mark groups as once satisfied, as a snapshot recorded them. Unknown ids are ignored."""
         wanted = set(group_ids)
         for gang in self.gangs.values():
             if gang.group is not None and gang.group.id in wanted:
@@ -196,7 +202,7 @@ class Roster:
             self._left_waiting(gang, gang.group)
 
     def bind(self, member: Member) -> bool:
-        """Return the member is bound; returns whether that is its group's first."""
+        """Record that the member is bound, and return whether it is the first bound member of its group."""
         gang = self.gangs[member.gang_id]
         if member.state is ChildState.BOUND:
             return False
@@ -233,7 +239,11 @@ class Roster:
         return member
 
     def _exists(self, gang: Gang, pod: Pod) -> bool:
-        """Return a living pod of the gang's name was seen; returns whether that initialized the gang."""
+        """Let the gang exist because a living pod names it.
+
+        Returns:
+            Whether the pod's parameters initialized the gang.
+        """
         if gang.group is None:
             gang.created_at = pod.metadata.creation_timestamp or ""
             self._attach(gang, (gang.id,))
@@ -246,7 +256,10 @@ class Roster:
         return True
 
     def _attach(self, gang: Gang, gang_ids: tuple[str, ...]) -> None:
-        """Its group is this one from now on; that was satisfied once if any of the members is bound (pitfalls 8, 9)."""
+        """Put the gang into the group with these ids. If a member of the gang is bound, the group is once satisfied.
+
+        Source: scheduler-core spec, 16, pitfalls 8 and 9.
+        """
         group_id = ",".join(gang_ids)
         if gang.group is None or gang.group.id != group_id:
             self._detach(gang)

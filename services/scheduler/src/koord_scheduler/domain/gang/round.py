@@ -1,11 +1,11 @@
-"""The group that is being scheduled: its members are tried one after another before any other pod is.
+"""The scheduling round of a gang group: its members are attempted one after another, before any other pod.
 
 Source:
     scheduler-core spec, 8.4, 8.6
 """
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -15,7 +15,7 @@ Turn = tuple[int, str, str, str]
 
 
 class RoundEnd(StrEnum):
-    """Why a round is over."""
+    """Why a round ended."""
 
     SUCCEEDED = "succeeded"
     GANG_GONE = "gang-gone"
@@ -24,7 +24,13 @@ class RoundEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EndedRound:
-    """For the metric of round durations. members: of the group's gangs at the end; began_at: as `Round` has it."""
+    """A finished round, for the metric of round durations.
+
+    Attributes:
+        reason: Why it ended.
+        members: Number of members of the group's gangs at its end.
+        began_at: Seconds of the run's clock.
+    """
 
     reason: RoundEnd
     members: int
@@ -32,7 +38,7 @@ class EndedRound:
 
     @property
     def job_size(self) -> str:
-        """Return the label value: `0`, `1-100`, `101-200`, ..., `901-1000`, `1000+`."""
+        """Return the metric label for the number of members: `0`, `1-100`, `101-200`, ..., `901-1000`, `1000+`."""
         if self.members == 0:
             return "0"
         if self.members > 1000:
@@ -43,12 +49,14 @@ class EndedRound:
 
 @dataclass(frozen=True, slots=True)
 class JobAttempt:
-    """For the metrics of attempts that were about a whole job. job: id of its gang, or its pod's key.
+    """One attempt to place or preempt for a whole job, for metrics.
 
     Attributes:
-        is_preemption: Room for it was looked for at the cost of others; else its planned members were placed at once.
-        pods: How many were planned, and on how many nodes; 0 for a preemption.
-        nodes: How many were planned, and on how many nodes; 0 for a preemption.
+        job: Id of the gang; `namespace/name` of the pod if it has no gang.
+        is_preemption: True for a job preemption, False if all planned members were placed in one cycle.
+        succeeded: Whether the attempt succeeded.
+        pods: Number of planned pods; 0 for a preemption.
+        nodes: Number of nodes in the plan; 0 for a preemption.
     """
 
     job: str
@@ -63,16 +71,16 @@ class Round:
     """The scheduling of one gang group. A scheduler has at most one round at a time.
 
     Attributes:
-        gang_ids: Gangs of the group.
-        first_uid: Pod that began it, `first_gang_id` its gang.
+        gang_ids: Ids of the gangs of the group.
+        first_uid: The pod that began the round.
+        first_gang_id: The gang of that pod.
         began_at: Seconds of the run's clock.
-        attempted: Uids of the first pod and of all that `next_pod` returned.
-        failed_message: "" while no member has failed.
-        failed_fast: Uids of members that failed because the group had failed.
-        is_told: Pending members have been told of the failure.
-        preemption_message: Outcome of the round's only job preemption, "" if none was tried.
-        suggestion: Advice for the user, "" if there is none. The first writer wins.
-        plan: Uid -> node by the network topology, or None without a plan.
+        attempted: Uids of the first pod and of all pods that `next_pod` returned.
+        failed_message: Why the group failed; "" while no member has failed.
+        failed_fast: Uids of members that were refused because the group had failed.
+        is_told: Whether the pending members were marked unschedulable.
+        preemption_message: Outcome of the round's only job preemption; "" if there was none.
+        plan: Uid -> node by the network topology; None without a plan.
     """
 
     gang_ids: frozenset[str]
@@ -84,25 +92,20 @@ class Round:
     failed_fast: set[str] = field(default_factory=set[str])
     is_told: bool = False
     preemption_message: str = ""
-    suggestion: str = ""
     plan: Mapping[str, str] | None = None
     _turns: list[Turn] = field(default_factory=list[Turn])
 
     def expect(self, members: Iterable[Member]) -> None:
-        """These may have to be tried, unless they have been."""
+        """Add members that may have to be attempted. Members that were attempted already are ignored."""
         for member in members:
             if member.uid not in self.attempted:
                 heapq.heappush(self._turns, member.turn)
 
-    def preempt_once(self, preempt: Callable[[], str]) -> str:
-        """Return the message of the round's one job preemption; `preempt` is called for it the first time."""
-        self.preemption_message = self.preemption_message or preempt()
-        return self.preemption_message
-
     def node_set(self, uid: str) -> tuple[str, ...] | None:
         """Return the only node that the member may go to.
 
-        None: no plan restricts it; empty: the plan forgot it, an error.
+        Returns:
+            None if there is no plan. Empty if the plan lacks the member, which is an error.
         """
         if self.plan is None:
             return None
@@ -110,6 +113,6 @@ class Round:
         return () if node is None else (node,)
 
     def turns(self) -> Iterable[str]:
-        """Uids that may have to be tried, by index and name, each handed out once; the caller judges them."""
+        """Yield the uids that may have to be attempted, each once, by index and name. The caller filters them."""
         while self._turns:
             yield heapq.heappop(self._turns)[3]

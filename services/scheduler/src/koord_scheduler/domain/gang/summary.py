@@ -1,4 +1,4 @@
-"""What a person sees of a gang: the debug view of the HTTP API, and one line for `koord gang`.
+"""Descriptions of a gang: the debug view of the HTTP API, and the line of `koord gang`.
 
 Source:
     scheduler-core spec, 14
@@ -15,11 +15,11 @@ from koord_scheduler.domain.gang.checks import basic_check, group_of, waiting_me
 from koord_scheduler.domain.gang.group import Gang, Member
 
 Names = dict[str, dict[str, str]]
-"""A set of pods as the API spells it: `namespace/name` -> empty object."""
+"""A set of pods in the form of the API: `namespace/name` -> empty object."""
 
 
 class GroupView(TypedDict):
-    """What the gangs of the group share."""
+    """The debug view of the state that the gangs of a group share."""
 
     gangGroupId: str
     gangGroup: list[str]
@@ -30,7 +30,7 @@ class GroupView(TypedDict):
 
 
 class GangView(TypedDict):
-    """Answer of `/apis/v1/plugins/Coscheduling/gang/:ns/:name`; waitTime in nanoseconds."""
+    """The answer of `/apis/v1/plugins/Coscheduling/gang/:ns/:name`. `waitTime` is in nanoseconds."""
 
     name: str
     waitTime: int
@@ -51,7 +51,15 @@ class GangView(TypedDict):
 
 
 class GangLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A gang in one line. phase: of its PodGroup, "" without one; says: what it waits for, or that it runs."""
+    """One line about a gang.
+
+    Attributes:
+        pending: Number of members without a node.
+        waiting: Number of members with a node that are not bound.
+        bound: Number of bound members.
+        phase: Phase of its PodGroup; "" if it has no PodGroup.
+        says: Sentence about what the gang waits for, or that it runs.
+    """
 
     id: str
     group_id: str
@@ -131,7 +139,7 @@ def gang_line(cache: GangCache, gang_id: str) -> GangLine | None:
 
 
 def waiting_groups(cache: GangCache) -> int:
-    """Number of groups with a member that waits at Permit (metric `waiting_gang_group_number`)."""
+    """Return the number of groups with a member that waits at Permit (metric `waiting_gang_group_number`)."""
     return sum(bool(waiting_members(cache.roster, group.gang_ids)) for group in cache.roster.groups.values())
 
 

@@ -1,29 +1,34 @@
-"""The network of the cluster as a tree of domains, kept up to date node by node.
+"""The network of the cluster as a tree of domains, updated node by node.
 
-A node's domain at a layer is the value of the first of the layer's labels that it carries. Without one at the layer
-just above the nodes it is alone in a domain of its own name; without one higher up it is outside the topology. A domain
-is known by its layer and name; nodes that disagree about its parent follow the one with the smallest name.
+The layers declare label keys. The domain of a node at a layer is the value of the first such label that the node has.
+If the node has no such label at the lowest layer, it is alone in a domain of its own name. If it has none at a higher
+layer, it is outside the topology. A domain is identified by its layer and name. If its nodes name different parents,
+the node with the smallest name decides.
 
 Source:
     scheduler-core spec, 9
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from koord_scheduler.domain.gang.topology_layers import CLUSTER_LAYER, NODE_LAYER, DomainStatus, Layer, TopologyInfo
 
 Path = tuple[str, ...]
-"""A node's domain names, from the top layer to the one above the nodes."""
+"""The domain names of a node, from the top layer to the lowest layer above the nodes."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Domain:
-    """The cluster (name ""), a domain of a layer, or a node.
+    """One domain of the network: the cluster (name ""), a domain of a layer, or a node.
 
     Attributes:
-        depth: 0 for the cluster.
-        claims: Name of a parent -> nodes below this domain that name it as such.
+        layer: Name of its layer.
+        name: Name within the layer.
+        depth: Distance from the cluster, which has depth 0.
+        parent: The domain above; None for the cluster.
+        children: The domains directly below, by name.
+        claims: Name of a parent -> nodes below this domain whose labels name that parent.
     """
 
     layer: str
@@ -35,7 +40,7 @@ class Domain:
 
     @property
     def id(self) -> str:
-        """`layer/name`; the cluster has only its layer."""
+        """Return `layer/name`; for the cluster only the layer."""
         return f"{self.layer}/{self.name}" if self.name else self.layer
 
     @property
@@ -43,16 +48,15 @@ class Domain:
         """Return whether the domain is a single node."""
         return self.layer == NODE_LAYER
 
-    def climb(self) -> "Iterator[Domain]":
-        """Itself, its parent, ..., the cluster."""
-        domain: Domain | None = self
-        while domain is not None:
-            yield domain
-            domain = domain.parent
-
 
 class NetworkTopology:
-    """Tree of the nodes under the given layers. moves: grows with every change."""
+    """The tree of nodes below the given layers.
+
+    Attributes:
+        layers: The layers between the cluster and the nodes, from the top.
+        moves: A number that grows with every change of the tree.
+        root: The cluster.
+    """
 
     def __init__(self, layers: Sequence[Layer], nodes: Iterable[tuple[str, Mapping[str, str]]] = ()) -> None:
         self.layers = tuple(layers)
@@ -74,14 +78,14 @@ class NetworkTopology:
         return names.index(layer) if layer in names else None
 
     def domains_at(self, depth: int) -> list[Domain]:
-        """Return all domains of a layer, by name."""
+        """Return all domains at a depth, by name."""
         if depth == 0:
             return [self.root]
         found = self._leaves if depth > len(self.layers) else self._domains[depth - 1]
         return [found[name] for name in sorted(found)]
 
     def put_node(self, name: str, labels: Mapping[str, str]) -> None:
-        """Add a node or update its labels. Return at once if its domains stay the same."""
+        """Add a node or update its labels. No-op if its domains stay the same."""
         path = self._path(name, labels)
         if path == self._paths.get(name):
             return
@@ -103,7 +107,7 @@ class NetworkTopology:
         parent.children[name] = self._leaves[name] = leaf
 
     def remove_node(self, name: str) -> None:
-        """Remove a node and all domains that are empty without it."""
+        """Remove a node, and all domains that are empty without it."""
         path = self._paths.pop(name, None)
         if path is None:
             return
@@ -125,7 +129,7 @@ class NetworkTopology:
                     del domain.parent.children[domain.name]
 
     def detail_status(self) -> list[DomainStatus]:
-        """`status.detailStatus`: each domain that is no node, parents before children, children by name."""
+        """Return `status.detailStatus`: all domains above the nodes, parents before children, children by name."""
         found: list[DomainStatus] = []
         self._describe(self.root, found)
         return found
@@ -157,7 +161,7 @@ class NetworkTopology:
         return tuple(values)
 
     def _settle(self, domain: Domain) -> None:
-        """Hang the domain under the parent that its nodes claim."""
+        """Attach the domain to the parent that its nodes name."""
         if len(domain.claims) == 1:
             name = next(iter(domain.claims))
         else:

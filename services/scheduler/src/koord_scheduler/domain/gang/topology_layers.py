@@ -18,7 +18,7 @@ READ_OBJECT: Final = "default"
 
 
 class LayerSpec(KubeStruct):
-    """`spec.networkTopologySpec[]`."""
+    """One entry of `spec.networkTopologySpec`."""
 
     topology_layer: str = ""
     parent_topology_layer: str = ""
@@ -26,20 +26,20 @@ class LayerSpec(KubeStruct):
 
 
 class ClusterNetworkTopologySpec(KubeStruct):
-    """`spec`."""
+    """The `spec` of a ClusterNetworkTopology."""
 
     network_topology_spec: list[LayerSpec] = []
 
 
 class TopologyInfo(KubeStruct):
-    """A domain: the name of its layer, and its own."""
+    """The layer and the name of a domain."""
 
     topology_layer: str = ""
     topology_name: str = ""
 
 
 class DomainStatus(KubeStruct):
-    """`status.detailStatus[]`; childTopologyNames: only when the children are no nodes."""
+    """One entry of `status.detailStatus`. `childTopologyNames` is empty if the children are nodes."""
 
     topology_info: TopologyInfo = msgspec.field(default_factory=TopologyInfo)
     parent_topology_info: TopologyInfo | None = None
@@ -57,17 +57,24 @@ class ClusterNetworkTopology(KubeStruct):
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A layer between the cluster and the nodes. label_keys: the first that a node carries names its domain."""
+    """A layer between the cluster and the nodes.
+
+    Attributes:
+        name: Name of the layer.
+        label_keys: Label keys in order. The value of the first one that a node has is the name of its domain.
+    """
 
     name: str
     label_keys: tuple[str, ...]
 
 
 def layers_of(topology: ClusterNetworkTopology) -> tuple[Layer, ...]:
-    """Return the layers between the cluster and the nodes, from the top, by following the parents from the node layer.
+    """Return the layers between the cluster and the nodes, from the top.
+
+    The function follows the parents, beginning at the node layer.
 
     Raises:
-        InvalidInput: The node layer is not declared, a parent is not, or the parents form a circle.
+        InvalidInput: The node layer or a parent is not declared, or the parents form a circle.
     """
     specs = {spec.topology_layer: spec for spec in topology.spec.network_topology_spec}
     path = "spec.networkTopologySpec"

@@ -1,8 +1,9 @@
-"""The round's plan: nodes for all members of a group at once, by the network topology.
+"""The plan of a scheduling round: nodes for all members of a group at once, by the network topology.
 
-    needs_plan    whether the first pod's attempt has to make one
-    plan_round    make it, and keep it in the round
-Then every member's PreFilter node set is `Round.node_set`.
+    needs_plan    whether the attempt of the pod has to make the plan
+    plan_round    makes the plan and stores it in the round
+
+Afterwards `Round.node_set` restricts every member to its planned node.
 
 Source:
     scheduler-core spec, 9
@@ -17,7 +18,7 @@ from koord_scheduler.domain.gang.topology import NetworkTopology
 
 
 def needs_plan(cache: GangCache, uid: str) -> Sequence[GatherRule] | None:
-    """Return the gang's gather rules if the pod must make the plan of its round, otherwise None."""
+    """Return the gather rules of the gang if this pod must make the plan of its round, otherwise None."""
     current = cache.round_of(uid)
     gang = cache.roster.gang_of(uid)
     if not cache.args.is_topology_aware or current is None or current.first_uid != uid or current.plan is not None:
@@ -33,11 +34,18 @@ def plan_round(
     slots: Mapping[str, int],
     existing: Mapping[str, int],
 ) -> TopologyPlan | NoTopologyPlan:
-    """Return nodes for all pending members of the pod's group, in their order; without a plan the pod is unschedulable.
+    """Plan nodes for all pending members of the pod's group and store the plan in the round.
 
     Args:
-        slots: Node -> members that fit on it one after another, by the full filter chain.
+        cache: All gangs.
+        uid: The pod that begins the round.
+        gather: Gather rules of its gang.
+        topology: The network.
+        slots: Node -> number of members that fit on it one after another, by all filters.
         existing: Node -> running pods with the members' network-topology-selector.
+
+    Returns:
+        The plan. Without a plan the pod is unschedulable.
     """
     members = cache.members_to_place(uid)
     found = place(topology, Demand(members=len(members), slots=slots, gather=gather, existing=existing))

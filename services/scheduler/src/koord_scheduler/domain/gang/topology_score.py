@@ -1,4 +1,4 @@
-"""Coscheduling's score for a single pod of a running job: nodes near the others first.
+"""Coscheduling's score for one more pod of a running job: nodes near the running pods are better.
 
 Source:
     scheduler-core spec, 9 (elastic scale-out)
@@ -14,18 +14,18 @@ from koord_scheduler.domain.gang.topology import NetworkTopology
 
 
 class RunningPeers:
-    """Running pods by their network-topology-selector: selector -> node -> number of pods."""
+    """Counts of running pods: network-topology-selector -> node -> number of pods."""
 
     def __init__(self) -> None:
         self._where: dict[str, tuple[str, str]] = {}
         self._counts: dict[str, dict[str, int]] = {}
 
     def of(self, selector: str) -> Mapping[str, int]:
-        """Node -> running pods with this selector; nodes without any are absent."""
+        """Return node -> number of running pods with this selector. Nodes without such pods are absent."""
         return self._counts.get(selector, {})
 
     def put(self, uid: str, selector: str, node: str) -> None:
-        """Record that the pod runs on the node. Without a selector or a node, it is a peer of no pod."""
+        """Record that the pod runs on the node. If it has no selector or no node, it is not counted."""
         self.drop(uid)
         if selector and node:
             self._where[uid] = (selector, node)
@@ -33,7 +33,7 @@ class RunningPeers:
             nodes[node] = nodes.get(node, 0) + 1
 
     def drop(self, uid: str) -> None:
-        """Record that the pod runs on no node."""
+        """Record that the pod no longer runs on any node."""
         where = self._where.pop(uid, None)
         if where is None:
             return
@@ -47,14 +47,17 @@ class RunningPeers:
 
 
 def scale_out_scores(topology: NetworkTopology, nodes: Sequence[str], existing: Mapping[str, int]) -> IntArray:
-    """100 for the best node down to 0 for the last: 100 - 100 * position // (N - 1); a single node has 100.
+    """Return the score of each node: 100 for the best one, 0 for the last.
+
+        100 - 100 * position // (N - 1); a single node has 100
 
     Args:
+        topology: The network.
         nodes: Names of the candidates, shape (N,).
         existing: Node -> running pods with the pod's selector, see `RunningPeers`.
 
     Returns:
-        int64 (N,), aligned with nodes.
+        int64 (N,), aligned with `nodes`.
     """
     positions = {node: position for position, node in enumerate(order_nodes(topology, nodes, existing))}
     last = max(len(nodes) - 1, 1)

@@ -5,6 +5,7 @@ Source:
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from koordcore.protocol.objects import Pod
@@ -80,8 +81,7 @@ class Coscheduling(WakesItself):
         """See `NextPodPlugin.next_pod`: the other members of the group that is being scheduled."""
         if self.gangs.round is None:
             return _NOBODY
-        found = self.gangs.next_pod()
-        return Next(plugin=self.name, uid=found.uid or "", like=found.first_uid, rejected=found.rejected)
+        return replace(self.gangs.next_pod(), plugin=self.name)
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | None:
         """See `PreFilterPlugin.pre_filter`."""
@@ -117,14 +117,7 @@ class Coscheduling(WakesItself):
 
     def after_post_filter(self, pod: PodRecord, message: str) -> Failure:
         """See `AfterPostFilterPlugin.after_post_filter`."""
-        failed = self.gangs.after_post_filter(pod.uid, message)
-        return Failure(
-            plugin=self.name,
-            message=failed.message,
-            rejected=failed.rejected,
-            is_root_cause=failed.is_root_cause,
-            tell=failed.tell,
-        )
+        return replace(self.gangs.after_post_filter(pod.uid, message), plugin=self.name)
 
     # --- preemption for a whole job (`JobRules`) ---------------------------------------------------------------------
 
@@ -151,7 +144,7 @@ class Coscheduling(WakesItself):
         """See `JobRules.remember`."""
         current = self.gangs.round_of(pod.uid)
         if current is not None:
-            current.preempt_once(lambda: message)
+            current.preemption_message = current.preemption_message or message
 
     def is_job(self, pod: PodRecord) -> bool:
         """See `JobRules.is_job`."""
