@@ -125,7 +125,7 @@ def test_what_differs_is_shown_with_its_reason(capsys: pytest.CaptureFixture[str
     show_admission(comparison(*FATES, not_reviewed=2, unexplained=[FATES[1]]))
     shown = capsys.readouterr().out
     for part in (
-        "3 decisions of admission recorded, 2 in the re-run, 2 equal",
+        "3 decisions of admission recorded; under the recorded profiles and gates, 2 were repeated and 2 gave",
         "1 of them were not repeated",
         "2 pods lack the changes",
         "WITH THE RECORDED SETTINGS",

@@ -18,7 +18,8 @@ def show_admission(found: AdmissionComparison) -> None:
     if not tally.recorded and not found.not_reviewed:
         return
     console.print(
-        f"{tally.recorded:,} decisions of admission recorded, {tally.anew:,} in the re-run, {tally.same:,} equal",
+        f"{tally.recorded:,} decisions of admission recorded; under the recorded profiles and gates,"
+        f" {tally.anew:,} were repeated and {tally.same:,} gave the recorded result",
         highlight=False,
     )
     if tally.not_kept:

@@ -220,7 +220,8 @@ def _show(found: ManagerComparison) -> None:
     tally = found.nodes.tally
     console.print(
         f"positions {found.asked.begin:,} to {found.asked.end:,}: {tally.recorded:,} decisions about nodes recorded,"
-        f" {tally.anew:,} in the re-run, {tally.same:,} equal, {found.reports:,} usage reports still retained",
+        f" {tally.anew:,} in the re-run, {tally.same:,} with the recorded result,"
+        f" {found.reports:,} usage reports still retained",
         highlight=False,
     )
     if tally.not_kept:
@@ -259,7 +260,7 @@ def _show_nodes(found: NodeComparison) -> None:
         console.print(f"{than}: {_yes(found.mass_abnormal[0])} recorded, {_yes(found.mass_abnormal[1])} in the re-run")
     if lending:
         show_table(
-            ["node", "", "batch cpu", "batch memory", "mid cpu", "mid memory", "why"],
+            ["node", "", "batch cpu", "batch memory", "mid cpu", "mid memory", "reason"],
             [row for fate in lending[:_MOST_NAMED] for row in _amounts(fate)],
         )
         console.print(f"{lending[0].node}, re-run:", highlight=False)

@@ -27,7 +27,8 @@ def show_recommendations(found: RecommendationComparison) -> None:
     if not tally.recorded and not found.fates:
         return
     console.print(
-        f"{tally.recorded:,} decisions of the recommender recorded, {tally.anew:,} in the re-run, {tally.same:,} equal",
+        f"{tally.recorded:,} decisions of the recommender recorded, {tally.anew:,} in the re-run,"
+        f" {tally.same:,} with the recorded result",
         highlight=False,
     )
     if tally.not_kept:
