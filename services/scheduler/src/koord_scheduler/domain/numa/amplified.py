@@ -1,0 +1,37 @@
+"""CPU on nodes with an amplification ratio: bound CPUs are physical, so they weigh more than shared ones.
+
+Source: scheduler-fine-grained spec, 1.9; vectors scheduler/amplified_cpu_filter.
+"""
+
+from koordcore.protocol.amplification import amplify
+
+
+def amplified_use(used: int, bound_cpus: int, ratio: float) -> int:
+    """Return CPU in use with its bound part amplified, in milli-cores.
+
+    Args:
+        used: CPU that pods request, in milli-cores.
+        bound_cpus: Number of CPUs that are bound to pods.
+        ratio: Amplification ratio; at most 1 means none.
+    """
+    bound = 1000 * bound_cpus
+    return used - bound + amplify(bound, ratio) if used >= bound > 0 else used
+
+
+def fits_amplified(
+    request: int, *, is_bound: bool, ratio: float, allocatable: int, requested: int, bound_cpus: int
+) -> bool:
+    """Return whether the CPU of a pod fits on a node with an amplification ratio.
+
+    Args:
+        request: CPU of the pod, in milli-cores.
+        is_bound: Whether the pod binds CPUs.
+        ratio: Ratio of the node; at most 1 means that there is nothing to check.
+        allocatable: Amplified CPU of the node, in milli-cores.
+        requested: CPU that its pods request, in milli-cores.
+        bound_cpus: Number of CPUs that are bound to its pods.
+    """
+    if ratio <= 1 or request <= 0:
+        return True
+    needed = amplify(request, ratio) if is_bound else request
+    return needed <= allocatable - amplified_use(requested, bound_cpus, ratio)

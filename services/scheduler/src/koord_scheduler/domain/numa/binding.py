@@ -1,0 +1,135 @@
+"""Whether a pod binds CPUs on a node, and how: by its QoS class, its annotation and the policy of the node.
+
+Source: scheduler-fine-grained spec, 1.3; vectors scheduler/cpu_bind_resolve.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+from koordcore.protocol.annotations.cpu import NodeCpuBindPolicy
+from koordcore.protocol.priority import PriorityBand
+from koordcore.protocol.qos import QosClass
+
+from koord_scheduler.domain.numa.accumulator import BindPolicy, ExclusivePolicy
+
+NOT_WHOLE: Final = "the requested CPUs must be integer"
+NO_LAYOUT: Final = "node(s) invalid CPU Topology"
+CONFLICT: Final = "node(s) cpu bind policy conflicts with pod's required cpu bind policy"
+NOT_WHOLE_CORES: Final = "node(s) requested cpus not multiple cpus per core"
+_DEFAULT: Final = "Default"
+_BINDING_QOS: Final = frozenset({QosClass.LSE, QosClass.LSR})
+_POLICIES: Final = {str(policy): policy for policy in BindPolicy}
+_EXCLUSIVE: Final = {str(policy): policy for policy in ExclusivePolicy}
+_OF_NODE: Final = {
+    NodeCpuBindPolicy.FULL_PCPUS_ONLY: BindPolicy.FULL_PCPUS,
+    NodeCpuBindPolicy.SPREAD_BY_PCPUS: BindPolicy.SPREAD_BY_PCPUS,
+}
+
+
+class ResourceSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Annotation resource-spec of a pod."""
+
+    required: str = msgspec.field(default="", name="requiredCPUBindPolicy")
+    preferred: str = msgspec.field(default="", name="preferredCPUBindPolicy")
+    exclusive: str = msgspec.field(default="", name="preferredCPUExclusivePolicy")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodBinding:
+    """What a pod alone says about its CPUs.
+
+    Attributes:
+        milli: CPU that it requests, in milli-cores.
+        policy: How it binds CPUs; None if it does not bind CPUs unless its node does so.
+        required: The policy if the pod refuses any other; else None.
+        exclusive: With which other bound pods it does not want to share.
+    """
+
+    milli: int
+    policy: BindPolicy | None = None
+    required: BindPolicy | None = None
+    exclusive: ExclusivePolicy = ExclusivePolicy.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """How a pod binds CPUs on a node.
+
+    Attributes:
+        count: Number of CPUs.
+        policy: How they are chosen.
+        is_required: Whether another choice is refused.
+        exclusive: With which other bound pods it does not want to share.
+    """
+
+    count: int
+    policy: BindPolicy
+    is_required: bool
+    exclusive: ExclusivePolicy
+
+
+def pod_binding(
+    milli: int, qos_label: str, priority_class: str, spec: ResourceSpec, default_policy: str
+) -> PodBinding | str:
+    """Return what the pod alone says, or why it can be placed on no node.
+
+    Args:
+        milli: CPU that the pod requests, in milli-cores.
+        qos_label: Text of its QoS label.
+        priority_class: Its priority class, explicit or derived.
+        spec: Its annotation.
+        default_policy: Argument `defaultCPUBindPolicy` of the plugin; "" if such pods do not bind.
+
+    Source:
+        scheduler-fine-grained spec, 1.3 (2 to 5)
+    """
+    if qos_label not in _BINDING_QOS or priority_class != PriorityBand.PROD:
+        return PodBinding(milli=milli)
+    preferred = default_policy if spec.preferred in ("", _DEFAULT) else spec.preferred
+    required = default_policy if spec.required == _DEFAULT else spec.required
+    policy = _POLICIES.get(required or preferred)
+    if policy is None:
+        return PodBinding(milli=milli)
+    if milli % 1000:
+        return NOT_WHOLE
+    if milli <= 0:
+        return PodBinding(milli=milli)
+    return PodBinding(
+        milli=milli,
+        policy=policy,
+        required=policy if required else None,
+        exclusive=_EXCLUSIVE.get(spec.exclusive, ExclusivePolicy.NONE),
+    )
+
+
+def binding_on(
+    pod: PodBinding, node_policy: NodeCpuBindPolicy, *, cpus_per_core: int, has_layout: bool
+) -> Binding | str | None:
+    """Return how the pod binds CPUs on a node, why it cannot be there, or None if it does not bind.
+
+    Args:
+        pod: What the pod says.
+        node_policy: What the node does with every pod.
+        cpus_per_core: Of the node.
+        has_layout: Whether the CPUs of the node are known.
+
+    Source:
+        scheduler-fine-grained spec, 1.3 (7 to 10)
+    """
+    imposed = _OF_NODE.get(node_policy)
+    if pod.milli <= 0 or (pod.policy is None and imposed is None):
+        return None
+    if pod.milli % 1000:
+        return NOT_WHOLE
+    if not has_layout:
+        return NO_LAYOUT
+    if imposed is not None and pod.required is not None and imposed is not pod.required:
+        return CONFLICT
+    required = imposed or pod.required
+    count = pod.milli // 1000
+    if required is BindPolicy.FULL_PCPUS and cpus_per_core > 0 and count % cpus_per_core:
+        return NOT_WHOLE_CORES
+    policy = required or pod.policy
+    assert policy is not None, "a pod that binds has a policy"
+    return Binding(count, policy, required is not None, pod.exclusive)

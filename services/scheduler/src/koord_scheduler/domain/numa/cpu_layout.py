@@ -1,0 +1,169 @@
+"""The CPUs of a node by core, NUMA node and socket, as bit sets; nodes of one model share one layout.
+
+Source: scheduler-fine-grained spec, 1.1.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias
+
+from koordcore.values.cpuset import format_cpuset, parse_cpuset
+from koordcore.values.topology import CpuPlace
+
+CpuMask: TypeAlias = int
+"""A set of CPUs: bit i stands for CPU i."""
+
+
+class Core(NamedTuple):
+    """A physical core.
+
+    Attributes:
+        key: Unique on the node, ascending by socket.
+        cpus: Its CPUs.
+        members: The same, ascending.
+        zone: Id of its NUMA node.
+        socket: Id of its socket.
+    """
+
+    key: int
+    cpus: CpuMask
+    members: tuple[int, ...]
+    zone: int
+    socket: int
+
+
+class Unit(NamedTuple):
+    """A NUMA node or a socket.
+
+    Attributes:
+        id: Its id.
+        cpus: Its CPUs.
+        cores: Its cores, those with most CPUs first, then ascending by key.
+        socket: Id of the socket that contains it.
+    """
+
+    id: int
+    cpus: CpuMask
+    cores: tuple[Core, ...]
+    socket: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CpuLayout:
+    """All CPUs of a node.
+
+    Attributes:
+        places: Every CPU with its core, NUMA node and socket. Core ids are unique on the node.
+        cpus: All CPUs.
+        cores: Ascending by key.
+        core_of: CPU -> its core.
+        zones: NUMA node id -> its CPUs; ascending.
+        sockets: Socket id -> its CPUs; ascending.
+        cpus_per_core: CPUs divided by cores, rounded down; likewise `cpus_per_zone` and `cpus_per_socket`.
+    """
+
+    places: tuple[CpuPlace, ...]
+    cpus: CpuMask = field(init=False)
+    cores: tuple[Core, ...] = field(init=False)
+    core_of: Mapping[int, Core] = field(init=False)
+    zones: Mapping[int, Unit] = field(init=False)
+    sockets: Mapping[int, Unit] = field(init=False)
+    cpus_per_core: int = field(init=False)
+    cpus_per_zone: int = field(init=False)
+    cpus_per_socket: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        members: defaultdict[int, list[CpuPlace]] = defaultdict(list)
+        for place in self.places:
+            members[place.core].append(place)
+        cores = tuple(_core(key, members[key]) for key in sorted(members))
+        zones = _units([(core.zone, core) for core in cores])
+        sockets = _units([(core.socket, core) for core in cores])
+        count = len(self.places)
+        derived = {
+            "cpus": mask_of(place.cpu for place in self.places),
+            "cores": cores,
+            "core_of": {cpu: core for core in cores for cpu in core.members},
+            "zones": zones,
+            "sockets": sockets,
+            "cpus_per_core": count // max(1, len(cores)),
+            "cpus_per_zone": count // max(1, len(zones)),
+            "cpus_per_socket": count // max(1, len(sockets)),
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
+
+    def full_cores(self, free: CpuMask) -> CpuMask:
+        """Return the CPUs of the cores whose CPUs are all free."""
+        found = 0
+        for core in self.cores:
+            if core.cpus & free == core.cpus:
+                found |= core.cpus
+        return found
+
+    def one_per_core(self, free: CpuMask) -> CpuMask:
+        """Return the lowest free CPU of each core that has a free one."""
+        found = 0
+        for core in self.cores:
+            left = core.cpus & free
+            found |= left & -left
+        return found
+
+    def cores_touched(self, cpus: CpuMask) -> int:
+        """Return the number of cores that have at least one of the CPUs."""
+        return sum(1 for core in self.cores if core.cpus & cpus)
+
+
+def _core(key: int, places: Sequence[CpuPlace]) -> Core:
+    members = tuple(sorted(place.cpu for place in places))
+    return Core(key, mask_of(members), members, places[0].node, places[0].socket)
+
+
+def _units(pairs: Iterable[tuple[int, Core]]) -> dict[int, Unit]:
+    by_id: defaultdict[int, list[Core]] = defaultdict(list)
+    for unit, core in pairs:
+        by_id[unit].append(core)
+    units: dict[int, Unit] = {}
+    for unit in sorted(by_id):
+        cores = sorted(by_id[unit], key=lambda core: (-len(core.members), core.key))
+        cpus = 0
+        for core in cores:
+            cpus |= core.cpus
+        units[unit] = Unit(unit, cpus, tuple(cores), cores[0].socket)
+    return units
+
+
+def mask_of(cpus: Iterable[int]) -> CpuMask:
+    """Return the set of these CPUs."""
+    mask = 0
+    for cpu in cpus:
+        mask |= 1 << cpu
+    return mask
+
+
+def cpus_in(mask: CpuMask) -> list[int]:
+    """Return the CPUs of a set, ascending."""
+    found: list[int] = []
+    while mask:
+        lowest = mask & -mask
+        found.append(lowest.bit_length() - 1)
+        mask ^= lowest
+    return found
+
+
+@lru_cache(maxsize=65_536)
+def parsed_mask(text: str) -> CpuMask:
+    """Return the set of CPUs of a Linux list such as `0-3,8`.
+
+    Raises:
+        InvalidInput: See `parse_cpuset`.
+    """
+    return mask_of(parse_cpuset(text))
+
+
+@lru_cache(maxsize=65_536)
+def mask_text(mask: CpuMask) -> str:
+    """Return the canonical Linux list of a set of CPUs."""
+    return format_cpuset(cpus_in(mask))

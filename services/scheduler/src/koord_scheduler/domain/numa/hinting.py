@@ -1,0 +1,94 @@
+"""Which sets of zones can satisfy a pod with CPU, memory and what else zones report.
+
+Source: scheduler-fine-grained spec, 1.6; vectors scheduler/numa_admit.
+"""
+
+from collections.abc import Mapping
+from itertools import combinations
+
+from koordcore.protocol.amplification import amplify
+from koordcore.protocol.resource_names import CPU
+
+from koord_scheduler.domain.numa.binding import Binding
+from koord_scheduler.domain.numa.scoring import Strategy
+from koord_scheduler.domain.numa.zones import NodeZones, Shortage, allocate
+from koord_scheduler.domain.topology_hints.hints import Hint, Zones, ids_of, zones_of
+from koord_scheduler.domain.topology_hints.merging import TopologyPolicy, ZoneStatus
+
+
+def zone_hints(
+    node: NodeZones,
+    requests: Mapping[str, int],
+    binding: Binding | None,
+    policy: TopologyPolicy,
+    strategy: Strategy,
+    *,
+    most_zones: int | None = None,
+) -> dict[str, list[Hint]]:
+    """Return the hints of each requested resource that some zone reports.
+
+    Args:
+        node: The node; it has zones.
+        requests: What the pod asks for, not amplified.
+        binding: How it binds CPUs; None if it does not.
+        policy: Under Restricted every feasible set of zones is preferred.
+        strategy: Scores sets of zones.
+        most_zones: Size of the largest sets to try; None: all sizes.
+    """
+    hints: dict[str, list[Hint]] = {
+        resource: [] for resource, amount in requests.items() if amount > 0 and node.reports(resource)
+    }
+    smallest: dict[str, int] = {}
+    ids = sorted(node.allocatable)
+    for size in range(1, min(len(ids), most_zones or len(ids)) + 1):
+        for chosen in combinations(ids, size):
+            zones = zones_of(chosen)
+            if isinstance(allocate(node, requests, binding, zones), Shortage):
+                continue
+            score = zone_score(node, requests, binding, zones, strategy)
+            for resource, found in hints.items():
+                if all(node.available_to(zone, resource, binding) > 0 for zone in chosen):
+                    is_smallest = smallest.setdefault(resource, size) == size
+                    found.append(Hint(zones, is_smallest or policy is TopologyPolicy.RESTRICTED, score))
+    return hints
+
+
+def zone_score(
+    node: NodeZones, requests: Mapping[str, int], binding: Binding | None, zones: Zones, strategy: Strategy
+) -> int:
+    """Return how good a set of zones looks once the pod is there, 0..100."""
+    used: dict[str, int] = {}
+    capacity: dict[str, int] = {}
+    for name, _ in strategy.weights:
+        for zone in ids_of(zones):
+            if name in node.allocatable.get(zone, {}):
+                total = node.allocatable[zone][name]
+                capacity[name] = capacity.get(name, 0) + total
+                used[name] = used.get(name, 0) + total - node.available_to(zone, name, binding)
+        used[name] = used.get(name, 0) + amplified_request(name, requests.get(name, 0), binding, node.ratio)
+    return strategy.score(used, capacity, requests)
+
+
+def amplified_request(resource: str, amount: int, binding: Binding | None, ratio: float) -> int:
+    """Return what a pod weighs on an amplified node: bound CPUs are physical."""
+    return amplify(amount, ratio) if resource == CPU and binding is not None else amount
+
+
+def zone_statuses(node: NodeZones, cpusets: Mapping[str, int]) -> dict[int, ZoneStatus]:
+    """Return for each zone which pods with bound CPUs it has.
+
+    Args:
+        node: The node.
+        cpusets: Uid -> CPUs that the pod has.
+    """
+    statuses = dict.fromkeys(node.allocatable, ZoneStatus.IDLE)
+    if node.layout is None:
+        return statuses
+    for cpus in cpusets.values():
+        touched = [zone.id for zone in node.layout.zones.values() if zone.cpus & cpus]
+        for zone in touched:
+            if len(touched) > 1:
+                statuses[zone] = ZoneStatus.SHARED
+            elif statuses.get(zone) is not ZoneStatus.SHARED:
+                statuses[zone] = ZoneStatus.SINGLE
+    return statuses

@@ -1,0 +1,82 @@
+"""CPUs of a node that are never given to pods by the scheduler.
+
+Source: scheduler-fine-grained spec, 1.2 and 4.3; vectors scheduler/node_reserved_cpus.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+from koordcore.protocol import keys, lenient_json
+from koordcore.protocol.annotations.cpu import KubeletCpuManagerPolicy, parse_system_qos_resource
+from koordcore.protocol.reservation import node_reservation, reported_reserved_cpus
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.topology import CpuTopology
+
+from koord_scheduler.domain.numa.cpu_layout import CpuLayout, CpuMask, parsed_mask
+
+
+class PodCpuAlloc(msgspec.Struct, frozen=True):
+    """CPUs of a pod that the kubelet manages: an entry of annotation pod-cpu-allocs."""
+
+    uid: str = ""
+    cpuset: str = ""
+    managed_by_kubelet: bool = msgspec.field(default=False, name="managedByKubelet")
+
+
+def pod_cpu_allocs(annotations: Mapping[str, str]) -> list[PodCpuAlloc]:
+    """Return the pods whose CPUs the kubelet manages; an invalid annotation counts as absent."""
+    text = annotations.get(keys.POD_CPU_ALLOCS)
+    try:
+        entries = lenient_json.parse_json(text) if text else None
+        return [] if entries is None else lenient_json.convert(entries, list[PodCpuAlloc])
+    except InvalidInput:
+        return []
+
+
+def reserved_cpus(
+    layout: CpuLayout,
+    annotations: Mapping[str, str],
+    kubelet: KubeletCpuManagerPolicy,
+    allocs: Iterable[PodCpuAlloc],
+) -> CpuMask:
+    """Return the CPUs that pods never get.
+
+    Args:
+        layout: The CPUs of the node.
+        annotations: With the node reservation and the CPUs of system QoS; invalid ones count as absent.
+        kubelet: CPU manager policy of the kubelet.
+        allocs: Pods whose CPUs the kubelet manages.
+    """
+    texts = [alloc.cpuset for alloc in allocs if alloc.managed_by_kubelet and alloc.uid]
+    texts += [kubelet.reserved_cpus, node_reserved_cpus(layout, annotations), _system_cpus(annotations)]
+    reserved = 0
+    for text in texts:
+        reserved |= _mask_or_none(text)
+    return reserved
+
+
+def node_reserved_cpus(layout: CpuLayout, annotations: Mapping[str, str]) -> str:
+    """Return the CPU list of the node reservation; an amount becomes CPUs as the agent chooses them."""
+    return reported_reserved_cpus(node_reservation(annotations), CpuTopology(layout.places))
+
+
+def _system_cpus(annotations: Mapping[str, str]) -> str:
+    try:
+        found = parse_system_qos_resource(annotations)
+    except InvalidInput:
+        return ""
+    return found.cpuset if found is not None and found.exclusive else ""
+
+
+def _mask_or_none(text: str) -> CpuMask:
+    try:
+        return parsed_mask(text)
+    except InvalidInput:
+        return 0
+
+
+def zone_cpu_left(milli: int, layout: CpuLayout | None, zone: int, reserved: CpuMask) -> int:
+    """Return the CPU of a zone without its reserved CPUs, in milli-cores; 0 stays 0."""
+    if layout is None or not milli or zone not in layout.zones:
+        return milli
+    return max(0, milli - 1000 * (layout.zones[zone].cpus & reserved).bit_count())

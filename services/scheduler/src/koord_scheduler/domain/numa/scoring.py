@@ -1,0 +1,45 @@
+"""How good the rest of a node, or of some of its zones, looks once a pod is there.
+
+Source: scheduler-fine-grained spec, 1.10.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from koordcore.protocol.resource_names import CPU, MEMORY
+
+from koord_scheduler.domain.columns.resource_names import is_scalar
+
+MAX_SCORE: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strategy:
+    """A scoring strategy.
+
+    Attributes:
+        most_allocated: Whether fuller is better.
+        weights: Resource -> weight, in order.
+    """
+
+    most_allocated: bool = False
+    weights: tuple[tuple[str, int], ...] = ((CPU, 1), (MEMORY, 1))
+
+    def score(self, used: Mapping[str, int], capacity: Mapping[str, int], requests: Mapping[str, int]) -> int:
+        """Return a score within 0..100; 0 if no resource counts.
+
+        Args:
+            used: What is taken, with the pod.
+            capacity: What there is.
+            requests: What the pod asks for: other resources than the native ones count only if it does.
+        """
+        total = weights = 0
+        for name, weight in self.weights:
+            limit = capacity.get(name, 0)
+            if limit <= 0 or (is_scalar(name) and not requests.get(name, 0)):
+                continue
+            taken = min(used.get(name, 0), limit)
+            total += weight * ((taken if self.most_allocated else limit - taken) * MAX_SCORE // limit)
+            weights += weight
+        return total // weights if weights else 0

@@ -1,0 +1,212 @@
+"""What the NUMA zones of a node have left, and how a request is split over some of them.
+
+Source: scheduler-fine-grained spec, 1.6 (1, 2) and 1.8 (1 to 5); vectors scheduler/numa_allocate.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from koordcore.protocol.amplification import amplify
+from koordcore.protocol.resource_names import CPU
+from koordcore.values.resources import Amounts
+
+from koord_scheduler.domain.numa.accumulator import (
+    NOT_ENOUGH_CPUS,
+    NOT_USED,
+    BindPolicy,
+    CpuRequest,
+    CpuUse,
+    take_cpus,
+)
+from koord_scheduler.domain.numa.binding import Binding
+from koord_scheduler.domain.numa.cpu_layout import CpuLayout, CpuMask
+from koord_scheduler.domain.topology_hints.hints import Zones, ids_of, zones_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeZones:
+    """CPUs and zones of one node at one moment.
+
+    Attributes:
+        layout: Its CPUs; None if they are unknown.
+        allocatable: Zone -> amounts; empty if the node reports no zones. CPU is amplified.
+        allocated: Zone -> amounts of the pods that recorded zones, not amplified.
+        bound: CPUs that are bound to pods.
+        free: CPUs that may be bound.
+        use: Exclusive policies and reference counts of bound CPUs.
+        ratio: Amplification ratio of CPU.
+        most_allocated: Whether units with the fewest free CPUs are used first.
+    """
+
+    layout: CpuLayout | None
+    allocatable: Mapping[int, Amounts] = field(default_factory=dict[int, Amounts])
+    allocated: Mapping[int, Amounts] = field(default_factory=dict[int, Amounts])
+    bound: CpuMask = 0
+    free: CpuMask = 0
+    use: CpuUse = NOT_USED
+    ratio: float = 1.0
+    most_allocated: bool = False
+
+    @property
+    def zones(self) -> Zones:
+        """All zones."""
+        return zones_of(self.allocatable)
+
+    def reports(self, resource: str) -> bool:
+        """Return whether some zone has the resource."""
+        return any(resource in amounts for amounts in self.allocatable.values())
+
+    def candidates(self, binding: Binding) -> CpuMask:
+        """Return the CPUs that a binding may use: those that a required policy leaves of the free ones."""
+        if not binding.is_required or self.layout is None:
+            return self.free
+        if binding.policy is BindPolicy.FULL_PCPUS:
+            return self.layout.full_cores(self.free)
+        return self.layout.one_per_core(self.free)
+
+    def available(self, zone: int, resource: str) -> int:
+        """Return what a zone has left of a resource: milli-cores for CPU, amplified, else units."""
+        total = self.allocatable.get(zone, {}).get(resource, 0)
+        used = self.allocated.get(zone, {}).get(resource, 0)
+        if resource == CPU and self.ratio > 1:
+            bound = self._cpus_of(zone, self.bound)
+            used = used - 1000 * bound + amplify(1000 * bound, self.ratio)
+        return max(0, total - used)
+
+    def available_to(self, zone: int, resource: str, binding: Binding | None) -> int:
+        """Return the same for a pod: a required bind policy leaves only whole CPUs or cores."""
+        left = self.available(zone, resource)
+        if resource == CPU and binding is not None and binding.is_required:
+            left = min(left, 1000 * self._cpus_of(zone, self.candidates(binding)))
+        return left
+
+    def _cpus_of(self, zone: int, cpus: CpuMask) -> int:
+        if self.layout is None or zone not in self.layout.zones:
+            return 0
+        return (self.layout.zones[zone].cpus & cpus).bit_count()
+
+
+class Allocated(NamedTuple):
+    """What a pod gets.
+
+    Attributes:
+        cpus: CPUs that are bound to it.
+        zones: Zone -> amounts; empty if no zones are recorded.
+    """
+
+    cpus: CpuMask
+    zones: Mapping[int, Amounts]
+
+
+class Shortage(NamedTuple):
+    """Why an allocation is impossible."""
+
+    reasons: tuple[str, ...]
+
+
+def allocate(
+    node: NodeZones, requests: Mapping[str, int], binding: Binding | None, affinity: Zones | None
+) -> Allocated | Shortage:
+    """Allocate zones and CPUs inside an affinity, without changing anything.
+
+    Args:
+        node: The node.
+        requests: What the pod asks for, not amplified.
+        binding: How it binds CPUs; None if it does not.
+        affinity: Zones to use; None: no zones are recorded, and CPUs come from the whole node.
+    """
+    split = {} if affinity is None else _split(node, requests, binding, affinity)
+    if isinstance(split, Shortage):
+        return split
+    if binding is None or node.layout is None:
+        return Allocated(0, split)
+    cpus = _bound_cpus(node, node.layout, binding, split)
+    return Shortage((cpus,)) if isinstance(cpus, str) else Allocated(cpus, split)
+
+
+def _split(
+    node: NodeZones, requests: Mapping[str, int], binding: Binding | None, affinity: Zones
+) -> dict[int, Amounts] | Shortage:
+    """Return the amounts of each zone of the affinity."""
+    split: dict[int, Amounts] = {}
+    reasons: list[str] = []
+    for resource, amount in requests.items():
+        if amount <= 0 or not node.reports(resource):
+            continue
+        bound = binding if resource == CPU else None
+        left = sorted((node.available_to(zone, resource, binding), zone) for zone in ids_of(affinity))
+        remaining = amount
+        for index, (available, zone) in enumerate(left):
+            share = _part(remaining, len(left) - index, bound, node.layout)
+            given = min(share, available)
+            if bound is not None and node.ratio > 1:
+                given = min(given, _physical(node.available(zone, resource), node.ratio))
+            if given > 0:
+                split.setdefault(zone, {})[resource] = given
+                remaining -= given
+        if remaining > 0:
+            reasons.append(f"Insufficient NUMA {resource}")
+    return Shortage(tuple(reasons)) if reasons else dict(sorted(split.items()))
+
+
+def _part(remaining: int, zones: int, binding: Binding | None, layout: CpuLayout | None) -> int:
+    """Return the share of one of the remaining zones; bound CPUs are shared out as whole CPUs or cores."""
+    if binding is None:
+        return remaining // zones
+    cpus = remaining // 1000
+    if binding.is_required and binding.policy is BindPolicy.FULL_PCPUS and layout is not None:
+        per_core = max(1, layout.cpus_per_core)
+        return 1000 * (cpus // per_core // zones * per_core)
+    return 1000 * (cpus // zones)
+
+
+def _physical(amplified: int, ratio: float) -> int:
+    """Return the most whole CPUs, in milli-cores, that weigh no more than an amplified amount."""
+    cpus = int(amplified / ratio) // 1000
+    while amplify(1000 * cpus, ratio) > amplified:
+        cpus -= 1
+    while amplify(1000 * (cpus + 1), ratio) <= amplified:
+        cpus += 1
+    return 1000 * max(0, cpus)
+
+
+def _bound_cpus(node: NodeZones, layout: CpuLayout, binding: Binding, split: Mapping[int, Amounts]) -> CpuMask | str:
+    """Return the CPUs, or why there are none."""
+    candidates = node.candidates(binding)
+    if candidates.bit_count() < binding.count:
+        return NOT_ENOUGH_CPUS
+    shares = {zone: amounts[CPU] // 1000 for zone, amounts in split.items() if CPU in amounts}
+    cpus = 0
+    if not shares:
+        cpus = take_cpus(layout, candidates, _request(node, binding, binding.count), node.use) or 0
+    for zone, share in shares.items():
+        of_zone = candidates & layout.zones[zone].cpus if zone in layout.zones else 0
+        count = min(of_zone.bit_count(), share)
+        cpus |= take_cpus(layout, of_zone, _request(node, binding, count), node.use) or 0
+    if cpus.bit_count() != binding.count:
+        return NOT_ENOUGH_CPUS
+    if binding.is_required:
+        cores = layout.cores_touched(cpus)
+        per_core = layout.cpus_per_core if binding.policy is BindPolicy.FULL_PCPUS else 1
+        if cores * per_core != binding.count:
+            return f"insufficient CPUs to satisfy required cpu bind policy {binding.policy}"
+    return cpus
+
+
+def _request(node: NodeZones, binding: Binding, count: int) -> CpuRequest:
+    return CpuRequest(
+        count=count,
+        bind_policy=binding.policy,
+        exclusive_policy=binding.exclusive,
+        most_allocated=node.most_allocated,
+    )
+
+
+def sums(amounts: Iterable[Mapping[str, int]]) -> Amounts:
+    """Return the sum of amounts, resource by resource."""
+    total: Amounts = {}
+    for each in amounts:
+        for name, amount in each.items():
+            total[name] = total.get(name, 0) + amount
+    return total
