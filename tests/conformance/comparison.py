@@ -19,10 +19,11 @@ from koordcore.values.quantity import ZERO, parse_quantity, quantity_from_json
 
 def differences_of_case(expect: Json, actual: Json, rules: Rules) -> list[str]:
     """What is wrong with the answer to one case; a refusal (`error` and nothing else said) agrees only with
-    `{"error": true}`.
+    `{"error": true}`, or with the text that `expect` names.
     """
     failed = bool(actual.get("error"))
-    if expect == {"error": True} or (failed and actual.keys() <= {"error", "refused"}):
+    names_text = isinstance(expect, Mapping) and isinstance(cast("Mapping[str, Json]", expect).get("error"), str)
+    if expect == {"error": True} or (failed and not names_text and actual.keys() <= {"error", "refused"}):
         return [] if failed and expect == {"error": True} else [f"expected {expect!r}, got {actual!r}"]
     return list(differences(expect, actual, rules))
 

@@ -13,12 +13,45 @@ from koordcore.protocol.objects import KubeStruct, ObjectMeta, Quantities, objec
 from koordcore.values import codec
 
 
+class DeviceTopology(KubeStruct):
+    """`spec.devices[].topology`. A NUMA node of -1 is unknown."""
+
+    socket_id: int = msgspec.field(default=-1, name="socketID")
+    node_id: int = msgspec.field(default=-1, name="nodeID")
+    pcie_id: str = msgspec.field(default="", name="pcieID")
+    bus_id: str = msgspec.field(default="", name="busID")
+
+
+class DeviceFunction(KubeStruct):
+    """`spec.devices[].vfGroups[].vfs[]`: a virtual function."""
+
+    minor: int = 0
+    bus_id: str = msgspec.field(default="", name="busID")
+
+
+class DeviceFunctionGroup(KubeStruct):
+    """`spec.devices[].vfGroups[]`."""
+
+    labels: dict[str, str] = {}
+    vfs: list[DeviceFunction] = []
+
+
 class DeviceInfo(KubeStruct):
-    """`spec.devices[]`."""
+    """`spec.devices[]`: what the sums over a node's devices need."""
 
     type: str = ""
     health: bool = False
     resources: Quantities = {}
+
+
+class DeviceDetails(DeviceInfo):
+    """`spec.devices[]` with all that choosing a device needs."""
+
+    id: str = ""
+    minor: int = -1
+    labels: dict[str, str] = {}
+    topology: DeviceTopology | None = None
+    vf_groups: list[DeviceFunctionGroup] = []
 
 
 class DeviceSpec(KubeStruct):

@@ -61,3 +61,65 @@ def gpu_partition_policy(labels: Mapping[str, str]) -> str:
         protocol spec, 4.3
     """
     return PARTITION_HONOR if labels.get(keys.GPU_PARTITION_POLICY) == PARTITION_HONOR else PARTITION_PREFER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuPartition:
+    """GPUs of a node that are given to one pod together.
+
+    Attributes:
+        minors: Minors of the cards, as written.
+        bandwidth: Bandwidth of the ring in whole units; None: not stated.
+        score: Allocation score; higher is better.
+    """
+
+    minors: tuple[int, ...]
+    bandwidth: Quantity | None = None
+    score: int = 0
+
+
+GpuPartitionTable = Mapping[int, tuple[GpuPartition, ...]]
+"""Number of GPUs -> partitions, in the order of the table."""
+
+
+class _Partition(msgspec.Struct, rename="camel"):
+    minors: list[int] = []
+    ring_bus_bandwidth: str | int | float | None = None
+    allocation_score: int = 0
+
+
+def parse_gpu_partitions(annotations: Mapping[str, str]) -> GpuPartitionTable | None:
+    """Return the partition table of a Device; None if it has none.
+
+    Raises:
+        InvalidInput: Malformed JSON, a key that is not a number of GPUs, or an invalid bandwidth.
+
+    Source:
+        scheduler-fine-grained spec, 2.7
+    """
+    return parse_present(annotations, keys.GPU_PARTITIONS, _parse_partitions)
+
+
+_Table = dict[str, list[_Partition] | None]
+
+
+def _parse_partitions(text: str) -> GpuPartitionTable:
+    written = lenient_json.decode(text, _Table)
+    table: dict[int, tuple[GpuPartition, ...]] = {}
+    for key, partitions in written.items():
+        if not (key.isascii() and key.isdecimal()):
+            raise InvalidInput("a number of GPUs", key)
+        table[int(key)] = tuple(_partition(key, index, each) for index, each in enumerate(partitions or ()))
+    return table
+
+
+def _partition(key: str, index: int, written: _Partition) -> GpuPartition:
+    path = f"{key}[{index}]"
+    if any(minor < 0 for minor in written.minors):
+        raise InvalidInput("minors of 0 or more", written.minors, f"{path}.minors")
+    bandwidth = written.ring_bus_bandwidth
+    try:
+        parsed = None if bandwidth is None else quantity_from_json(bandwidth)
+    except InvalidInput as error:
+        raise error.at(f"{path}.ringBusBandwidth") from error
+    return GpuPartition(minors=tuple(written.minors), bandwidth=parsed, score=written.allocation_score)

@@ -1,0 +1,119 @@
+"""Annotations of a pod that say how its devices are chosen: allocate hints and the joint rule.
+
+Source: scheduler-fine-grained spec, 2.4; protocol spec, 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import msgspec
+
+from koordcore.protocol import keys, lenient_json
+from koordcore.protocol.annotations.text import parse_present
+from koordcore.protocol.objects import LabelSelector
+from koordcore.protocol.selectors import Selector, compile_selector
+from koordcore.values.invalid import InvalidInput
+
+APPLY_FOR_ALL: Final = "ApplyForAll"
+REQUESTS_AS_COUNT: Final = "RequestsAsCount"
+DEVICE_LEVEL: Final = "DeviceLevel"
+PCIE_LEVEL: Final = "PCIeLevel"
+SAME_PCIE: Final = "SamePCIe"
+SCOPE_LEVELS: Final[Mapping[str, int]] = {"Device": 4, "PCIe": 3, "NUMANode": 2, "Node": 1}
+"""Strictness of the topology scopes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceHint:
+    """How the devices of one type are chosen.
+
+    Attributes:
+        selector: Only devices whose labels match; None: no restriction.
+        vf_selector: Each device gives a virtual function of a group whose labels match; None: it gives none.
+        allocate_strategy: `ApplyForAll`, `RequestsAsCount`, or empty.
+        required_scope: `Device`, `PCIe`, `NUMANode`, `Node`, or empty.
+        exclusive_policy: `DeviceLevel`, `PCIeLevel`, or empty.
+    """
+
+    selector: Selector | None = None
+    vf_selector: Selector | None = None
+    allocate_strategy: str = ""
+    required_scope: str = ""
+    exclusive_policy: str = ""
+
+    @property
+    def scope_level(self) -> int:
+        """Strictness of the required scope; 0 if none is required."""
+        return SCOPE_LEVELS.get(self.required_scope, 0)
+
+
+class JointAllocation(NamedTuple):
+    """Device types that are allocated together; the first one is primary."""
+
+    types: tuple[str, ...]
+    required_scope: str = ""
+
+
+class _Hint(msgspec.Struct, rename="camel"):
+    selector: LabelSelector | None = None
+    vf_selector: LabelSelector | None = None
+    allocate_strategy: str = ""
+    required_topology_scope: str = ""
+    exclusive_policy: str = ""
+
+
+class _Joint(msgspec.Struct, rename="camel"):
+    device_types: list[str] = []
+    required_scope: str = ""
+
+
+def parse_device_hints(annotations: Mapping[str, str]) -> dict[str, DeviceHint]:
+    """Return the allocate hints of a pod by device type; empty without the annotation.
+
+    Raises:
+        InvalidInput: The JSON or a label selector is invalid.
+    """
+    return parse_present(annotations, keys.DEVICE_ALLOCATE_HINT, _hints) or {}
+
+
+def parse_joint_allocation(annotations: Mapping[str, str]) -> JointAllocation | None:
+    """Return the joint rule of a pod; None without the annotation, or if it names no device type.
+
+    Raises:
+        InvalidInput: The JSON is invalid.
+    """
+    return parse_present(annotations, keys.DEVICE_JOINT_ALLOCATE, _joint)
+
+
+_Hints = dict[str, _Hint | None]
+
+
+def _hints(text: str) -> dict[str, DeviceHint]:
+    found: dict[str, DeviceHint] = {}
+    for type_, written in lenient_json.decode(text, _Hints).items():
+        if written is not None:
+            found[type_] = DeviceHint(
+                selector=_compiled(written.selector, f"{type_}.selector"),
+                vf_selector=_compiled(written.vf_selector, f"{type_}.vfSelector"),
+                allocate_strategy=written.allocate_strategy,
+                required_scope=written.required_topology_scope,
+                exclusive_policy=written.exclusive_policy,
+            )
+    return found
+
+
+def _compiled(selector: LabelSelector | None, path: str) -> Selector | None:
+    if selector is None:
+        return None
+    try:
+        return compile_selector(selector)
+    except InvalidInput as error:
+        raise error.at(path) from error
+
+
+def _joint(text: str) -> JointAllocation | None:
+    written = lenient_json.decode(text, _Joint)
+    return JointAllocation(tuple(written.device_types), written.required_scope) if written.device_types else None

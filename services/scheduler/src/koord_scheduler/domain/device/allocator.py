@@ -1,0 +1,285 @@
+"""Allocation procedure: which devices of a node a pod is given.
+
+    allocate   candidates -> primary type -> secondary types -> other types
+
+Source: scheduler-fine-grained spec, 2.3, 2.5, 2.6.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from koordcore.protocol import keys
+from koordcore.protocol.annotations.devices import (
+    APPLY_FOR_ALL,
+    DEVICE_LEVEL,
+    REQUESTS_AS_COUNT,
+    SAME_PCIE,
+    DeviceHint,
+)
+from koordcore.values.allocation import AllocatedDevice
+
+from koord_scheduler.domain.device.gpu_tree import GpuSearch, search_tree
+from koord_scheduler.domain.device.inventory import Inventory, partition_table
+from koord_scheduler.domain.device.partitions import choose_partition
+from koord_scheduler.domain.device.picking import (
+    NOT_RESERVED,
+    Candidates,
+    Picked,
+    Reserved,
+    candidates_of,
+    is_fitting,
+    pick,
+    request_for,
+)
+from koord_scheduler.domain.device.pod_devices import PodDevices
+from koord_scheduler.domain.device.refusal import Refusal, insufficient
+from koord_scheduler.domain.device.requests import GPU_TYPE, WHOLE, TypeRequest
+from koord_scheduler.domain.device.scores import NO_SCORING, DeviceScoring, device_score
+from koord_scheduler.domain.device.usage import DeviceUse
+
+MISSING_TREE: Final = "node(s) missing GPU Device Topology Tree"
+SEVERAL_SHARED: Final = "node(s) Unsupported Multi-Shared GPU"
+NOT_IN_SCOPE: Final = "Insufficient Topology Scoped GPU Devices"
+INSUFFICIENT_GPUS: Final = "Insufficient GPU Devices"
+JOINT_VIOLATED: Final = "node(s) Device Joint-Allocate rules violation"
+_VENDOR: Final = keys.GPU_VENDOR
+_MODEL: Final = keys.GPU_MODEL
+NO_TEMPLATE: Final = "no matched GPU shared resource template"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeDevices:
+    """The devices of a node and what is taken of them.
+
+    Attributes:
+        inventory: The devices.
+        use: What its pods hold.
+        labels: Labels of the Node.
+    """
+
+    inventory: Inventory
+    use: DeviceUse
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What an allocation has to respect besides the pod's own wishes.
+
+    Attributes:
+        zones: NUMA nodes of the affinity; None: any.
+        scoring: Scoring strategy for devices.
+        reserved: What the pod's reservations change.
+        is_reserving: Whether the pod is at Reserve: then well-planned secondary devices are allocated, too.
+    """
+
+    zones: frozenset[int] | None = None
+    scoring: DeviceScoring = NO_SCORING
+    reserved: Reserved = NOT_RESERVED
+    is_reserving: bool = False
+
+
+def allocate(node: NodeDevices, pod: PodDevices, terms: Terms) -> tuple[AllocatedDevice, ...] | Refusal:
+    """Return the devices that the pod is given, ascending by type and minor, or why it cannot be given any.
+
+    Args:
+        node: The node; nothing is counted on it.
+        pod: What the pod asks; its requests are valid.
+        terms: What else has to be respected.
+    """
+    types = _requested_types(node.inventory, pod, terms)
+    counts: dict[str, tuple[int, Mapping[str, int]]] = {}
+    for type_ in types:
+        found = _per_device(node.inventory, type_, pod.requests[type_], pod.hint(type_))
+        if isinstance(found, Refusal):
+            return found
+        counts[type_] = found
+    given: dict[str, list[Picked]] = {}
+    joint = pod.joint if pod.joint is not None and len(types) > 1 else None
+    pcies: frozenset[str] = frozenset()
+    order = [*joint.types, *(type_ for type_ in types if type_ not in joint.types)] if joint is not None else types
+    for type_ in order:
+        if type_ not in counts:
+            continue
+        wanted, per_device = counts[type_]
+        most = wanted
+        is_secondary = joint is not None and type_ in joint.types[1:]
+        if joint is not None and is_secondary:
+            if joint.required_scope == SAME_PCIE:
+                wanted = max(wanted, len(pcies))
+            most = max(wanted, len(pcies))
+        candidates = candidates_of(node.inventory, node.use, pod, type_, terms.zones, terms.reserved)
+        on_switches = pcies if is_secondary else frozenset[str]()
+        if type_ == GPU_TYPE:
+            picked = _gpus(node, pod, candidates, terms, wanted, most, on_switches)
+        else:
+            picked = _others(node, pod, type_, candidates, terms, per_device, wanted, most, on_switches)
+        if isinstance(picked, Refusal):
+            return picked
+        given[type_] = picked
+        if joint is not None and type_ == joint.types[0]:
+            pcies = _switches(picked)
+        elif joint is not None and is_secondary and joint.required_scope == SAME_PCIE and _switches(picked) != pcies:
+            return Refusal(JOINT_VIOLATED, is_resolvable=True)
+    return _allocated(node, pod, given, counts)
+
+
+def _requested_types(inventory: Inventory, pod: PodDevices, terms: Terms) -> list[str]:
+    """Return the types to allocate now; well-planned secondary types are trusted to fit until Reserve."""
+    gpu = pod.gpu
+    if (
+        inventory.is_well_planned
+        and not terms.is_reserving
+        and pod.joint is not None
+        and gpu is not None
+        and not gpu.is_shared
+    ):
+        return [type_ for type_ in pod.requests if type_ not in pod.joint.types[1:]]
+    return list(pod.requests)
+
+
+def _per_device(
+    inventory: Inventory, type_: str, request: TypeRequest, hint: DeviceHint
+) -> tuple[int, Mapping[str, int]] | Refusal:
+    """Return the number of devices and the amounts for each of them."""
+    cards = inventory.cards.get(type_, ())
+    if not any(card.total for card in cards):
+        return insufficient(type_, is_resolvable=False)
+    if hint.vf_selector is not None and not any(card.groups for card in cards):
+        return Refusal(f"Insufficient {type_} VirtualFunctions", is_resolvable=False)
+    count, per_device = request.count, request.per_device
+    if type_ == GPU_TYPE or count > 1:
+        return count, per_device
+    (name,) = request.total
+    if hint.allocate_strategy == APPLY_FOR_ALL:
+        selector = hint.selector
+        if selector is None:
+            count = sum(1 for card in cards if card.total)
+        else:
+            count = sum(1 for card in cards if selector.matches(card.labels))
+        if count == 0:
+            return insufficient(type_, is_resolvable=False)
+    elif hint.allocate_strategy == REQUESTS_AS_COUNT:
+        count = request.total[name]
+        per_device = {name: WHOLE if hint.exclusive_policy == DEVICE_LEVEL else 1}
+    return count, per_device
+
+
+def _others(
+    node: NodeDevices,
+    pod: PodDevices,
+    type_: str,
+    candidates: Candidates,
+    terms: Terms,
+    per_device: Mapping[str, int],
+    wanted: int,
+    most: int,
+    pcies: Collection[str],
+) -> list[Picked] | Refusal:
+    preferred = terms.reserved.preferred.get(type_, frozenset())
+    return pick(
+        pod,
+        type_,
+        candidates,
+        node.use,
+        per_device,
+        wanted,
+        most,
+        pcies=pcies,
+        preferred=preferred,
+        scoring=terms.scoring,
+    )
+
+
+def _gpus(
+    node: NodeDevices,
+    pod: PodDevices,
+    candidates: Candidates,
+    terms: Terms,
+    wanted: int,
+    most: int,
+    pcies: Collection[str],
+) -> list[Picked] | Refusal:
+    """Return GPUs by partition table, else by the topology tree, else by the default picker."""
+    request = pod.requests[GPU_TYPE]
+    per_card = request.per_device
+    by_minor = node.inventory.by_minor[GPU_TYPE]
+
+    def fits(minor: int) -> bool:
+        left = candidates.free.get(minor)
+        return left is not None and is_fitting(by_minor[minor], left, per_card)
+
+    if not request.is_shared and pod.templates is None:
+        table, must_honor = partition_table(node.inventory, node.labels)
+        if table is not None or must_honor or pod.partition is not None:
+            able = [card.minor for card in candidates.cards if fits(card.minor)]
+            chosen = choose_partition(table, wanted, candidates.used, able, pod.partition)
+            if not isinstance(chosen, Refusal):
+                return [Picked(by_minor[minor]) for minor in chosen]
+            if must_honor or pod.partition is not None:
+                return chosen
+    level = pod.hint(GPU_TYPE).scope_level
+    zones = node.inventory.zones
+    if not zones or (request.is_shared and wanted > 1):
+        if level:
+            return Refusal(SEVERAL_SHARED if zones else MISSING_TREE, is_resolvable=False)
+        return _others(node, pod, GPU_TYPE, candidates, terms, per_card, wanted, most, pcies)
+
+    def score(minor: int) -> int:
+        return device_score(per_card, by_minor[minor].total, candidates.free[minor], terms.scoring)
+
+    preferred = terms.reserved.preferred.get(GPU_TYPE, frozenset())
+    search = GpuSearch(
+        count=wanted,
+        is_shared=request.is_shared,
+        level=level,
+        used=candidates.used,
+        fits=fits,
+        score=score,
+        preferred=preferred,
+    )
+    minors = search_tree(zones, search)
+    if minors is None:
+        return Refusal(NOT_IN_SCOPE if level else INSUFFICIENT_GPUS, is_resolvable=True)
+    return [Picked(by_minor[minor]) for minor in minors]
+
+
+def _switches(picked: Collection[Picked]) -> frozenset[str]:
+    return frozenset(each.card.pcie for each in picked if each.card.has_topology)
+
+
+def _allocated(
+    node: NodeDevices,
+    pod: PodDevices,
+    given: Mapping[str, list[Picked]],
+    counts: Mapping[str, tuple[int, Mapping[str, int]]],
+) -> tuple[AllocatedDevice, ...] | Refusal:
+    template = template_of(node, pod)
+    if template is None:
+        return Refusal(NO_TEMPLATE, is_resolvable=False)
+    return tuple(
+        AllocatedDevice(
+            type=type_,
+            minor=each.card.minor,
+            id=each.card.id,
+            amounts=dict(request_for(each.card, counts[type_][1])),
+            virtual_functions=() if each.function is None else (each.function,),
+            template=template if type_ == GPU_TYPE else "",
+        )
+        for type_ in sorted(given)
+        for each in sorted(given[type_], key=lambda each: each.card.minor)
+    )
+
+
+def template_of(node: NodeDevices, pod: PodDevices) -> str | None:
+    """Return the shared-resource template that applies on the node; empty: none applies, None: the node has none.
+
+    Source: scheduler-fine-grained spec, 2.13.
+    """
+    if pod.templates is None:
+        return ""
+    names = pod.templates.get(f"{node.labels.get(_VENDOR, '')}-{node.labels.get(_MODEL, '')}", ())
+    if not names:
+        return None
+    return names[0] if len(names) == 1 else ""

@@ -1,0 +1,122 @@
+"""Choice of GPUs by the topology tree: node, NUMA nodes, PCIe switches.
+
+The tightest scope that has room wins; among equals, the one below the most scopes that are in use already.
+
+Source: scheduler-fine-grained spec, 2.6.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from koordcore.protocol.annotations.devices import SCOPE_LEVELS
+
+from koord_scheduler.domain.device.inventory import Zone
+
+_NODE: Final = SCOPE_LEVELS["Node"]
+_NUMA_NODE: Final = SCOPE_LEVELS["NUMANode"]
+_PCIE: Final = SCOPE_LEVELS["PCIe"]
+_DEVICE: Final = SCOPE_LEVELS["Device"]
+
+
+class _Result(NamedTuple):
+    depth: int
+    crowd: int
+    score: int
+    reserved: int
+    minors: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSearch:
+    """One search of the tree.
+
+    Attributes:
+        count: Number of cards.
+        is_shared: Whether the pod takes a part of a card; then `count` is 1.
+        level: Strictness of the required scope; 0 if none is required.
+        used: Minors that make a scope crowded.
+        fits: Returns whether a card has the request left.
+        score: Returns the score of a card for a shared request.
+        preferred: Minors of a reservation.
+    """
+
+    count: int
+    is_shared: bool
+    level: int
+    used: Collection[int]
+    fits: Callable[[int], bool]
+    score: Callable[[int], int]
+    preferred: Collection[int] = ()
+
+
+def search_tree(zones: Sequence[Zone], search: GpuSearch) -> tuple[int, ...] | None:
+    """Return the minors of the best scope, ascending; None if no scope has room.
+
+    Scope `Device` is met by one card and by nothing larger.
+    """
+    if search.level >= _DEVICE and search.count > 1:
+        return None
+    known: dict[int, bool] = {}
+
+    def fits(minor: int) -> bool:
+        found = known.get(minor)
+        if found is None:
+            found = known[minor] = search.fits(minor)
+        return found
+
+    best: _Result | None = None
+    crowd = int(any(minor in search.used for zone in zones for minor in zone.minors))
+    for zone in zones:
+        if len(zone.minors) < search.count:
+            continue
+        zone_crowd = crowd + int(any(minor in search.used for minor in zone.minors))
+        found: _Result | None = None
+        for switch in zone.switches:
+            if len(switch.minors) >= search.count:
+                switch_crowd = zone_crowd + int(any(minor in search.used for minor in switch.minors))
+                found = _better(found, _inside(switch.minors, 3, switch_crowd, search, fits), search)
+        if found is None and search.level <= _NUMA_NODE:
+            found = _inside(zone.minors, 2, zone_crowd, search, fits)
+        best = _better(best, found, search)
+    if best is None and search.level <= _NODE:
+        minors = sorted(minor for zone in zones for minor in zone.minors)
+        if len(minors) >= search.count:
+            best = _inside(minors, 1, crowd, search, fits)
+    return best.minors if best is not None else None
+
+
+def _better(best: _Result | None, other: _Result | None, search: GpuSearch) -> _Result | None:
+    """Return the better result; the first one among equals."""
+    if best is None or other is None:
+        return best if other is None else other
+    if search.is_shared:
+        return other if other[:4] > best[:4] else best
+    return other if (other.depth, other.crowd, other.reserved) > (best.depth, best.crowd, best.reserved) else best
+
+
+def _inside(
+    minors: Sequence[int], depth: int, crowd: int, search: GpuSearch, fits: Callable[[int], bool]
+) -> _Result | None:
+    """Return the cards that are taken inside a scope; None if too few fit."""
+    fitting = [minor for minor in minors if fits(minor)]
+    if len(fitting) < search.count:
+        return None
+    reserved = search.preferred
+    if search.is_shared:
+        chosen = max(fitting, key=lambda minor: (search.score(minor), minor in reserved, -minor))
+        return _Result(depth, crowd, search.score(chosen), int(chosen in reserved), (chosen,))
+    if reserved:
+        fitting.sort(key=lambda minor: (minor not in reserved, minor))
+    taken = tuple(sorted(fitting[: search.count]))
+    return _Result(depth, crowd, 0, sum(minor in reserved for minor in taken), taken)
+
+
+def free_in_scopes(zones: Sequence[Zone], level: int, is_free: Callable[[int], bool]) -> tuple[str, Mapping[str, int]]:
+    """Return the name of the scopes of a level, and the number of free GPUs in each, for an explanation."""
+    if level >= _PCIE:
+        counted = {each.pcie: sum(map(is_free, each.minors)) for zone in zones for each in zone.switches}
+        return "under one PCIe switch: switches have", counted
+    if level == _NUMA_NODE:
+        return "in one NUMA node: NUMA nodes have", {str(zone.numa): sum(map(is_free, zone.minors)) for zone in zones}
+    return "on one node: the node has", {"": sum(is_free(minor) for zone in zones for minor in zone.minors)}

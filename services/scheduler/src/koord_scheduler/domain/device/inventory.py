@@ -1,0 +1,246 @@
+"""Inventory of a node: its devices as the Device object states them, resolved once for each version of the object.
+
+Source: scheduler-fine-grained spec, 2.1.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, cast
+
+from koordcore.protocol import keys
+from koordcore.protocol.annotations.gpu import (
+    PARTITION_HONOR,
+    GpuPartition,
+    GpuPartitionTable,
+    gpu_partition_policy,
+    parse_gpu_partitions,
+)
+from koordcore.protocol.devices import DeviceDetails
+from koordcore.protocol.objects import ObjectMeta, object_from_json
+from koordcore.protocol.resource_names import DEPRECATED_DEVICE, rename_resources
+from koordcore.values import codec
+from koordcore.values.allocation import VirtualFunction
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.resources import parse_amounts
+
+from koord_scheduler.domain.columns.node_columns import MAX_AMOUNT
+from koord_scheduler.domain.device.requests import GPU_TYPE
+
+UNKNOWN_NUMA: Final = -1
+MOST_MINOR: Final = 1023
+"""Largest minor that is accepted: it bounds the work that one document can cause."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionGroup:
+    """Virtual functions of a device with the same labels, by bus id ascending."""
+
+    labels: Mapping[str, str]
+    functions: tuple[VirtualFunction, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """One device.
+
+    Attributes:
+        minor: Its index; with the type it is the key on the node.
+        total: Capacity by resource name; empty if the device is unhealthy.
+        has_topology: Whether the object states where the device is.
+        numa: NUMA node; `UNKNOWN_NUMA` matches every NUMA affinity.
+        pcie: PCIe switch. Ids are compared as texts.
+    """
+
+    type: str
+    minor: int
+    id: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    is_healthy: bool = True
+    total: Mapping[str, int] = field(default_factory=dict[str, int])
+    has_topology: bool = False
+    numa: int = UNKNOWN_NUMA
+    pcie: str = ""
+    groups: tuple[FunctionGroup, ...] = ()
+
+
+class Switch(NamedTuple):
+    """A PCIe switch and its GPUs, ascending by minor."""
+
+    pcie: str
+    minors: tuple[int, ...]
+
+
+class Zone(NamedTuple):
+    """A NUMA node, its GPUs ascending by minor, and its switches ascending by id."""
+
+    numa: int
+    minors: tuple[int, ...]
+    switches: tuple[Switch, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """The devices of a node.
+
+    Attributes:
+        cards: By type, ascending by minor.
+        zones: The GPUs as a tree, ascending by NUMA node; empty unless every GPU has a topology.
+        numa_nodes: NUMA nodes that devices state, ascending.
+        partitions: GPU partition table of the Device object; None without one.
+        honors_partitions: Whether the Device object demands that its table is honored.
+        is_well_planned: Whether secondary devices are trusted to fit until Reserve.
+    """
+
+    cards: Mapping[str, tuple[Card, ...]]
+    by_minor: Mapping[str, Mapping[int, Card]]
+    zones: tuple[Zone, ...] = ()
+    numa_nodes: tuple[int, ...] = ()
+    partitions: GpuPartitionTable | None = None
+    honors_partitions: bool = False
+    is_well_planned: bool = False
+
+
+NO_DEVICES: Final = Inventory(cards={}, by_minor={})
+"""Inventory of a node whose Device object states none."""
+
+
+def inventory_of(cards: Sequence[Card], meta: ObjectMeta | None = None) -> tuple[Inventory, list[str]]:
+    """Return the inventory of these devices, and sentences about what is ignored.
+
+    Args:
+        cards: The devices; of two with the same type and minor the first one counts.
+        meta: Labels and annotations of the Device object.
+    """
+    problems: list[str] = []
+    by_minor: dict[str, dict[int, Card]] = {}
+    for card in cards:
+        of_type = by_minor.setdefault(card.type, {})
+        if card.minor in of_type:
+            problems.append(f"{card.type} {card.minor} is stated twice; the first one counts")
+        else:
+            of_type[card.minor] = card
+    sorted_cards = {type_: tuple(of_type[minor] for minor in sorted(of_type)) for type_, of_type in by_minor.items()}
+    labels = meta.labels if meta is not None else {}
+    partitions: GpuPartitionTable | None = None
+    try:
+        partitions = parse_gpu_partitions(meta.annotations) if meta is not None else None
+    except InvalidInput as error:
+        problems.append(f"the GPU partition table is ignored: {error}")
+    inventory = Inventory(
+        cards=sorted_cards,
+        by_minor=by_minor,
+        zones=_zones(sorted_cards.get(GPU_TYPE, ())),
+        numa_nodes=tuple(sorted({card.numa for card in cards if card.has_topology and card.numa != UNKNOWN_NUMA})),
+        partitions=partitions,
+        honors_partitions=partitions is not None and gpu_partition_policy(labels) == PARTITION_HONOR,
+        is_well_planned=labels.get(keys.SECONDARY_DEVICE_WELL_PLANNED) == "true",
+    )
+    return inventory, problems
+
+
+def read_device(document: object) -> tuple[str, Inventory, list[str]]:
+    """Return node name and inventory of a Device object, and sentences about entries that are ignored.
+
+    Raises:
+        codec.DecodeError: The object is not a Device at all.
+        InvalidInput: It has no name.
+    """
+    if not isinstance(document, dict):
+        raise InvalidInput("an object", document)
+    parts = cast("dict[str, object]", document)
+    meta = object_from_json(parts.get("metadata") or {}, ObjectMeta)
+    if not meta.name:
+        raise InvalidInput("the name of a node", meta.name, "metadata.name")
+    cards: list[Card] = []
+    problems: list[str] = []
+    for index, raw in enumerate(_entries(parts.get("spec"))):
+        try:
+            cards.append(_card(object_from_json(raw, DeviceDetails)))
+        except (codec.DecodeError, InvalidInput) as error:
+            problems.append(f"spec.devices[{index}] is ignored: {error}")
+    inventory, more = inventory_of(cards, meta)
+    return meta.name, inventory, problems + more
+
+
+def _entries(spec: object) -> list[object]:
+    if spec is None:
+        return []
+    if not isinstance(spec, dict):
+        raise InvalidInput("an object", spec, "spec")
+    entries = cast("dict[str, object]", spec).get("devices")
+    if entries is None:
+        return []
+    if not isinstance(entries, list):
+        raise InvalidInput("a list", entries, "spec.devices")
+    return cast("list[object]", entries)
+
+
+def _card(device: DeviceDetails) -> Card:
+    if not device.type:
+        raise InvalidInput("a device type", device.type, "type")
+    if not 0 <= device.minor <= MOST_MINOR:
+        raise InvalidInput(f"an index from 0 to {MOST_MINOR}", device.minor, "minor")
+    try:
+        total = parse_amounts(rename_resources(device.resources, DEPRECATED_DEVICE))
+    except InvalidInput as error:
+        raise error.at("resources") from error
+    topology = device.topology
+    return Card(
+        type=device.type,
+        minor=device.minor,
+        id=device.id,
+        labels=device.labels,
+        is_healthy=device.health,
+        total={name: min(total[name], MAX_AMOUNT) for name in sorted(total) if total[name] > 0 and device.health},
+        has_topology=topology is not None,
+        numa=topology.node_id if topology is not None else UNKNOWN_NUMA,
+        pcie=topology.pcie_id if topology is not None else "",
+        groups=tuple(
+            FunctionGroup(
+                labels=group.labels,
+                functions=tuple(
+                    VirtualFunction(each.minor, each.bus_id)
+                    for each in sorted(group.vfs, key=lambda each: (each.bus_id, each.minor))
+                    if each.bus_id
+                ),
+            )
+            for group in device.vf_groups
+        ),
+    )
+
+
+def _zones(gpus: Sequence[Card]) -> tuple[Zone, ...]:
+    if not gpus or not all(card.has_topology for card in gpus):
+        return ()
+    by_numa: dict[int, dict[str, list[int]]] = {}
+    for card in gpus:
+        by_numa.setdefault(card.numa, {}).setdefault(card.pcie, []).append(card.minor)
+    return tuple(
+        Zone(
+            numa,
+            tuple(sorted(minor for minors in switches.values() for minor in minors)),
+            tuple(Switch(pcie, tuple(switches[pcie])) for pcie in sorted(switches)),
+        )
+        for numa, switches in sorted(by_numa.items())
+    )
+
+
+_BUILT_IN_MODELS: Final = frozenset({"H100", "H800", "H20"})
+_BUILT_IN_VENDORS: Final = frozenset({"", "nvidia"})
+_BUILT_IN_TABLE: Final[GpuPartitionTable] = {
+    size: tuple(GpuPartition(minors=tuple(range(first, first + size)), score=1) for first in range(0, 8, size))
+    for size in (1, 2, 4, 8)
+}
+
+
+def partition_table(inventory: Inventory, node_labels: Mapping[str, str]) -> tuple[GpuPartitionTable | None, bool]:
+    """Return the GPU partition table of a node, and whether it must be honored; None without a table.
+
+    Source: scheduler-fine-grained spec, 2.7.
+    """
+    if inventory.partitions is not None:
+        return inventory.partitions, inventory.honors_partitions
+    vendor, model = node_labels.get(keys.GPU_VENDOR, ""), node_labels.get(keys.GPU_MODEL, "")
+    if vendor in _BUILT_IN_VENDORS and model in _BUILT_IN_MODELS:
+        return _BUILT_IN_TABLE, gpu_partition_policy(node_labels) == PARTITION_HONOR
+    return None, gpu_partition_policy(node_labels) == PARTITION_HONOR

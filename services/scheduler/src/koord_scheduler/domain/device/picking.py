@@ -1,0 +1,214 @@
+"""Candidate view of a node's devices, and the default picker.
+
+Source: scheduler-fine-grained spec, 2.5.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from koordcore.protocol.resource_names import GPU_MEMORY
+from koordcore.protocol.selectors import Selector
+from koordcore.values.allocation import VirtualFunction
+
+from koord_scheduler.domain.device.inventory import UNKNOWN_NUMA, Card, Inventory
+from koord_scheduler.domain.device.pod_devices import PodDevices
+from koord_scheduler.domain.device.refusal import Refusal, insufficient
+from koord_scheduler.domain.device.requests import GPU_TYPE, filled
+from koord_scheduler.domain.device.scores import DeviceScoring, device_score
+from koord_scheduler.domain.device.usage import DeviceUse
+
+MinorAmounts = Mapping[str, Mapping[int, Mapping[str, int]]]
+"""Device type -> minor -> resource name -> amount."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reserved:
+    """What reservations of the pod change.
+
+    Attributes:
+        preferred: Minors that are taken first, by device type.
+        required: The only minors that may be used, with the amounts that are left of them; None: no restriction.
+        preemptible: Amounts that count as free.
+    """
+
+    preferred: Mapping[str, frozenset[int]] = field(default_factory=dict[str, frozenset[int]])
+    required: MinorAmounts | None = None
+    preemptible: MinorAmounts = field(default_factory=dict[str, Mapping[int, Mapping[str, int]]])
+
+
+NOT_RESERVED = Reserved()
+
+
+class Candidates(NamedTuple):
+    """The devices of one type that a pod may use.
+
+    Attributes:
+        cards: Ascending by minor, unhealthy ones among them.
+        free: What is left, by minor.
+        used: Minors with anything allocated, and minors that the pod may not use.
+    """
+
+    cards: Sequence[Card]
+    free: Mapping[int, Mapping[str, int]]
+    used: frozenset[int]
+
+
+class Picked(NamedTuple):
+    """A device that was chosen."""
+
+    card: Card
+    function: VirtualFunction | None = None
+
+
+def candidates_of(
+    inventory: Inventory,
+    use: DeviceUse,
+    pod: PodDevices,
+    type_: str,
+    zones: Collection[int] | None,
+    reserved: Reserved,
+) -> Candidates:
+    """Return the devices of a type that the pod may use.
+
+    Args:
+        inventory: The devices of the node.
+        use: What is taken of them.
+        pod: What the pod asks.
+        type_: The device type.
+        zones: NUMA nodes of the affinity; None: any.
+        reserved: What the pod's reservations change.
+    """
+    cards = inventory.cards.get(type_, ())
+    selector = pod.hint(type_).selector
+    required = None if reserved.required is None else reserved.required.get(type_, {})
+    preemptible = reserved.preemptible.get(type_, {})
+    if zones is not None or selector is not None or required is not None:
+        visible = [card for card in cards if _is_visible(card, zones, selector, required)]
+    else:
+        visible = list(cards)
+    free: dict[int, Mapping[str, int]] = {}
+    amounts = use.amounts.get(type_, {})
+    for card in visible:
+        used = amounts.get(card.minor)
+        left = card.total if used is None else use.free(card)
+        if card.minor in preemptible:
+            left = _with(card, used or {}, preemptible[card.minor])
+        if required is not None:
+            limit = required[card.minor]
+            left = {name: min(amount, limit.get(name, 0)) for name, amount in left.items()}
+        free[card.minor] = left
+    taken = {minor for minor in amounts if not _is_returned(amounts[minor], preemptible.get(minor, {}))}
+    if len(visible) < len(cards):
+        taken.update(card.minor for card in cards if card.minor not in free)
+    return Candidates(visible, free, frozenset(taken))
+
+
+def _is_visible(
+    card: Card, zones: Collection[int] | None, selector: Selector | None, required: Mapping[int, object] | None
+) -> bool:
+    if zones is not None and not (card.has_topology and (card.numa == UNKNOWN_NUMA or card.numa in zones)):
+        return False
+    if selector is not None and not selector.matches(card.labels):
+        return False
+    return required is None or card.minor in required
+
+
+def _with(card: Card, used: Mapping[str, int], preemptible: Mapping[str, int]) -> dict[str, int]:
+    return {
+        name: max(0, total - max(0, used.get(name, 0) - preemptible.get(name, 0))) for name, total in card.total.items()
+    }
+
+
+def _is_returned(used: Mapping[str, int], preemptible: Mapping[str, int]) -> bool:
+    return bool(preemptible) and all(preemptible.get(name, 0) >= amount for name, amount in used.items())
+
+
+def request_for(card: Card, per_device: Mapping[str, int]) -> Mapping[str, int]:
+    """Return what the pod takes of this device: for GPUs with memory in bytes and in percent."""
+    return filled(per_device, card.total.get(GPU_MEMORY, 0)) if card.type == GPU_TYPE else per_device
+
+
+def is_fitting(card: Card, free: Mapping[str, int], per_device: Mapping[str, int]) -> bool:
+    """Return whether the device has the request left. Resources that the device does not have are not compared."""
+    if not any(free.values()):
+        return False
+    return all(amount <= free[name] for name, amount in request_for(card, per_device).items() if name in free)
+
+
+def pick(
+    pod: PodDevices,
+    type_: str,
+    candidates: Candidates,
+    use: DeviceUse,
+    per_device: Mapping[str, int],
+    wanted: int,
+    most: int,
+    *,
+    pcies: Collection[str] = (),
+    preferred: Collection[int] = (),
+    scoring: DeviceScoring,
+) -> list[Picked] | Refusal:
+    """Return `wanted` to `most` devices: the default picker.
+
+    Args:
+        pod: What the pod asks.
+        type_: The device type.
+        candidates: The devices that it may use.
+        use: What is taken of the node's devices.
+        per_device: Amounts for each device.
+        wanted: Least number of devices.
+        most: Largest number of devices.
+        pcies: PCIe switches of the primary devices; devices there come first.
+        preferred: Minors that come first, before all others.
+        scoring: Scoring strategy.
+    """
+    scores = {
+        card.minor: device_score(per_device, card.total, candidates.free[card.minor], scoring)
+        for card in candidates.cards
+    }
+    plain = sorted(candidates.cards, key=lambda card: (-scores[card.minor], card.minor))
+    if preferred:
+        plain.sort(key=lambda card: card.minor not in preferred)
+    elif pcies:
+        plain = _by_switch(plain, pcies)
+    vf_selector = pod.hint(type_).vf_selector
+    found: list[Picked] = []
+    for card in plain:
+        if not is_fitting(card, candidates.free[card.minor], per_device):
+            continue
+        function = None
+        if vf_selector is not None:
+            function = _free_function(card, vf_selector, use.held_functions(card))
+            if function is None:
+                continue
+        found.append(Picked(card, function))
+        if len(found) == most:
+            break
+    return found if len(found) >= wanted else insufficient(type_)
+
+
+def _by_switch(plain: Sequence[Card], pcies: Collection[str]) -> list[Card]:
+    """Return devices of these switches round-robin, each round in plain order, then all others."""
+    on_switch: dict[str, int] = {}
+    rounds: dict[int, list[Card]] = {}
+    others: list[Card] = []
+    for card in plain:
+        if card.has_topology and card.pcie in pcies:
+            turn = on_switch[card.pcie] = on_switch.get(card.pcie, -1) + 1
+            rounds.setdefault(turn, []).append(card)
+        else:
+            others.append(card)
+    return [card for turn in sorted(rounds) for card in rounds[turn]] + others
+
+
+def _free_function(card: Card, selector: Selector, held: Mapping[str, int]) -> VirtualFunction | None:
+    """Return the free virtual function with the smallest bus id of the groups that match; None without one."""
+    free = (
+        each
+        for group in card.groups
+        if selector.matches(group.labels)
+        for each in group.functions
+        if each.bus_id not in held
+    )
+    return min(free, key=lambda each: each.bus_id, default=None)

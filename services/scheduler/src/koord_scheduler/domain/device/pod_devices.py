@@ -1,0 +1,117 @@
+"""All that a pod asks of devices: requests, hints, the joint rule, and partitions.
+
+Source: scheduler-fine-grained spec, 2.2, 2.3, 2.4.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from koordcore.protocol import keys
+from koordcore.protocol.annotations.devices import (
+    APPLY_FOR_ALL,
+    DeviceHint,
+    JointAllocation,
+    parse_device_hints,
+    parse_joint_allocation,
+)
+from koordcore.protocol.annotations.gpu import GpuPartitionSpec, parse_gpu_partition_spec
+from koordcore.values.invalid import InvalidInput
+
+from koord_scheduler.domain.device.requests import DEVICE_NAMES, GPU_TYPE, TypeRequest, device_requests
+
+_KEYS: Final = (keys.DEVICE_ALLOCATE_HINT, keys.DEVICE_JOINT_ALLOCATE, keys.GPU_PARTITION_SPEC)
+NO_HINT: Final = DeviceHint()
+
+
+class PodDevices:
+    """What a pod asks of devices. Two pods that ask the same are equal.
+
+    Attributes:
+        requests: By device type, ascending.
+        hints: By device type.
+        joint: The joint rule; None unless at least two requested types take part in it.
+        partition: GPU partition request; None without one.
+        isolation_provider: Provider that isolates shared GPUs; empty if the pod names none.
+        error: Why the pod cannot be scheduled at all; empty if it can.
+        templates: Shared-resource templates that it equals, by `<vendor>-<model>`; None: it needs no template.
+    """
+
+    __slots__ = (
+        "_hash",
+        "error",
+        "hints",
+        "isolation_provider",
+        "joint",
+        "key",
+        "partition",
+        "requests",
+        "templates",
+    )
+
+    def __init__(
+        self, amounts: Mapping[str, int], annotations: Mapping[str, str], labels: Mapping[str, str] | None = None
+    ) -> None:
+        requested = tuple(sorted((name, amount) for name, amount in amounts.items() if name in DEVICE_NAMES))
+        provider = (labels or {}).get(keys.GPU_ISOLATION_PROVIDER, "")
+        self.key = (requested, tuple(annotations.get(key) for key in _KEYS), provider)
+        self._hash = hash(self.key)
+        self.requests: Mapping[str, TypeRequest] = {}
+        self.hints: Mapping[str, DeviceHint] = {}
+        self.joint: JointAllocation | None = None
+        self.partition: GpuPartitionSpec | None = None
+        self.isolation_provider = provider
+        self.templates: Mapping[str, tuple[str, ...]] | None = None
+        self.error = ""
+        try:
+            requests = device_requests(amounts)
+            self.requests = {type_: requests[type_] for type_ in sorted(requests)}
+            self.hints = parse_device_hints(annotations)
+            self.joint = self._joint(parse_joint_allocation(annotations))
+            self.partition = parse_gpu_partition_spec(annotations)
+        except InvalidInput as error:
+            self.error = str(error)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PodDevices) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"PodDevices({self.key!r})"
+
+    def hint(self, type_: str) -> DeviceHint:
+        """Return the hint for a device type; an empty one if the pod gives none."""
+        return self.hints.get(type_, NO_HINT)
+
+    @property
+    def gpu(self) -> TypeRequest | None:
+        """The GPU request; None without one."""
+        return self.requests.get(GPU_TYPE)
+
+    @property
+    def has_selectors(self) -> bool:
+        """Whether a hint restricts the devices of a requested type by their labels."""
+        return any(self.hint(type_).selector is not None for type_ in self.requests)
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether counting free devices decides if a node suits the pod."""
+        hints = [self.hint(type_) for type_ in self.requests]
+        return (
+            (self.joint is None or self.joint.required_scope == "")
+            and self.partition is None
+            and self.templates is None
+            and not any(hint is not NO_HINT for hint in hints)
+        )
+
+    def _joint(self, rule: JointAllocation | None) -> JointAllocation | None:
+        """Return the rule for the requested types that take part in it; without its primary type it has no effect."""
+        group = [] if rule is None else [each for each in rule.types if self._takes_part(each)]
+        if rule is None or not group or group[0] not in self.requests:
+            return None
+        types = tuple(type_ for type_ in dict.fromkeys(group) if type_ in self.requests)
+        return JointAllocation(types, rule.required_scope) if len(types) > 1 else None
+
+    def _takes_part(self, type_: str) -> bool:
+        return self.hint(type_).allocate_strategy != APPLY_FOR_ALL
