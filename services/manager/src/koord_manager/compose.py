@@ -82,11 +82,11 @@ def assemble(
         shell: Settings, metrics and logger of the service.
         bus: The bus.
         leadership: Whether this instance leads.
-        api: API server whose objects are mirrored; None if objects come by `koord apply`.
-        webhooks: Where and with which certificate webhooks are served; None for the process environment.
+        api: API server whose objects are mirrored, or None if objects come by `koord apply`.
+        webhooks: Where and with which certificate webhooks are served, or None for the process environment.
 
     Returns:
-        The webhooks; None if they are not served.
+        The webhooks, or None if they are not served.
     """
     settings = shell.settings
     view = ManagerView(config_names=config_names(settings))

@@ -33,7 +33,7 @@ class Controller(NamedTuple):
 
     Attributes:
         name: Name in logs and metrics if it fails as a whole.
-        changes: What its changes are called in the log; empty: they are not logged.
+        changes: What its changes are called in the log, or empty for they are not logged.
         reconcile: Reconciles the keys that are ready, and returns the number of changes.
     """
 
@@ -68,7 +68,7 @@ async def run_cycles(context: ManagerContext, controllers: Controllers) -> None:
 
 
 async def run_cycle(context: ManagerContext, controllers: Controllers) -> str:
-    """Run one cycle and return what it changed in a sentence, empty if nothing changed."""
+    """Run one cycle and return what it changed in a sentence, or "" if nothing changed."""
     # 1. Queue the objects whose back-off or timer is over, next to those that changed.
     now = context.clock.now()
     context.view.queue.begin(now.timestamp())
@@ -93,7 +93,7 @@ async def run_cycle(context: ManagerContext, controllers: Controllers) -> str:
 async def _run_controller(
     context: ManagerContext, controllers: Controllers, controller: Controller, now: datetime
 ) -> int:
-    """Run a controller and return the number of changes; 0 if it failed as a whole or waits for its back-off."""
+    """Run a controller and return the number of changes, or 0 if it failed as a whole or waits for its back-off."""
     queue = context.view.queue
     if queue.is_backing_off(controller.name, ""):
         return 0

@@ -26,8 +26,8 @@ async def begin_anew(
 
     Args:
         log: An empty log, or the beginning of an interrupted genesis.
-        kubeconfig: Kubeconfig of the API server; None: the service account of the pod.
-        context: Context of the kubeconfig; empty: the current one.
+        kubeconfig: Kubeconfig of the API server, or None for the service account of the pod.
+        context: Context of the kubeconfig, or empty for the current one.
         namespace: Namespace of slo-controller-config and of the ConfigMap with the cluster's epoch.
         config_name: Name of slo-controller-config.
         take_node_metrics: Whether the status of NodeMetric comes from a stock agent.

@@ -55,7 +55,7 @@ def state_file(var: Path) -> Path:
 
 
 def running_stack(var: Path) -> Stack | None:
-    """Return the stack that runs below this folder; None if none runs."""
+    """Return the stack that runs below this folder, or None if none runs."""
     stack = read_stack(state_file(var))
     return stack if stack is not None and stack.is_live else None
 
@@ -84,7 +84,7 @@ def nothing_runs(what: str, folder: Path, address: str = "") -> str:
     Args:
         what: The missing part, for example "manager".
         folder: Folder that was searched.
-        address: Variable that names a remote address, with its form; empty if there is no such variable.
+        address: Variable that names a remote address, with its form, or empty if there is no such variable.
     """
     elsewhere = f", or set {address}" if address else ""
     return (

@@ -37,7 +37,8 @@ def judge_lease(service: str, record: LeaseRecord | None, holder_began_at: float
     Args:
         service: Name of the service.
         record: The lease; None or without a holder: it was released or has expired.
-        holder_began_at: Start of the process that has the holder's name now, in Unix seconds; None: there is none.
+        holder_began_at: Start of the process that has the holder's name now, in Unix seconds, or None for there is
+            none.
         now: Host time in Unix seconds, the clock of the lease.
     """
     if record is None or not record.holder:

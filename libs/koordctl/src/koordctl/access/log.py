@@ -79,8 +79,8 @@ def operator_settings(var: Path | None = None, principal: str | None = None) -> 
     """Return the connection settings of the commands.
 
     Args:
-        var: Folder of the stack; None: the one that runs (see `live_directory`).
-        principal: Whose key is used; None: the operator's. KOORD_NATS_SEED must hold the key of this principal.
+        var: Folder of the stack, or None for the one that runs (see `live_directory`).
+        principal: Whose key is used, or None for the operator's. KOORD_NATS_SEED must hold the key of this principal.
 
     Raises:
         LogTrouble: No stack runs and no address is set.

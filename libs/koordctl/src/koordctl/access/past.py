@@ -42,7 +42,7 @@ def moment_text(text: str) -> str:
 
 
 def ask_as_of(path: str, at: str, **params: object) -> Any:
-    """Return the projector's answer about a moment; None if the object does not exist at that moment.
+    """Return the projector's answer about a moment, or None if the object does not exist at that moment.
 
     If the projector does not accept the moment, end the command.
     """

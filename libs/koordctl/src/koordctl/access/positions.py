@@ -9,7 +9,7 @@ LOOK_AHEAD = 50
 
 
 def given_position(option: str, text: str, last: int) -> int | None:
-    """Return the position that `text` names; None if `text` is not a number.
+    """Return the position that `text` names, or None if `text` is not a number.
 
     If the log does not have the position yet, end the command with exit status 1.
     """
@@ -53,7 +53,7 @@ async def first_at(log: OpenLog, text: str) -> int:
 
 
 async def _happened(log: OpenLog, seq: int, below: int) -> datetime | None:
-    """Return when the first readable event from `seq` on happened; None if there is none within `LOOK_AHEAD`."""
+    """Return when the first readable event from `seq` on happened, or None if there is none within `LOOK_AHEAD`."""
     for position in range(seq, min(seq + LOOK_AHEAD, below)):
         stored = await log.facts.at(position)
         if stored is not None and stored.occurred_at:

@@ -20,7 +20,7 @@ def run_clock() -> Clock:
 
 
 def clock_sentence(clock: Clock) -> str:
-    """Return a sentence about times that are not host times; empty if they are host times."""
+    """Return a sentence about times that are not host times, or "" if they are host times."""
     if not isinstance(clock, ScaledClock):
         return ""
     now = clock.now().isoformat(sep=" ", timespec="seconds").removesuffix("+00:00")

@@ -103,7 +103,7 @@ def consumers() -> None:
 
 
 def _figures(url: str) -> dict[str, dict[str, float]] | None:
-    """Return metric -> fold -> value of a service's metrics page; None if there is no answer."""
+    """Return metric -> fold -> value of a service's metrics page, or None if there is no answer."""
     from prometheus_client.parser import text_string_to_metric_families
 
     try:
@@ -142,7 +142,7 @@ def skip(
 
 
 def why_not_skip(fold: str, position: int, readiness: Mapping[str, str]) -> str | None:
-    """Return why a fold may not skip an event; None if it has halted before that event.
+    """Return why a fold may not skip an event, or None if it has halted before that event.
 
     Args:
         fold: Name of the fold.

@@ -136,7 +136,7 @@ def _show(story: PodStory | NodeStory, lines: Iterable[Line], output: Format) ->
 
 
 def _uid_of(namespace: str, name: str) -> str | None:
-    """Return the uid of a pod, or of the last deleted pod of that name; None if there never was one."""
+    """Return the uid of a pod, or of the last deleted pod of that name, or None if there never was one."""
     live = manager.request("GET", f"/v1/objects/Pod/{name}", params={"namespace": namespace})
     if live.status_code != NOT_FOUND:
         return str(field(manager.decoded(live), "metadata.uid"))
@@ -177,7 +177,7 @@ async def _explained_pod(uid: str, past: Past | None, *, by_name: bool) -> PodSt
 
 
 async def _admission_of(log: OpenLog, facts: list[StoredEvent], *, is_last: bool) -> list[StoredEvent]:
-    """Return the decisions of admission about a pod; empty if its first fact is unknown."""
+    """Return the decisions of admission about a pod, or an empty list if its first fact is unknown."""
     added = next((stored for stored in facts if stored.type == PodSpecAdded.__name__), None)
     event = CATALOGUE.read(added) if added is not None else None
     if added is None or not isinstance(event, PodSpecAdded):
@@ -242,7 +242,7 @@ def _past_use(answer: dict[str, Any]) -> Used | None:
 
 
 def _past_sample(answer: dict[str, Any]) -> NodeSample | None:
-    """Return the newest report at the moment; None if there was none, or if it had expired."""
+    """Return the newest report at the moment, or None if there was none, or if it had expired."""
     if not answer["usage"] or answer["node"]["cpu_used"] is None:
         return None
     last = answer["usage"][-1]

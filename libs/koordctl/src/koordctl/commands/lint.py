@@ -73,7 +73,7 @@ def lint(
 
 
 def _documents(label: str, text: bytes) -> list[object] | None:
-    """Return the documents; None if the text cannot be read. Print that, and print if there are no objects."""
+    """Return the documents, or None if the text cannot be read. Print that, and print if there are no objects."""
     try:
         documents = read_documents(text)
     except InvalidInput as error:

@@ -67,7 +67,7 @@ def recommend(
 
 
 def _existing() -> set[tuple[str, str]] | None:
-    """Return (namespace, name) of every Recommendation object; None if no manager answers."""
+    """Return (namespace, name) of every Recommendation object, or None if no manager answers."""
     base = find_service("manager")
     try:
         answer = ask(f"{base}/v1/objects/{RESOURCE}", timeout=10) if base is not None else None

@@ -83,7 +83,7 @@ def endings(stack: Stack) -> list[str]:
 
 
 def _leaders(stack: Stack, var: Path) -> "list[Leading]":
-    """Return who leads; empty while the log's server does not run."""
+    """Return who leads, or an empty list while the log's server does not run."""
     nats = stack.find("nats")
     if nats is None or nats.state is not ProcessState.READY:
         return []

@@ -141,7 +141,7 @@ class Audit:
 
     @property
     def first_placement_ms(self) -> float:
-        """Real milliseconds from the first submission to the first placement; 0 if there was none."""
+        """Real milliseconds from the first submission to the first placement, or 0 if there was none."""
         if self._first_placed_ns is None or self._first_submitted_ns is None:
             return 0.0
         return (self._first_placed_ns - self._first_submitted_ns) / 1e6

@@ -59,7 +59,7 @@ class DemoOptions:
         speed: Seconds of the run per real second.
         seconds: Real time during which pods arrive.
         simulators: Number of agent processes that share the simulated nodes.
-        port_base: First of consecutive ports; None: free ports.
+        port_base: First of consecutive ports, or None for free ports.
     """
 
     var: Path

@@ -106,7 +106,7 @@ def write_summary(path: Path, summary: Summary) -> None:
 
 
 def percentile(values: Iterable[float], percent: float) -> float:
-    """Return the nearest-rank percentile; 0 without values."""
+    """Return the nearest-rank percentile, or 0 without values."""
     ordered = sorted(values)
     if not ordered:
         return NO_VALUE
@@ -114,7 +114,7 @@ def percentile(values: Iterable[float], percent: float) -> float:
 
 
 def share_percent(part: float, whole: float) -> float:
-    """Return `part` of `whole` in percent with one decimal; 0 if `whole` is 0."""
+    """Return `part` of `whole` in percent with one decimal, or 0 if `whole` is 0."""
     return round(100 * part / whole, 1) if whole else NO_VALUE
 
 

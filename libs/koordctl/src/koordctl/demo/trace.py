@@ -58,7 +58,7 @@ class TracePod:
         cpu_milli: Requested CPU in milli-cores.
         memory_mib: Requested memory in MiB.
         gpus: Whole GPUs; a share of one counts as one.
-        models: Allowed GPU models; empty: any.
+        models: Allowed GPU models, or empty for any.
         qos: LS, BE, Burstable or Guaranteed.
     """
 
@@ -75,7 +75,7 @@ def read_nodes(folder: Path, *, limit: int | None = None) -> list[TraceNode]:
 
     Args:
         folder: Folder of the trace.
-        limit: Maximum number of nodes, spread evenly over the file so that every kind occurs; None: all.
+        limit: Maximum number of nodes, spread evenly over the file so that every kind occurs, or None for all.
 
     Raises:
         InvalidTrace: The file cannot be read or is not valid.
@@ -96,7 +96,7 @@ def read_nodes(folder: Path, *, limit: int | None = None) -> list[TraceNode]:
 
 
 def read_pods(folder: Path, *, limit: int | None = None) -> list[TracePod]:
-    """Return the first `limit` pods of the trace in the order of their arrival; None: all.
+    """Return the first `limit` pods of the trace in the order of their arrival, or None if all.
 
     Raises:
         InvalidTrace: The file cannot be read or is not valid.

@@ -31,11 +31,11 @@ class Finding(NamedTuple):
 
     Attributes:
         kind: Kind of the object.
-        namespace: Its namespace; empty if it has none.
+        namespace: Its namespace, or empty if it has none.
         name: Its name.
         steps: Steps of admission that would change the object.
         patch: The change as JSON patch (RFC 6902).
-        violations: Reasons for a refusal; empty if the document would be accepted.
+        violations: Reasons for a refusal, or empty if the document would be accepted.
         warnings: Values that are accepted and probably wrong.
     """
 

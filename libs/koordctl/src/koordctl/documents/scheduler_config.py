@@ -40,7 +40,7 @@ class Compared(NamedTuple):
     Attributes:
         name: Name of the first one, for a sentence.
         other: Name of the second one, for a sentence.
-        differences: Sentences; empty if both do the same.
+        differences: Sentences, or empty if both do the same.
     """
 
     name: str
@@ -52,7 +52,7 @@ def compared_with_force(file: Path | None, configuration: EffectiveConfiguration
     """Compare a configuration with that of the running scheduler, or with the default one if no scheduler answers.
 
     Args:
-        file: File of the configuration, for its name; None: the default one.
+        file: File of the configuration, for its name, or None for the default one.
         configuration: The configuration to compare.
     """
     running = _running_configuration()
@@ -65,7 +65,7 @@ def compared_with_force(file: Path | None, configuration: EffectiveConfiguration
 
 
 def _running_configuration() -> EffectiveConfiguration | None:
-    """Return the configuration that `/configz` of the running scheduler shows; None if there is no answer."""
+    """Return the configuration that `/configz` of the running scheduler shows, or None if there is no answer."""
     url = find_service("scheduler")
     if url is None:
         return None

@@ -106,7 +106,10 @@ async def register(manager_url: str, manifests: Sequence[Manifest], registered: 
 
 
 def _last_registered(file: Path) -> dict[tuple[str, str], Manifest]:
-    """Return the manifests of the last start by kind and name; empty if their file is missing or incomplete."""
+    """Return the manifests of the last start by kind and name.
+
+    Return an empty mapping if their file is missing or incomplete.
+    """
     try:
         return {_key(manifest): manifest for manifest in codec.decode(file.read_bytes(), Manifest)["items"]}
     except (FileNotFoundError, codec.DecodeError, KeyError, TypeError):

@@ -48,11 +48,11 @@ class StackOptions:
 
     Attributes:
         var: Folder of data, logs and state.
-        port_base: First of consecutive ports; None: free ports, the same as last time if they are still free.
+        port_base: First of consecutive ports, or None for free ports, the same as last time if they are still free.
         clock: Text of the clock that all services share.
         sync: When nats-server syncs its files: "always", or a duration.
-        host_node: Name of this machine as a measured node; None: no agent for this machine.
-        simulated: File with the simulated nodes; None: no simulated nodes.
+        host_node: Name of this machine as a measured node, or None for no agent for this machine.
+        simulated: File with the simulated nodes, or None for no simulated nodes.
         simulators: Number of processes that share the simulated nodes.
         traces: Whether the services write their spans to var/log/traces.jsonl.
         flags: Service (manager, scheduler, projector, agent) -> additional flags.

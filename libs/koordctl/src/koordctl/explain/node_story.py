@@ -60,9 +60,9 @@ class NodeSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         at: RFC 3339, the run's clock.
         node: Usage of the node.
-        system: Usage outside of pods; None if unknown.
+        system: Usage outside of pods, or None if unknown.
         best_effort: Usage of best-effort pods.
-        pods: Number of measured pods; None if unknown.
+        pods: Number of measured pods, or None if unknown.
     """
 
     at: str
@@ -77,22 +77,22 @@ class NodeStory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         name: Name of the node.
-        allocatable: Allocatable amounts: milli-cores, bytes, or counts; empty if the node is deleted.
-        host: Host of its agent; empty if it has none.
+        allocatable: Allocatable amounts: milli-cores, bytes, or counts, or empty if the node is deleted.
+        host: Host of its agent, or empty if it has none.
         agent_starts: Number of starts of its agent.
-        batch_cpu_milli: Published batch CPU; None if there is none.
-        batch_memory_bytes: Published batch memory; None if there is none.
+        batch_cpu_milli: Published batch CPU, or None if there is none.
+        batch_memory_bytes: Published batch memory, or None if there is none.
         overcommit_reason: Reason of the last publication.
         overcommit_at: Time of the last publication.
-        terms: Resource -> terms of the last published overcommit; empty if there is none.
-        slo: The NodeSLO in force; None if none was rendered.
-        policy: Everything that the manager decided about the node; None if nothing.
+        terms: Resource -> terms of the last published overcommit, or empty if there is none.
+        slo: The NodeSLO in force, or None if none was rendered.
+        policy: Everything that the manager decided about the node, or None if nothing.
         be_quota_us: Best-effort quota in µs per 100 ms; -1 is unlimited.
         changes: The last five changes of the quota, newest last.
         protection: The last eight evictions, cases of interference, writes and stops of the agent, newest last.
         contended: Pods that suffer interference, with the signal.
         running: Number of running pods.
-        sample: Usage in the newest report; None if there is none.
+        sample: Usage in the newest report, or None if there is none.
     """
 
     name: str
@@ -188,7 +188,7 @@ def node_story(
 
 
 def sample_of(report: NodeUsageReported) -> NodeSample | None:
-    """Return the sample of a report; None if the report has no usage yet."""
+    """Return the sample of a report, or None if the report has no usage yet."""
     if report.node_usage is None:
         return None
     best_effort = [pod.usage for pod in report.pods if pod.qos == "BE"]
@@ -204,7 +204,7 @@ def sample_of(report: NodeUsageReported) -> NodeSample | None:
 
 
 def protection_of(stored: StoredEvent) -> Protection | None:
-    """Return what an agent's fact says about protection besides the quota; None for other facts."""
+    """Return what an agent's fact says about protection besides the quota, or None for other facts."""
     event = CATALOGUE.read(stored)
     match event:
         case PodsEvictedByAgent():

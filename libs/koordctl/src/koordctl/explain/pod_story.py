@@ -32,10 +32,10 @@ class StoryEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         step: One of `koordcore.stories.pod.Step`.
         at: RFC 3339, the clock of the writer.
-        position: Position of the fact; 0 for an explanation.
+        position: Position of the fact, or 0 for an explanation.
         by: Actor that wrote the event.
         sentence: What happened; may be empty.
-        attempt: Number of the scheduler's attempt; 0 if there was none.
+        attempt: Number of the scheduler's attempt, or 0 if there was none.
         explanation: Nodes considered and feasible, exclusions and scores of an attempt.
         diagnosis: Why an attempt failed, by groups of nodes.
         node: Node of a nomination.
@@ -76,13 +76,13 @@ class PodStory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         namespace: Namespace of the pod.
         name: Its name.
-        uid: Its uid; empty if it was never admitted.
+        uid: Its uid, or empty if it was never admitted.
         status: Its status at the end.
-        node: Its node; empty if it has none.
+        node: Its node, or empty if it has none.
         requests: Its requests: milli-cores, bytes, or counts.
         moments: Facts in the order of the log, each explanation behind the newest fact that it was based on.
-        used: Usage in the last report of its node; None if there is none.
-        wait_seconds: Time from submission to first placement; None if it was never placed.
+        used: Usage in the last report of its node, or None if there is none.
+        wait_seconds: Time from submission to first placement, or None if it was never placed.
     """
 
     namespace: str

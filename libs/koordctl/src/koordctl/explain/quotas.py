@@ -43,7 +43,7 @@ class QuotaRow(msgspec.Struct, frozen=True, kw_only=True):
         max: Upper limits.
         used: Requests of its placed pods.
         request: Requests of all its pods.
-        runtime: Current limits; None if only `max` limits the quota.
+        runtime: Current limits, or None if only `max` limits the quota.
         shares: How the runtime came about, by resource.
         warnings: Problems of the quota.
     """

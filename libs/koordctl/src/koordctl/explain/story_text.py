@@ -38,7 +38,7 @@ _QUOTA_PART: Final = re.compile(r"; quota (-?\d+ -> -?\d+ us|[\w. ]+ -> [\w. ]+(
 
 
 class Line(NamedTuple):
-    """A line of text with its style; empty for none."""
+    """A line of text with its style, or empty for none."""
 
     text: str
     style: str = ""
@@ -112,7 +112,7 @@ def _moment_lines(same: Sequence[StoryEntry]) -> Iterator[Line]:
 def node_lines(story: NodeStory, as_of: str = "") -> Iterator[Line]:
     """Yield a node: usage, overcommit with its terms, best-effort quota, protection, NodeSLO.
 
-    `as_of` names a past moment in the headline; empty for the present.
+    `as_of` names a past moment in the headline, or empty for the present.
     """
     if not story.allocatable:
         yield Line(f"Node {story.name} was deleted; this is its last known state", "bold red")

@@ -86,7 +86,7 @@ def compare_admission(decided: AdmissionDecisions) -> AdmissionComparison:
 
 
 def read_profiles(documents: list[object]) -> dict[str, ColocationProfile]:
-    """Return the ClusterColocationProfiles of a file by name; empty for a file without documents.
+    """Return the ClusterColocationProfiles of a file by name, or an empty mapping for a file without documents.
 
     Raises:
         InvalidInput, InvalidManifest: A document is not valid. The error names document, field, rule and value.
@@ -130,7 +130,7 @@ def read_gates(text: str) -> dict[str, bool]:
 
 
 def tried_of(profiles: Mapping[str, ColocationProfile] | None, gates: Mapping[str, bool]) -> AdmissionTried | None:
-    """Return the profiles and gates to try; None if there are none.
+    """Return the profiles and gates to try, or None if there are none.
 
     Gates that do not concern admission describe the recorded manager; they are not tried.
     """

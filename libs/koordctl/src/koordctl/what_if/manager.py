@@ -41,11 +41,11 @@ class Question:
     Attributes:
         begin: The window starts behind this position.
         end: Last position of the window.
-        chosen: Data of the ConfigMap to try; None: the recorded one.
-        settings: Settings of the recommender to try; None: the recorded ones.
-        names: Names of the ConfigMaps that the recorded manager read; None: the defaults.
-        told: Flags of the recorded manager; None: the defaults.
-        admitting: Colocation profiles and gates to try; None: the recorded ones.
+        chosen: Data of the ConfigMap to try, or None for the recorded one.
+        settings: Settings of the recommender to try, or None for the recorded ones.
+        names: Names of the ConfigMaps that the recorded manager read, or None for the defaults.
+        told: Flags of the recorded manager, or None for the defaults.
+        admitting: Colocation profiles and gates to try, or None for the recorded ones.
         remarks: Warnings about the files that are tried.
     """
 
@@ -125,10 +125,10 @@ async def compare(
     Args:
         log: The stream of facts.
         observations: The stream of usage reports.
-        snapshots: Store with the recommender's checkpoints; None: learn from the retained reports alone.
+        snapshots: Store with the recommender's checkpoints, or None for learn from the retained reports alone.
         asked: The question.
         progress: Called with positions, from 0 to the end.
-        explanations: The stream with the decisions of admission; None: there are none.
+        explanations: The stream with the decisions of admission, or None for there are none.
 
     Raises:
         LogTrouble: An event cannot be read and no operator has skipped it. The message names the event.
@@ -187,7 +187,7 @@ async def compare(
 
 
 async def _next(log: EventLog, position: int) -> StoredEvent | None:
-    """Return the event behind a position; None if there is none."""
+    """Return the event behind a position, or None if there is none."""
     if (await log.head()).last_seq <= position:
         return None
     following = [stored async for batch in log.history(position, position + 1) for stored in batch]

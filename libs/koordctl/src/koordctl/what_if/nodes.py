@@ -84,7 +84,7 @@ def tally_document(tally: Tally) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A field with its recorded and its re-run value; None: the field is absent."""
+    """A field with its recorded and its re-run value, or None for the field is absent."""
 
     path: str
     recorded: Any

@@ -18,7 +18,7 @@ from koordctl.what_if.nodes import tally_document
 
 @dataclass(frozen=True, slots=True)
 class ContainerFate:
-    """The recommendation for one container, recorded and re-run; None: there is none."""
+    """The recommendation for one container, recorded and re-run, or None for there is none."""
 
     name: str
     recorded: ContainerRecommendation | None

@@ -99,7 +99,7 @@ def is_wanted(profile: ColocationProfile, uid: str, pod: Pod, facts: Facts) -> b
 
 
 def reconciled_pod(document: JsonObject, profile: ColocationProfile, facts: Facts) -> JsonObject | None:
-    """Return the pod after the profile; None if nothing changes.
+    """Return the pod after the profile, or None if nothing changes.
 
     Raises:
         InvalidInput: The patch cannot be applied.

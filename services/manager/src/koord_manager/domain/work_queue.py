@@ -26,7 +26,7 @@ class Failure(NamedTuple):
 
     Attributes:
         controller: Name of the controller that decided.
-        name: Name of the object; empty for the controller as a whole.
+        name: Name of the object, or empty for the controller as a whole.
         error: The error.
         retries: How often the object has failed in a row.
         delay_seconds: Time until the next attempt, unless the object changes before.
@@ -126,7 +126,7 @@ class WorkQueue:
 
         Args:
             controller: Name of the controller.
-            limit: Maximum number of keys; None for all.
+            limit: Maximum number of keys, or None for all.
             skip: Keys that stay in the queue.
         """
         ready = self._ready.get(controller)
@@ -190,7 +190,7 @@ class WorkQueue:
         self._failures.append(Failure(controller, name, error, retries, delay, is_new))
 
     def attempt(self, controller: str, name: str, decide: Callable[[], T]) -> T | None:
-        """Return what `decide` returns for an object; None if it raised, which is recorded by `fail`."""
+        """Return what `decide` returns for an object, or None if it raised, which is recorded by `fail`."""
         try:
             decided = decide()
         except Exception as error:  # noqa: BLE001 - the failure of one object must not stop the others
@@ -222,7 +222,7 @@ class WorkQueue:
         return len(self._ready.get(controller, ()))
 
     def longest_wait(self, controller: str) -> float:
-        """Return for how many seconds the oldest ready key of a controller waits; 0 if none is ready."""
+        """Return for how many seconds the oldest ready key of a controller waits, or 0 if none is ready."""
         ready = self._ready.get(controller)
         return max(0.0, self.now - next(iter(ready.values()))) if ready else 0.0
 
@@ -241,7 +241,7 @@ class WorkQueue:
 
     @property
     def next_due(self) -> float | None:
-        """Time in seconds when the next timer is over; None if there is none. May be too early, never too late."""
+        """Time in seconds when the next timer is over, or None if there is none. May be too early, never too late."""
         while self._timers and self._due.get(self._timers[0][1:]) != self._timers[0][0]:
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None

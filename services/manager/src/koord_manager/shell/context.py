@@ -45,8 +45,8 @@ class ManagerContext(NamedTuple):
         folded: Waits until a position is folded; returns the reason if it never will be, else None.
         options: Gates and flags of admission.
         standalone: Whether there is no API server, so that workloads and evictions are handled here.
-        explanations: Stream of admission decisions; None if they are not published.
-        metrics: Metrics of the controllers; None if nothing is counted.
+        explanations: Stream of admission decisions, or None if they are not published.
+        metrics: Metrics of the controllers, or None if nothing is counted.
     """
 
     view: ManagerView
@@ -72,7 +72,7 @@ class ManagerContext(NamedTuple):
 
 
 async def reason_not_to_decide(context: ManagerContext) -> str | None:
-    """Return the reason why this instance must not decide now; None if it may.
+    """Return the reason why this instance must not decide now, or None if it may.
 
     A new term begins by folding the log up to its head, because names are unique only among all folded objects.
     """
@@ -95,7 +95,7 @@ async def reason_not_to_decide(context: ManagerContext) -> str | None:
 
 
 def reached(outcome: AppendOutcome | NotAppended) -> int:
-    """Return the position that an outcome names: of the stored facts or of the conflicting one; 0 if it names none."""
+    """Return the position that an outcome names: of the stored facts or of the conflicting one, or 0 if it names none."""
     match outcome:
         case Appended(last_seq=seq):
             return seq
@@ -106,6 +106,6 @@ def reached(outcome: AppendOutcome | NotAppended) -> int:
 
 
 def epoch_of(context: ManagerContext) -> int:
-    """Return the fencing number of the present term; 0 if it has just ended, and then the log refuses the append."""
+    """Return the fencing number of the present term, or 0 if it has just ended, and then the log refuses the append."""
     term = context.leadership.term
     return term.epoch if term else 0

@@ -127,7 +127,7 @@ def _observe(view: ManagerView, book: RecommenderBook | None, stored: StoredEven
 
 
 def read_report(stored: StoredEvent, logger: Logger) -> NodeUsageReported | None:
-    """Return the report of an observation; None if it is another observation or cannot be used, which is logged."""
+    """Return the report of an observation, or None if it is another observation or cannot be used, which is logged."""
     try:
         report = CATALOGUE.read(stored)
         if not isinstance(report, NodeUsageReported):

@@ -29,7 +29,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         action: created, configured, unchanged, deleted, not-found, refused, or failed (the log could not store it).
-        seq: Position of the last fact of the document; 0 if there is none.
+        seq: Position of the last fact of the document, or 0 if there is none.
         warnings: Warnings about the document, also if it was refused.
     """
 
@@ -104,7 +104,7 @@ class Intake:
         return [item if isinstance(item, Result) else await item for item in pending]
 
     async def take(self, limit: int) -> list[Work]:
-        """Wait for works and return up to `limit` of them; none if the intake is closed and empty."""
+        """Wait for works and return up to `limit` of them, or an empty list if the intake is closed and empty."""
         works: list[Work] = []
         while not works:
             if self._closed and self._queue.empty() and not self._waiting_for_room:

@@ -175,7 +175,7 @@ async def patch_waiting_pod(context: ManagerContext, pod: Pod, profile: Colocati
 async def _patch_once(
     context: ManagerContext, path: str, profile: ColocationProfile, api: ObjectsApi
 ) -> ApiResponse | None:
-    """Patch a pod once and return the response; None if there is nothing to patch.
+    """Patch a pod once and return the response, or None if there is nothing to patch.
 
     The whole pod is read first, because the fold holds only a part of it and a merge patch replaces lists.
     """

@@ -80,7 +80,7 @@ async def reconcile(
 async def append_decided(
     context: ManagerContext, controller: str, decided: Sequence[Decided], now: datetime
 ) -> list[Draft]:
-    """Append decisions and return the facts that were stored; none if the term is over.
+    """Append decisions and return the facts that were stored, or an empty list if the term is over.
 
     Raises:
         Misconfigured: The log cannot store anything.

@@ -107,9 +107,9 @@ def rerun_manager(
     the recorded decisions.
 
     Args:
-        config: File with the ConfigMap to try; None: the recorded one.
-        profiles: File with the ClusterColocationProfiles to try; None: the recorded ones.
-        settings: Settings of the recommender, for example `targetCPUPercentile=0.95`; None: the recorded ones.
+        config: File with the ConfigMap to try, or None for the recorded one.
+        profiles: File with the ClusterColocationProfiles to try, or None for the recorded ones.
+        settings: Settings of the recommender, for example `targetCPUPercentile=0.95`, or None for the recorded ones.
         begin: Value of --from.
         to: Value of --to.
         output: Format of the output.

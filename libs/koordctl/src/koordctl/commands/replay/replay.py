@@ -210,7 +210,7 @@ async def _fold_with_progress(log: OpenLog, upto: int) -> Folded:
 
 
 async def _projector(log: OpenLog) -> FoldPosition | None:
-    """Return position and hash of the projector's rows; None if there is no answer."""
+    """Return position and hash of the projector's rows, or None if there is no answer."""
     try:
         return await projector_position(log.bus, PROJECTOR_SECONDS, waits=False)
     except LogTrouble:

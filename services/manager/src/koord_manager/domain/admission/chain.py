@@ -73,7 +73,7 @@ def surroundings(
         request: The request.
         facts: Cluster state that admission reads.
         options: Gates and flags.
-        pending: Accepted quotas that were not observed yet; None for an accepted deletion.
+        pending: Accepted quotas that were not observed yet, or None for an accepted deletion.
         draw: Draws for profiles with a probability; by default seeded with the uid of the request.
     """
     return Surroundings(facts, tree_with(facts.quotas, pending or {}), options, draw or draws_of(request.uid))

@@ -28,7 +28,7 @@ def validate_config(
     Args:
         operation: The operation.
         config: The ConfigMap.
-        old: The stored ConfigMap; None if there is none.
+        old: The stored ConfigMap, or None if there is none.
         ours: Namespace and name of the configuration.
         namespace: Namespace of the request, for an object without one.
         nodes: All nodes with their labels.

@@ -31,7 +31,7 @@ def child(holder: JsonObject, name: str) -> JsonObject:
 
 
 def seen(holder: JsonObject | None, *names: str) -> JsonObject:
-    """Return the object at a path of names; empty if a step is missing or null.
+    """Return the object at a path of names, or an empty mapping if a step is missing or null.
 
     Raises:
         InvalidInput: A step is not an object.
@@ -47,7 +47,7 @@ def seen(holder: JsonObject | None, *names: str) -> JsonObject:
 
 
 def items(holder: JsonObject, name: str) -> list[JsonObject]:
-    """Return the objects of a list; empty if it is missing or null.
+    """Return the objects of a list, or an empty list if it is missing or null.
 
     Raises:
         InvalidInput: The value is not a list of objects.
@@ -65,7 +65,7 @@ def items(holder: JsonObject, name: str) -> list[JsonObject]:
 
 
 def text(holder: JsonObject, name: str) -> str:
-    """Return a text, empty if missing or null; raise InvalidInput if it is not a text."""
+    """Return a text, or "" if missing or null; raise InvalidInput if it is not a text."""
     found = holder.get(name)
     if found is None:
         return ""

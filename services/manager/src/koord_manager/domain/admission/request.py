@@ -35,7 +35,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         object: The submitted object, never changed; None on DELETE.
         old_object: The stored object; None on CREATE.
         dry_run: Whether nothing may remember this request.
-        user: User of the request; empty if unknown.
+        user: User of the request, or empty if unknown.
     """
 
     uid: str
@@ -89,7 +89,7 @@ class AdmissionDecision(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         object: The object after mutation; the submitted one itself if nothing changed.
         steps: The steps that changed it, in order.
-        violations: The reasons of a refusal; empty if allowed.
+        violations: The reasons of a refusal, or empty if allowed.
         warnings: Warnings for the user, also about a refused object.
     """
 
@@ -105,5 +105,5 @@ class AdmissionDecision(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def message(self) -> str:
-        """The sentence for the user; empty if allowed."""
+        """The sentence for the user, or "" if allowed."""
         return joined(self.violations) if self.violations else ""

@@ -203,7 +203,7 @@ def configuration(
 
 
 def reconciled(present: JsonObject, options: Options, address: Address, ca_bundle: bytes) -> JsonObject | None:
-    """Return the configuration object as it should be; None if it is so.
+    """Return the configuration object as it should be, or None if it is so.
 
     The installed entries are saved once in the annotation `template`. The entries of served paths are made from them,
     with our CA and address. Defaults that the API server filled in stay.

@@ -287,13 +287,13 @@ class ManagerView:
     # -- looking up -------------------------------------------------------------------------------------------------
 
     def pod(self, namespace: str, name: str) -> tuple[str, PodSpecState] | None:
-        """Return uid and spec of a pod by name; None if there is none."""
+        """Return uid and spec of a pod by name, or None if there is none."""
         uid = self._pods.uid(namespace, name)
         spec = self.state.of_kind(PodSpecState).get(uid) if uid else None
         return (uid, spec) if uid and spec else None
 
     def workload(self, kind: str, namespace: str, name: str) -> tuple[str, WorkloadState] | None:
-        """Return uid and state of a workload by name; None if there is none."""
+        """Return uid and state of a workload by name, or None if there is none."""
         uid = self._workload_uids.get((kind, namespace, name))
         state = self.state.of_kind(WorkloadState).get(uid) if uid else None
         return (uid, state) if uid and state else None
@@ -304,7 +304,7 @@ class ManagerView:
         return sorted(self._pods.of_owner(uid), key=lambda pod: (specs[pod].added_seq, pod))
 
     def node(self, token: str) -> Node | None:
-        """Return the mirrored node; None if it is unknown or gone."""
+        """Return the mirrored node, or None if it is unknown or gone."""
         spec = self.state.of_kind(NodeSpecState).get(token)
         return spec.object if spec else None
 
@@ -313,11 +313,11 @@ class ManagerView:
         return [token for token, spec in self.state.of_kind(NodeSpecState).items() if spec.object is not None]
 
     def ledger(self, token: str) -> NodeLedger | None:
-        """Return the ledger of a node; None if it has none."""
+        """Return the ledger of a node, or None if it has none."""
         return self.state.of_kind(NodeLedger).get(token)
 
     def policy(self, token: str) -> NodePolicyState | None:
-        """Return the published policy of a node; None if it has none."""
+        """Return the published policy of a node, or None if it has none."""
         return self.state.of_kind(NodePolicyState).get(token)
 
     def others_on(self, token: str) -> Iterator[tuple[str, Pod]]:
@@ -345,7 +345,7 @@ class ManagerView:
                 yield known
 
     def custom(self, plural: str, namespace: str, name: str) -> CustomObjectState | None:
-        """Return a custom resource by name, also if it is gone (object None); None if it is unknown."""
+        """Return a custom resource by name, also if it is gone (object None), or None if it is unknown."""
         return self.state.of_kind(CustomObjectState).get(custom_ref(plural, namespace, name).id)
 
     def customs(self, plural: str) -> list[tuple[str, CustomObjectState]]:
@@ -359,7 +359,7 @@ class ManagerView:
         return self._custom_versions.get(plural, self._loaded_at)
 
     def topology(self, token: str) -> NodeResourceTopology | None:
-        """Return the NUMA zones and processor of a node, from our agent or else from its object; None if unreported."""
+        """Return the NUMA zones and processor of a node, from our agent or else from its object, or None if unreported."""
         if token not in self._topologies:
             agent = self.state.of_kind(NodeAgentState).get(token)
             stored = self.custom(TOPOLOGIES, "", node_name(token))
@@ -371,14 +371,14 @@ class ManagerView:
         return self._topologies[token]
 
     def device(self, token: str) -> Device | None:
-        """Return the devices of a node; None if its agent has not reported any."""
+        """Return the devices of a node, or None if its agent has not reported any."""
         if token not in self._devices:
             stored = self.custom(DEVICES, "", node_name(token))
             self._devices[token] = device_from(stored.object if stored else None)
         return self._devices[token]
 
     def device_version(self, token: str) -> int:
-        """Return the position of the node's Device object; 0 if there is none."""
+        """Return the position of the node's Device object, or 0 if there is none."""
         stored = self.custom(DEVICES, "", node_name(token))
         return stored.seq if stored else 0
 
@@ -388,7 +388,7 @@ class ManagerView:
         return agent.running if agent else []
 
     def config(self, namespace: str, name: str) -> ConfigState | None:
-        """Return the state of a ConfigMap; None if it is unknown."""
+        """Return the state of a ConfigMap, or None if it is unknown."""
         return self.state.of_kind(ConfigState).get(namespaced_token(namespace, name))
 
 

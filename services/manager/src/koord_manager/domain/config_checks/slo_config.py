@@ -17,7 +17,7 @@ SLO_CONFIG_NAME = "slo-controller-config"
 def check_slo_config(
     data: Mapping[str, str], old_data: Mapping[str, str], nodes: Sequence[NodeLabels]
 ) -> list[InvalidInput]:
-    """Return the faults of sections that cannot be accepted; empty if all can.
+    """Return the faults of sections that cannot be accepted, or an empty list if all can.
 
     Args:
         data: The data to check.

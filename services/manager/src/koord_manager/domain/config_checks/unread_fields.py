@@ -27,7 +27,9 @@ _MOST: Final = 50
 
 
 def unread(data: Mapping[str, str]) -> tuple[str, ...]:
-    """Return `field: what is wrong with it` for each ignored part of a ConfigMap's data; none for invalid JSON.
+    """Return `field: what is wrong with it` for each ignored part of a ConfigMap's data.
+
+    Return an empty tuple for invalid JSON.
 
     Args:
         data: Key -> JSON text.

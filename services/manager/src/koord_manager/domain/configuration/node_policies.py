@@ -34,7 +34,7 @@ class NodePolicies:
         plugins: Plugins that compute a node (`enabled.PLUGINS`); values of other plugins stay.
 
     Attributes:
-        version: Sequence of the accepted configuration; 0 for the defaults.
+        version: Sequence of the accepted configuration, or 0 for the defaults.
         config: All sections, resolved.
         slo_adjust: How the health of nodes is assessed, and how far it lowers thresholds.
     """
@@ -62,7 +62,7 @@ class NodePolicies:
         self.accept(accepted.data if accepted else None, state.accepted_seq if state and accepted else 0)
 
     def accept(self, data: Mapping[str, str] | None, version: int) -> None:
-        """Put the data of a ConfigMap in force; None if there is no ConfigMap."""
+        """Put the data of a ConfigMap in force, or None if there is no ConfigMap."""
         self.version = version
         self.config = read_config_map(self.config, data).config
         self._strategies = NodeStrategies(self.config)
@@ -94,7 +94,9 @@ class NodePolicies:
         )
 
     def measuring(self, node: Node, *, measures_already: bool) -> Strategy | None:
-        """Return the strategy by which the node's agent measures, in wire spelling; None if its present policy stays.
+        """Return the strategy by which the node's agent measures, in wire spelling.
+
+        Return None if its present policy stays.
 
         If colocation is off on the node, the defaults apply. While the configuration is missing or invalid, the
         defaults apply to nodes without a policy, and other nodes keep theirs.
@@ -114,7 +116,7 @@ def report_expiry(report: NodeUsageReported, strategy: ColocationStrategy) -> fl
 
 
 def slo_config_state(view: ManagerView) -> ConfigState | None:
-    """Return the state of the configuration ConfigMap; None if it is unknown."""
+    """Return the state of the configuration ConfigMap, or None if it is unknown."""
     names = view.admission.names
     return view.config(names.slo_namespace, names.slo_name)
 

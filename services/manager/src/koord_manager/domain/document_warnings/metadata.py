@@ -89,7 +89,7 @@ def _misunderstood(place: str, value: object, rule: MetadataRule) -> Iterator[st
 
 @lru_cache(maxsize=4096)
 def _meant(key: str) -> str | None:
-    """Return the known key that an unknown key of our domains probably means; None if there is none."""
+    """Return the known key that an unknown key of our domains probably means, or None if there is none."""
     domain, _, name = key.partition("/")
     if key in KNOWN or not name or len(key) > _LONGEST_KEY or key.startswith(keys.SYNC_BARRIER_PREFIX):
         return None

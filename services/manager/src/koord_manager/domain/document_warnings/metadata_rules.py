@@ -32,7 +32,7 @@ class MetadataRule(NamedTuple):
 
     Attributes:
         check: Raises InvalidInput for an invalid text.
-        effect: What the reader does with an invalid text; empty if it depends on the text.
+        effect: What the reader does with an invalid text, or empty if it depends on the text.
     """
 
     check: Callable[[str], object]

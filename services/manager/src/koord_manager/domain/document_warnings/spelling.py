@@ -10,7 +10,7 @@ _LONGEST: Final = 80
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return `; did you mean nodeSelector?`, empty if no known name is similar; case is ignored."""
+    """Return `; did you mean nodeSelector?`, or "" if no known name is similar; case is ignored."""
     if len(name) > _LONGEST:
         return ""
     by_lower = {each.lower(): each for each in known}

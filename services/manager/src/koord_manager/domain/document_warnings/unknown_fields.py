@@ -24,7 +24,7 @@ _DIRECTIVE: Final = "$"
 
 
 def unknown_fields(document: object) -> Iterator[str]:
-    """Yield a sentence for each unknown field in the order of the document; none for an unknown kind."""
+    """Yield a sentence for each unknown field in the order of the document, or nothing for an unknown kind."""
     if not isinstance(document, dict):
         return
     entries = cast("dict[str, object]", document)

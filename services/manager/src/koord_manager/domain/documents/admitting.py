@@ -59,7 +59,7 @@ class CreatedPod(NamedTuple):
         steps: Steps of admission that changed it.
         given: The document before the steps, with the priority of its class; never changed.
         made: The document after the steps.
-        quota: The new usage of the quota, appended together with the pod; None if no quota is charged.
+        quota: The new usage of the quota, appended together with the pod, or None if no quota is charged.
     """
 
     pod: Pod
@@ -133,7 +133,7 @@ def judge_pod(view: ManagerView, pod: Pod, old: Pod | None, options: Options) ->
 def quota_account(
     view: ManagerView, pod: Pod, old: Pod | None, options: Options, accounts: Accounts | None = None
 ) -> Draft | None:
-    """Return the usage of the pod's quota including the pod; None if no evaluation is due or nothing is counted.
+    """Return the usage of the pod's quota including the pod, or None if no evaluation is due or nothing is counted.
 
     Raises:
         AdmissionRefused: The quota is exceeded or does not exist.

@@ -13,11 +13,11 @@ class Applied(NamedTuple):
 
     Attributes:
         action: "created", "configured", "unchanged" or "rejected" (a configuration that is recorded as refused).
-        uid: Uid of the object; empty for kinds that are identified by name.
+        uid: Uid of the object, or empty for kinds that are identified by name.
         drafts: Facts to append together.
         refusal: The faults, for "rejected".
         steps: Steps of admission that changed the object.
-        given: The object before the steps; None if no step changed it.
+        given: The object before the steps, or None if no step changed it.
         made: The object after the steps.
         warnings: Warnings about the object, accepted or not.
     """

@@ -89,7 +89,7 @@ def apply_custom(view: ManagerView, custom: CustomObject, *, new_uid: str, now: 
 
 
 def delete_custom(view: ManagerView, kind: str, namespace: str, name: str, options: Options) -> list[Draft] | None:
-    """Return the deletion of a custom resource; None if there is no such object or kind.
+    """Return the deletion of a custom resource, or None if there is no such object or kind.
 
     Raises:
         AdmissionRefused: It must not be deleted, such as a quota with pods.
@@ -114,7 +114,7 @@ def delete_custom(view: ManagerView, kind: str, namespace: str, name: str, optio
 
 
 def resource_of_kind(kind: str) -> ResourceVersion | None:
-    """Return the stored version of a kind's definition; None if it is not a kind of the protocol."""
+    """Return the stored version of a kind's definition, or None if it is not a kind of the protocol."""
     return next((found for found in accepted_kinds() if found.kind == kind and found.stored), None)
 
 

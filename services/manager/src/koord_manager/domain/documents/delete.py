@@ -27,7 +27,7 @@ class Target(NamedTuple):
 
 
 def decide_delete(view: ManagerView, target: Target, options: Options | None = None) -> list[Draft] | None:
-    """Return the facts of one deletion, to append together; None if there is no such object.
+    """Return the facts of one deletion, to append together, or None if there is no such object.
 
     The workload controller deletes the pods of a deleted workload. The scheduler returns what a deleted pod holds on
     its node.

@@ -29,7 +29,7 @@ def three_way(stored: Mapping[str, Any], last: Mapping[str, Any], new: Mapping[s
 
 
 def last_applied(annotations: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the last manifest from the annotations of a stored object; empty if there is none."""
+    """Return the last manifest from the annotations of a stored object, or an empty mapping if there is none."""
     try:
         return codec.decode(str(annotations.get(LAST_APPLIED) or "{}"), dict[str, Any])
     except codec.DecodeError:

@@ -58,7 +58,7 @@ class Later(NamedTuple):
 
 
 def pending_binding(view: ManagerView, uid: str) -> Binding | None:
-    """Return the pending binding of a pod; None if it is not placed, settled, gone, or being deleted."""
+    """Return the pending binding of a pod, or None if it is not placed, settled, gone, or being deleted."""
     placed = view.state.of_kind(PodState).get(uid)
     spec = view.state.of_kind(PodSpecState).get(uid)
     if placed is None or not placed.node or spec is None:
@@ -71,13 +71,13 @@ def pending_binding(view: ManagerView, uid: str) -> Binding | None:
 
 
 def known_outcome(view: ManagerView, binding: Binding) -> Settled | None:
-    """Return the outcome that the mirrored object shows; None if the binding has to be tried."""
+    """Return the outcome that the mirrored object shows, or None if the binding has to be tried."""
     spec = view.state.of_kind(PodSpecState).get(binding.uid)
     return outcome_of_pod(binding, spec.object) if spec is not None else None
 
 
 def outcome_of_pod(binding: Binding, pod: Pod) -> Settled | None:
-    """Return the outcome that an object shows; None if it can still be bound."""
+    """Return the outcome that an object shows, or None if it can still be bound."""
     node = pod.spec.node_name
     if node == binding.node:
         return Settled(observed=True)
@@ -103,7 +103,7 @@ def binding_request(binding: Binding) -> Request:
 
 
 def judge_binding(status: int, message: str) -> Settled | Later | None:
-    """Return the outcome of an answer to a binding; None if the pod is gone, which the mirror records."""
+    """Return the outcome of an answer to a binding, or None if the pod is gone, which the mirror records."""
     match meaning_of(status):
         case Meaning.DONE:
             return Settled()
@@ -118,7 +118,7 @@ def judge_binding(status: int, message: str) -> Settled | Later | None:
 
 
 def judge_look(binding: Binding, status: int, pod: Pod | None) -> Settled | Later | None:
-    """Return the outcome that a pod shows after a conflict; None if it is gone or another one of its name."""
+    """Return the outcome that a pod shows after a conflict, or None if it is gone or another one of its name."""
     if pod is None:
         return None if meaning_of(status) is Meaning.GONE else Later()
     if pod.metadata.uid != binding.uid:
@@ -127,7 +127,7 @@ def judge_look(binding: Binding, status: int, pod: Pod | None) -> Settled | Late
 
 
 def outcome_draft(view: ManagerView, binding: Binding, settled: Settled) -> Draft | None:
-    """Return the fact of an outcome; None if it is recorded or the pod is gone."""
+    """Return the fact of an outcome, or None if it is recorded or the pod is gone."""
     spec = view.state.of_kind(PodSpecState).get(binding.uid)
     if spec is None or (spec.binding is not None and spec.binding.placement >= binding.placement):
         return None

@@ -30,7 +30,7 @@ class Drift(NamedTuple):
 
 
 def find_drift(view: ManagerView, seen: Seen) -> Drift | None:
-    """Return the difference between the fold and an observed object; None if they agree."""
+    """Return the difference between the fold and an observed object, or None if they agree."""
     draft = next_draft(view, seen)
     if draft is None:
         return None
@@ -61,7 +61,7 @@ def is_due(view: ManagerView, drift: Drift) -> bool:
 
 
 def healed_draft(view: ManagerView, ref: AggregateRef, how: str) -> Draft | None:
-    """Return the fact that a drift is over; None if none was open."""
+    """Return the fact that a drift is over, or None if none was open."""
     where = drift_ref(ref)
     state = view.state.of_kind(DriftState).get(where.id)
     if state is None or not state.times:

@@ -48,7 +48,7 @@ class Waits(NamedTuple):
 
 
 def pending_eviction(view: ManagerView, uid: str) -> Eviction | None:
-    """Return the pending eviction of a pod; None if there is no request."""
+    """Return the pending eviction of a pod, or None if there is no request."""
     state = view.state.of_kind(EvictionState).get(uid)
     return Eviction(uid, state.request, state.requested_at) if state is not None else None
 
@@ -95,7 +95,7 @@ def judge_eviction(eviction: Eviction, status: int, message: str, now: datetime)
 
 
 def eviction_draft(view: ManagerView, eviction: Eviction, ended: Evicted | GivenUp) -> Draft | None:
-    """Return the fact of an outcome; None if it is recorded."""
+    """Return the fact of an outcome, or None if it is recorded."""
     state = view.state.of_kind(EvictionState).get(eviction.uid)
     if state is None:
         return None

@@ -143,7 +143,7 @@ def mirrored_ref(resource: Mirrored, found: Object) -> AggregateRef:
 
 
 def next_draft(view: ManagerView, seen: Seen) -> Draft | None:
-    """Return the next fact that the log needs to agree with an observed object; None if it agrees."""
+    """Return the next fact that the log needs to agree with an observed object, or None if it agrees."""
     found = seen.object
     match found:
         case Pod():
@@ -252,7 +252,7 @@ def _custom(view: ManagerView, seen: Seen, found: Object) -> Draft | None:
 
 
 def _uid(document: Json) -> str:
-    """Return the uid of an object; empty for one that an older version stored without readable metadata."""
+    """Return the uid of an object, or "" for one that an older version stored without readable metadata."""
     metadata: object = document.get("metadata")
     return str(cast("Json", metadata).get("uid", "")) if isinstance(metadata, dict) else ""
 

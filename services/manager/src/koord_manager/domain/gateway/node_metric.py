@@ -93,11 +93,11 @@ class _NodeMetric(KubeStruct):
 
 
 def report_of(node_metric: dict[str, Any], uid_of: Callable[[str, str], str]) -> NodeUsageReported | None:
-    """Return the report in an object's status; None if it has none yet, or is not a NodeMetric.
+    """Return the report in an object's status, or None if it has none yet, or is not a NodeMetric.
 
     Args:
         node_metric: The object.
-        uid_of: Returns the uid of a pod by namespace and name; empty if it is unknown.
+        uid_of: Returns the uid of a pod by namespace and name, or empty if it is unknown.
     """
     try:
         found = object_from_json(node_metric, _NodeMetric)

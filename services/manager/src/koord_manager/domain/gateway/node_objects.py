@@ -38,7 +38,9 @@ class Known(NamedTuple):
 
 
 def pending_node_slo(view: ManagerView, token: str, known: Mapping[str, Known]) -> Request | None:
-    """Return the write that updates, creates, or after its node deletes the NodeSLO object; None if it is up to date.
+    """Return the write that updates, creates.
+
+    Return after its node deletes the NodeSLO object, or None if it is up to date.
 
     Args:
         view: The cluster.
@@ -59,7 +61,7 @@ def pending_node_slo(view: ManagerView, token: str, known: Mapping[str, Known]) 
 
 
 def pending_node_metric(view: ManagerView, token: str, known: Mapping[str, Known]) -> Request | None:
-    """Return the write that updates, creates, or after its node deletes the NodeMetric; None if it is up to date."""
+    """Return the write that updates, creates, or after its node deletes the NodeMetric, or None if it is up to date."""
     name = name_from_token(token)
     policy = view.policy(token)
     if view.node(token) is None:

@@ -58,7 +58,7 @@ def wanted_annotations(policy: NodePolicyState) -> dict[str, str | None]:
 
 
 def pending_status(view: ManagerView, token: str) -> Request | None:
-    """Return the pending patch of the node's status; None if it is up to date."""
+    """Return the pending patch of the node's status, or None if it is up to date."""
     node, policy = view.node(token), view.policy(token)
     if node is None or policy is None or not (node.status.capacity or node.status.allocatable):
         return None  # a node without capacity or allocatable is never written (5.8)
@@ -75,7 +75,7 @@ def pending_status(view: ManagerView, token: str) -> Request | None:
 
 
 def pending_metadata(view: ManagerView, token: str) -> Request | None:
-    """Return the pending patch of the node's annotations and labels; None if they are up to date."""
+    """Return the pending patch of the node's annotations and labels, or None if they are up to date."""
     node, policy = view.node(token), view.policy(token)
     if node is None or policy is None:
         return None

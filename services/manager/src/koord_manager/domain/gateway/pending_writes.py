@@ -53,7 +53,7 @@ class PendingWrites:
 
     Attributes:
         queue: Keys of these objects, see `QUEUES`.
-        nominated: Uid of a pod -> its nominated node to write, empty for none.
+        nominated: Uid of a pod -> its nominated node to write, or empty for none.
         events: Kubernetes events to record.
     """
 

@@ -43,7 +43,7 @@ _QUOTA_ANNOTATIONS = (
 
 
 def ref_of_object(plural: str, namespace: str, name: str) -> AggregateRef | None:
-    """Return the aggregate whose facts are written to a custom resource; None if there is none."""
+    """Return the aggregate whose facts are written to a custom resource, or None if there is none."""
     match plural:
         case "podgroups":
             return AggregateRef("gang", _token(namespace, name))

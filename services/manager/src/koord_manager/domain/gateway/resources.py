@@ -36,9 +36,9 @@ class Mirrored:
     """One resource that is listed and watched.
 
     Attributes:
-        group: API group; empty for the core group.
-        field_selector: Restricts the list; empty for everything.
-        namespace: Restricts the list to one namespace; empty for all.
+        group: API group, or empty for the core group.
+        field_selector: Restricts the list, or empty for everything.
+        namespace: Restricts the list to one namespace, or empty for all.
         has_sections: Whether it is the ConfigMap whose sections are validated one by one.
     """
 
@@ -153,7 +153,7 @@ def mirrored_resources(
         slo_config: Namespace and name of slo-controller-config.
         other_configs: Namespace and name of further ConfigMaps.
         take_node_metrics: Whether NodeMetric objects come from a stock node agent.
-        namespace: Restricts namespaced kinds to one namespace, empty for all (flag `--namespace`).
+        namespace: Restricts namespaced kinds to one namespace, or empty for all (flag `--namespace`).
     """
     found = (
         NAMESPACES,

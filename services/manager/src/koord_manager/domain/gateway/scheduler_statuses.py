@@ -31,7 +31,7 @@ def explanation_status(said: ScheduleExplanationComputed) -> Json:
 
 
 def explanation_writes(found: Json, said: ScheduleExplanationComputed) -> list[Request]:
-    """Return the status write, or the deletion of an expired object; none for another object of its name."""
+    """Return the status write, or the deletion of an expired object, or an empty list for another object of its name."""
     uid = str(found["metadata"].get("uid", ""))
     if uid != said.uid:
         return []
@@ -52,7 +52,7 @@ def topology_status(said: ClusterTopologyComputed) -> Json:
 
 
 def topology_writes(found: Json, said: ClusterTopologyComputed) -> list[Request]:
-    """Return the status write of the object; none if it is up to date."""
+    """Return the status write of the object, or an empty list if it is up to date."""
     status = topology_status(said)
     if found.get("status") == status:
         return []

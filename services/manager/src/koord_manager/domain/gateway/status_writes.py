@@ -156,7 +156,10 @@ def _milli(amounts: Mapping[str, str]) -> dict[str, int]:
 
 
 def _root_quota(view: ManagerView, id_: str, wanted: QuotaProfileState) -> list[Request]:
-    """Return the writes of a profile's root quota and of the tree id on the profile; none if the profile is gone."""
+    """Return the writes of a profile's root quota and of the tree id on the profile.
+
+    Return an empty list if the profile is gone.
+    """
     profile_namespace, profile_name = namespaced_from_token(id_)
     profile = _found(view, "elasticquotaprofiles", profile_namespace, profile_name)
     if wanted.fault or not wanted.quota_name or profile is None:
@@ -197,7 +200,7 @@ def _root_quota(view: ManagerView, id_: str, wanted: QuotaProfileState) -> list[
 
 
 def quota_refused(view: ManagerView, request: Request, message: str) -> KubernetesEvent | None:
-    """Return the event about a profile whose root quota was refused; None for other writes.
+    """Return the event about a profile whose root quota was refused, or None for other writes.
 
     Source:
         manager spec, 14, 17.2

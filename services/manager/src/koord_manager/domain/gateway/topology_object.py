@@ -39,7 +39,7 @@ _FIELDS: Final = ("capacity", "allocatable")
 
 
 def pending_topology(view: ManagerView, token: str) -> Request | None:
-    """Return the write that updates or creates the object of a node; None if it is up to date or without a report.
+    """Return the write that updates or creates the object of a node, or None if it is up to date or without a report.
 
     The node owns the object, so it is deleted with its node.
     """
@@ -72,7 +72,7 @@ def _document(name: str, node: Node, report: NodeTopologyReported) -> Json:
 
 
 def _differences(stored: Json, report: NodeTopologyReported) -> list[Json]:
-    """Return JSON-patch operations; none if the object is equal by value."""
+    """Return JSON-patch operations, or an empty list if the object is equal by value."""
     metadata: Json = stored["metadata"]
     operations: list[Json] = []
     for field, wanted in (("labels", report.labels), ("annotations", report.annotations)):

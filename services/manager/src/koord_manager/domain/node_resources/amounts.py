@@ -53,9 +53,9 @@ class PodUse(NamedTuple):
     """Request and usage of one high-priority pod.
 
     Attributes:
-        pod: The pod; None if it has a sample and is gone or finished.
+        pod: The pod, or None if it has a sample and is gone or finished.
         request: Its request; zero if it is gone.
-        usage: Its usage; None if there is no sample yet.
+        usage: Its usage, or None if there is no sample yet.
     """
 
     pod: Pod | None
@@ -89,12 +89,12 @@ def scaled(amount: int, percent: int) -> int:
 
 
 def amount_of_usage(usage: Usage | None) -> Amount:
-    """Return a sample as an amount; zero if there is none."""
+    """Return a sample as an amount, or zero if there is none."""
     return Amount(usage.cpu_milli, usage.memory_bytes) if usage else Amount()
 
 
 def node_capacity(node: Node) -> Amount | None:
-    """Return the capacity of the node, zero for a missing resource; None if it has not reported any."""
+    """Return the capacity of the node, zero for a missing resource, or None if it has not reported any."""
     capacity = node.status.capacity
     if not capacity:
         return None

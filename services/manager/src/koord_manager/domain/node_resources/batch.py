@@ -62,7 +62,7 @@ def use_of(request: Amount, usage: Amount | None, *, is_lse: bool) -> HighPriori
 
     Args:
         request: Its request.
-        usage: Its usage; None if there is no sample, and then its request counts.
+        usage: Its usage, or None if there is no sample, and then its request counts.
         is_lse: Whether its cpu counts as requested.
 
     Source:

@@ -47,11 +47,11 @@ class NodeLook(NamedTuple):
 
     Attributes:
         pods: Pods that hold resources of the node, each with its `pod_facts`.
-        report: The newest report; None if none was seen.
-        topology: NUMA zones; None if its agent has not reported any.
+        report: The newest report, or None if none was seen.
+        topology: NUMA zones, or None if its agent has not reported any.
         strategy: Strategy of the node.
-        normalization: Text of the ratio that batch cpu is multiplied with; None if there is none.
-        published: The policy in the log; None before the first time.
+        normalization: Text of the ratio that batch cpu is multiplied with, or None if there is none.
+        published: The policy in the log, or None before the first time.
         plugins: Plugins that run, `BatchResource` and `MidResource`; without one its resources are not offered.
     """
 
@@ -66,7 +66,7 @@ class NodeLook(NamedTuple):
 
 
 class Overcommit(NamedTuple):
-    """The computed resources, None if withdrawn, and the event; None if the published value is up to date."""
+    """The computed resources, or None if withdrawn, and the event, or None if the published value is up to date."""
 
     event: NodeOvercommitComputed | None = None
     batch: Batch | None = None
@@ -74,7 +74,7 @@ class Overcommit(NamedTuple):
 
 
 def degradation(report: NodeUsageReported | None, strategy: ColocationStrategy, now: datetime) -> str | None:
-    """Return why the node's report cannot be used; None if it can. A report exactly at the limit is fresh.
+    """Return why the node's report cannot be used, or None if it can. A report exactly at the limit is fresh.
 
     Source:
         manager spec, 5.2

@@ -53,7 +53,7 @@ def device_resources(device: Device | None, *, sync_shared_gpus: bool) -> Device
     """Return resources and labels of a node's devices; empty without a Device or without a healthy one.
 
     Args:
-        device: The Device; None if there is none.
+        device: The Device, or None if there is none.
         sync_shared_gpus: Gate EnableSyncGPUSharedResource.
 
     Source:

@@ -48,7 +48,7 @@ def compute_mid(
         capacity: Capacity of the whole node.
         pods: `high_priority_pods` of the node.
         report: The report.
-        used: Usage of the whole node; None if there is no sample, and then nothing counts as unused.
+        used: Usage of the whole node, or None if there is no sample, and then nothing counts as unused.
         strategy: Strategy of the node.
 
     Source:

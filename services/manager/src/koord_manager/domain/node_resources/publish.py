@@ -22,7 +22,7 @@ class PublishedBatch(NamedTuple):
     """The published batch resources.
 
     Attributes:
-        batch: The resources; None to remove both from the node.
+        batch: The resources, or None to remove both from the node.
         origin: The resources before third parties, zero if removed: annotation originExtendedAllocatable.
         third_party: What other systems hold of them.
     """
@@ -38,8 +38,8 @@ def publish_batch(
     """Return what is published for computed batch resources.
 
     Args:
-        computed: The computed resources; None to reset them.
-        normalization_text: The node's ratio as text, None without one; an invalid text counts as none.
+        computed: The computed resources, or None to reset them.
+        normalization_text: The node's ratio as text, or None without one; an invalid text counts as none.
         annotations: Annotations of the node; `thirdPartyAllocations` is ignored if it is malformed.
 
     Source:

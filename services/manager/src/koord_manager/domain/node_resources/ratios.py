@@ -36,9 +36,9 @@ def normalization_text(strategy: Strategy | None, labels: Mapping[str, str], inf
     """Return the cpu normalization annotation of a node; after a fault the present one stays.
 
     Args:
-        strategy: Part of cpu-normalization-config for the node; None if none was ever accepted.
+        strategy: Part of cpu-normalization-config for the node, or None if none was ever accepted.
         labels: Labels of the node.
-        info: Facts of the processor; None if the agent has not reported them.
+        info: Facts of the processor, or None if the agent has not reported them.
 
     Source:
         manager spec, 5.6; vectors manager/cpu_normalization

@@ -68,7 +68,7 @@ def sync_need(
         new: Computed resource -> milli-units.
         diff_threshold: Share of the old value that a move has to exceed.
         update_threshold_seconds: Age from which the last write is too old.
-        seconds_since_last: Time since the last write; None if there was none.
+        seconds_since_last: Time since the last write, or None if there was none.
 
     Source:
         manager spec, 5.8; vectors manager/need_sync

@@ -38,7 +38,7 @@ def compute_zones(
     report: NodeUsageReported,
     strategy: ColocationStrategy,
 ) -> dict[str, ZoneBatch] | None:
-    """Return zone name -> amounts, before normalization; None if no zone has cpu or memory.
+    """Return zone name -> amounts, before normalization, or None if no zone has cpu or memory.
 
     System usage and the node's reservation are split evenly. A pod is split over its zones, or over all zones.
 
@@ -67,7 +67,7 @@ def compute_zones(
 
 
 def _zones_of(pod: Pod) -> frozenset[int]:
-    """Return the NUMA zones that a pod was given; empty if its annotation states none, or is invalid."""
+    """Return the NUMA zones that a pod was given, or an empty set if its annotation states none, or is invalid."""
     return frozenset(zone.zone for zone in allocation_of(pod.metadata.annotations).zones)
 
 
@@ -79,7 +79,7 @@ def zone_names(topology: NodeResourceTopology | None) -> Sequence[str]:
 
 
 def _capacity(zone: Zone) -> Amount | None:
-    """Return allocatable cpu and memory of a zone, memory in thousandths of a byte; None if it has neither."""
+    """Return allocatable cpu and memory of a zone, memory in thousandths of a byte, or None if it has neither."""
     amounts: dict[str, int] = {}
     for resource in zone.resources:
         if resource.name in (CPU, MEMORY):

@@ -26,7 +26,7 @@ from koord_manager.domain.cluster.view import ManagerView, node_name
 
 
 def desired_node(view: ManagerView, token: str, strategy: ColocationStrategy) -> DesiredNode | None:
-    """Return the desired state of a node; None if the node is gone.
+    """Return the desired state of a node, or None if the node is gone.
 
     Args:
         view: The cluster.

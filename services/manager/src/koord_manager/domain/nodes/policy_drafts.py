@@ -62,7 +62,7 @@ def slo_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[str]) 
 
 
 def slo_event(policies: NodePolicies, node: Node, published: NodePolicyState | None) -> NodeSloRendered | None:
-    """Return the effective NodeSLO of a node; None if it is published."""
+    """Return the effective NodeSLO of a node, or None if it is published."""
     rendered = render_node_slo(policies.config, node.metadata.labels, node.metadata.annotations, {})
     spec = _with_health(policies, published, rendered.spec)
     if published is not None and published.slo == spec:
@@ -124,7 +124,7 @@ def measuring_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[
 def measuring_event(
     policies: NodePolicies, node: Node, published: NodePolicyState | None
 ) -> NodeMetricPolicyRendered | None:
-    """Return the measuring policy of a node's agent; None if it is published."""
+    """Return the measuring policy of a node's agent, or None if it is published."""
     told = published.metric_policy if published is not None else None
     strategy = policies.measuring(node, measures_already=told is not None)
     if strategy is None:
@@ -159,7 +159,7 @@ def ratio_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[str]
 def ratio_event(
     policies: NodePolicies, view: ManagerView, token: str, published: NodePolicyState | None
 ) -> NodeRatiosComputed | None:
-    """Return the two ratios of an existing node; None if they are published."""
+    """Return the two ratios of an existing node, or None if they are published."""
     node = view.node(token)
     assert node is not None
     labels, annotations = node.metadata.labels, node.metadata.annotations
@@ -204,7 +204,9 @@ def ratio_event(
 
 
 def normalization_in_force(published: NodePolicyState | None, annotations: dict[str, str]) -> str | None:
-    """Return the text of the node's cpu normalization ratio: the computed one, else its annotation; None without one.
+    """Return the text of the node's cpu normalization ratio: the computed one, else its annotation.
+
+    Return None without one.
 
     Source:
         manager spec, 5.5 (2)
@@ -232,7 +234,7 @@ def device_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[str
 def device_event(
     policies: NodePolicies, view: ManagerView, token: str, published: NodePolicyState | None
 ) -> NodeDevicesComputed | None:
-    """Return the device resources of a node; None if they are published."""
+    """Return the device resources of a node, or None if they are published."""
     device = view.device(token)
     if device is None and (published is None or not published.devices):
         return None
@@ -284,8 +286,8 @@ def look_at(
         policies: The configuration in force.
         view: The cluster.
         token: Token of the node.
-        published: The published policy; None if there is none.
-        report: The newest report; None if none was seen.
+        published: The published policy, or None if there is none.
+        report: The newest report, or None if none was seen.
     """
     node = view.node(token)
     assert node is not None

@@ -78,7 +78,7 @@ class Budgets:
             view.queue.resync(DISRUPTION_BUDGET, self._by_id)
 
     def take(self, uid: str, namespace: str) -> str:
-        """Return the budget that blocks the eviction of a pod; empty if it is allowed, and then it is counted."""
+        """Return the budget that blocks the eviction of a pod, or "" if it is allowed, and then it is counted."""
         concerned = [budget for budget in self.by_namespace.get(namespace, ()) if uid in budget.selected]
         for budget in concerned:
             if budget.selected[uid] and budget.allowed <= 0:
@@ -89,7 +89,10 @@ class Budgets:
         return ""
 
     def status_draft(self, view: ManagerView, id_: str) -> list[Draft]:
-        """Return the fact that updates the status of a budget (id of its aggregate); none if it is up to date."""
+        """Return the fact that updates the status of a budget (id of its aggregate).
+
+        Return an empty list if it is up to date.
+        """
         state = view.state.of_kind(CustomObjectState).get(id_)
         budget = self._by_id.get(id_)
         if budget is None or state is None or state.object is None:
@@ -166,7 +169,7 @@ def _desired(expected: int, budget: PodDisruptionBudget) -> int:
 
 
 def _scaled(amount: int | str, total: int) -> int | None:
-    """Return a number, or a percentage of a total rounded up; None if the amount is invalid."""
+    """Return a number, or a percentage of a total rounded up, or None if the amount is invalid."""
     if isinstance(amount, int):
         return amount
     text = amount.removesuffix("%")

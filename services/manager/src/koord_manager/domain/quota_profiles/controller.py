@@ -52,7 +52,7 @@ class QuotaProfileController:
         return view.queue.take(QUOTA_PROFILE)
 
     def decide(self, view: ManagerView, id_: str) -> list[Draft]:
-        """Return the facts that bring the root quota of a profile up to date; none if the profile is gone."""
+        """Return the facts that bring the root quota of a profile up to date, or an empty list if the profile is gone."""
         stored = view.state.of_kind(CustomObjectState).get(f"{PROFILES}={id_}")
         if stored is None or stored.object is None:
             return []
@@ -124,7 +124,7 @@ def is_news(state: QuotaProfileState | None, event: QuotaProfileRendered) -> boo
 
 
 def object_drafts(view: ManagerView, state: QuotaProfileState) -> list[Draft]:
-    """Return the fact that makes the quota object as rendered; none if it is."""
+    """Return the fact that makes the quota object as rendered, or an empty list if it is."""
     stored = view.custom(QUOTAS, state.quota_namespace, state.quota_name)
     existing: dict[str, Any] = (stored.object if stored else None) or {}
     metadata: dict[str, Any] = existing.get("metadata") or {}
@@ -156,7 +156,7 @@ def object_drafts(view: ManagerView, state: QuotaProfileState) -> list[Draft]:
 
 
 def tree_id_drafts(view: ManagerView, id_: str, stored: CustomObjectState, state: QuotaProfileState) -> list[Draft]:
-    """Return the fact that stores a generated tree id on its profile; none if the profile has one.
+    """Return the fact that stores a generated tree id on its profile, or an empty list if the profile has one.
 
     Source:
         manager spec, 14 (1)

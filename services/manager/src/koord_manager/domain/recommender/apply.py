@@ -53,7 +53,7 @@ def apply_to_new_pod(
         tells_usage: Whether an annotation tells the scheduler the expected usage, in every mode.
 
     Returns:
-        Name of the Recommendation that changed it; None if nothing changed.
+        Name of the Recommendation that changed it, or None if nothing changed.
 
     Source:
         manager spec, 15.7
@@ -153,7 +153,9 @@ def replacement_drafts(
     now: datetime,
     state: RecommendationState | None,
 ) -> list[Draft]:
-    """Return the request to evict one pod whose requests differ from the recommended ones; none if it has to wait.
+    """Return the request to evict one pod whose requests differ from the recommended ones.
+
+    Return an empty list if it has to wait.
 
     One pod is evicted at a time, never with fewer than two live pods, nor while half of them are not running. The
     eviction honours disruption budgets.
@@ -163,7 +165,7 @@ def replacement_drafts(
         wanted: The Recommendation.
         pods: Its pods, oldest first.
         now: The time.
-        state: Its computed status; None if there is none.
+        state: Its computed status, or None if there is none.
 
     Source:
         manager spec, 15.7
@@ -196,7 +198,7 @@ def replacement_drafts(
 
 
 def why_replace(spec: PodSpecState, wanted: Wanted, state: RecommendationState, now: datetime) -> str | None:
-    """Return why a pod should be replaced; None if its requests are good enough.
+    """Return why a pod should be replaced, or None if its requests are good enough.
 
     A pod is replaced if a request is outside [lower, upper], or if the relative differences from the targets add up to
     more than 10 % and the pod is older than 12 h.

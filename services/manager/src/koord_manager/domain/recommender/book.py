@@ -211,7 +211,7 @@ def container_usages(pod: Pod, sample: PodUsage) -> Iterator[tuple[Container, Co
 
 
 def _requested(container: Container, resource: str) -> int:
-    """Return the request in milli-cores or bytes; 0 if there is none or it is invalid."""
+    """Return the request in milli-cores or bytes, or 0 if there is none or it is invalid."""
     written = container.resources.requests.get(resource)
     try:
         return 0 if written is None else parse_milli(written) if resource == "cpu" else parse_value(written)

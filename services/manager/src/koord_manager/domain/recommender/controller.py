@@ -44,7 +44,7 @@ class RecommenderController:
         return bool(self._waiting) or self._last is None or (now - self._last).total_seconds() >= INTERVAL_SECONDS
 
     def drafts(self, view: ManagerView, now: datetime) -> list[Draft]:
-        """Return the facts of a complete run; none if no run is due or pods remain to be matched.
+        """Return the facts of a complete run, or an empty list if no run is due or pods remain to be matched.
 
         If a Recommendation cannot be computed, it stays as it was.
         """

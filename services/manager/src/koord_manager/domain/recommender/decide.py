@@ -94,7 +94,7 @@ def computed(
     *,
     loading: bool = False,
 ) -> RecommendationComputed | None:
-    """Return the status of a Recommendation; None if it is published and not old."""
+    """Return the status of a Recommendation, or None if it is published and not old."""
     found = said_now(book, wanted, pods, state, now, loading=loading)
     cause = cause_of(wanted, found, state, now)
     return msgspec.structs.replace(found, cause=cause) if cause is not None else None
@@ -201,7 +201,7 @@ def conditions_of(
 def cause_of(
     wanted: Wanted, found: RecommendationComputed, state: RecommendationState | None, now: datetime
 ) -> str | None:
-    """Return why a status is published; None if the published one is good enough.
+    """Return why a status is published, or None if the published one is good enough.
 
     Source:
         manager spec, 15.6

@@ -60,7 +60,7 @@ class Estimate(NamedTuple):
 
 
 def confidence_days(model: ContainerModel) -> float:
-    """Return min(days between first and last sample, samples / 1440); 0 without samples."""
+    """Return min(days between first and last sample, samples / 1440), or 0 without samples."""
     if model.first_at is None or model.last_at is None:
         return 0.0
     return min((model.last_at - model.first_at) / _DAY_SECONDS, model.count / _SAMPLES_A_DAY)
@@ -108,7 +108,7 @@ def _base(percentiles: Percentiles, settings: RecommenderSettings) -> Amounts:
 
 
 def _amount(value: float) -> int:
-    """Return the value truncated to 0..1e14; 0 if it is not a number."""
+    """Return the value truncated to 0..1e14, or 0 if it is not a number."""
     if not value > 0:
         return 0
     return int(min(value, _HIGHEST))

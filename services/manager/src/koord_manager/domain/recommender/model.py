@@ -49,10 +49,10 @@ class InstanceState(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One container of one pod; times in unix seconds, memory in bytes.
 
     Attributes:
-        window_end: End of the day whose peak is collected; None if there is no memory sample yet.
-        peak: Highest usage in the window; 0 if there is none yet.
+        window_end: End of the day whose peak is collected, or None if there is no memory sample yet.
+        peak: Highest usage in the window, or 0 if there is none yet.
         oom_peak: Memory that an out-of-memory kill requires.
-        oom_at: Time of the last out-of-memory kill; None if there was none.
+        oom_at: Time of the last out-of-memory kill, or None if there was none.
     """
 
     last_cpu_at: float | None = None
@@ -68,8 +68,8 @@ class ContainerModel:
     """The histograms of one container of a target, and its live instances.
 
     Attributes:
-        first_at: Time of the first cpu sample; None if there is none.
-        last_at: Time of the last cpu sample; None if there is none.
+        first_at: Time of the first cpu sample, or None if there is none.
+        last_at: Time of the last cpu sample, or None if there is none.
         count: Number of cpu samples.
     """
 

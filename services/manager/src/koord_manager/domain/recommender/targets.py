@@ -42,7 +42,7 @@ class Wanted(NamedTuple):
     Attributes:
         id: Id of its aggregate, `<ns>=<name>`.
         version: Position of the object.
-        target: The target; None if it is invalid, see fault.
+        target: The target, or None if it is invalid, see fault.
     """
 
     id: str
@@ -96,7 +96,7 @@ def owners_of(view: ManagerView, pod: Pod) -> Iterator[OwnerReference]:
 
 
 def _mirrored_owners(view: ManagerView, namespace: str, owner: OwnerReference) -> Sequence[OwnerReference]:
-    """Return the owners of a mirrored owner; empty if another object has its name now."""
+    """Return the owners of a mirrored owner, or an empty list if another object has its name now."""
     stored = view.custom(_MIRRORED_OWNERS[owner.kind], namespace, owner.name)
     metadata = (stored.object or {}).get("metadata") if stored is not None else None
     if not isinstance(metadata, dict):
@@ -140,7 +140,7 @@ class Targets:
         return [self._wanted[id_] for id_ in sorted(self._wanted)]
 
     def one(self, id_: str) -> Wanted | None:
-        """Return a Recommendation by id; None if there is none."""
+        """Return a Recommendation by id, or None if there is none."""
         return self._wanted.get(id_)
 
     def of_pod(self, view: ManagerView, uid: str) -> tuple[Wanted, ...]:

@@ -69,7 +69,7 @@ class HealthController:
         self._seen: dict[str, Seen] = {}
 
     def drafts(self, policies: NodePolicies, view: ManagerView, now: datetime) -> list[Draft]:
-        """Return the facts of a complete run; none if no run is due or nodes remain to be evaluated.
+        """Return the facts of a complete run, or an empty list if no run is due or nodes remain to be evaluated.
 
         Some nodes are evaluated in each cycle, so that a large cluster does not block other tasks. If a node cannot be
         evaluated, its health stays.
@@ -166,8 +166,8 @@ def look_at_health(
         policy: The section slo-adjust-config.
         view: The cluster.
         token: Token of the node.
-        published: The published policy; None if there is none.
-        report: The newest report; None if none was seen.
+        published: The published policy, or None if there is none.
+        report: The newest report, or None if none was seen.
         now: The time.
     """
     node = view.node(token)
@@ -180,7 +180,7 @@ def look_at_health(
 
 
 def previous_state(published: NodePolicyState | None) -> HealthState | None:
-    """Return the state that the next evaluation starts from; None for the first one."""
+    """Return the state that the next evaluation starts from, or None for the first one."""
     health = published.health if published else None
     if health is None:
         return None
@@ -190,7 +190,7 @@ def previous_state(published: NodePolicyState | None) -> HealthState | None:
 def health_draft(
     policies: NodePolicies, policy: SloAdjustPolicy, view: ManagerView, token: str, look: Seen, reported: int
 ) -> Draft | None:
-    """Return the fact of a node's health; None if the log is up to date.
+    """Return the fact of a node's health, or None if the log is up to date.
 
     Args:
         policies: The configuration in force.
@@ -260,7 +260,7 @@ def _percent(strategy: Mapping[str, object], field: str) -> int:
 
 
 def _cause(before: NodeHealth | None, found: Assessment, reported: int) -> str | None:
-    """Return what changed; None if nothing relevant did. A healthy node without a record is not recorded."""
+    """Return what changed, or None if nothing relevant did. A healthy node without a record is not recorded."""
     state = found.state
     if before is None:
         if state.level is not Level.HEALTHY:

@@ -28,9 +28,9 @@ def node_signals(
     """Return signal -> value; unknown signals are left out.
 
     Args:
-        report: The newest report; None if none was seen.
-        capacity: Capacity of the node; None if unknown.
-        published: The published policy; None if there is none.
+        report: The newest report, or None if none was seen.
+        capacity: Capacity of the node, or None if unknown.
+        published: The published policy, or None if there is none.
         evictions: (time, number) of the best-effort pods that the agent evicted.
         now: The time.
 

@@ -79,7 +79,7 @@ def assess(
 
     Args:
         policy: The section slo-adjust-config.
-        previous: State of the previous evaluation; None for the first one.
+        previous: State of the previous evaluation, or None for the first one.
         signals: Value by name; unknown signals are left out.
         stale: Whether the report is too old; that lowers the weight and never a threshold.
 

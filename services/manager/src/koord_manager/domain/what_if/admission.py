@@ -51,7 +51,7 @@ class AdmissionTried:
     """What is tried.
 
     Attributes:
-        profiles: Profiles in place of the recorded ones; None to keep those.
+        profiles: Profiles in place of the recorded ones, or None to keep those.
         gates: Gates that override those of the manager.
     """
 
@@ -106,7 +106,7 @@ class AdmissionDecisions:
             view: The view of the recording.
             decisions: Retained admission decisions in order.
             tried: What to try.
-            since: Time of the oldest retained decision, RFC 3339; empty if all are retained.
+            since: Time of the oldest retained decision, RFC 3339, or empty if all are retained.
         """
         self.view = view
         self.tally = Tally()

@@ -1,6 +1,6 @@
 """Cases of admission in a log that can be decided again: each decision, and each fact of an admitted object.
 
-decision or fact --*_case--> Case; None if there is nothing to decide; NOT_KEPT if its inputs are not retained
+decision or fact --*_case--> Case, or None if there is nothing to decide; NOT_KEPT if its inputs are not retained
 
 Source:
     manager spec, 7.1, 8.5, 8 to 13
@@ -82,9 +82,9 @@ class Case(NamedTuple):
         recorded: The recorded outcome.
         check: Decides it as it was decided.
         is_same: Whether an outcome is the recorded one.
-        again: Decides the final outcome if that is more than `check` returns; None if another case does.
+        again: Decides the final outcome if that is more than `check` returns, or None if another case does.
         is_certain: Whether the manager decided it on the facts of the log.
-        options: Recorded options; None for the last known ones.
+        options: Recorded options, or None for the last known ones.
     """
 
     resource: str
@@ -159,7 +159,7 @@ def fact_case(
         event: Its event.
         view: The view at the position of the decision.
         record: The recorded decisions.
-        since: Time of the oldest retained decision, RFC 3339; empty if all are retained.
+        since: Time of the oldest retained decision, RFC 3339, or empty if all are retained.
     """
     if record.of_request(stored.causation_id) is not None:
         return None  # its decision says more

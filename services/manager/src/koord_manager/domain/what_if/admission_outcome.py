@@ -41,8 +41,8 @@ class Outcome(NamedTuple):
     """The outcome of admission for one object.
 
     Attributes:
-        object: The object to store, as far as it is known; None if it is refused or unknown.
-        digest: Digest of the object after the steps; empty if none changed it.
+        object: The object to store, as far as it is known, or None if it is refused or unknown.
+        digest: Digest of the object after the steps, or empty if none changed it.
     """
 
     allowed: bool
@@ -189,7 +189,7 @@ def invalid_outcome(refused: InvalidManifest | InvalidInput) -> Outcome:
 
 
 class Change(NamedTuple):
-    """One field that differs; None if it is absent."""
+    """One field that differs, or None if it is absent."""
 
     field: str
     recorded: Any

@@ -71,7 +71,7 @@ class Record:
         return frozenset(one.event.uid for one in self.refused.values())
 
     def of_request(self, uid: str) -> RecordedDecision | None:
-        """Return the decision of a request; None if it is not retained."""
+        """Return the decision of a request, or None if it is not retained."""
         return self._of_uid.get(uid)
 
     def of_pod(self, pod: Pod, at: str) -> RecordedDecision | None:

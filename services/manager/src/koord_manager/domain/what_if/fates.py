@@ -45,7 +45,7 @@ CONTROLLER_OF: Final[Mapping[type[Event], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class NodeFate:
-    """A node with another policy at the end; None if nothing was published."""
+    """A node with another policy at the end, or None if nothing was published."""
 
     node: str
     recorded: NodePolicyState | None
@@ -67,7 +67,7 @@ def without_version(event: Decision | None) -> Decision | None:
 
 
 def standing(policy: NodePolicyState | None) -> tuple[object, ...]:
-    """Return what is compared of a node's policy; None if nothing was published."""
+    """Return what is compared of a node's policy, or None if nothing was published."""
     found = policy or NodePolicyState(seq=0)
     amounts = (found.batch_cpu_milli, found.batch_memory_bytes, found.mid_cpu_milli, found.mid_memory_bytes)
     return (
@@ -84,6 +84,6 @@ def standing(policy: NodePolicyState | None) -> tuple[object, ...]:
 
 
 def level_of(policy: NodePolicyState) -> tuple[str, int, dict[str, int]] | None:
-    """Return level, weight and offsets of a node's health; None if it was never adjusted."""
+    """Return level, weight and offsets of a node's health, or None if it was never adjusted."""
     health = policy.health
     return (health.level, health.reported_weight, health.offsets) if health is not None else None

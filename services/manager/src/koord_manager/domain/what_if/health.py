@@ -87,7 +87,7 @@ class TriedHealth:
     """Steps under another `slo-adjust-config`, on the retained reports.
 
     Attributes:
-        mass_abnormal: Whether its guard finds more nodes abnormal than may be lowered; None before the first step.
+        mass_abnormal: Whether its guard finds more nodes abnormal than may be lowered, or None before the first step.
     """
 
     def __init__(self, view: ManagerView, policies: NodePolicies) -> None:

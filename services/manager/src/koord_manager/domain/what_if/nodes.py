@@ -83,7 +83,7 @@ class NodeDecisions:
 
     Args:
         view: The view of the recording, folded by the run.
-        chosen: Data of the ConfigMap to try; None for the one in force.
+        chosen: Data of the ConfigMap to try, or None for the one in force.
         told: Flags of the recorded manager.
 
     Attributes:
@@ -124,7 +124,7 @@ class NodeDecisions:
         self._look_at_all(now)
 
     def end(self, now: str, until: str | None) -> None:
-        """End the window; reports after `until` are ignored, None for no limit."""
+        """End the window; reports after `until` are ignored, or None for no limit."""
         self._look_at_all(max(now, self.take_in_reports(until, looks=True)))
 
     def fates(self) -> list[NodeFate]:
@@ -138,7 +138,7 @@ class NodeDecisions:
         return [fate for fate in fates if standing(fate.recorded) != standing(fate.anew)]
 
     def take_in_reports(self, until: str | None, *, looks: bool) -> str:
-        """Take in reports up to a moment, and return the time of the last one; empty if there was none."""
+        """Take in reports up to a moment, and return the time of the last one, or "" if there was none."""
         reports, last = self._reports, ""
         while reports.count < len(reports.ordered):
             report = reports.ordered[reports.count]
@@ -202,7 +202,7 @@ class NodeDecisions:
 
     @property
     def mass_abnormal(self) -> bool | None:
-        """Return whether the guard would find too many nodes abnormal at the end; None if as recorded."""
+        """Return whether the guard would find too many nodes abnormal at the end, or None if as recorded."""
         return self._health.mass_abnormal if self._health is not None and self._judges() else None
 
     def render_quota(self, id_: str, recorded: QuotaProfileRendered) -> None:

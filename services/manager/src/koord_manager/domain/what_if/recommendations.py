@@ -77,9 +77,9 @@ class RecommendationDecisions:
         Args:
             view: The view of the recording.
             reports: Retained reports in order.
-            settings: Settings to try; None for those in force.
-            checkpoint: Checkpoint of the recorded recommender; None to learn from the reports alone.
-            first: Settings in force at the beginning; None for those of the checkpoint, else the defaults.
+            settings: Settings to try, or None for those in force.
+            checkpoint: Checkpoint of the recorded recommender, or None to learn from the reports alone.
+            first: Settings in force at the beginning, or None for those of the checkpoint, else the defaults.
         """
         self.view = view
         self.anew: dict[str, RecommendationState] = {}
@@ -174,7 +174,7 @@ class RecommendationDecisions:
     def _found(
         self, wanted: Wanted, state: RecommendationState | None, recorded: RecommendationComputed, now: datetime
     ) -> RecommendationComputed | None:
-        """Return the status here; None if its samples are not retained."""
+        """Return the status here, or None if its samples are not retained."""
         if recorded.observed_to < self._known_from:
             return None
         found = said_now(self._book, wanted, self._pods_of(wanted), state, now, loading=_was_loading(recorded))
@@ -211,7 +211,7 @@ class RecommendationDecisions:
         """End the window; if it had no decision to repeat, decide what is tried on the present samples.
 
         Args:
-            until: Reports that were stored later are ignored; None for no limit.
+            until: Reports that were stored later are ignored, or None for no limit.
             now: Time of the end.
         """
         self._expected = []

@@ -82,15 +82,15 @@ class ManagerWhatIf:
         Args:
             view: An empty view with the names of the manager's ConfigMaps.
             reports: Retained reports of nodes, in order.
-            chosen: Data of the ConfigMap to try; None for the one in force.
-            flags: Flags of the recorded manager; None for the defaults.
-            settings: Settings of the recommender to try; None for those in force.
-            checkpoint: Checkpoint of the recommender from before its first decision of the window; None if there is
+            chosen: Data of the ConfigMap to try, or None for the one in force.
+            flags: Flags of the recorded manager, or None for the defaults.
+            settings: Settings of the recommender to try, or None for those in force.
+            checkpoint: Checkpoint of the recommender from before its first decision of the window, or None if there is
                 none.
-            first: Settings of the recommender at the beginning; None for those of the checkpoint, else the defaults.
+            first: Settings of the recommender at the beginning, or None for those of the checkpoint, else the defaults.
             admission_decisions: Retained admission decisions, in order.
-            admitting: Colocation profiles and gates to try; None for those in force.
-            decisions_since: Time of the oldest retained admission decision, RFC 3339; empty if all are retained.
+            admitting: Colocation profiles and gates to try, or None for those in force.
+            decisions_since: Time of the oldest retained admission decision, RFC 3339, or empty if all are retained.
         """
         self.view = view
         read = read_reports(reports)
@@ -131,7 +131,7 @@ class ManagerWhatIf:
         """End the window.
 
         Args:
-            until: The event after the window, and later reports are ignored; None if nothing follows.
+            until: The event after the window, and later reports are ignored, or None if nothing follows.
             progress: Called with each position that was still waiting.
 
         Raises:

@@ -48,7 +48,7 @@ class Teller(Protocol):
 
     @property
     def explanations(self) -> ObservationLog | None:
-        """The stream of explanations; None if they are not published."""
+        """The stream of explanations, or None if they are not published."""
         ...
 
     @property
@@ -71,8 +71,8 @@ class Subject(NamedTuple):
     """The object that was decided, and the request about it.
 
     Attributes:
-        webhook: Path of the webhook; empty for `koord apply`.
-        old_object: The stored object; None for `koord apply`.
+        webhook: Path of the webhook, or empty for `koord apply`.
+        old_object: The stored object, or None for `koord apply`.
     """
 
     uid: str
@@ -99,7 +99,7 @@ class Occasion(NamedTuple):
     Attributes:
         now: Time as RFC 3339.
         based_on: Position of the fold.
-        draws: Seed of the draws of profiles with a probability; empty for the uid of the request.
+        draws: Seed of the draws of profiles with a probability, or empty for the uid of the request.
         pending: Accepted quotas that were not observed yet; only the first if there are many.
     """
 

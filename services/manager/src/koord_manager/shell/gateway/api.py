@@ -32,7 +32,7 @@ class Unreachable(Exception):
 
 
 class ApiResponse(NamedTuple):
-    """Response of the API server; `retry_after` is the header of that name in seconds, None if absent."""
+    """Response of the API server; `retry_after` is the header of that name in seconds, or None if absent."""
 
     status: int
     body: bytes
@@ -86,7 +86,7 @@ class KubernetesApi:
 
     Args:
         configuration: kubernetes_asyncio.client.Configuration with host and credentials.
-        refresh: Fetches new credentials after a 401; None if they refresh themselves.
+        refresh: Fetches new credentials after a 401, or None if they refresh themselves.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class KubernetesApi:
             method: HTTP method.
             path: Path.
             parameters: Query parameters.
-            body: JSON value; None for no body.
+            body: JSON value, or None for no body.
             content_type: Content type of the body.
             seconds: Timeout.
             limited: Whether it waits for the rate limit; requests of elections do not.
@@ -240,9 +240,9 @@ async def connect_api(kubeconfig: Path | None, *, context: str = "", qps: float,
     """Return a client with the credentials of a kubeconfig (exec, OIDC, client certificates) or of the pod.
 
     Args:
-        kubeconfig: Path of the kubeconfig; None for the service account of the pod.
-        context: Context of the kubeconfig; empty for the current one.
-        qps: Requests a second; 0 for no limit.
+        kubeconfig: Path of the kubeconfig, or None for the service account of the pod.
+        context: Context of the kubeconfig, or empty for the current one.
+        qps: Requests a second, or 0 for no limit.
         burst: Requests at once.
 
     Raises:

@@ -71,7 +71,7 @@ async def genesis(
         clock: The clock.
         namespace: Namespace of the ConfigMap with the epoch.
         actor: Actor of the facts.
-        progress: Receives progress sentences; None for none.
+        progress: Receives progress sentences, or None for none.
 
     Raises:
         GenesisRefused: The log cannot begin anew.

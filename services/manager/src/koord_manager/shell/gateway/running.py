@@ -61,7 +61,7 @@ class GatewaySettings:
         resources: Resources to mirror.
         writes: Kinds of objects to write.
         node_metric_status: Whether reports of our agents are written as NodeMetric status.
-        sweep_seconds: Interval between comparisons of fold and API server (event-bus spec, 9.3); 0 for none.
+        sweep_seconds: Interval between comparisons of fold and API server (event-bus spec, 9.3), or 0 for none.
         epoch_namespace: Namespace of the ConfigMap with the cluster's epoch.
     """
 
@@ -112,7 +112,7 @@ class Gateway:
 
     @property
     def outdated(self) -> str | None:
-        """Reason why this instance leads but mirrors and writes nothing; None if there is none.
+        """Reason why this instance leads but mirrors and writes nothing, or None if there is none.
 
         The reason is that another log was begun after this one, or that the epoch of the cluster is unknown.
         """
@@ -126,7 +126,7 @@ class Gateway:
 
     @property
     def queue(self) -> WorkQueue | None:
-        """The work queue of the present term; None if this instance does not lead."""
+        """The work queue of the present term, or None if this instance does not lead."""
         return self._term.queue if self._term is not None else None
 
     async def news(self, folded: list[Folded]) -> None:
@@ -165,7 +165,7 @@ class Gateway:
                 await stopped.wait()
 
     async def _log_is_outdated(self) -> str | None:
-        """Return why the log must not be written: another was begun after it, or that is unknown; None if it may."""
+        """Return why the log must not be written: another was begun after it, or that is unknown, or None if it may."""
         context = self._context
         state = context.view.state.get(GENESIS)
         ours = state.cluster_epoch if isinstance(state, GenesisState) else 0
@@ -266,7 +266,7 @@ class _TermOfGateway:
 
     @property
     def problem(self) -> str | None:
-        """Resources that were not listed yet, as a sentence; None if all were."""
+        """Resources that were not listed yet, as a sentence, or None if all were."""
         missing = [item.name for item in self._settings.resources if item.name not in self._ingest.reached]
         return f"not listed yet: {', '.join(missing)}" if missing else None
 

@@ -63,7 +63,7 @@ class Bundle:
 
 
 def read_bundle(files: Mapping[str, bytes]) -> Bundle | None:
-    """Return the bundle of the contents of a Secret or folder; None if a part is missing."""
+    """Return the bundle of the contents of a Secret or folder, or None if a part is missing."""
     parts = [files.get(name, b"") for name in (CA_KEY, CA_CERT, KEY, CERT)]
     if not all(parts):
         return None
@@ -71,10 +71,10 @@ def read_bundle(files: Mapping[str, bytes]) -> Bundle | None:
 
 
 def why_invalid(bundle: Bundle | None, host: str, now: datetime.datetime) -> str | None:
-    """Return why a bundle has to be renewed; None if it is valid for six months.
+    """Return why a bundle has to be renewed, or None if it is valid for six months.
 
     Args:
-        bundle: The bundle; None if there is none.
+        bundle: The bundle, or None if there is none.
         host: DNS name or IP that the API server calls.
         now: The time in UTC.
 

@@ -19,7 +19,7 @@ class WebhookEnvironment:
     """Where to serve, where certificates are stored, and which objects are maintained.
 
     Attributes:
-        host: WEBHOOK_HOST; empty if the API server calls the Service.
+        host: WEBHOOK_HOST, or empty if the API server calls the Service.
         writer: "secret" for a Secret shared by all replicas, "fs" for files only.
     """
 

@@ -44,7 +44,7 @@ class Desk(NamedTuple):
     """The dependencies of the handlers.
 
     Attributes:
-        gate: Quota gate; None without an API server, and then quota admission refuses.
+        gate: Quota gate, or None without an API server, and then quota admission refuses.
         steady: Returns the seconds of a steady clock.
     """
 

@@ -64,7 +64,7 @@ class Keeper:
     """Maintains certificate and configuration for one replica.
 
     Args:
-        api: Client of the API server; None if there are only files.
+        api: Client of the API server, or None if there are only files.
         renewed: Called with each bundle that is in force, also an unchanged one.
     """
 
@@ -162,7 +162,7 @@ class Keeper:
         return await self._valid(found) or cast("Bundle", found)
 
     async def _valid(self, found: Bundle | None) -> Bundle | None:
-        """Return a new bundle for an invalid one; None if it is valid."""
+        """Return a new bundle for an invalid one, or None if it is valid."""
         now = self._now()
         reason = why_invalid(found, self._environment.dns_name, now)
         if reason is None:
@@ -250,7 +250,7 @@ def _secret_files(secret: JsonObject) -> dict[str, bytes]:
 
 
 def read_files(directory: Path) -> dict[str, bytes]:
-    """Return the contents of the files in force; empty if there are none."""
+    """Return the contents of the files in force, or an empty mapping if there are none."""
     folder = directory / _CURRENT
     try:
         return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}

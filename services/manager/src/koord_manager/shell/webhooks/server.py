@@ -35,7 +35,7 @@ class WebhookRoutes:
     """The routes of the webhook server.
 
     Args:
-        unready: Returns why requests cannot be answered yet; None if they can.
+        unready: Returns why requests cannot be answered yet, or None if they can.
     """
 
     def __init__(self, desk: Desk, unready: Callable[[], str | None]) -> None:

@@ -63,9 +63,9 @@ def add_webhooks(
         bus: The bus.
         view: The view.
         options: Gates and flags of admission.
-        api: Client of the API server; None if there is none.
-        unready: Returns why requests cannot be answered yet; None if they can.
-        environment: Environment of the webhooks; None for that of the process.
+        api: Client of the API server, or None if there is none.
+        unready: Returns why requests cannot be answered yet, or None if they can.
+        environment: Environment of the webhooks, or None for that of the process.
     """
     settings = shell.settings
     environment = environment or read_environment(os.environ)

@@ -100,7 +100,7 @@ def apply_profile(
     Args:
         target: A pod or a Reservation; its metadata is changed in place.
         profile: The profile.
-        pod_spec: Spec of the pod or of the Reservation's template; None if there is none.
+        pod_spec: Spec of the pod or of the Reservation's template, or None if there is none.
         classes: Priority classes.
 
     Raises:

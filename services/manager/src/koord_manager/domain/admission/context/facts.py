@@ -56,7 +56,7 @@ class Facts:
     Attributes:
         unreadable: `<plural>=<ns>/<name>` -> why an object is ignored that was stored before its rules were enforced.
         recommend: Sets the recommended requests of a new pod in place and returns the name of the Recommendation that
-            changed it; None if nothing is recommended.
+            changed it, or None if nothing is recommended.
     """
 
     def __init__(self, names: ConfigNames = ConfigNames()) -> None:
@@ -113,28 +113,28 @@ class Facts:
                 pass
 
     def namespace_observed(self, name: str, labels: Mapping[str, str] | None) -> None:
-        """Set the labels of a namespace; None if it is gone."""
+        """Set the labels of a namespace, or None if it is gone."""
         if labels is None:
             self._namespaces.pop(name, None)
         else:
             self._namespaces[name] = labels
 
     def priority_class_observed(self, name: str, priority_class: PriorityClass | None) -> None:
-        """Set a priority class; None if it is gone."""
+        """Set a priority class, or None if it is gone."""
         if priority_class is None:
             self._priority_classes.pop(name, None)
         else:
             self._priority_classes[name] = priority_class
 
     def node_observed(self, name: str, labels: Mapping[str, str] | None) -> None:
-        """Set the labels of a node; None if it is gone."""
+        """Set the labels of a node, or None if it is gone."""
         if labels is None:
             self._nodes.pop(name, None)
         else:
             self._nodes[name] = labels
 
     def config_observed(self, namespace: str, name: str, data: Mapping[str, str] | None) -> None:
-        """Set the data of a ConfigMap, None if it is gone; no-op for other ConfigMaps."""
+        """Set the data of a ConfigMap, or None if it is gone; no-op for other ConfigMaps."""
         if (namespace, name) == (self.names.slo_namespace, self.names.slo_name):
             self.slo_config = data
         elif (namespace, name) == (self.names.enhanced_namespace, self.names.enhanced_name):
@@ -175,15 +175,15 @@ class Facts:
         return self._profile_index
 
     def namespace_labels(self, name: str) -> Mapping[str, str] | None:
-        """Return the labels of a namespace; None if it is unknown."""
+        """Return the labels of a namespace, or None if it is unknown."""
         return self._namespaces.get(name)
 
     def priority_class(self, name: str) -> PriorityClass | None:
-        """Return a priority class; None if there is none of this name."""
+        """Return a priority class, or None if there is none of this name."""
         return self._priority_classes.get(name)
 
     def quota_profile_of_tree(self, tree_id: str) -> QuotaProfile | None:
-        """Return the profile whose label names the tree, the first by namespace and name; None if there is none."""
+        """Return the profile whose label names the tree, the first by namespace and name, or None if there is none."""
         found = (profile for _, profile in sorted(self._quota_profiles.items()) if profile.tree_id == tree_id)
         return next(found, None)
 

@@ -74,7 +74,7 @@ class ColocationProfile:
         version: Digest of the object, different for every change.
         managed: Whether the profile controller also applies it to waiting pods.
         probability: Percent, 100 if absent; an InvalidInput if it cannot be read, and then admission fails.
-        patch: The strategic merge patch, None if absent; an InvalidInput if it is not an object.
+        patch: The strategic merge patch, or None if absent; an InvalidInput if it is not an object.
     """
 
     name: str

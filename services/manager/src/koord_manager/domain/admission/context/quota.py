@@ -40,14 +40,14 @@ class Quota:
 
     @property
     def parent(self) -> str:
-        """Name of the parent: the root quota if the label is absent or empty; empty for the root itself."""
+        """Name of the parent: the root quota if the label is absent or empty, or "" for the root itself."""
         if self.name == keys.ROOT_QUOTA:
             return ""
         return self.labels.get(keys.QUOTA_PARENT) or keys.ROOT_QUOTA
 
     @property
     def tree_id(self) -> str:
-        """Id of its tree; empty for none."""
+        """Id of its tree, or "" for none."""
         return self.labels.get(keys.QUOTA_TREE_ID, "")
 
     @property
@@ -62,7 +62,7 @@ class Quota:
 
     @cached_property
     def namespaces(self) -> tuple[str, ...]:
-        """Namespaces whose pods belong to it; none if the annotation cannot be read."""
+        """Namespaces whose pods belong to it, or an empty tuple if the annotation cannot be read."""
         try:
             return text_list(self.annotations.get(keys.QUOTA_NAMESPACES, ""))
         except InvalidInput:
@@ -70,7 +70,7 @@ class Quota:
 
     @cached_property
     def guaranteed(self) -> ResourceList:
-        """The guarantee that the quota controller computed; empty if absent or unreadable."""
+        """The guarantee that the quota controller computed, or an empty mapping if absent or unreadable."""
         try:
             return resources_of(self.annotations, keys.QUOTA_GUARANTEED)
         except InvalidInput:
@@ -99,7 +99,10 @@ def _amounts(holder: JsonObject, name: str, path: str) -> ResourceList:
 
 
 def resources_of(annotations: Mapping[str, str], key: str) -> ResourceList:
-    """Return the resource list of an annotation, empty if absent; raise InvalidInput if it cannot be read."""
+    """Return the resource list of an annotation.
+
+    Return an empty mapping if absent; raise InvalidInput if it cannot be read.
+    """
     written = annotations.get(key)
     if not written:
         return {}
@@ -110,7 +113,7 @@ def resources_of(annotations: Mapping[str, str], key: str) -> ResourceList:
 
 
 def text_list(written: str) -> tuple[str, ...]:
-    """Return a JSON list of texts, empty for an empty text; raise InvalidInput for anything else."""
+    """Return a JSON list of texts, or an empty tuple for an empty text; raise InvalidInput for anything else."""
     if not written:
         return ()
     decoded = lenient_json.parse_json(written)
@@ -125,7 +128,7 @@ class QuotaTree(Protocol):
     """What the rules read of the existing quotas."""
 
     def get(self, name: str) -> Quota | None:
-        """Return the quota of a name, which is unique in the cluster; None if there is none."""
+        """Return the quota of a name, which is unique in the cluster, or None if there is none."""
         ...
 
     def children(self, name: str) -> Iterable[Quota]:
@@ -133,7 +136,7 @@ class QuotaTree(Protocol):
         ...
 
     def of_namespace(self, namespace: str) -> Quota | None:
-        """Return the quota whose annotation names the namespace, the first by name; None if there is none."""
+        """Return the quota whose annotation names the namespace, the first by name, or None if there is none."""
         ...
 
 
@@ -193,7 +196,7 @@ class QuotasWithPending:
 
     Args:
         observed: The observed quotas.
-        pending: Name -> accepted quota; None for an accepted deletion.
+        pending: Name -> accepted quota, or None for an accepted deletion.
     """
 
     def __init__(self, observed: Quotas, pending: Mapping[str, Quota | None]) -> None:

@@ -27,7 +27,7 @@ class BindingDecision:
 
     @property
     def message(self) -> str:
-        """The sentence for the user; empty if allowed."""
+        """The sentence for the user, or "" if allowed."""
         return "" if self.allowed else "binding denied: username is not in the allowed list"
 
 
@@ -38,7 +38,7 @@ def validate_binding(policy: BindingPolicy, user: str, namespace: str, pod: Boun
         policy: Who may bind pods.
         user: User of the request.
         namespace: Namespace of the pod.
-        pod: The pod; None if it cannot be read, and then the binding is allowed.
+        pod: The pod, or None if it cannot be read, and then the binding is allowed.
 
     Source:
         manager spec, 10.7

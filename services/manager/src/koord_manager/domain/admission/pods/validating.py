@@ -24,7 +24,7 @@ from koord_manager.domain.admission.request import Violation
 def validate_pod(
     pod: Pod, old: Pod | None, namespace: str, facts: Facts, quotas: QuotaTree, options: Options
 ) -> list[Violation]:
-    """Return all violations of the first broken group; empty if the pod may be stored.
+    """Return all violations of the first broken group, or an empty list if the pod may be stored.
 
     Args:
         pod: The pod.

@@ -64,7 +64,7 @@ class Evaluation:
 
 
 def quota_to_evaluate(pod: Pod, old: Pod | None, namespace: str, quotas: QuotaTree, options: Options) -> str | None:
-    """Return the name of the quota that the pod is charged to; None if no evaluation is due.
+    """Return the name of the quota that the pod is charged to, or None if no evaluation is due.
 
     Args:
         pod: The pod.
@@ -90,7 +90,7 @@ def quota_to_evaluate(pod: Pod, old: Pod | None, namespace: str, quotas: QuotaTr
 
 
 def evaluated_request(pod: Pod, options: Options) -> ResourceList:
-    """Return what a pod requests of its quota; empty if it has ended.
+    """Return what a pod requests of its quota, or an empty mapping if it has ended.
 
     With the gates ElasticQuotaEvaluationTransformPod and ReplaceResourcesTransformer, the annotation replace-resources
     is applied first.

@@ -12,7 +12,7 @@ from koord_manager.domain.admission.request import Violation
 
 
 def guarantee_violation(quota: Quota, quotas: QuotaTree) -> Violation | None:
-    """Return the refusal of a min that no ancestor's guarantee covers; None if it is covered.
+    """Return the refusal of a min that no ancestor's guarantee covers, or None if it is covered.
 
         need(parent) = max(parent.min, guaranteed of the siblings + max(min, guaranteed))
 

@@ -17,7 +17,7 @@ FORGOTTEN_AFTER_SECONDS: Final = 10.0
 
 
 class PendingQuotas:
-    """Accepted quotas by name; None for an accepted deletion."""
+    """Accepted quotas by name, or None for an accepted deletion."""
 
     def __init__(self) -> None:
         self._accepted: dict[str, tuple[float, Quota | None]] = {}

@@ -13,7 +13,7 @@ from koord_manager.domain.admission.request import Violation
 
 
 def quota_name_of(pod: Pod, namespace: str, quotas: QuotaTree, options: Options) -> str:
-    """Return the name of the pod's quota; empty for none.
+    """Return the name of the pod's quota, or "" for none.
 
     It is the label. Without the label, and unless the gate DisableDefaultQuota is on, it is the quota in the namespace
     that has its name, else the quota whose annotation names the namespace, else the default quota.
@@ -32,7 +32,7 @@ def quota_name_of(pod: Pod, namespace: str, quotas: QuotaTree, options: Options)
 
 
 def quota_of_pod(pod: Pod, namespace: str, quotas: QuotaTree, options: Options) -> Quota | None:
-    """Return the pod's quota; None if no quota has that name, and then the pod counts for the default quota."""
+    """Return the pod's quota, or None if no quota has that name, and then the pod counts for the default quota."""
     name = quota_name_of(pod, namespace, quotas, options)
     return quotas.get(name) if name else None
 

@@ -40,7 +40,7 @@ def validate_quota(
     pods: PodCounts,
     options: Options,
 ) -> Violation | None:
-    """Return the first broken rule; None if the request is allowed.
+    """Return the first broken rule, or None if the request is allowed.
 
     Args:
         operation: The operation.
@@ -181,7 +181,7 @@ def tree_rules(
 
     Args:
         quota: The quota to store.
-        old: The stored quota; None for a new one.
+        old: The stored quota, or None for a new one.
         quotas: The tree including accepted quotas.
         pods: Pods that use the quotas.
         options: Gates and flags.

@@ -39,7 +39,7 @@ _ABSENT: Final = object()
 
 
 def json_patch(before: JsonObject, after: JsonObject) -> list[Operation]:
-    """Return the operations that turn one object into the other; none if they are equal.
+    """Return the operations that turn one object into the other, or an empty list if they are equal.
 
     Raises:
         InvalidInput: The objects are nested too deeply to compare.

@@ -32,7 +32,7 @@ class Kept(NamedTuple):
     """A custom resource as the log records it.
 
     Attributes:
-        fault: Why the template cannot be read, and then it is recorded as empty; None if it can.
+        fault: Why the template cannot be read, and then it is recorded as empty, or None if it can.
     """
 
     document: JsonObject

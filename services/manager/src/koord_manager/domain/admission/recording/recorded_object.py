@@ -45,7 +45,7 @@ def kept_of(resource: str, document: JsonObject | None) -> JsonObject | None:
         document: The object.
 
     Returns:
-        The part; None if there is no object, if it has the wrong shape, or if it is too large.
+        The part, or None if there is no object, if it has the wrong shape, or if it is too large.
     """
     keep = _KEPT.get(resource)
     if keep is None or document is None:
@@ -87,7 +87,7 @@ def our_sections(data: Mapping[str, str]) -> dict[str, str]:
 
 
 def digest_of(resource: str, document: JsonObject | None) -> str:
-    """Return the digest of the recorded part of an object; empty if nothing is recorded."""
+    """Return the digest of the recorded part of an object, or "" if nothing is recorded."""
     kept = kept_of(resource, document)
     return hashlib.blake2b(codec.encode_canonical(kept), digest_size=8).hexdigest() if kept is not None else ""
 
