@@ -71,7 +71,7 @@ async def test_a_recorded_log_is_admitted_alike_and_otherwise_with_other_profile
 
         for begin in (0, before):
             same = (await story.again(begin=begin)).admission
-            assert (same.unexplained, same.fates, same.not_reviewed, same.tally.not_kept) == ([], [], 0, 0)
+            assert (same.unexplained, same.fates, same.not_reviewed, same.tally.not_retained) == ([], [], 0, 0)
             assert same.tally.recorded == same.tally.same == (7 if begin == 0 else 1)
 
         other = (await story.again(admitting=tried_of(read_profiles(read_documents(OTHERS)), {}))).admission

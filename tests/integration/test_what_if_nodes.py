@@ -77,8 +77,8 @@ async def test_recorded_decisions_about_nodes_are_repeated_by_the_same_configura
 
         for begin in (0, between):
             same = (await story.again(None, begin)).nodes
-            assert same.tally.recorded == same.tally.anew == same.tally.same > 5
-            assert (same.fates, same.tally.not_kept) == ([], 0)
+            assert same.tally.recorded == same.tally.rerun == same.tally.same > 5
+            assert (same.fates, same.tally.not_retained) == ([], 0)
             assert same.before == same.after
         assert (await story.again(config_data(70, 75))).nodes.fates == []
 
@@ -86,12 +86,12 @@ async def test_recorded_decisions_about_nodes_are_repeated_by_the_same_configura
         assert [fate.node for fate in other.fates] == list(NODES)
         for fate in other.fates:
             assert fate.recorded is not None
-            assert fate.anew is not None
+            assert fate.rerun is not None
             assert lends_otherwise(fate)
             # 20 % of 16 cores fewer
-            assert (fate.recorded.batch_cpu_milli or 0) - (fate.anew.batch_cpu_milli or 0) == CORES * 200
-            assert fate.anew.terms["cpu"].margin == CORES * 500
-            assert fate.anew.batch_memory_bytes == fate.recorded.batch_memory_bytes
+            assert (fate.recorded.batch_cpu_milli or 0) - (fate.rerun.batch_cpu_milli or 0) == CORES * 200
+            assert fate.rerun.terms["cpu"].margin == CORES * 500
+            assert fate.rerun.batch_memory_bytes == fate.recorded.batch_memory_bytes
             [field] = slo_differences(fate)
             path = "resourceUsedThresholdWithBE.cpuSuppressThresholdPercent"
             assert (field.path, field.recorded, field.rerun) == (path, 75, 40)

@@ -86,14 +86,14 @@ async def test_recorded_recommendations_are_repeated_by_the_same_settings_and_ch
         between = await live_through(story)
         for begin in (0, between):
             same = (await story.again(begin=begin)).recommendations
-            assert same.tally.recorded == same.tally.anew == same.tally.same > 1
-            assert (same.fates, same.tally.not_kept) == ([], 0)
+            assert same.tally.recorded == same.tally.rerun == same.tally.same > 1
+            assert (same.fates, same.tally.not_retained) == ([], 0)
 
         wider = (await story.again(settings=read_settings("safetyMarginFraction=0.5"))).recommendations
         [fate] = wider.fates
         assert fate.recorded is not None
-        assert fate.anew is not None
-        [before], [after] = fate.recorded.containers, fate.anew.containers
+        assert fate.rerun is not None
+        [before], [after] = fate.recorded.containers, fate.rerun.containers
         assert (after.samples, after.percentiles) == (before.samples, before.percentiles)
         for said, margin in ((before, DEFAULT_SETTINGS.safety_margin_fraction), (after, 0.5)):
             base = int(said.percentiles["target"].cpu_cores * 1000)

@@ -17,9 +17,9 @@ from koordctl.app import app
 from koordctl.commands.replay.admission import show_admission
 from koordctl.what_if.admission import (
     AdmissionComparison,
-    kept_decisions,
     read_gates,
     read_profiles,
+    retained_decisions,
     title,
     tried_of,
 )
@@ -86,19 +86,19 @@ async def test_verdicts_on_admission_are_picked_and_it_is_known_since_when() -> 
         await stream.publish(AggregateRef("pod", "u"), PodGated(namespace="n", name="p", message="m"), origin)
 
     everything, some = MemoryObservationLog(), MemoryObservationLog(keep=4)
-    assert await kept_decisions(everything) == ([], "")
+    assert await retained_decisions(everything) == ([], "")
     for stream in (everything, some):
         for at in ("1", "2", "3"):
             await publish(stream, at)
-    found, since = await kept_decisions(everything)
+    found, since = await retained_decisions(everything)
     assert ([one.causation_id for one in found], since) == (["1", "2", "3"], "")
-    found, since = await kept_decisions(some)
+    found, since = await retained_decisions(some)
     assert since
     assert [one.causation_id for one in found] == ["2", "3"]
 
 
-def fate(recorded: Outcome, anew: Outcome, *changes: Change) -> AdmissionFate:
-    return AdmissionFate("pods", "shop", "web", "CREATE", "apply", "now", 7, recorded, anew, list(changes))
+def fate(recorded: Outcome, rerun: Outcome, *changes: Change) -> AdmissionFate:
+    return AdmissionFate("pods", "shop", "web", "CREATE", "apply", "now", 7, recorded, rerun, list(changes))
 
 
 def comparison(*fates: AdmissionFate, **more: Any) -> AdmissionComparison:

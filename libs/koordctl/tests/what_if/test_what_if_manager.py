@@ -63,8 +63,8 @@ async def again(log: MemoryLog, options: dict[str, str], chosen: dict[str, str] 
         slo_config_name=options["slo_config_name"],
     )
     events, reports = MemoryEventLog(log), MemoryObservationLog()
-    told, names = flags.told, flags.names
-    asked = Question(begin=0, end=log.last_seq, chosen=chosen, names=names, told=told)
+    recorded_flags, names = flags.recorded_flags, flags.names
+    asked = Question(begin=0, end=log.last_seq, chosen=chosen, names=names, flags=recorded_flags)
     return (await compare(events, reports, None, asked, lambda _: None)).nodes
 
 
@@ -87,11 +87,11 @@ async def test_what_a_controller_decides_that_did_not_run_is_not_decided_here_ei
     chosen = {"colocation-config": '{"enable": true, "metricReportIntervalSeconds": 7}'}
     log = await recorded()
     [fate] = (await again(log, DEFAULTS | {"config_namespace": "team", "slo_config_name": "nodes"}, chosen)).fates
-    assert fate.anew is not None
-    assert fate.anew.metric_policy is not None
-    assert fate.anew.metric_policy["reportIntervalSeconds"] == 7
+    assert fate.rerun is not None
+    assert fate.rerun.metric_policy is not None
+    assert fate.rerun.metric_policy["reportIntervalSeconds"] == 7
     fates = (await again(log, FLAGS, chosen)).fates
-    assert all(fate.anew is not None and fate.anew.metric_policy is None for fate in fates)
+    assert all(fate.rerun is not None and fate.rerun.metric_policy is None for fate in fates)
 
 
 def test_a_gate_that_the_manager_does_not_know_is_refused() -> None:

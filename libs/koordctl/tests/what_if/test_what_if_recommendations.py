@@ -49,17 +49,17 @@ async def test_checkpoint_stands_for_the_reports_that_are_gone() -> None:
     story = await half_an_hour()
     observations = await kept(story)
     everything = (await again(story, story.observations, None)).recommendations.tally
-    assert (everything.recorded, everything.not_kept) == (everything.same, 0)
+    assert (everything.recorded, everything.not_retained) == (everything.same, 0)
 
     found = await again(story, observations, story.snapshots)
     tally = found.recommendations.tally
     assert tally.explained
-    assert 0 < tally.not_kept < tally.recorded - 1
+    assert 0 < tally.not_retained < tally.recorded - 1
     assert (found.recommendations.fates, found.notes) == ([], ())
 
     for snapshots, notes in ((MemorySnapshotStore(), 0), (Unreadable(), 1), (None, 0)):
         without = await again(story, observations, snapshots)
-        assert without.recommendations.tally.not_kept == tally.recorded - 1
+        assert without.recommendations.tally.not_retained == tally.recorded - 1
         assert len(without.notes) == notes
 
 
@@ -70,7 +70,7 @@ async def test_what_is_tried_is_told_with_its_terms(capsys: pytest.CaptureFixtur
     assert title(fate) == "shop/web"
     [container] = container_fates(fate)
     assert container.recorded is not None
-    assert container.anew is not None
+    assert container.rerun is not None
     show_recommendations(found.recommendations)
     told = capsys.readouterr().out
     for part in ("shop/web", "+ 15 %", "+ 50 %", "before the policy's caps"):
@@ -79,4 +79,4 @@ async def test_what_is_tried_is_told_with_its_terms(capsys: pytest.CaptureFixtur
     assert document["settings"]["rerun"]["safetyMarginFraction"] == 0.5
     assert document["settings"]["recorded"]["safetyMarginFraction"] == 0.15
     [differing] = document["differing"]
-    assert differing["rerun"]["containers"][0]["samples"] == container.anew.samples
+    assert differing["rerun"]["containers"][0]["samples"] == container.rerun.samples

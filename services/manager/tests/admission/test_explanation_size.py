@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from koord_manager.domain.admission.options import Options
-from koord_manager.domain.admission.recording.recorded_object import MAX_VIOLATIONS, violations_told
+from koord_manager.domain.admission.recording.recorded_object import MAX_VIOLATIONS, recorded_violations
 from koord_manager.domain.admission.request import AdmissionDecision, Violation
 from koord_manager.shell.documents.explanations import MAX_NAME, Occasion, Subject, tell
 from koordcore.bus.adapters.memory import MemoryObservationLog
@@ -65,7 +65,7 @@ async def test_of_a_large_patch_the_beginning_is_told() -> None:
 @pytest.mark.parametrize("decision", [broken(50_000), broken(1, LARGE), broken(50_000, "f" * 1000)])
 async def test_of_many_violations_the_beginning_is_told(decision: AdmissionDecision) -> None:
     event = await told(POD, decision)
-    rules, fields = violations_told(decision.violations)
+    rules, fields = recorded_violations(decision.violations)
 
     assert len(event.rules) == len(event.fields) <= MAX_VIOLATIONS
     assert (event.rules, event.fields) == (rules, fields)

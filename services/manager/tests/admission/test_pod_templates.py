@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from koord_manager.domain.admission.options import Options
-from koord_manager.domain.admission.recording.pod_templates import TEMPLATES, with_kept_templates
+from koord_manager.domain.admission.recording.pod_templates import TEMPLATES, with_recorded_templates
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.documents.apply import decide_apply
 from koord_manager.domain.gateway.genesis import genesis_drafts
@@ -228,9 +228,9 @@ def test_whatever_is_written_in_a_template_keeping_it_twice_is_keeping_it_once(p
             continue
         document = custom(plural, template)
 
-        kept = with_kept_templates(plural, document)
+        kept = with_recorded_templates(plural, document)
 
-        assert with_kept_templates(plural, kept.document) == (kept.document, None)
+        assert with_recorded_templates(plural, kept.document) == (kept.document, None)
         text = codec.encode(kept.document["spec"]).decode()
         assert SECRET not in text
         kept_at_all += kept.fault is None

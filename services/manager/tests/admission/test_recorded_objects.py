@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from koord_manager.domain.admission.chain import admit, surroundings
 from koord_manager.domain.admission.options import Options, changed_settings, options_from
-from koord_manager.domain.admission.recording.recorded_object import LAST_APPLIED, MAX_BYTES, digest_of, kept_of
+from koord_manager.domain.admission.recording.recorded_object import LAST_APPLIED, MAX_BYTES, digest_of, recorded_part
 from koord_manager.domain.admission.request import Request
 from koordcore.values import codec
 from support.manager.hostile_objects import BASES, GATES, POD, RESERVATION, Json, as_object, facts_of, hostile_request
@@ -21,7 +21,7 @@ SECRET = "s3cr3t"
 
 def kept_request(request: Request) -> Request | None:
     """The request about what is kept of its objects; None when a decision would not keep them."""
-    kept, old = (kept_of(request.resource, document) for document in (request.object, request.old_object))
+    kept, old = (recorded_part(request.resource, document) for document in (request.object, request.old_object))
     if (kept is None) != (request.object is None) or (old is None) != (request.old_object is None):
         return None
     return msgspec.structs.replace(request, object=kept, old_object=old)
@@ -47,7 +47,7 @@ def test_what_is_kept_of_an_object_is_decided_as_the_object_is() -> None:
         assert whole.allowed == kept.allowed, (whole, kept)
         assert whole.steps == kept.steps
         assert [(one.rule, one.field) for one in whole.violations] == [(one.rule, one.field) for one in kept.violations]
-        assert kept_of(request.resource, whole.object) == kept_of(request.resource, kept.object)
+        assert recorded_part(request.resource, whole.object) == recorded_part(request.resource, kept.object)
         assert digest_of(request.resource, whole.object) == digest_of(request.resource, kept.object)
         outcomes["changed" if whole.steps else "allowed" if whole.allowed else "refused"] += 1
     assert min(outcomes[each] for each in ("changed", "allowed", "refused")) > 1000, outcomes
@@ -83,7 +83,7 @@ def test_no_environment_command_argument_or_copy_of_the_object_is_kept(resource:
     kept_at_all = 0
     for number in range(5000):
         hostile: Any = mutated(rng, document) if number else document
-        kept = kept_of(resource, as_object(hostile))
+        kept = recorded_part(resource, as_object(hostile))
         text = codec.encode(kept).decode()
         assert SECRET not in text
         assert LAST_APPLIED not in text
@@ -92,7 +92,7 @@ def test_no_environment_command_argument_or_copy_of_the_object_is_kept(resource:
 
 
 def test_the_resources_labels_and_priority_that_admission_reads_are_kept() -> None:
-    kept = kept_of("pods", POD)
+    kept = recorded_part("pods", POD)
     assert kept is not None
     assert kept["metadata"] == POD["metadata"]
     assert kept["spec"]["priority"] == POD["spec"]["priority"]
@@ -101,14 +101,14 @@ def test_the_resources_labels_and_priority_that_admission_reads_are_kept() -> No
 
 def test_a_large_object_and_one_of_another_kind_are_not_kept() -> None:
     large = {**POD, "metadata": {**POD["metadata"], "annotations": {"a": "x" * MAX_BYTES}}}
-    assert kept_of("pods", large) is None
-    assert kept_of("secrets", POD) is None
-    assert kept_of("pods", None) is None
+    assert recorded_part("pods", large) is None
+    assert recorded_part("secrets", POD) is None
+    assert recorded_part("pods", None) is None
     assert (digest_of("pods", large), digest_of("secrets", POD)) == ("", "")
 
 
 def test_every_base_is_kept() -> None:
-    assert sum(kept_of(resource, document) is not None for resource, document in bases()) > 5
+    assert sum(recorded_part(resource, document) is not None for resource, document in bases()) > 5
 
 
 def bases() -> list[tuple[str, Json]]:

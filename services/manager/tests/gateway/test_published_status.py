@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.domain.gateway.published_status import with_said_status
+from koord_manager.domain.gateway.published_status import with_published_status
 from koord_manager.shell.documents.api import ManagerApi
 from koord_manager.shell.intake import Intake
 from koordcore.events.envelope import AggregateRef, Draft
@@ -45,13 +45,13 @@ def row(kind: str, document: Json) -> dict[str, object]:
 
 def test_a_quota_is_shown_with_what_is_used_of_it() -> None:
     view = ManagerView()
-    assert with_said_status(view, "elasticquotas", QUOTA) == QUOTA
+    assert with_published_status(view, "elasticquotas", QUOTA) == QUOTA
     said = QuotaStatusComputed(
         name="team.a", namespace="default", used={"cpu": 1500, "memory": 2 << 30}, runtime={"cpu": 8000}
     )
     view.fold(stored(1, Draft(AggregateRef("quota", "team_a"), said, 0)))
 
-    shown = with_said_status(view, "elasticquotas", QUOTA)
+    shown = with_published_status(view, "elasticquotas", QUOTA)
     cells = row("ElasticQuota", shown)
     assert (cells["cpu-used"], cells["memory-used"], cells["cpu-max"]) == ("1.5", "2.0Gi", "8")
     assert shown["metadata"]["annotations"] == {"own": "kept", keys.QUOTA_RUNTIME: '{"cpu":"8"}'}
@@ -63,10 +63,10 @@ def test_a_pod_group_is_shown_with_its_phase() -> None:
     said = GangPhaseChanged(namespace="default", name="train", phase="Scheduled", scheduled=2, running=1)
     view.fold(stored(1, Draft(AggregateRef("gang", "default=train"), said, 0)))
 
-    cells = row("PodGroup", with_said_status(view, "podgroups", GROUP))
+    cells = row("PodGroup", with_published_status(view, "podgroups", GROUP))
     assert (cells["phase"], cells["scheduled"], cells["running"]) == ("Scheduled", 2, 1)
     assert (
-        with_said_status(view, "podgroups", {**GROUP, "metadata": {"name": "other", "namespace": "default"}}).get(
+        with_published_status(view, "podgroups", {**GROUP, "metadata": {"name": "other", "namespace": "default"}}).get(
             "status"
         )
         is None
@@ -101,7 +101,7 @@ def test_a_recommendation_is_shown_with_its_target() -> None:
         )
     )
 
-    shown = with_said_status(view, "recommendations", document)
+    shown = with_published_status(view, "recommendations", document)
     [status] = shown["status"]["podStatus"]["containerStatuses"]
     assert status == {"containerName": "main", "resources": {"cpu": "250m", "memory": "1073741824"}}
 

@@ -180,8 +180,8 @@ async def test_what_koord_apply_admitted_is_admitted_alike_from_any_beginning(tm
     for begin in range(len(story.facts) + 1):
         for profiles in (None, profile()):
             found = story.again(profiles, begin=begin)
-            assert (found.fates, found.unexplained, found.not_judged) == ([], [], 0), begin
-            assert found.tally.recorded == found.tally.anew == found.tally.same
+            assert (found.fates, found.unexplained, found.not_reviewed) == ([], [], 0), begin
+            assert found.tally.recorded == found.tally.rerun == found.tally.same
             counted = max(counted, found.tally.recorded)
     assert counted == 9, "three pods, two of a workload, a quota, a reservation, a ConfigMap taken and one refused"
 
@@ -195,9 +195,9 @@ async def test_another_profile_changes_refuses_and_lets_in_what_it_says(tmp_path
     without = story.again({})
     assert [fate.name for fate in without.fates if fate.source == "apply"] == ["r", "changed"]
     [changed] = [fate for fate in without.fates if fate.name == "changed"]
-    assert (changed.recorded.allowed, changed.anew.allowed) == (True, True)
+    assert (changed.recorded.allowed, changed.rerun.allowed) == (True, True)
     batch = {"kubernetes.io/batch-cpu": "1k"}
-    assert {change.field: (change.recorded, change.anew) for change in changed.changes} == {
+    assert {change.field: (change.recorded, change.rerun) for change in changed.changes} == {
         "metadata.annotations[node.koordinator.sh/extended-resource-spec]": (
             json.dumps({"containers": {"main": {"limits": batch, "requests": batch}}}, separators=(",", ":")),
             None,
@@ -216,12 +216,12 @@ async def test_another_profile_changes_refuses_and_lets_in_what_it_says(tmp_path
 
     # BE pods need a batch priority: one is refused by a profile that gives the label alone, and let in by one more
     label_only = story.again(profile(priorityClassName=""))
-    assert {fate.name: fate.anew.allowed for fate in label_only.fates if fate.source == "apply"} == {
+    assert {fate.name: fate.rerun.allowed for fate in label_only.fates if fate.source == "apply"} == {
         "changed": False,
         "r": True,
     }
     wider = {fate.name: fate for fate in story.again(profile(selector={"matchLabels": {"app": "x"}})).fates}
-    assert (wider["refused"].recorded.rules, wider["refused"].anew.allowed) == (("be-priority",), True)
+    assert (wider["refused"].recorded.rules, wider["refused"].rerun.allowed) == (("be-priority",), True)
     assert wider["plain"].changes
 
 
@@ -249,7 +249,7 @@ async def test_a_quota_is_evaluated_anew_where_its_gate_is_on(tmp_path: Path) ->
     assert (same.unexplained, same.tally.recorded) == ([], 4)
     assert same.tally.same == 4
     [fate] = story.again(EnableQuotaAdmission=False).fates
-    assert (fate.name, fate.recorded.rules, fate.anew.allowed) == ("c", ("quota-exceeded",), True)
+    assert (fate.name, fate.recorded.rules, fate.rerun.allowed) == ("c", ("quota-exceeded",), True)
 
 
 async def reviewed(world: WebhookWorld, document: Json, uid: str) -> bool:
@@ -280,18 +280,18 @@ async def test_what_the_webhooks_answered_is_answered_alike_and_otherwise_with_a
     assert 0 < len(drawn) < 8, "half of them, by their requests' uids"
 
     same = story.again()
-    assert (same.fates, same.unexplained, same.tally.not_kept) == ([], [], 0)
+    assert (same.fates, same.unexplained, same.tally.not_retained) == ([], [], 0)
     assert same.tally.same == same.tally.recorded
-    assert same.tally.recorded + same.not_judged == 8 + 2
+    assert same.tally.recorded + same.not_reviewed == 8 + 2
     # a pod that was let in unchanged is drawn by its own uid: with luck the profile is put on it
-    assert same.not_judged <= 8 - len(drawn)
+    assert same.not_reviewed <= 8 - len(drawn)
 
     never = story.again(profile(probability=0))
     assert names(never.fates) == sorted(f"pods/{name}" for name in drawn)
     other = story.again(profile(selector={"matchLabels": {"app": "x"}}))
     assert {"pods/plain", "pods/refused"} <= set(names(other.fates))
     [refused] = [fate for fate in other.fates if fate.name == "refused"]
-    assert (refused.recorded.rules, refused.anew.allowed) == (("be-priority",), True)
+    assert (refused.recorded.rules, refused.rerun.allowed) == (("be-priority",), True)
 
 
 async def test_a_pod_that_was_changed_and_then_refused_is_one_pod(tmp_path: Path) -> None:
@@ -310,8 +310,8 @@ async def test_a_pod_that_was_changed_and_then_refused_is_one_pod(tmp_path: Path
     same = story.again()
     assert (same.tally.recorded, same.tally.same, same.unexplained) == (2, 2, [])
     [fate] = story.again(profile()).fates
-    assert (fate.recorded.allowed, fate.anew.allowed) == (False, True)
-    assert fate.anew.steps[0] == "ClusterColocationProfile/be"
+    assert (fate.recorded.allowed, fate.rerun.allowed) == (False, True)
+    assert fate.rerun.steps[0] == "ClusterColocationProfile/be"
 
 
 async def test_pods_that_nobody_was_asked_about_are_not_called_a_difference(tmp_path: Path) -> None:
@@ -321,7 +321,7 @@ async def test_pods_that_nobody_was_asked_about_are_not_called_a_difference(tmp_
         await mirrored(world, pod("silent", **{"class": "batch"}), "u-silent")
     story = await recorded(bus)
     found = story.again({})
-    assert (found.not_judged, found.fates, found.unexplained) == (1, [], [])
+    assert (found.not_reviewed, found.fates, found.unexplained) == (1, [], [])
 
 
 async def test_what_an_older_version_told_stands_and_is_counted(tmp_path: Path) -> None:
@@ -332,7 +332,7 @@ async def test_what_an_older_version_told_stands_and_is_counted(tmp_path: Path) 
     bare = [old_version(stored) for stored in story.decisions]
     found = Recording(story.facts, bare).again({})
     assert (found.unexplained, found.fates) == ([], [])
-    assert found.tally.not_kept == len(bare) > 1
+    assert found.tally.not_retained == len(bare) > 1
 
 
 def old_version(stored: StoredEvent) -> StoredEvent:
@@ -349,7 +349,7 @@ async def test_pods_from_before_the_oldest_verdict_stand(tmp_path: Path) -> None
         await told_by_webhooks(world)
     story = await recorded(bus)
     late = Recording(story.facts, []).again({}, since="9999-01-01T00:00:00.000000Z")
-    assert (late.tally.not_kept, late.fates) == (9, [])
+    assert (late.tally.not_retained, late.fates) == (9, [])
 
 
 async def test_a_profile_on_waiting_pods_is_put_on_them_again(tmp_path: Path) -> None:
@@ -363,7 +363,7 @@ async def test_a_profile_on_waiting_pods_is_put_on_them_again(tmp_path: Path) ->
     assert story.again().unexplained == []
     for managed, label in (({keys.CONTROLLER_MANAGED: "true"}, "c"), ({}, None)):
         [fate] = [one for one in story.again(profile(managed, labels={"a": "c"})).fates if one.source == "controller"]
-        assert {change.field: (change.recorded, change.anew) for change in fate.changes}["metadata.labels.a"] == (
+        assert {change.field: (change.recorded, change.rerun) for change in fate.changes}["metadata.labels.a"] == (
             "b",
             label,
         )
@@ -390,7 +390,7 @@ async def test_a_profile_on_waiting_pods_is_put_on_them_again(tmp_path: Path) ->
 def test_the_fields_that_differ_are_named(before: Json | None, after: Json | None, fields: list[str]) -> None:
     found = changes(before, after)
     assert [change.field for change in found] == fields
-    assert all("secret" not in (change.recorded, change.anew) for change in found)
+    assert all("secret" not in (change.recorded, change.rerun) for change in found)
 
 
 async def test_whatever_was_asked_is_answered_alike(tmp_path: Path) -> None:
@@ -413,6 +413,6 @@ async def test_whatever_was_asked_is_answered_alike(tmp_path: Path) -> None:
             body = review_body(path, given, operation=operation, old=old)
             await world.tls.post(path, content=json.dumps(body).encode("utf-8", "surrogatepass"))
     found = (await recorded(bus)).again({})
-    assert [(one.name, one.recorded[:4], one.anew[:4]) for one in found.unexplained] == []
+    assert [(one.name, one.recorded[:4], one.rerun[:4]) for one in found.unexplained] == []
     assert found.tally.same > 40, "what has not the shape of its kind is not kept"
     assert found.fates

@@ -75,7 +75,7 @@ async def test_every_decision_is_repeated_from_any_beginning() -> None:
         for chosen in (None, SAME):
             found = again(events, story.reports, chosen, begin)
             assert found.fates() == [], (begin, chosen)
-            assert found.tally.recorded == found.tally.anew == found.tally.same
+            assert found.tally.recorded == found.tally.rerun == found.tally.same
     assert again(events, story.reports, None).tally.recorded == 6, "NodeSLO, ratios, how to measure, and three reports"
 
 
@@ -93,16 +93,16 @@ async def test_health_follows_the_recorded_signals_and_water_levels_follow_healt
         for chosen in (None, recorded):
             found = again(story.events(), story.reports, chosen, begin)
             assert found.fates() == []
-            assert found.tally.recorded == found.tally.anew == found.tally.same
+            assert found.tally.recorded == found.tally.rerun == found.tally.same
 
     steeper = SAME | {"slo-adjust-config": json.dumps({**adjusting, "stepDown": 10})}
     [fate] = again(story.events(), story.reports, steeper).fates()
     assert fate.recorded is not None
-    assert fate.anew is not None
+    assert fate.rerun is not None
     assert fate.recorded.health is not None
-    assert fate.anew.health is not None
-    assert fate.anew.health.offsets["cpu"] < fate.recorded.health.offsets["cpu"] < 0
-    assert (fate.anew.batch_cpu_milli or 0) < (fate.recorded.batch_cpu_milli or 0)
+    assert fate.rerun.health is not None
+    assert fate.rerun.health.offsets["cpu"] < fate.recorded.health.offsets["cpu"] < 0
+    assert (fate.rerun.batch_cpu_milli or 0) < (fate.recorded.batch_cpu_milli or 0)
 
 
 async def test_health_that_was_off_is_tried_on_the_reports_that_are_kept() -> None:
@@ -117,11 +117,11 @@ async def test_health_that_was_off_is_tried_on_the_reports_that_are_kept() -> No
     [fate] = found.fates()
     assert fate.recorded is not None
     assert fate.recorded.health is None
-    assert fate.anew is not None
-    assert fate.anew.health is not None
-    assert (fate.anew.health.level, fate.anew.health.offsets["cpu"]) == ("Critical", 3 * -5), "once for each report"
-    assert fate.anew.slo is not None
-    assert fate.anew.slo["resourceUsedThresholdWithBE"]["cpuSuppressThresholdPercent"] == 65 - 15
+    assert fate.rerun is not None
+    assert fate.rerun.health is not None
+    assert (fate.rerun.health.level, fate.rerun.health.offsets["cpu"]) == ("Critical", 3 * -5), "once for each report"
+    assert fate.rerun.slo is not None
+    assert fate.rerun.slo["resourceUsedThresholdWithBE"]["cpuSuppressThresholdPercent"] == 65 - 15
     assert found.mass_abnormal is False
 
 
@@ -146,10 +146,10 @@ async def test_what_the_guard_said_is_repeated_and_follows_what_is_tried() -> No
     found = again(story.events()[: said[0].seq], story.reports[:2], more)
     [fate] = found.fates()
     assert fate.recorded is not None
-    assert fate.anew is not None
+    assert fate.rerun is not None
     assert fate.recorded.health is not None
-    assert fate.anew.health is not None
-    assert (fate.recorded.health.reported_weight, fate.anew.health.reported_weight) == (100, fate.anew.health.weight)
+    assert fate.rerun.health is not None
+    assert (fate.recorded.health.reported_weight, fate.rerun.health.reported_weight) == (100, fate.rerun.health.weight)
     assert found.mass_abnormal is False
 
 
@@ -184,7 +184,7 @@ spec: {quotaName: pool-root, quotaLabels: {a: b}, resourceRatio: "0.9", nodeSele
     assert len(rendered) == 2
     for begin in range(len(story.events())):
         tally = again(story.events(), story.reports, None, begin).tally
-        assert tally.recorded == tally.anew == tally.same
+        assert tally.recorded == tally.rerun == tally.same
 
 
 def device(healthy: bool) -> str:
@@ -214,8 +214,8 @@ async def test_what_devices_give_a_node_is_repeated_and_follows_its_gate_and_plu
     shared = ManagerWhatIf(ManagerView(), story.reports, flags=RecordedFlags(sync_shared_gpus=True))
     [fate] = rerun(shared, story.events()).nodes.fates()
     assert fate.recorded is not None
-    assert fate.anew is not None
-    assert fate.anew.devices == fate.recorded.devices | {"koordinator.sh/gpu.shared": 100}
+    assert fate.rerun is not None
+    assert fate.rerun.devices == fate.recorded.devices | {"koordinator.sh/gpu.shared": 100}
     without = ManagerWhatIf(ManagerView(), story.reports, flags=RecordedFlags(plugins=frozenset(PLUGINS) - {GPU}))
     assert not rerun(without, story.events()).nodes.tally.explained
 
@@ -226,9 +226,9 @@ async def test_ratios_are_tried_and_repeated_too() -> None:
     story = await told(CONFIG)
     [fate] = again(story.events(), story.reports, amplified).fates()
     assert fate.recorded is not None
-    assert fate.anew is not None
-    assert (fate.recorded.amplification, fate.anew.amplification) == (None, '{"cpu":1.50}')
-    assert fate.recorded.batch_cpu_milli == fate.anew.batch_cpu_milli
+    assert fate.rerun is not None
+    assert (fate.recorded.amplification, fate.rerun.amplification) == (None, '{"cpu":1.50}')
+    assert fate.recorded.batch_cpu_milli == fate.rerun.batch_cpu_milli
 
     story = await told(f"{CONFIG}  resource-amplification-config: '{text}'\n")
     for chosen in (None, amplified):
@@ -240,19 +240,19 @@ async def test_colocation_that_was_off_is_tried_at_every_report_that_is_kept() -
     story = await told(OFF)
     [fate] = again(story.events(), story.reports, SAME).fates()
     assert fate.recorded is not None
-    assert fate.anew is not None
-    assert (fate.recorded.batch_cpu_milli, fate.anew.batch_cpu_milli) == (None, 10_000 - 4000 - 100 - 2500)
+    assert fate.rerun is not None
+    assert (fate.recorded.batch_cpu_milli, fate.rerun.batch_cpu_milli) == (None, 10_000 - 4000 - 100 - 2500)
     [fate] = again(story.events(), [], SAME).fates()
-    assert fate.anew is not None
-    assert fate.anew.batch_cpu_milli is None, "nothing is known of what pods used"
-    assert fate.anew.cpu_normalization == "1.00"
+    assert fate.rerun is not None
+    assert fate.rerun.batch_cpu_milli is None, "nothing is known of what pods used"
+    assert fate.rerun.cpu_normalization == "1.00"
 
 
 async def test_decision_whose_report_is_gone_stands_as_recorded_where_the_configuration_means_the_same() -> None:
     story = await told(CONFIG)
     for chosen in (None, SAME):
         found = again(story.events(), story.reports[1:], chosen)
-        assert (found.tally.not_kept, found.tally.recorded, found.tally.same) == (1, 6, 5)
+        assert (found.tally.not_retained, found.tally.recorded, found.tally.same) == (1, 6, 5)
         assert found.fates() == []
 
 

@@ -21,7 +21,7 @@ LOW = read_settings("targetCPUPercentile=0.2,lowerBoundPercentile=0.1")
 
 
 def amounts(decided: RecommendationDecisions, id_: str = "shop=web") -> tuple[int, int]:
-    [container] = decided.anew[id_].containers
+    [container] = decided.rerun[id_].containers
     return container.target.cpu_milli, container.samples
 
 
@@ -33,7 +33,7 @@ async def test_every_recommendation_is_repeated_from_any_beginning() -> None:
     for begin in range(len(story.events()) + 1):
         what_if = await story.again(begin)
         tally = what_if.recommendations.tally
-        assert (tally.recorded, tally.not_kept) == (tally.same, 0), begin
+        assert (tally.recorded, tally.not_retained) == (tally.same, 0), begin
         assert what_if.recommendation_fates() == []
         assert what_if.nodes.fates() == []
 
@@ -42,7 +42,7 @@ async def test_other_settings_give_what_their_formula_says_on_the_same_samples()
     story = await half_an_hour()
     recorded = (await story.again()).recommendations
     wider = (await story.again(settings=read_settings("safetyMarginFraction=0.3"))).recommendations
-    [before], [after] = recorded.anew["shop=web"].containers, wider.anew["shop=web"].containers
+    [before], [after] = recorded.rerun["shop=web"].containers, wider.rerun["shop=web"].containers
     assert after.percentiles == before.percentiles
     assert after.uncapped_target.cpu_milli == int(int(after.percentiles["target"].cpu_cores * 1000) * 1.3)
     assert (after.target.cpu_milli, before.target.cpu_milli) == (700, 700), "within the object's own policy"
@@ -66,7 +66,9 @@ async def test_samples_that_are_gone_are_known_from_a_checkpoint_or_not_at_all()
     gone = 12
     without = await story.again(forgotten=gone)
     assert without.recommendations.tally.explained
-    assert without.recommendations.tally.not_kept == without.recommendations.tally.recorded - 1, "all but one that went"
+    assert without.recommendations.tally.not_retained == without.recommendations.tally.recorded - 1, (
+        "all but one that went"
+    )
     assert without.recommendation_fates() == []
     tried = await story.again(forgotten=gone, settings=LOW)
     assert tried.recommendation_fates() == [], "what is not known is not told"
@@ -75,7 +77,7 @@ async def test_samples_that_are_gone_are_known_from_a_checkpoint_or_not_at_all()
     with_it = await story.again(forgotten=gone, checkpoint=checkpoint)
     tally = with_it.recommendations.tally
     assert tally.explained
-    assert 0 < tally.not_kept < tally.recorded - 1
+    assert 0 < tally.not_retained < tally.recorded - 1
     assert with_it.recommendation_fates() == []
     tried = await story.again(forgotten=gone, checkpoint=checkpoint, settings=LOW)
     everything = await story.again(settings=LOW)
@@ -102,12 +104,12 @@ async def test_the_log_tells_by_which_settings_was_recommended() -> None:
         for begin in (0, 20, len(story.events())):
             what_if = await story.again(begin, first=settings)
             tally = what_if.recommendations.tally
-            assert (tally.recorded, tally.not_kept, what_if.recommendation_fates()) == (tally.same, 0, [])
+            assert (tally.recorded, tally.not_retained, what_if.recommendation_fates()) == (tally.same, 0, [])
         assert what_if.recommendations.in_force == settings
         checkpoint = await story.checkpoint()
         known = (await story.again(forgotten=12, checkpoint=checkpoint)).recommendations.tally
         assert known.explained
-        assert known.not_kept < known.recorded - 1
+        assert known.not_retained < known.recorded - 1
         back = await story.again(settings=DEFAULT_SETTINGS, first=settings)
         assert back.recommendations.settings == DEFAULT_SETTINGS
         same_bucket = "HalfLife" in text
@@ -125,7 +127,7 @@ async def test_settings_that_change_with_a_restart_explain_what_each_has_recomme
     for begin in range(0, len(story.events()), 7):
         what_if = await story.again(begin)
         tally = what_if.recommendations.tally
-        assert (tally.recorded, tally.not_kept, what_if.recommendation_fates()) == (tally.same, 0, [])
+        assert (tally.recorded, tally.not_retained, what_if.recommendation_fates()) == (tally.same, 0, [])
 
 
 async def test_pods_are_created_anew_for_what_is_recommended() -> None:
@@ -141,15 +143,15 @@ async def test_pods_are_created_anew_for_what_is_recommended() -> None:
     for begin in (0, asked[0].based_on, asked[0].seq - 1, asked[-1].seq):
         what_if = await story.again(begin)
         assert what_if.recommendations.tally.explained
-        assert what_if.recommendations.tally.not_kept == 0
+        assert what_if.recommendations.tally.not_retained == 0
         assert what_if.recommendation_fates() == []
     # 400 milli-cores end in a bucket whose end is some more; with half as much again the pods ask for what they need
     fits = await story.again(settings=read_settings("safetyMarginFraction=0.45"))
     [fate] = fits.recommendation_fates()
     assert fate.outdated[0] > 0
     assert fits.recommendations.tally.same < fits.recommendations.tally.recorded
-    assert isinstance(fate.anew, RecommendationState)
-    [container] = fate.anew.containers
+    assert isinstance(fate.rerun, RecommendationState)
+    [container] = fate.rerun.containers
     assert abs(container.target.cpu_milli - 600) < 60
 
 

@@ -40,31 +40,31 @@ class AdmissionComparison:
     @property
     def changed(self) -> list[AdmissionFate]:
         """Objects that are admitted in both and would differ."""
-        return [fate for fate in self.fates if fate.recorded.allowed and fate.anew.allowed]
+        return [fate for fate in self.fates if fate.recorded.allowed and fate.rerun.allowed]
 
     @property
     def denied(self) -> list[AdmissionFate]:
         """Objects that were admitted and would be denied."""
-        return [fate for fate in self.fates if fate.recorded.allowed and not fate.anew.allowed]
+        return [fate for fate in self.fates if fate.recorded.allowed and not fate.rerun.allowed]
 
     @property
     def admitted(self) -> list[AdmissionFate]:
         """Objects that were denied and would be admitted."""
-        return [fate for fate in self.fates if not fate.recorded.allowed and fate.anew.allowed]
+        return [fate for fate in self.fates if not fate.recorded.allowed and fate.rerun.allowed]
 
     @property
     def denied_by_other_rules(self) -> list[AdmissionFate]:
         """Objects that are denied in both, by other rules."""
-        return [fate for fate in self.fates if not fate.recorded.allowed and not fate.anew.allowed]
+        return [fate for fate in self.fates if not fate.recorded.allowed and not fate.rerun.allowed]
 
     def document(self) -> dict[str, Any]:
         """Return the comparison as JSON values."""
         return {
             "decisions": {
                 "recorded": self.tally.recorded,
-                "rerun": self.tally.anew,
+                "rerun": self.tally.rerun,
                 "same": self.tally.same,
-                "notKept": self.tally.not_kept,
+                "notRetained": self.tally.not_retained,
             },
             "notReviewed": self.not_reviewed,
             "changed": list(map(_fate, self.changed)),
@@ -79,7 +79,7 @@ def compare_admission(decided: AdmissionDecisions) -> AdmissionComparison:
     """Return the comparison of a finished run."""
     return AdmissionComparison(
         tally=decided.tally,
-        not_reviewed=decided.not_judged,
+        not_reviewed=decided.not_reviewed,
         fates=decided.fates,
         unexplained=decided.unexplained,
     )
@@ -138,7 +138,7 @@ def tried_of(profiles: Mapping[str, ColocationProfile] | None, gates: Mapping[st
     return AdmissionTried(profiles=profiles, gates=tried) if profiles is not None or tried else None
 
 
-async def kept_decisions(stream: ObservationLog) -> tuple[list[StoredEvent], str]:
+async def retained_decisions(stream: ObservationLog) -> tuple[list[StoredEvent], str]:
     """Return the retained decisions of admission, and the time since which all are retained.
 
     The time is RFC 3339, or empty if all were retained from the beginning.
@@ -167,7 +167,7 @@ def differing_fields(fates: Iterable[AdmissionFate]) -> dict[tuple[str, str, str
     counted: dict[tuple[str, str, str], int] = {}
     for fate in fates:
         for change in fate.changes:
-            key = (change.field, _text(change.recorded), _text(change.anew))
+            key = (change.field, _text(change.recorded), _text(change.rerun))
             counted[key] = counted.get(key, 0) + 1
     return counted
 
@@ -186,18 +186,18 @@ def _fate(fate: AdmissionFate) -> dict[str, Any]:
         "at": fate.at,
         "basedOn": fate.position,
         "recorded": _outcome(fate.recorded),
-        "rerun": _outcome(fate.anew),
+        "rerun": _outcome(fate.rerun),
         "changes": [
-            {"field": change.field, "recorded": change.recorded, "rerun": change.anew} for change in fate.changes
+            {"field": change.field, "recorded": change.recorded, "rerun": change.rerun} for change in fate.changes
         ],
     }
 
 
-def _outcome(said: Outcome) -> dict[str, Any]:
+def _outcome(outcome: Outcome) -> dict[str, Any]:
     return {
-        "allowed": said.allowed,
-        "steps": list(said.steps),
-        "rules": list(said.rules),
-        "fields": list(said.fields),
-        "message": said.message,
+        "allowed": outcome.allowed,
+        "steps": list(outcome.steps),
+        "rules": list(outcome.rules),
+        "fields": list(outcome.fields),
+        "message": outcome.message,
     }

@@ -29,7 +29,7 @@ from koordcore.values.invalid import InvalidInput
 
 from koordctl.access.folding import BATCH, everything_kept, skipped_positions
 from koordctl.access.log import LogTrouble
-from koordctl.what_if.admission import AdmissionComparison, compare_admission, kept_decisions
+from koordctl.what_if.admission import AdmissionComparison, compare_admission, retained_decisions
 from koordctl.what_if.nodes import NodeComparison, compare_nodes
 from koordctl.what_if.recommendations import RecommendationComparison, compare_recommendations
 
@@ -54,7 +54,7 @@ class Question:
     chosen: Mapping[str, str] | None = None
     settings: RecommenderSettings | None = None
     names: ConfigNames | None = None
-    told: RecordedFlags | None = None
+    flags: RecordedFlags | None = None
     admitting: AdmissionTried | None = None
     remarks: tuple[str, ...] = ()
 
@@ -135,7 +135,7 @@ async def compare(
     """
     skipped = await skipped_positions(log)
     reports = await everything_kept(observations)
-    told, since = await kept_decisions(explanations) if explanations is not None else ([], "")
+    flags, since = await retained_decisions(explanations) if explanations is not None else ([], "")
     until = await _next(log, asked.end)
     first = await _first_known(log, asked)
     checkpoint, notes = None, ()
@@ -148,11 +148,11 @@ async def compare(
         ManagerView(config_names=asked.names),
         reports,
         chosen=asked.chosen,
-        flags=asked.told,
+        flags=asked.flags,
         settings=asked.settings,
         checkpoint=checkpoint,
         first=settings_from(first.settings) if first is not None else None,
-        admission_decisions=told,
+        admission_decisions=flags,
         admitting=asked.admitting,
         decisions_since=since,
     )
@@ -206,8 +206,8 @@ async def _checkpoint(
     """
     if not reports or len(reports) == reports[-1].seq:
         return None
-    told = [one.seq for one in reports if until is None or one.occurred_at <= until.occurred_at]
-    known = first.observed_to if first is not None else max(told, default=0)
+    flags = [one.seq for one in reports if until is None or one.occurred_at <= until.occurred_at]
+    known = first.observed_to if first is not None else max(flags, default=0)
     fingerprint = book_fingerprint()
     found = await snapshots.newest(CHECKPOINT_FOLD, schema_fingerprint=fingerprint, at_most=known)
     for seq in await snapshots.sequences(CHECKPOINT_FOLD) if found is None else ():

@@ -60,7 +60,7 @@ class NodeComparison:
                 {
                     "node": fate.node,
                     "recorded": _lent_document(fate.recorded),
-                    "rerun": _lent_document(fate.anew),
+                    "rerun": _lent_document(fate.rerun),
                     "nodeSLO": [asdict(one) for one in slo_differences(fate)],
                     "measuring": [asdict(one) for one in measuring_differences(fate)],
                     "ratios": [asdict(one) for one in ratio_differences(fate)],
@@ -76,9 +76,9 @@ def tally_document(tally: Tally) -> dict[str, int]:
     """Return the numbers of decisions as JSON values."""
     return {
         "recorded": tally.recorded,
-        "rerun": tally.anew,
+        "rerun": tally.rerun,
         "same": tally.same,
-        "reportNotKept": tally.not_kept,
+        "notRetained": tally.not_retained,
     }
 
 
@@ -93,30 +93,30 @@ class Difference:
 
 def slo_differences(fate: NodeFate) -> list[Difference]:
     """Return the fields of the NodeSLO that differ."""
-    return list(_differences((fate.recorded and fate.recorded.slo) or {}, (fate.anew and fate.anew.slo) or {}))
+    return list(_differences((fate.recorded and fate.recorded.slo) or {}, (fate.rerun and fate.rerun.slo) or {}))
 
 
 def measuring_differences(fate: NodeFate) -> list[Difference]:
     """Return the fields of `metricCollectPolicy` that the re-run decided otherwise than the recording."""
-    before, after = (policy.metric_policy if policy else None for policy in (fate.recorded, fate.anew))
+    before, after = (policy.metric_policy if policy else None for policy in (fate.recorded, fate.rerun))
     return list(_differences(before or {}, after or {}))
 
 
 def ratio_differences(fate: NodeFate) -> list[Difference]:
     """Return the ratios that differ, as texts of the node's annotations."""
-    before, after = (_ratios(policy or NodePolicyState(seq=0)) for policy in (fate.recorded, fate.anew))
+    before, after = (_ratios(policy or NodePolicyState(seq=0)) for policy in (fate.recorded, fate.rerun))
     return list(_differences(before, after))
 
 
 def health_differences(fate: NodeFate) -> list[Difference]:
     """Return what differs of the node's health: level, weight, offsets."""
-    before, after = (_health(policy or NodePolicyState(seq=0)) for policy in (fate.recorded, fate.anew))
+    before, after = (_health(policy or NodePolicyState(seq=0)) for policy in (fate.recorded, fate.rerun))
     return list(_differences(before, after))
 
 
 def device_differences(fate: NodeFate) -> list[Difference]:
     """Return the resources and labels from the node's devices that differ."""
-    before, after = (_devices(policy or NodePolicyState(seq=0)) for policy in (fate.recorded, fate.anew))
+    before, after = (_devices(policy or NodePolicyState(seq=0)) for policy in (fate.recorded, fate.rerun))
     return list(_differences(before, after))
 
 
@@ -135,7 +135,7 @@ def _ratios(policy: NodePolicyState) -> dict[str, str | None]:
 
 def lends_otherwise(fate: NodeFate) -> bool:
     """Return whether batch or mid resources differ, for the node or one of its zones."""
-    before, after = fate.recorded or NodePolicyState(seq=0), fate.anew or NodePolicyState(seq=0)
+    before, after = fate.recorded or NodePolicyState(seq=0), fate.rerun or NodePolicyState(seq=0)
     return (lent_resources(before), before.zones) != (lent_resources(after), after.zones)
 
 
@@ -150,7 +150,7 @@ def compare_nodes(decided: NodeDecisions) -> NodeComparison:
         tally=decided.tally,
         fates=decided.fates(),
         before=_lent(recorded[token] for token in existing if token in recorded),
-        after=_lent(decided.anew[token] for token in existing if token in decided.anew),
+        after=_lent(decided.rerun[token] for token in existing if token in decided.rerun),
     )
 
 

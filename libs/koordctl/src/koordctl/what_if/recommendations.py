@@ -22,7 +22,7 @@ class ContainerFate:
 
     name: str
     recorded: ContainerRecommendation | None
-    anew: ContainerRecommendation | None
+    rerun: ContainerRecommendation | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ def title(fate: RecommendationFate) -> str:
 
 def container_fates(fate: RecommendationFate) -> Iterator[ContainerFate]:
     """Yield the containers whose recommendation differs, by name."""
-    before, after = _containers(fate.recorded), _containers(fate.anew)
+    before, after = _containers(fate.recorded), _containers(fate.rerun)
     for name in sorted(before.keys() | after.keys()):
         if before.get(name) != after.get(name):
             yield ContainerFate(name, before.get(name), after.get(name))
@@ -77,7 +77,7 @@ def container_fates(fate: RecommendationFate) -> Iterator[ContainerFate]:
 def requests_differ(fate: RecommendationFate) -> bool:
     """Return whether the recommended requests of a container differ."""
     return any(
-        (one.recorded and one.recorded.target) != (one.anew and one.anew.target) for one in container_fates(fate)
+        (one.recorded and one.recorded.target) != (one.rerun and one.rerun.target) for one in container_fates(fate)
     )
 
 
@@ -85,14 +85,14 @@ def bounds_differ(fate: RecommendationFate) -> bool:
     """Return whether the bounds of a container differ. Requests within the bounds are left alone."""
     return any(
         (one.recorded and (one.recorded.lower_bound, one.recorded.upper_bound))
-        != (one.anew and (one.anew.lower_bound, one.anew.upper_bound))
+        != (one.rerun and (one.rerun.lower_bound, one.rerun.upper_bound))
         for one in container_fates(fate)
     )
 
 
 def conditions_differ(fate: RecommendationFate) -> bool:
     """Return whether the conditions differ."""
-    return _conditions(fate.recorded) != _conditions(fate.anew)
+    return _conditions(fate.recorded) != _conditions(fate.rerun)
 
 
 def _containers(state: RecommendationState | None) -> dict[str, ContainerRecommendation]:
@@ -107,6 +107,6 @@ def _fate(fate: RecommendationFate) -> dict[str, Any]:
     return {
         "recommendation": title(fate),
         "recorded": msgspec.to_builtins(fate.recorded),
-        "rerun": msgspec.to_builtins(fate.anew),
+        "rerun": msgspec.to_builtins(fate.rerun),
         "outdatedPods": {"recorded": fate.outdated[0], "rerun": fate.outdated[1]},
     }

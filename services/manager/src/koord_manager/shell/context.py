@@ -95,7 +95,10 @@ async def reason_not_to_decide(context: ManagerContext) -> str | None:
 
 
 def reached(outcome: AppendOutcome | NotAppended) -> int:
-    """Return the position that an outcome names: of the stored facts or of the conflicting one, or 0 if it names none."""
+    """Return the last position that is known from the outcome of an append, or 0 if it names none.
+
+    For stored facts it is their last position, for a conflict that of the conflicting fact.
+    """
     match outcome:
         case Appended(last_seq=seq):
             return seq

@@ -19,12 +19,12 @@ def show_admission(found: AdmissionComparison) -> None:
         return
     console.print(
         f"{tally.recorded:,} decisions of admission recorded; under the recorded profiles and gates,"
-        f" {tally.anew:,} were repeated and {tally.same:,} gave the recorded result",
+        f" {tally.rerun:,} were repeated and {tally.same:,} gave the recorded result",
         highlight=False,
     )
-    if tally.not_kept:
+    if tally.not_retained:
         console.print(
-            f"{tally.not_kept:,} of them were not repeated: their input is no longer retained", highlight=False
+            f"{tally.not_retained:,} of them were not repeated: their input is no longer retained", highlight=False
         )
     if found.not_reviewed:
         console.print(
@@ -59,15 +59,15 @@ def show_admission(found: AdmissionComparison) -> None:
 
 def _rows(fates: list[AdmissionFate]) -> Iterator[list[str]]:
     for fate in fates[:_MOST_NAMED]:
-        yield [title(fate), "recorded", *_said(fate.recorded)]
-        yield ["", "re-run", *_said(fate.anew)]
+        yield [title(fate), "recorded", *_decision_and_reason(fate.recorded)]
+        yield ["", "re-run", *_decision_and_reason(fate.rerun)]
 
 
 def _cut(text: str) -> str:
     return text if len(text) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS]}..."
 
 
-def _said(outcome: Outcome) -> tuple[str, str]:
+def _decision_and_reason(outcome: Outcome) -> tuple[str, str]:
     if not outcome.allowed:
         return "denied", outcome.message or ", ".join(outcome.rules)
     return ("changed", ", ".join(outcome.steps)) if outcome.steps else ("admitted", "-")

@@ -77,7 +77,7 @@ class ManagerFlags:
         return read_gates(self.gates)
 
     @property
-    def told(self) -> RecordedFlags:
+    def recorded_flags(self) -> RecordedFlags:
         """What ran. Raises InvalidInput for a gate that the manager does not know."""
         gates = parse_feature_gates([self.gates], ManagerSettings.known_gates)
         return RecordedFlags(
@@ -118,7 +118,7 @@ def rerun_manager(
     remarks: list[str] = []
     chosen = _chosen(config, flags.names, remarks)
     try:
-        told, admitting = flags.told, tried_of(_profiles(profiles, remarks), flags.given_gates)
+        recorded_flags, admitting = flags.recorded_flags, tried_of(_profiles(profiles, remarks), flags.given_gates)
     except InvalidInput as error:
         fail(f"--feature-gates: {error.sentence()}", status=2)
     try:
@@ -131,7 +131,7 @@ def rerun_manager(
         chosen=chosen,
         settings=tried,
         names=flags.names,
-        told=told,
+        flags=recorded_flags,
         admitting=admitting,
         remarks=tuple(remarks),
     )
@@ -220,13 +220,13 @@ def _show(found: ManagerComparison) -> None:
     tally = found.nodes.tally
     console.print(
         f"positions {found.asked.begin:,} to {found.asked.end:,}: {tally.recorded:,} decisions about nodes recorded,"
-        f" {tally.anew:,} in the re-run, {tally.same:,} with the recorded result,"
+        f" {tally.rerun:,} in the re-run, {tally.same:,} with the recorded result,"
         f" {found.reports:,} usage reports still retained",
         highlight=False,
     )
-    if tally.not_kept:
+    if tally.not_retained:
         console.print(
-            f"{tally.not_kept:,} decisions were not repeated: their usage report is no longer retained",
+            f"{tally.not_retained:,} decisions were not repeated: their usage report is no longer retained",
             highlight=False,
         )
     for line in (*found.notes, *(f"warning: {sentence}" for sentence in found.warnings)):
@@ -242,7 +242,7 @@ def _show_nodes(found: NodeComparison) -> None:
     measuring = [fate for fate in found.fates if measuring_differences(fate)]
     scaled = [fate for fate in found.fates if ratio_differences(fate)]
     given = [fate for fate in found.fates if device_differences(fate)]
-    judged = [fate for fate in found.fates if health_differences(fate)]
+    assessed = [fate for fate in found.fates if health_differences(fate)]
     rendered = [fate for fate in found.fates if slo_differences(fate)]
     show_table(
         ["what differs", "nodes"],
@@ -252,7 +252,7 @@ def _show_nodes(found: NodeComparison) -> None:
             ["metric collection", len(measuring)],
             ["cpu normalization or amplification", len(scaled)],
             ["devices", len(given)],
-            ["health", len(judged)],
+            ["health", len(assessed)],
         ],
     )
     if found.mass_abnormal[0] != found.mass_abnormal[1]:
@@ -264,14 +264,14 @@ def _show_nodes(found: NodeComparison) -> None:
             [row for fate in lending[:_MOST_NAMED] for row in _amounts(fate)],
         )
         console.print(f"{lending[0].node}, re-run:", highlight=False)
-        for line in _terms(lending[0].anew):
+        for line in _terms(lending[0].rerun):
             console.print(f"  {line}", highlight=False)
     fields = [
         *_fields(map(slo_differences, rendered)),
         *_fields(map(measuring_differences, measuring)),
         *_fields(map(ratio_differences, scaled)),
         *_fields(map(device_differences, given)),
-        *_fields(map(health_differences, judged)),
+        *_fields(map(health_differences, assessed)),
     ]
     if fields:
         show_table(["field", "recorded", "re-run", "nodes"], fields)
@@ -284,7 +284,7 @@ def _figures(title: str, show: Show, found: NodeComparison) -> list[str]:
 
 
 def _amounts(fate: NodeFate) -> Iterator[list[str]]:
-    for name, when, policy in ((fate.node, "recorded", fate.recorded), ("", "re-run", fate.anew)):
+    for name, when, policy in ((fate.node, "recorded", fate.recorded), ("", "re-run", fate.rerun)):
         state = policy or NodePolicyState(seq=0)
         yield [
             name,

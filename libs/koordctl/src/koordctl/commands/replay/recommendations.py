@@ -27,13 +27,13 @@ def show_recommendations(found: RecommendationComparison) -> None:
     if not tally.recorded and not found.fates:
         return
     console.print(
-        f"{tally.recorded:,} decisions of the recommender recorded, {tally.anew:,} in the re-run,"
+        f"{tally.recorded:,} decisions of the recommender recorded, {tally.rerun:,} in the re-run,"
         f" {tally.same:,} with the recorded result",
         highlight=False,
     )
-    if tally.not_kept:
+    if tally.not_retained:
         console.print(
-            f"{tally.not_kept:,} of them were not repeated: their samples are no longer retained",
+            f"{tally.not_retained:,} of them were not repeated: their samples are no longer retained",
             highlight=False,
         )
     fates = found.fates
@@ -65,46 +65,46 @@ def show_recommendations(found: RecommendationComparison) -> None:
 
 
 def _rows(name: str, fate: ContainerFate) -> Iterator[list[str]]:
-    for head, when, said in (((name, fate.name), "recorded", fate.recorded), (("", ""), "re-run", fate.anew)):
-        if said is None:
+    for head, when, container in (((name, fate.name), "recorded", fate.recorded), (("", ""), "re-run", fate.rerun)):
+        if container is None:
             yield [*head, when, "-", "-", "-", "-", "-"]
             continue
-        low, high = said.lower_bound, said.upper_bound
+        low, high = container.lower_bound, container.upper_bound
         yield [
             *head,
             when,
-            cores(said.target.cpu_milli),
-            gibibytes(said.target.memory_bytes),
+            cores(container.target.cpu_milli),
+            gibibytes(container.target.memory_bytes),
             f"{cores(low.cpu_milli)}, {gibibytes(low.memory_bytes)}",
             f"{cores(high.cpu_milli)}, {gibibytes(high.memory_bytes)}",
-            f"{said.samples:,}",
+            f"{container.samples:,}",
         ]
 
 
-def _terms(fate: ContainerFate, recorded: RecommenderSettings, anew: RecommenderSettings) -> Iterator[str]:
-    for when, said, decided in (("recorded", fate.recorded, recorded), ("re-run", fate.anew, anew)):
-        if said is not None:
-            yield from (f"{when}: {line}" for line in _formula(said, decided))
+def _terms(fate: ContainerFate, recorded: RecommenderSettings, rerun: RecommenderSettings) -> Iterator[str]:
+    for when, container, decided in (("recorded", fate.recorded, recorded), ("re-run", fate.rerun, rerun)):
+        if container is not None:
+            yield from (f"{when}: {line}" for line in _formula(container, decided))
 
 
-def _formula(said: ContainerRecommendation, settings: RecommenderSettings) -> Iterator[str]:
+def _formula(container: ContainerRecommendation, settings: RecommenderSettings) -> Iterator[str]:
     """Yield `request = percentile + margin, at least a share of the pod's minimum, within the policy's caps`."""
-    found, margin = said.percentiles.get("target"), f"{100 * settings.safety_margin_fraction:g} %"
+    found, margin = container.percentiles.get("target"), f"{100 * settings.safety_margin_fraction:g} %"
     if found is None:
         return
     for resource, request, uncapped, percentile, amount, least in (
         (
             "cpu",
-            cores(said.target.cpu_milli),
-            cores(said.uncapped_target.cpu_milli),
+            cores(container.target.cpu_milli),
+            cores(container.uncapped_target.cpu_milli),
             settings.target_cpu_percentile,
             f"{found.cpu_cores:.3f}",
             cores(int(settings.pod_min_cpu_millicores)),
         ),
         (
             "memory",
-            gibibytes(said.target.memory_bytes),
-            gibibytes(said.uncapped_target.memory_bytes),
+            gibibytes(container.target.memory_bytes),
+            gibibytes(container.uncapped_target.memory_bytes),
             settings.target_memory_percentile,
             gibibytes(int(found.memory_bytes)),
             gibibytes(int(settings.pod_min_memory_mb * _MIB)),

@@ -147,8 +147,8 @@ def replay(
         )
         decide_again(config, profiles, recommender_settings, begin, to, output, flags)
         return
-    told = (controllers, noderesource_plugins, feature_gates, config_namespace, slo_config_name)
-    as_by_default = told == (_CONTROLLERS, _PLUGINS, "", SLO_CONFIG_NAMESPACE, SLO_CONFIG_NAME)
+    manager_flags = (controllers, noderesource_plugins, feature_gates, config_namespace, slo_config_name)
+    as_by_default = manager_flags == (_CONTROLLERS, _PLUGINS, "", SLO_CONFIG_NAMESPACE, SLO_CONFIG_NAME)
     if profiles is not None or recommender_settings is not None or not as_by_default:
         fail(
             "--profiles, --recommender-settings, --controllers, --noderesource-plugins, --feature-gates,"
@@ -162,9 +162,9 @@ def replay(
         rerun(config, begin, to, output)
         return
     if recompute is not None:
-        from koordctl.commands.replay.scheduler import take_again
+        from koordctl.commands.replay.scheduler import repeat
 
-        take_again(config, recompute)
+        repeat(config, recompute)
         return
     if config is not None or begin is not None or output is not Format.TABLE:
         fail("--config, --from and -o belong to --rerun-scheduler and --rerun-manager", status=2)

@@ -48,9 +48,9 @@ def _show_configuration(tried: Compared) -> None:
         console.print(f"  {difference}", highlight=False, markup=False, soft_wrap=True)
 
 
-def take_again(config: Path | None, seq: int) -> None:
+def repeat(config: Path | None, seq: int) -> None:
     """Decide one recorded placement again and print whether it is the same. Exit status 1 if it is not the same."""
-    answer = wait_for(_take_again(scheduler_configuration(config), seq))
+    answer = wait_for(_repeat_decision(scheduler_configuration(config), seq))
     if isinstance(answer, NotRecomputable):
         fail(f"the placement at {seq} cannot be decided again: {answer.reason}")
     placed = answer.placed
@@ -67,7 +67,7 @@ def take_again(config: Path | None, seq: int) -> None:
     )
 
 
-async def _take_again(configuration: EffectiveConfiguration, seq: int) -> Recomputed | NotRecomputable:
+async def _repeat_decision(configuration: EffectiveConfiguration, seq: int) -> Recomputed | NotRecomputable:
     async with open_log() as log:
         try:
             return await recomputed(log.bus.events, log.bus.observations, configuration, seq)

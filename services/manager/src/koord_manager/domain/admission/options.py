@@ -89,24 +89,24 @@ class Options:
 
 
 _CHECKS_NAMES: Final = "node-strategy-name-need-check"
-_TELLS_USAGE: Final = "recommended-usage"
+_RECOMMENDED_USAGE: Final = "recommended-usage"
 
 
 def changed_settings(options: Options) -> list[str]:
     """Return the gates and flags that differ from their defaults, as recorded; without the binding policy."""
     gates = {gate: is_on for gate, is_on in options.gates.items() if is_on != GATE_DEFAULTS.get(gate, is_on)}
-    flags = {_CHECKS_NAMES: options.check_strategy_names, _TELLS_USAGE: options.recommended_usage}
-    told = {**gates, **{flag: is_on for flag, is_on in flags.items() if is_on}}
-    return [f"{name}={str(is_on).lower()}" for name, is_on in sorted(told.items())]
+    flags = {_CHECKS_NAMES: options.check_strategy_names, _RECOMMENDED_USAGE: options.recommended_usage}
+    settings_by_name = {**gates, **{flag: is_on for flag, is_on in flags.items() if is_on}}
+    return [f"{name}={str(is_on).lower()}" for name, is_on in sorted(settings_by_name.items())]
 
 
 def options_from(settings: Iterable[str]) -> Options:
     """Return the options of recorded settings, the inverse of `changed_settings`; unknown settings are ignored."""
-    told = {name: text == "true" for name, _, text in (setting.partition("=") for setting in settings)}
+    settings_by_name = {name: text == "true" for name, _, text in (setting.partition("=") for setting in settings)}
     return Options(
-        gates={name: is_on for name, is_on in told.items() if name in GATE_DEFAULTS},
-        check_strategy_names=told.get(_CHECKS_NAMES, False),
-        recommended_usage=told.get(_TELLS_USAGE, False),
+        gates={name: is_on for name, is_on in settings_by_name.items() if name in GATE_DEFAULTS},
+        check_strategy_names=settings_by_name.get(_CHECKS_NAMES, False),
+        recommended_usage=settings_by_name.get(_RECOMMENDED_USAGE, False),
     )
 
 

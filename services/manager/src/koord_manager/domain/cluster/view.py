@@ -359,7 +359,10 @@ class ManagerView:
         return self._custom_versions.get(plural, self._loaded_at)
 
     def topology(self, token: str) -> NodeResourceTopology | None:
-        """Return the NUMA zones and processor of a node, from our agent or else from its object, or None if unreported."""
+        """Return the NUMA zones and the processor of a node, or None if they are unknown.
+
+        The report of our agent takes precedence over the NodeResourceTopology object.
+        """
         if token not in self._topologies:
             agent = self.state.of_kind(NodeAgentState).get(token)
             stored = self.custom(TOPOLOGIES, "", node_name(token))

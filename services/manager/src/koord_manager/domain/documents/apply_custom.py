@@ -20,7 +20,7 @@ from koordcore.values.invalid import InvalidInput
 
 from koord_manager.domain.admission.chain import mutate, surroundings, validate
 from koord_manager.domain.admission.options import Options
-from koord_manager.domain.admission.recording.pod_templates import with_kept_templates
+from koord_manager.domain.admission.recording.pod_templates import with_recorded_templates
 from koord_manager.domain.admission.recording.recorded_object import LAST_APPLIED
 from koord_manager.domain.admission.request import JsonObject, Operation, Request
 from koord_manager.domain.cluster.view import ManagerView
@@ -50,7 +50,7 @@ def apply_custom(view: ManagerView, custom: CustomObject, *, new_uid: str, now: 
     state = view.custom(resource.plural, meta.namespace, meta.name)
     old = state.object if state else None
     written = _as_written(custom.document, resource)
-    manifest, fault = with_kept_templates(resource.plural, written)
+    manifest, fault = with_recorded_templates(resource.plural, written)
     warnings = () if fault is None else (f"{fault.sentence()}: nothing of this template is kept",)
     merged = written if old is None else three_way(old, last_applied(_annotations(old)), manifest)
     request = Request(
@@ -72,7 +72,7 @@ def apply_custom(view: ManagerView, custom: CustomObject, *, new_uid: str, now: 
     if not judged.allowed:
         raise AdmissionRefused(judged.violations)
     uid = new_uid if old is None else str(_metadata(old).get("uid") or "")
-    document = with_kept_templates(resource.plural, document).document
+    document = with_recorded_templates(resource.plural, document).document
     document = _with_identity(document, old, manifest, uid=uid, now=now)
     if document == old:
         return Applied("unchanged", uid, [], warnings=warnings)

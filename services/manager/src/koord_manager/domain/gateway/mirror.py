@@ -38,7 +38,7 @@ from koordcore.state.aggregates import (
     PriorityClassState,
 )
 
-from koord_manager.domain.admission.recording.pod_templates import with_kept_templates
+from koord_manager.domain.admission.recording.pod_templates import with_recorded_templates
 from koord_manager.domain.admission.recording.recorded_object import LAST_APPLIED, our_sections
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.resources import Intake, Mirrored
@@ -108,7 +108,7 @@ def cleaned(resource: Mirrored, found: Object) -> Object:
     for key, value in found.items():
         if key not in ("apiVersion", "kind", "metadata") and value is not None:
             result[key] = value
-    return with_kept_templates(resource.plural, result).document
+    return with_recorded_templates(resource.plural, result).document
 
 
 def _clean_meta(meta: ObjectMeta) -> None:

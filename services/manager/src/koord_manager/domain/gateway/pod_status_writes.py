@@ -40,8 +40,8 @@ class KubernetesEvent(NamedTuple):
     @property
     def name(self) -> str:
         """Name of the object: equal for equal events, so that they are counted and not repeated."""
-        said = "\n".join((self.involved.uid, self.reason, self.message, self.component))
-        return f"{self.involved.name[:220]}.{hashlib.blake2b(said.encode(), digest_size=8).hexdigest()}"
+        identity = "\n".join((self.involved.uid, self.reason, self.message, self.component))
+        return f"{self.involved.name[:220]}.{hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()}"
 
 
 def about_pod(uid: str, namespace: str, name: str) -> Involved:
@@ -71,14 +71,14 @@ def event_collection(namespace: str) -> str:
     return f"/api/v1/namespaces/{namespace or 'default'}/events"
 
 
-def event_creation(word: KubernetesEvent, now: str, instance: str) -> Request:
+def event_creation(event: KubernetesEvent, now: str, instance: str) -> Request:
     """Return the request that creates an event; `now` is RFC 3339 in whole seconds."""
-    involved = word.involved
+    involved = event.involved
     namespace = involved.namespace or "default"
     body: Json = {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": word.name, "namespace": namespace},
+        "metadata": {"name": event.name, "namespace": namespace},
         "involvedObject": {
             "kind": involved.kind,
             "apiVersion": involved.api_version,
@@ -86,11 +86,11 @@ def event_creation(word: KubernetesEvent, now: str, instance: str) -> Request:
             "name": involved.name,
             "uid": involved.uid,
         },
-        "reason": word.reason,
-        "message": word.message,
-        "type": word.type,
-        "source": {"component": word.component},
-        "reportingComponent": word.component,
+        "reason": event.reason,
+        "message": event.message,
+        "type": event.type,
+        "source": {"component": event.component},
+        "reportingComponent": event.component,
         "reportingInstance": instance,
         "firstTimestamp": now,
         "lastTimestamp": now,
@@ -99,10 +99,10 @@ def event_creation(word: KubernetesEvent, now: str, instance: str) -> Request:
     return Request("event", "POST", event_collection(namespace), body)
 
 
-def event_repetition(word: KubernetesEvent, now: str, count: int) -> Request:
+def event_repetition(event: KubernetesEvent, now: str, count: int) -> Request:
     """Return the request that counts a repeated event."""
     body: Json = {"count": count, "lastTimestamp": now}
-    path = f"{event_collection(word.involved.namespace)}/{word.name}"
+    path = f"{event_collection(event.involved.namespace)}/{event.name}"
     return Request("event", "PATCH", path, body, STRATEGIC_PATCH)
 
 

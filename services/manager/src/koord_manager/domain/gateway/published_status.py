@@ -62,7 +62,7 @@ def ref_of_object(plural: str, namespace: str, name: str) -> AggregateRef | None
             return None
 
 
-def with_said_status(view: ManagerView, plural: str, document: Json) -> Json:
+def with_published_status(view: ManagerView, plural: str, document: Json) -> Json:
     """Return a mirrored object with its computed status, for a manager without an API server."""
     meta: Json = document["metadata"]
     ref = ref_of_object(plural, str(meta.get("namespace", "")), str(meta.get("name", "")))
@@ -74,9 +74,13 @@ def with_said_status(view: ManagerView, plural: str, document: Json) -> Json:
             annotations: Json = {**(meta.get("annotations") or {}), **texts}
             status: Json = {**(document.get("status") or {}), "used": amounts_text(standing.used)}
             return {**document, "metadata": {**meta, "annotations": annotations}, "status": status}
-        case RecommendationState(updated_at=str(updated)) as said if updated:
-            annotations = {**(meta.get("annotations") or {}), BOUNDS: bounds_text(said.containers)}
-            return {**document, "metadata": {**meta, "annotations": annotations}, "status": recommendation_status(said)}
+        case RecommendationState(updated_at=str(updated)) as computed if updated:
+            annotations = {**(meta.get("annotations") or {}), BOUNDS: bounds_text(computed.containers)}
+            return {
+                **document,
+                "metadata": {**meta, "annotations": annotations},
+                "status": recommendation_status(computed),
+            }
         case ScheduleExplanationState(status=explained) if explained.uid == meta.get("uid", ""):
             return {**document, "status": explanation_status(explained)}
         case ClusterTopologyState(status=topology):
@@ -89,22 +93,22 @@ def _token(namespace: str, name: str) -> str:
     return custom_ref("x", namespace, name).id.partition("=")[2]
 
 
-def pod_group_status(said: GangPhaseChanged) -> Json:
+def pod_group_status(computed: GangPhaseChanged) -> Json:
     """Return `status` of a PodGroup."""
     status: Json = {
-        "phase": said.phase,
-        "occupiedBy": said.occupied_by,
-        "scheduled": said.scheduled,
-        "running": said.running,
-        "succeeded": said.succeeded,
-        "failed": said.failed,
+        "phase": computed.phase,
+        "occupiedBy": computed.occupied_by,
+        "scheduled": computed.scheduled,
+        "running": computed.running,
+        "succeeded": computed.succeeded,
+        "failed": computed.failed,
     }
-    return {**status, "scheduleStartTime": said.schedule_start_time} if said.schedule_start_time else status
+    return {**status, "scheduleStartTime": computed.schedule_start_time} if computed.schedule_start_time else status
 
 
-def quota_annotations(said: QuotaStatusComputed) -> dict[str, dict[str, str]]:
+def quota_annotations(computed: QuotaStatusComputed) -> dict[str, dict[str, str]]:
     """Return annotation of an ElasticQuota -> resource list."""
-    return {key: amounts_text(getattr(said, field)) for key, field in _QUOTA_ANNOTATIONS}
+    return {key: amounts_text(getattr(computed, field)) for key, field in _QUOTA_ANNOTATIONS}
 
 
 def list_text(amounts: Mapping[str, str]) -> str:
@@ -121,24 +125,24 @@ def amounts_text(amounts: Mapping[str, int]) -> dict[str, str]:
     }
 
 
-def recommendation_status(said: RecommendationState) -> Json:
+def recommendation_status(computed: RecommendationState) -> Json:
     """Return `status` of a Recommendation."""
     return {
         "podStatus": {
             "containerStatuses": [
-                {"containerName": item.name, "resources": _recommended(item.target)} for item in said.containers
+                {"containerName": item.name, "resources": _recommended(item.target)} for item in computed.containers
             ]
         },
-        "updateTime": said.updated_at,
+        "updateTime": computed.updated_at,
         "conditions": [
             {
                 "type": item.type,
                 "status": item.status,
                 "reason": item.reason or item.type,
                 "message": item.message,
-                "lastTransitionTime": item.last_transition_time or said.updated_at,
+                "lastTransitionTime": item.last_transition_time or computed.updated_at,
             }
-            for item in said.conditions
+            for item in computed.conditions
         ],
     }
 

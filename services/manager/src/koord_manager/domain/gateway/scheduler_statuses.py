@@ -19,57 +19,60 @@ from koord_manager.domain.gateway.requests import JSON, MERGE_PATCH, Json, Reque
 _SCHEDULING: Final = "/apis/scheduling.koordinator.sh/v1alpha1"
 
 
-def explanation_status(said: ScheduleExplanationComputed) -> Json:
+def explanation_status(computed: ScheduleExplanationComputed) -> Json:
     """Return `status` of a ScheduleExplanation."""
     return {
-        "schedulable": said.schedulable,
-        "schedulableAfterPreemption": said.schedulable_after_preemption,
-        "failedMessage": said.failed_message,
-        "lastUpdateTime": said.last_update_time,
-        "detailedExplanation": [_domain(each) for each in said.domains],
+        "schedulable": computed.schedulable,
+        "schedulableAfterPreemption": computed.schedulable_after_preemption,
+        "failedMessage": computed.failed_message,
+        "lastUpdateTime": computed.last_update_time,
+        "detailedExplanation": [_domain(each) for each in computed.domains],
     }
 
 
-def explanation_writes(found: Json, said: ScheduleExplanationComputed) -> list[Request]:
-    """Return the status write, or the deletion of an expired object, or an empty list for another object of its name."""
+def explanation_writes(found: Json, computed: ScheduleExplanationComputed) -> list[Request]:
+    """Return the status write of a ScheduleExplanation, or its deletion if it expired.
+
+    Return an empty list if the object is another one with the same name, or if its status is up to date.
+    """
     uid = str(found["metadata"].get("uid", ""))
-    if uid != said.uid:
+    if uid != computed.uid:
         return []
-    path = f"{_SCHEDULING}/namespaces/{said.namespace}/scheduleexplanations/{said.name}"
-    if said.expired:
+    path = f"{_SCHEDULING}/namespaces/{computed.namespace}/scheduleexplanations/{computed.name}"
+    if computed.expired:
         options: Json = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         return [Request("delete-explanation", "DELETE", path, options, JSON)]
-    status = explanation_status(said)
+    status = explanation_status(computed)
     if found.get("status") == status:
         return []
     body: Json = {"metadata": {"uid": uid}, "status": status}
     return [Request("explanation-status", "PATCH", f"{path}/status", body, MERGE_PATCH)]
 
 
-def topology_status(said: ClusterTopologyComputed) -> Json:
+def topology_status(computed: ClusterTopologyComputed) -> Json:
     """Return `status` of a ClusterNetworkTopology."""
-    return {"detailStatus": [_topology_domain(each) for each in said.domains]}
+    return {"detailStatus": [_topology_domain(each) for each in computed.domains]}
 
 
-def topology_writes(found: Json, said: ClusterTopologyComputed) -> list[Request]:
+def topology_writes(found: Json, computed: ClusterTopologyComputed) -> list[Request]:
     """Return the status write of the object, or an empty list if it is up to date."""
-    status = topology_status(said)
+    status = topology_status(computed)
     if found.get("status") == status:
         return []
     uid = found["metadata"].get("uid")
     body: Json = {"metadata": {"uid": uid} if uid else {}, "status": status}
-    path = f"{_SCHEDULING}/clusternetworktopologies/{said.name}/status"
+    path = f"{_SCHEDULING}/clusternetworktopologies/{computed.name}/status"
     return [Request("topology-status", "PATCH", path, body, MERGE_PATCH)]
 
 
 def _domain(domain: DomainOutlook) -> Json:
     found, instead = domain.scheduling, domain.preemption
-    said = f"preemption: {instead.failed_message}" if instead.failed_message else ""
+    computed = f"preemption: {instead.failed_message}" if instead.failed_message else ""
     return {
         "topologyDomain": domain.topology_domain,
         "schedulable": found.schedulable,
         "schedulableAfterPreemption": found.schedulable or instead.schedulable,
-        "failedMessage": " ".join(text for text in (found.failed_message, said) if text),
+        "failedMessage": " ".join(text for text in (found.failed_message, computed) if text),
         "scheduleExplanation": _outlook(found),
         "preemptExplanation": _outlook(instead),
         "nodePossibleVictims": [

@@ -125,12 +125,12 @@ def measuring_event(
     policies: NodePolicies, node: Node, published: NodePolicyState | None
 ) -> NodeMetricPolicyRendered | None:
     """Return the measuring policy of a node's agent, or None if it is published."""
-    told = published.metric_policy if published is not None else None
-    strategy = policies.measuring(node, measures_already=told is not None)
+    published_policy = published.metric_policy if published is not None else None
+    strategy = policies.measuring(node, measures_already=published_policy is not None)
     if strategy is None:
         return None
     spec = collect_policy(strategy)
-    return NodeMetricPolicyRendered(spec=spec, config_version=policies.version) if told != spec else None
+    return NodeMetricPolicyRendered(spec=spec, config_version=policies.version) if published_policy != spec else None
 
 
 def collect_policy(strategy: Strategy) -> dict[str, Any]:

@@ -52,7 +52,10 @@ class QuotaProfileController:
         return view.queue.take(QUOTA_PROFILE)
 
     def decide(self, view: ManagerView, id_: str) -> list[Draft]:
-        """Return the facts that bring the root quota of a profile up to date, or an empty list if the profile is gone."""
+        """Return the facts that bring the root quota of a profile up to date.
+
+        Return an empty list if the quota is up to date or the profile is gone.
+        """
         stored = view.state.of_kind(CustomObjectState).get(f"{PROFILES}={id_}")
         if stored is None or stored.object is None:
             return []
@@ -111,8 +114,16 @@ def is_news(state: QuotaProfileState | None, event: QuotaProfileRendered) -> boo
         return True
     if event.fault:
         return event.fault != state.fault
-    said = (state.quota_namespace, state.quota_name, state.labels, state.annotations, state.min, state.max, state.fault)
-    return said != (
+    published = (
+        state.quota_namespace,
+        state.quota_name,
+        state.labels,
+        state.annotations,
+        state.min,
+        state.max,
+        state.fault,
+    )
+    return published != (
         event.quota_namespace,
         event.quota_name,
         event.labels,

@@ -95,12 +95,12 @@ def computed(
     loading: bool = False,
 ) -> RecommendationComputed | None:
     """Return the status of a Recommendation, or None if it is published and not old."""
-    found = said_now(book, wanted, pods, state, now, loading=loading)
+    found = current_status(book, wanted, pods, state, now, loading=loading)
     cause = cause_of(wanted, found, state, now)
     return msgspec.structs.replace(found, cause=cause) if cause is not None else None
 
 
-def said_now(
+def current_status(
     book: RecommenderBook,
     wanted: Wanted,
     pods: LivePods,
@@ -170,17 +170,20 @@ def conditions_of(
         manager spec, 15.2
     """
     if wanted.target is None:
-        said = [(PROVIDED, False, "ConfigUnsupported", ""), (UNSUPPORTED, True, "InvalidTarget", wanted.fault)]
+        found_conditions = [
+            (PROVIDED, False, "ConfigUnsupported", ""),
+            (UNSUPPORTED, True, "InvalidTarget", wanted.fault),
+        ]
     else:
         low = min((container.confidence_days for container in containers), default=0.0)
-        said = [(PROVIDED, bool(containers), "SamplesSeen" if containers else "NoSamples", "")]
+        found_conditions = [(PROVIDED, bool(containers), "SamplesSeen" if containers else "NoSamples", "")]
         is_low = low < CONFIDENT_DAYS
         message = f"{low:.2f} days of history, {CONFIDENT_DAYS:g} are needed" if is_low else ""
-        said.append((LOW_CONFIDENCE, is_low, "ShortHistory" if is_low else "EnoughHistory", message))
+        found_conditions.append((LOW_CONFIDENCE, is_low, "ShortHistory" if is_low else "EnoughHistory", message))
         if pods == 0:
-            said.append((NO_OBJECTS, True, "NoPods", f"no pod belongs to {wanted.target.key}"))
+            found_conditions.append((NO_OBJECTS, True, "NoPods", f"no pod belongs to {wanted.target.key}"))
         if loading:
-            said.append((FETCHING, True, "Loading", "history is being read"))
+            found_conditions.append((FETCHING, True, "Loading", "history is being read"))
     before = {condition.type: condition for condition in state.conditions} if state else {}
     return [
         RecommendationCondition(
@@ -194,7 +197,7 @@ def conditions_of(
                 else rfc3339(now)
             ),
         )
-        for kind, holds, reason, message in said
+        for kind, holds, reason, message in found_conditions
     ]
 
 

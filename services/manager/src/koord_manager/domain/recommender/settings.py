@@ -48,9 +48,9 @@ class RecommenderSettings(msgspec.Struct, frozen=True, kw_only=True, rename=wire
 DEFAULT_SETTINGS: Final = RecommenderSettings()
 
 
-def settings_from(told: dict[str, float]) -> RecommenderSettings:
+def settings_from(changed: dict[str, float]) -> RecommenderSettings:
     """Return the settings of which these differ from their defaults."""
-    return msgspec.convert(told, RecommenderSettings) if told else DEFAULT_SETTINGS
+    return msgspec.convert(changed, RecommenderSettings) if changed else DEFAULT_SETTINGS
 
 
 class _Range(NamedTuple):

@@ -30,10 +30,10 @@ from koord_manager.domain.recommender.apply import apply_to_new_pod
 from koord_manager.domain.recommender.targets import Targets
 from koord_manager.domain.what_if.admission_cases import (
     APPLIED_KINDS,
-    NOT_KEPT,
+    NOT_RETAINED,
     AdmissionContext,
     Case,
-    NotKept,
+    NotRetained,
     decision_case,
     fact_case,
 )
@@ -79,7 +79,7 @@ class AdmissionFate(NamedTuple):
     at: str
     position: int
     recorded: Outcome
-    anew: Outcome
+    rerun: Outcome
     changes: list[Change]
 
 
@@ -110,7 +110,7 @@ class AdmissionDecisions:
         """
         self.view = view
         self.tally = Tally()
-        self.not_judged = 0
+        self.not_reviewed = 0
         self.fates: list[AdmissionFate] = []
         self.unexplained: list[AdmissionFate] = []
         self._tried = tried if tried else None
@@ -120,13 +120,13 @@ class AdmissionDecisions:
         self._due: list[tuple[int, int, RecordedDecision | StoredEvent]] = []
         self._numbered = 0
         self._begin = 0
-        told = next((one for one in self._record.told if one.is_whole), None)
-        if told is not None:
-            self._options = options_from(told.event.settings)
+        first = next((one for one in self._record.decisions if one.is_whole), None)
+        if first is not None:
+            self._options = options_from(first.event.settings)
         else:
             self._options = Options(gates=tried.gates) if tried is not None else Options()
         self._in_force = AdmissionContext(view, self._options)
-        self._anew = AdmissionContext(view, self._options)
+        self._rerun = AdmissionContext(view, self._options)
         self._decision = ""
         self._targets = Targets()
 
@@ -135,9 +135,9 @@ class AdmissionDecisions:
         self._begin = self.view.state.position
         if self.view.admission.recommend is None:
             self.view.recommend_with(self._recommend)
-        for told in self._record.told:
-            if told.based_on >= self._begin:
-                self._expect(told.based_on, told)
+        for decision in self._record.decisions:
+            if decision.based_on >= self._begin:
+                self._expect(decision.based_on, decision)
 
     def see(self, stored: StoredEvent) -> None:
         """Take in a fact of the window before it is folded."""
@@ -154,43 +154,43 @@ class AdmissionDecisions:
         while self._due and self._due[0][0] <= position:
             due = heappop(self._due)[2]
             if isinstance(due, RecordedDecision):
-                self._weigh(decision_case(due, self._record), "")
+                self._repeat(decision_case(due, self._record), "")
                 continue
             event = CATALOGUE.read(due)
             if event is not None:
-                self._weigh(fact_case(due, event, self.view, self._record, self._since), due.causation_id)
+                self._repeat(fact_case(due, event, self.view, self._record, self._since), due.causation_id)
 
     def _expect(self, based_on: int, due: RecordedDecision | StoredEvent) -> None:
         heappush(self._due, (based_on, self._numbered, due))
         self._numbered += 1
 
-    def _weigh(self, case: Case | NotKept | None, decision: str) -> None:
+    def _repeat(self, case: Case | NotRetained | None, decision: str) -> None:
         if case is None:
             return
         self.tally.recorded += 1
-        if case == NOT_KEPT:
-            self.tally.not_kept += 1
+        if case == NOT_RETAINED:
+            self.tally.not_retained += 1
             return
         assert isinstance(case, Case)
-        self._enter(case, decision)
+        self._set_contexts(case, decision)
         found = case.check(self._in_force)
         is_same = case.is_same(found)
         if not is_same and not case.is_certain:
             self.tally.recorded -= 1
-            self.not_judged += 1
+            self.not_reviewed += 1
             return
-        self.tally.anew += 1
+        self.tally.rerun += 1
         self.tally.same += is_same
         if not is_same:
             self.unexplained.append(self._fate(case, case.recorded, found))
         if self._tried is not None and case.again is not None:
             recorded = found if case.again is case.check else case.again(self._in_force)
-            anew = case.again(self._anew)
-            fate = self._fate(case, recorded, anew)
-            if fate.changes or (recorded.allowed, recorded.rules) != (anew.allowed, anew.rules):
+            rerun = case.again(self._rerun)
+            fate = self._fate(case, recorded, rerun)
+            if fate.changes or (recorded.allowed, recorded.rules) != (rerun.allowed, rerun.rules):
                 self.fates.append(fate)
 
-    def _enter(self, case: Case, decision: str) -> None:
+    def _set_contexts(self, case: Case, decision: str) -> None:
         """Set the options of the two contexts that a case is decided in."""
         self._options = case.options or self._options
         is_another = not decision or decision != self._decision
@@ -202,11 +202,11 @@ class AdmissionDecisions:
                 view = copy.copy(view)
                 view.admission = self.view.admission.with_profiles(self._index)
             options = replace(options, gates={**options.gates, **self._tried.gates})
-            self._anew = AdmissionContext(view, options, {} if is_another else self._anew.accounts)
+            self._rerun = AdmissionContext(view, options, {} if is_another else self._rerun.accounts)
 
-    def _fate(self, case: Case, recorded: Outcome, anew: Outcome) -> AdmissionFate:
-        differing = changes(recorded.object, anew.object) if recorded.allowed and anew.allowed else []
-        return AdmissionFate(*case[:6], self.view.state.position, recorded, anew, differing)
+    def _fate(self, case: Case, recorded: Outcome, rerun: Outcome) -> AdmissionFate:
+        differing = changes(recorded.object, rerun.object) if recorded.allowed and rerun.allowed else []
+        return AdmissionFate(*case[:6], self.view.state.position, recorded, rerun, differing)
 
     def _recommend(self, pod: JsonObject, namespace: str) -> str | None:
         tells_usage = self._options.recommended_usage

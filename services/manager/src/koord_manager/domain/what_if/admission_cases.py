@@ -24,8 +24,8 @@ from koordcore.values.timestamps import unix_seconds
 
 from koord_manager.domain.admission.json_object import seen
 from koord_manager.domain.admission.options import Options, options_from
-from koord_manager.domain.admission.recording.pod_templates import with_kept_templates
-from koord_manager.domain.admission.recording.recorded_object import LAST_APPLIED, kept_of
+from koord_manager.domain.admission.recording.pod_templates import with_recorded_templates
+from koord_manager.domain.admission.recording.recorded_object import LAST_APPLIED, recorded_part
 from koord_manager.domain.admission.request import JsonObject, Operation, Request
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.documents.admitting import created_pod, pod_document
@@ -47,8 +47,8 @@ from koord_manager.domain.what_if.admission_outcome import (
 )
 from koord_manager.domain.what_if.admission_record import WEBHOOK, Record, RecordedDecision
 
-NOT_KEPT: Final = "not kept"
-NotKept = Literal["not kept"]
+NOT_RETAINED: Final = "not kept"
+NotRetained = Literal["not kept"]
 APPLIED_KINDS: Final = frozenset(("elasticquotas", "reservations"))
 """Custom resources that admission changes or validates."""
 _ACCOUNT_RULES: Final = frozenset(("quota-not-found", "quota-exceeded", "quota-gate"))
@@ -101,14 +101,14 @@ class Case(NamedTuple):
     options: Options | None = None
 
 
-def decision_case(told: RecordedDecision, record: Record) -> Case | NotKept:
+def decision_case(told: RecordedDecision, record: Record) -> Case | NotRetained:
     """Return the case of a recorded decision."""
     event, recorded = told.event, recorded_outcome(told.event)
     lacks_object = event.object is None and event.operation != Operation.DELETE
     is_webhook = event.source == WEBHOOK
     lacks_old = is_webhook and event.old_object is None and event.operation != Operation.CREATE
     if not told.is_whole or event.pending or lacks_object or lacks_old or event.resource == "pods-binding":
-        return NOT_KEPT
+        return NOT_RETAINED
     document, plural = event.object or {}, plural_of(event)
 
     def is_same(found: Outcome) -> bool:
@@ -151,7 +151,7 @@ def decision_case(told: RecordedDecision, record: Record) -> Case | NotKept:
 
 def fact_case(
     stored: StoredEvent, event: Event, view: ManagerView, record: Record, since: str
-) -> Case | NotKept | None:
+) -> Case | NotRetained | None:
     """Return the case of a fact.
 
     Args:
@@ -182,7 +182,7 @@ def _is_applied(stored: StoredEvent) -> bool:
     return bool(request) and number.isdigit()
 
 
-def _let_in(stored: StoredEvent, event: Event, pod: tuple[str, str], source: str, again: Again) -> Case:
+def _admitted_case(stored: StoredEvent, event: Event, pod: tuple[str, str], source: str, again: Again) -> Case:
     """Return the case of a fact that shows the whole result; `is_same` compares it."""
     result = stored_object(event)
 
@@ -202,14 +202,16 @@ def _let_in(stored: StoredEvent, event: Event, pod: tuple[str, str], source: str
     )
 
 
-def _pod_case(stored: StoredEvent, pod: Pod, view: ManagerView, record: Record, since: str) -> Case | NotKept | None:
+def _pod_case(
+    stored: StoredEvent, pod: Pod, view: ManagerView, record: Record, since: str
+) -> Case | NotRetained | None:
     meta, uid, now = pod.metadata, stored.ref.id, stored.occurred_at
     named, event = (meta.namespace, meta.name), PodSpecAdded(object=pod)
     if _is_applied(stored):
         if APPLIED_DIGEST in meta.annotations:
-            return NOT_KEPT  # admission changed it, and what it was before is in the decision alone
+            return NOT_RETAINED  # admission changed it, and what it was before is in the decision alone
         document = pod_document(pod)
-        return _let_in(
+        return _admitted_case(
             stored,
             event,
             named,
@@ -220,7 +222,7 @@ def _pod_case(stored: StoredEvent, pod: Pod, view: ManagerView, record: Record, 
     workload = view.state.of_kind(WorkloadState).get(owner)
     if stored.causation_id.startswith("control/") and workload is not None:
         template = templated_pod(workload.object, owner, meta.name)
-        return _let_in(
+        return _admitted_case(
             stored, event, named, "workload", lambda context: _created(context, template, named[0], uid, now)
         )
     if not stored.causation_id.startswith("gateway/"):
@@ -230,13 +232,15 @@ def _pod_case(stored: StoredEvent, pod: Pod, view: ManagerView, record: Record, 
     is_new = unix_seconds(now) - unix_seconds(meta.creation_timestamp or "") < _NEW_WITHIN_SECONDS
     if changed is not None or not is_new or keys.CONTROL_PLANE_NAMESPACE in namespace:
         return None
-    kept = kept_of("pods", pod_document(pod))
+    kept = recorded_part("pods", pod_document(pod))
     if kept is None or now < since:
-        return NOT_KEPT
+        return NOT_RETAINED
     request = Request(
         uid=uid, operation=Operation.CREATE, resource="pods", namespace=meta.namespace, name=meta.name, object=kept
     )
-    case = _let_in(stored, event, named, "mirror", lambda context: admit_again(context.view, request, context.options))
+    case = _admitted_case(
+        stored, event, named, "mirror", lambda context: admit_again(context.view, request, context.options)
+    )
 
     def is_same(found: Outcome) -> bool:
         return found.allowed and not found.steps
@@ -270,26 +274,26 @@ def _controller_case(stored: StoredEvent, pod: Pod, view: ManagerView) -> Case:
     document = pod_document(before)
     in_force = next((one for one in view.admission.profiles().all if one.name == name), None)
     handles_all = in_force is not None and not in_force.managed
-    standing = Outcome(True, object=stored_object(PodSpecChanged(object=before)))
+    compared_fields = Outcome(True, object=stored_object(PodSpecChanged(object=before)))
 
     def again(context: AdmissionContext) -> Outcome:
         facts = context.view.admission
         profile = next((one for one in facts.profiles().all if one.name == name), None)
         if profile is None or profile.terminating or not profile.has_pod_selector:
-            return standing
+            return compared_fields
         try:
             if not (profile.managed or handles_all) or not is_wanted(profile, uid, before, facts):
-                return standing
+                return compared_fields
             after = reconciled_pod(document, profile, facts)
         except InvalidInput:
-            return standing  # a patch that does not fit is left
+            return compared_fields  # a patch that does not fit is left
         if after is None:
-            return standing
+            return compared_fields
         changed = stored_object(PodSpecChanged(object=pod_from_json(after)))
         return Outcome(True, (f"ClusterColocationProfile/{name}",), object=changed)
 
     named = (pod.metadata.namespace, pod.metadata.name)
-    return _let_in(stored, PodSpecChanged(object=pod), named, "controller", again)
+    return _admitted_case(stored, PodSpecChanged(object=pod), named, "controller", again)
 
 
 def _custom_case(stored: StoredEvent, document: JsonObject) -> Case | None:
@@ -302,9 +306,9 @@ def _custom_case(stored: StoredEvent, document: JsonObject) -> Case | None:
         return None
     named = (str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
     uid, now = stored.correlation_id, stored.occurred_at
-    return _let_in(
+    return _admitted_case(
         stored,
-        CustomObjectObserved(object=with_kept_templates(plural_of_ref(stored.ref.id), document).document),
+        CustomObjectObserved(object=with_recorded_templates(plural_of_ref(stored.ref.id), document).document),
         named,
         "apply",
         lambda context: apply_again(context.view, manifest, context.options, uid=uid, now=now),

@@ -25,7 +25,7 @@ from koord_manager.domain.admission.colocation.colocation_profile import pod_nam
 from koord_manager.domain.admission.json_object import seen
 from koord_manager.domain.admission.options import Options
 from koord_manager.domain.admission.recording.json_patch import WITHHELD, may_hold_secret
-from koord_manager.domain.admission.recording.recorded_object import LAST_APPLIED, digest_of, violations_told
+from koord_manager.domain.admission.recording.recorded_object import LAST_APPLIED, digest_of, recorded_violations
 from koord_manager.domain.admission.request import AdmissionDecision, JsonObject, Operation, Request, violation_of
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.documents.admitting import AdmissionRefused, quota_account
@@ -173,7 +173,7 @@ def _outcome(request: Request, decision: AdmissionDecision) -> Outcome:
 
 
 def _refused(decision: AdmissionDecision, steps: tuple[str, ...] = ()) -> Outcome:
-    rules, fields = violations_told(decision.violations)
+    rules, fields = recorded_violations(decision.violations)
     return Outcome(False, steps, tuple(rules), tuple(fields), decision.message)
 
 
@@ -193,12 +193,12 @@ class Change(NamedTuple):
 
     field: str
     recorded: Any
-    anew: Any
+    rerun: Any
 
 
-def changes(recorded: JsonObject | None, anew: JsonObject | None) -> list[Change]:
+def changes(recorded: JsonObject | None, rerun: JsonObject | None) -> list[Change]:
     """Return the fields in which two objects differ; possible secrets are withheld."""
-    return list(_changes(recorded or {}, anew or {}, ""))
+    return list(_changes(recorded or {}, rerun or {}, ""))
 
 
 def _changes(before: Any, after: Any, at: str) -> Iterator[Change]:

@@ -49,11 +49,11 @@ class Record:
     """
 
     def __init__(self, stored: Iterable[StoredEvent]) -> None:
-        self.told = list(_read(stored))
+        self.decisions = list(_read(stored))
         self.refused: dict[str, RecordedDecision] = {}
-        self._of_uid = {one.event.uid: one for one in self.told}
+        self._of_uid = {one.event.uid: one for one in self.decisions}
         self._changed: dict[tuple[str, str, str], list[RecordedDecision]] = {}
-        for one in self.told:
+        for one in self.decisions:
             event = one.event
             if event.webhook == "validate" and not event.allowed:
                 since = unix_seconds(one.at) - _ONE_REQUEST_SECONDS
@@ -89,9 +89,9 @@ class Record:
         return None
 
 
-def _is_unnamed(told: RecordedDecision) -> bool:
+def _is_unnamed(decisions: RecordedDecision) -> bool:
     """Return whether the API server had not generated the name yet."""
-    return not seen(told.event.object, "metadata").get("name")
+    return not seen(decisions.event.object, "metadata").get("name")
 
 
 def _read(stored: Iterable[StoredEvent]) -> Iterable[RecordedDecision]:

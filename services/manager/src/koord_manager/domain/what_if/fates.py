@@ -25,7 +25,7 @@ from koord_manager.domain.enabled import NODE_METRIC, NODE_RESOURCE, NODE_SLO
 Configured = NodeSloRendered | NodeMetricPolicyRendered | NodeRatiosComputed
 Rendered = Configured | NodeDevicesComputed
 Decision = NodeOvercommitComputed | NodeHealthAssessed | Rendered
-DECIDED_ANEW: Final = (
+REPEATED_DECISIONS: Final = (
     NodeOvercommitComputed,
     NodeHealthAssessed,
     NodeSloRendered,
@@ -49,7 +49,7 @@ class NodeFate:
 
     node: str
     recorded: NodePolicyState | None
-    anew: NodePolicyState | None
+    rerun: NodePolicyState | None
 
 
 def is_alike(found: Decision, recorded: Decision) -> bool:
@@ -66,7 +66,7 @@ def without_version(event: Decision | None) -> Decision | None:
     return msgspec.structs.replace(event, config_version=0)
 
 
-def standing(policy: NodePolicyState | None) -> tuple[object, ...]:
+def compared_fields(policy: NodePolicyState | None) -> tuple[object, ...]:
     """Return what is compared of a node's policy, or None if nothing was published."""
     found = policy or NodePolicyState(seq=0)
     amounts = (found.batch_cpu_milli, found.batch_memory_bytes, found.mid_cpu_milli, found.mid_memory_bytes)

@@ -28,11 +28,11 @@ from koord_manager.domain.slo_adjust.guard import NodeWeight, guard_weights
 from koord_manager.domain.slo_adjust.step import FULL_WEIGHT, assess
 
 OFF: Final = "off"
-MOVES_WATER_LEVELS: Final = frozenset(("level", "offsets", OFF))
+CHANGES_THRESHOLDS: Final = frozenset(("level", "offsets", OFF))
 PoliciesInForce = Mapping[str, NodePolicyState]
 
 
-class Judged(NamedTuple):
+class HealthStep(NamedTuple):
     """The result of a step for one node."""
 
     token: str
@@ -60,7 +60,7 @@ def step_again(
     return cast("NodeHealthAssessed", draft.event) if draft is not None else None
 
 
-def guard_again(
+def repeat_guard(
     policies: NodePolicies, view: ManagerView, in_force: PoliciesInForce, recorded: MassAbnormalityChanged
 ) -> MassAbnormalityChanged:
     """Return the guard's result for the nodes as they are; its examples are repeated from the recording."""
@@ -107,7 +107,9 @@ class TriedHealth:
             or (datetime.fromisoformat(now) - self._last).total_seconds() >= self._policies.slo_adjust.interval_seconds
         )
 
-    def round(self, in_force: PoliciesInForce, newest: Mapping[str, NodeUsageReported], now: str) -> Iterator[Judged]:
+    def round(
+        self, in_force: PoliciesInForce, newest: Mapping[str, NodeUsageReported], now: str
+    ) -> Iterator[HealthStep]:
         """Evaluate every node that has reported; if switched off, every node becomes healthy.
 
         Args:
@@ -122,7 +124,7 @@ class TriedHealth:
             for token in view.nodes():
                 health = published.health if (published := in_force.get(token)) is not None else None
                 if health is not None and is_adjusted(health):
-                    yield Judged(token, healthy_again(health))
+                    yield HealthStep(token, healthy_again(health))
             return
         seen = {
             token: look_at_health(policies, policy, view, token, in_force.get(token), newest[token], self._last)
@@ -134,7 +136,7 @@ class TriedHealth:
         for token, look in seen.items():
             draft = health_draft(policies, policy, view, token, look, guarded.weights[token])
             if draft is not None:
-                yield Judged(token, cast("NodeHealthAssessed", draft.event))
+                yield HealthStep(token, cast("NodeHealthAssessed", draft.event))
 
 
 def is_alike(found: MassAbnormalityChanged, recorded: MassAbnormalityChanged) -> bool:

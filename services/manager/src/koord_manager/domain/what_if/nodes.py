@@ -48,17 +48,17 @@ from koord_manager.domain.what_if.fates import (
     Decision,
     NodeFate,
     Rendered,
+    compared_fields,
     is_alike,
-    standing,
     without_version,
 )
-from koord_manager.domain.what_if.health import MOVES_WATER_LEVELS, TriedHealth, guard_again, step_again
+from koord_manager.domain.what_if.health import CHANGES_THRESHOLDS, TriedHealth, repeat_guard, step_again
 from koord_manager.domain.what_if.health import is_alike as is_guarded_alike
 from koord_manager.domain.what_if.recorded_flags import RecordedFlags
 from koord_manager.domain.what_if.reports import Report
 from koord_manager.domain.what_if.tally import Tally
 
-MOST_RATIO_ROUNDS: Final = 3
+MAX_RATIO_CYCLES: Final = 3
 """Amplification follows a new normalization one cycle later."""
 _CONFIGURED: Final[tuple[type[Configured], ...]] = (NodeRatiosComputed, NodeSloRendered, NodeMetricPolicyRendered)
 
@@ -92,12 +92,12 @@ class NodeDecisions:
     """
 
     def __init__(
-        self, view: ManagerView, reports: Sequence[Report], chosen: Mapping[str, str] | None, told: RecordedFlags
+        self, view: ManagerView, reports: Sequence[Report], chosen: Mapping[str, str] | None, flags: RecordedFlags
     ) -> None:
         self.view = view
-        self.anew: dict[str, NodePolicyState] = {}
+        self.rerun: dict[str, NodePolicyState] = {}
         self.tally = Tally()
-        self._told = told
+        self._flags = flags
         self._in_force = self._policies()
         self._in_force.refresh(view)
         self._versions: dict[int, NodePolicies] = {self._in_force.version: self._in_force}
@@ -117,113 +117,113 @@ class NodeDecisions:
 
     def begin(self, now: str) -> None:
         """Begin the window with the recorded policies."""
-        self.anew = dict(self.view.state.of_kind(NodePolicyState))
+        self.rerun = dict(self.view.state.of_kind(NodePolicyState))
         self.take_in_reports(now, looks=False)
         if now:
-            self._judge(now)
-        self._look_at_all(now)
+            self._assess_health(now)
+        self._decide_changed_nodes(now)
 
     def end(self, now: str, until: str | None) -> None:
         """End the window; reports after `until` are ignored, or None for no limit."""
-        self._look_at_all(max(now, self.take_in_reports(until, looks=True)))
+        self._decide_changed_nodes(max(now, self.take_in_reports(until, looks=True)))
 
     def fates(self) -> list[NodeFate]:
         """Return the nodes with another policy, by name."""
         recorded = self.view.state.of_kind(NodePolicyState)
         fates = [
-            NodeFate(node_name(token), recorded.get(token), self.anew.get(token))
-            for token in sorted(recorded.keys() | self.anew.keys())
+            NodeFate(node_name(token), recorded.get(token), self.rerun.get(token))
+            for token in sorted(recorded.keys() | self.rerun.keys())
             if self.view.node(token) is not None
         ]
-        return [fate for fate in fates if standing(fate.recorded) != standing(fate.anew)]
+        return [fate for fate in fates if compared_fields(fate.recorded) != compared_fields(fate.rerun)]
 
     def take_in_reports(self, until: str | None, *, looks: bool) -> str:
         """Take in reports up to a moment, and return the time of the last one, or "" if there was none."""
         reports, last = self._reports, ""
         while reports.count < len(reports.ordered):
             report = reports.ordered[reports.count]
-            if until is not None and report.told_at > until:
+            if until is not None and report.reported_at > until:
                 break
             reports.count += 1
             reports.newest[report.node] = report.event
-            last = max(last, report.told_at)
+            last = max(last, report.reported_at)
             if looks:
-                self._look(report.node, report.told_at)
-                self._judge(report.told_at)
+                self._decide_changed_node(report.node, report.reported_at)
+                self._assess_health(report.reported_at)
         return last
 
-    def take_again(self, stored: StoredEvent, recorded: Decision) -> None:
+    def repeat(self, stored: StoredEvent, recorded: Decision) -> None:
         """Repeat a recorded decision on its inputs."""
         self.tally.recorded += 1
         token, node = stored.ref.id, self.view.node(stored.ref.id)
         if node is None or not self._decides(type(recorded)):
-            self.stands(token, recorded, stored)
+            self.set_published(token, recorded, stored)
             return
         if isinstance(recorded, NodeOvercommitComputed):
             policies = self._policies_of(recorded.config_version)
             report = self._reports.of.get((token, recorded.metric_updated_at))
             if report is None and recorded.metric_updated_at:
-                self.tally.not_kept += 1
-                if not self._differs(token):
-                    self.stands(token, recorded, stored)
+                self.tally.not_retained += 1
+                if not self._is_changed(token):
+                    self.set_published(token, recorded, stored)
                 return
             found = self._overcommit(policies, token, report, stored.occurred_at)
         elif isinstance(recorded, NodeHealthAssessed):
-            if self._judges():
+            if self._assesses_health():
                 return
             policies = self._policies_of(recorded.config_version)
-            found = step_again(policies, self.view, token, self.anew.get(token), recorded)
+            found = step_again(policies, self.view, token, self.rerun.get(token), recorded)
         elif isinstance(recorded, NodeDevicesComputed):
-            found = device_event(self._chosen or self._in_force, self.view, token, self.anew.get(token))
+            found = device_event(self._chosen or self._in_force, self.view, token, self.rerun.get(token))
         else:
             policies = self._policies_of(recorded.config_version)
-            found = self._rendered(type(recorded), policies, token, self.anew.get(token))
+            found = self._rendered(type(recorded), policies, token, self.rerun.get(token))
         if found is not None:
-            self.tally.anew += 1
+            self.tally.rerun += 1
             self.tally.same += is_alike(found, recorded)
-            self.stands(token, found, stored)
+            self.set_published(token, found, stored)
 
-    def guard_again(self, recorded: MassAbnormalityChanged) -> None:
+    def repeat_guard(self, recorded: MassAbnormalityChanged) -> None:
         """Repeat the guard on the present policies of nodes."""
         self.tally.recorded += 1
-        if not self._judges():
-            found = guard_again(self._chosen or self._in_force, self.view, self.anew, recorded)
-            self.tally.anew += 1
+        if not self._assesses_health():
+            found = repeat_guard(self._chosen or self._in_force, self.view, self.rerun, recorded)
+            self.tally.rerun += 1
             self.tally.same += is_guarded_alike(found, recorded)
 
-    def warn_again(self, recorded: ConfigWarned) -> None:
+    def repeat_warnings(self, recorded: ConfigWarned) -> None:
         """Repeat the warnings about the configuration in force."""
         self.tally.recorded += 1
         state = slo_config_state(self.view)
         present = state is not None and state.object is not None
-        self.tally.anew += 1
+        self.tally.rerun += 1
         policies = self._versions.get(recorded.config_version, self._in_force)
         self.tally.same += (config_warnings(policies.config) if present else {}) == recorded.warnings
 
     @property
     def mass_abnormal(self) -> bool | None:
         """Return whether the guard would find too many nodes abnormal at the end, or None if as recorded."""
-        return self._health.mass_abnormal if self._health is not None and self._judges() else None
+        return self._health.mass_abnormal if self._health is not None and self._assesses_health() else None
 
-    def render_quota(self, id_: str, recorded: QuotaProfileRendered) -> None:
+    def repeat_root_quota(self, id_: str, recorded: QuotaProfileRendered) -> None:
         """Repeat the root quota of a profile, which the configuration does not change."""
         self.tally.recorded += 1
         profile = self.view.state.of_kind(CustomObjectState).get(f"{PROFILES}={id_}")
-        if profile is not None and profile.object is not None and QUOTA_PROFILE in self._told.controllers:
+        if profile is not None and profile.object is not None and QUOTA_PROFILE in self._flags.controllers:
             nodes = [node for token in self.view.nodes() if (node := self.view.node(token)) is not None]
-            self.tally.anew += 1
+            self.tally.rerun += 1
             self.tally.same += render(self.view, profile, nodes) == recorded
 
-    def stands(self, token: str, event: Event, stored: StoredEvent) -> None:
+    def set_published(self, token: str, event: Event, stored: StoredEvent) -> None:
         """Set what is published of a node from here on."""
-        state = evolve(self.anew.get(token), event, stored)
+        state = evolve(self.rerun.get(token), event, stored)
         assert isinstance(state, NodePolicyState)
-        self.anew[token] = state
+        self.rerun[token] = state
 
     # --- what is decided ---------------------------------------------------------------------------------------------
 
     def _policies(self) -> NodePolicies:
-        return NodePolicies(plugins=self._told.plugins, sync_shared_gpus=self._told.sync_shared_gpus)
+        return NodePolicies(plugins=self._flags.plugins, sync_shared_gpus=self._flags.sync_shared_gpus)
 
     def _policies_of(self, version: int) -> NodePolicies:
         return self._chosen or self._versions.get(version, self._in_force)
@@ -231,25 +231,25 @@ class NodeDecisions:
     def _decides(self, kind: type[Event]) -> bool:
         """Return whether the controller of a decision runs."""
         controller = CONTROLLER_OF.get(kind)
-        return controller is None or controller in self._told.controllers
+        return controller is None or controller in self._flags.controllers
 
-    def _judges(self) -> bool:
+    def _assesses_health(self) -> bool:
         """Return whether health has steps of its own, because the tried section differs."""
         return self._health is not None and self._health.is_tried(self._in_force)
 
-    def _judge(self, now: str) -> None:
+    def _assess_health(self, now: str) -> None:
         """Run a health step if it is due, and apply its thresholds."""
         health = self._health
-        if health is None or not health.is_due(now) or not self._judges():
+        if health is None or not health.is_due(now) or not self._assesses_health():
             return
-        for token, event in list(health.round(self.anew, self._reports.newest, now)):
+        for token, event in list(health.round(self.rerun, self._reports.newest, now)):
             self._publish(token, event, now)
-            if event.cause in MOVES_WATER_LEVELS and self._chosen is not None:
+            if event.cause in CHANGES_THRESHOLDS and self._chosen is not None:
                 if self._decides(NodeSloRendered):
-                    self._publish(token, self._rendered(NodeSloRendered, self._chosen, token, self.anew[token]), now)
-                self._look(token, now)
+                    self._publish(token, self._rendered(NodeSloRendered, self._chosen, token, self.rerun[token]), now)
+                self._decide_changed_node(token, now)
 
-    def _look_at_all(self, now: str) -> None:
+    def _decide_changed_nodes(self, now: str) -> None:
         if self._chosen is None:
             return
         for token in sorted(self.view.nodes()):
@@ -260,9 +260,9 @@ class NodeDecisions:
                 )
                 if chosen == in_force:
                     continue
-                for _ in range(MOST_RATIO_ROUNDS):
-                    self._publish(token, self._rendered(kind, self._chosen, token, self.anew.get(token)), now)
-            self._look(token, now)
+                for _ in range(MAX_RATIO_CYCLES):
+                    self._publish(token, self._rendered(kind, self._chosen, token, self.rerun.get(token)), now)
+            self._decide_changed_node(token, now)
 
     def _rendered(
         self, kind: type[Configured], policies: NodePolicies, token: str, published: NodePolicyState | None
@@ -275,30 +275,30 @@ class NodeDecisions:
             return measuring_event(policies, node, published)
         return ratio_event(policies, self.view, token, published)
 
-    def _look(self, token: str, now: str) -> None:
+    def _decide_changed_node(self, token: str, now: str) -> None:
         """Decide a node that the other configuration treats differently."""
         report = self._reports.newest.get(token)
-        if NODE_RESOURCE not in self._told.controllers:
+        if NODE_RESOURCE not in self._flags.controllers:
             return
-        if self._chosen is not None and report is not None and self._differs(token):
+        if self._chosen is not None and report is not None and self._is_changed(token):
             self._publish(token, self._overcommit(self._chosen, token, report, now), now)
 
-    def _differs(self, token: str) -> bool:
+    def _is_changed(self, token: str) -> bool:
         """Return whether the other configuration changes what a node lends."""
         node = self.view.node(token)
         if self._chosen is None or node is None:
             return False
-        anew, recorded = self.anew.get(token), self.view.policy(token)
+        rerun, recorded = self.rerun.get(token), self.view.policy(token)
         annotations = node.metadata.annotations
-        if normalization_in_force(anew, annotations) != normalization_in_force(recorded, annotations):
+        if normalization_in_force(rerun, annotations) != normalization_in_force(recorded, annotations):
             return True
-        chosen = self._chosen.colocation(token, node, anew.health if anew else None)
+        chosen = self._chosen.colocation(token, node, rerun.health if rerun else None)
         return chosen != self._in_force.colocation(token, node, recorded.health if recorded else None)
 
     def _overcommit(
         self, policies: NodePolicies, token: str, report: NodeUsageReported | None, now: str
     ) -> NodeOvercommitComputed | None:
-        look = look_at(policies, self.view, token, self.anew.get(token), report)
+        look = look_at(policies, self.view, token, self.rerun.get(token), report)
         based_on = BasedOn(ev=self.view.state.position)
         return decide_overcommit(
             look, datetime.fromisoformat(now), config_version=policies.version, based_on=based_on
@@ -306,8 +306,8 @@ class NodeDecisions:
 
     def _publish(self, token: str, event: Decision | None, now: str) -> None:
         if event is not None:
-            self.tally.anew += 1
+            self.tally.rerun += 1
             stored = StoredEvent(
                 self.view.state.position, AggregateRef("nodepolicy", token), {HEADER_OCCURRED_AT: now}, b""
             )
-            self.stands(token, event, stored)
+            self.set_published(token, event, stored)

@@ -24,7 +24,7 @@ from koordcore.values import codec
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.recommender.apply import REPLACING, replacement_drafts, why_replace
 from koord_manager.domain.recommender.book import RecommenderBook, checkpoint_settings
-from koord_manager.domain.recommender.decide import FETCHING, REFRESHED, cause_of, is_confident, said_now
+from koord_manager.domain.recommender.decide import FETCHING, REFRESHED, cause_of, current_status, is_confident
 from koord_manager.domain.recommender.settings import DEFAULT_SETTINGS, RecommenderSettings, settings_from
 from koord_manager.domain.recommender.targets import Wanted
 from koord_manager.domain.what_if.reports import Moment, Report, moment_of
@@ -48,7 +48,7 @@ class RecommendationFate:
 
     id: str
     recorded: RecommendationState | None
-    anew: RecommendationState | None
+    rerun: RecommendationState | None
     outdated: tuple[int, int]
 
 
@@ -82,20 +82,20 @@ class RecommendationDecisions:
             first: Settings in force at the beginning, or None for those of the checkpoint, else the defaults.
         """
         self.view = view
-        self.anew: dict[str, RecommendationState] = {}
+        self.rerun: dict[str, RecommendationState] = {}
         self.tally = Tally()
         self.in_force = first or _learned_by(checkpoint)
         self._tried = settings
         self._book = RecommenderBook(self.settings)
-        if checkpoint is not None and not self._learns_anew:
+        if checkpoint is not None and not self._learns_differently:
             self._restore(checkpoint)
         self._reports = reports
         self._taken = 0
         self._known_from = self._book.position or (reports[0].seq - 1 if reports else 0)
         self._expected: list[tuple[int, int, int]] = []
         self._pods: dict[str, Pods] | None = None
-        self._round: tuple[int, str] | None = None
-        self._before_round: dict[str, RecommendationState] = {}
+        self._run: tuple[int, str] | None = None
+        self._before_run: dict[str, RecommendationState] = {}
         self._decided: set[str] = set()
 
     @property
@@ -104,7 +104,7 @@ class RecommendationDecisions:
         return self._tried or self.in_force
 
     @property
-    def _learns_anew(self) -> bool:
+    def _learns_differently(self) -> bool:
         """Return whether samples are learned by other settings than recorded."""
         return self.settings.learning != self.in_force.learning
 
@@ -130,18 +130,18 @@ class RecommendationDecisions:
 
     def begin(self) -> None:
         """Begin the window with the recorded statuses."""
-        self.anew = dict(self.view.state.of_kind(RecommendationState))
+        self.rerun = dict(self.view.state.of_kind(RecommendationState))
 
     def expect(self, based_on: int, seq: int, event: Event) -> None:
         """Take note of a recorded decision to repeat; `seq` is its position."""
         if isinstance(event, RecommendationComputed):
             heappush(self._expected, (based_on, seq, event.observed_to))
 
-    def stands(self, id_: str, event: Event, stored: StoredEvent) -> None:
+    def set_published(self, id_: str, event: Event, stored: StoredEvent) -> None:
         """Set the status of a Recommendation from here on."""
-        state = evolve(self.anew.get(id_), event, stored)
+        state = evolve(self.rerun.get(id_), event, stored)
         assert isinstance(state, RecommendationState)
-        self.anew[id_] = state
+        self.rerun[id_] = state
 
     # --- decisions ---------------------------------------------------------------------------------------------------
 
@@ -150,26 +150,26 @@ class RecommendationDecisions:
         heappop(self._expected)
         self._recorded_by(recorded)
         self._take_in(None, recorded.observed_to)
-        self._enter_round(stored)
+        self._enter_run(stored)
         self.tally.recorded += 1
         id_, now = stored.ref.id, datetime.fromisoformat(stored.occurred_at)
-        wanted, state = self._book.targets.one(id_), self.anew.get(id_)
+        wanted, state = self._book.targets.one(id_), self.rerun.get(id_)
         if wanted is None:
-            self.stands(id_, recorded, stored)
+            self.set_published(id_, recorded, stored)
             return
         found = self._found(wanted, state, recorded, now)
         if found is None:
-            self.tally.not_kept += 1
-            self.stands(id_, recorded, stored)
+            self.tally.not_retained += 1
+            self.set_published(id_, recorded, stored)
             return
         cause = cause_of(wanted, found, state, now)
         if cause is None and self._tried is None:
             return
-        self.tally.anew += 1
+        self.tally.rerun += 1
         found = msgspec.structs.replace(found, cause=cause or REFRESHED)
-        self.tally.same += _said(found) == _said(recorded)
+        self.tally.same += _comparable(found) == _comparable(recorded)
         self._decided.add(id_)
-        self.stands(id_, found, stored)
+        self.set_published(id_, found, stored)
 
     def _found(
         self, wanted: Wanted, state: RecommendationState | None, recorded: RecommendationComputed, now: datetime
@@ -177,34 +177,34 @@ class RecommendationDecisions:
         """Return the status here, or None if its samples are not retained."""
         if recorded.observed_to < self._known_from:
             return None
-        found = said_now(self._book, wanted, self._pods_of(wanted), state, now, loading=_was_loading(recorded))
-        knows = self._learns_anew or (
+        found = current_status(self._book, wanted, self._pods_of(wanted), state, now, loading=_was_loading(recorded))
+        knows = self._learns_differently or (
             self._book.position <= recorded.observed_to and _samples(found) == _samples(recorded)
         )
         return found if knows else None
 
     def drop(self, stored: StoredEvent, recorded: RecommendationDropped) -> None:
         """Repeat the recorded removal of a Recommendation whose object is gone."""
-        self._enter_round(stored)
+        self._enter_run(stored)
         self.tally.recorded += 1
         if self._book.targets.one(stored.ref.id) is None:
-            self.tally.anew += 1
+            self.tally.rerun += 1
             self.tally.same += 1
-        self.stands(stored.ref.id, recorded, stored)
+        self.set_published(stored.ref.id, recorded, stored)
 
     def replace(self, stored: StoredEvent, recorded: PodEvictionRequested) -> None:
         """Decide again whether a pod is evicted so that its successor gets the recommended requests."""
-        self._enter_round(stored)
+        self._enter_run(stored)
         self.tally.recorded += 1
         now = datetime.fromisoformat(stored.occurred_at)
         drafts = [
             draft
             for wanted in self._book.targets.of_pod(self.view, stored.ref.id)
             for draft in replacement_drafts(
-                self.view, wanted, self._pods_of(wanted), now, self._before_round.get(wanted.id)
+                self.view, wanted, self._pods_of(wanted), now, self._before_run.get(wanted.id)
             )
         ]
-        self.tally.anew += bool(drafts)
+        self.tally.rerun += bool(drafts)
         self.tally.same += any((draft.ref, draft.event) == (stored.ref, recorded) for draft in drafts)
 
     def end(self, until: Moment | None, now: str) -> None:
@@ -220,15 +220,15 @@ class RecommendationDecisions:
             return
         self._book.targets.refresh(self.view)
         for wanted in self._book.targets.all():
-            state = self.anew.get(wanted.id)
+            state = self.rerun.get(wanted.id)
             if wanted.id in self._decided or state is None:
                 continue
             at = datetime.fromisoformat(now)
-            found = said_now(self._book, wanted, self._pods_of(wanted), state, at)
-            if self._learns_anew or _goes_on(state, found):
-                self.tally.anew += 1
+            found = current_status(self._book, wanted, self._pods_of(wanted), state, at)
+            if self._learns_differently or _goes_on(state, found):
+                self.tally.rerun += 1
                 ref = AggregateRef("recommendation", wanted.id)
-                self.stands(wanted.id, found, StoredEvent(self.view.state.position, ref, {}, b""))
+                self.set_published(wanted.id, found, StoredEvent(self.view.state.position, ref, {}, b""))
 
     def fates(self, now: str) -> list[RecommendationFate]:
         """Return the Recommendations with another status or other pods to replace, by id."""
@@ -236,9 +236,9 @@ class RecommendationDecisions:
         recorded = self.view.state.of_kind(RecommendationState)
         found: list[RecommendationFate] = []
         for wanted in self._book.targets.all():
-            before, after = recorded.get(wanted.id), self.anew.get(wanted.id)
+            before, after = recorded.get(wanted.id), self.rerun.get(wanted.id)
             outdated = (self._outdated(wanted, before, now), self._outdated(wanted, after, now))
-            if _standing(before) != _standing(after) or outdated[0] != outdated[1]:
+            if _compared_fields(before) != _compared_fields(after) or outdated[0] != outdated[1]:
                 found.append(RecommendationFate(wanted.id, before, after, outdated))
         return found
 
@@ -263,12 +263,12 @@ class RecommendationDecisions:
                 except Exception:  # noqa: BLE001, S112 - what a report says wrongly ends it here as it did there
                     continue
 
-    def _enter_round(self, stored: StoredEvent) -> None:
+    def _enter_run(self, stored: StoredEvent) -> None:
         """Prepare the first decision of a run with the state that the run began with."""
         key = (stored.based_on, stored.occurred_at)
-        if key != self._round:
-            self._round = key
-            self._before_round = dict(self.anew)
+        if key != self._run:
+            self._run = key
+            self._before_run = dict(self.rerun)
             self._book.targets.refresh(self.view)
             self._book.forget(self.view, datetime.fromisoformat(stored.occurred_at).timestamp())
 
@@ -316,12 +316,12 @@ def _goes_on(state: RecommendationState, found: RecommendationComputed) -> bool:
     )
 
 
-def _said(event: RecommendationComputed) -> RecommendationComputed:
+def _comparable(event: RecommendationComputed) -> RecommendationComputed:
     """Return a recommendation without the number of pods, which is counted in slices while others come and go."""
     return msgspec.structs.replace(event, observed_to=0, pods=0, settings={})
 
 
-def _standing(state: RecommendationState | None) -> tuple[object, ...]:
+def _compared_fields(state: RecommendationState | None) -> tuple[object, ...]:
     if state is None:
         return ()
     said = [(one.type, one.status, one.reason) for one in state.conditions]

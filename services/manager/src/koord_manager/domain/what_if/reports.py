@@ -30,7 +30,7 @@ class Report(NamedTuple):
 
     seq: int
     moment: Moment
-    told_at: str
+    reported_at: str
     node: str
     event: NodeUsageReported
 

@@ -29,7 +29,7 @@ from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.recommender.apply import INITIATOR
 from koord_manager.domain.recommender.settings import RecommenderSettings
 from koord_manager.domain.what_if.admission import AdmissionDecisions, AdmissionTried
-from koord_manager.domain.what_if.fates import DECIDED_ANEW
+from koord_manager.domain.what_if.fates import REPEATED_DECISIONS
 from koord_manager.domain.what_if.nodes import NodeDecisions
 from koord_manager.domain.what_if.recommendations import (
     RecommendationDecisions,
@@ -41,7 +41,7 @@ from koord_manager.domain.what_if.reports import moment_of, read_reports
 _DECISIONS: Final = frozenset(
     model.__name__
     for model in (
-        *DECIDED_ANEW,
+        *REPEATED_DECISIONS,
         MassAbnormalityChanged,
         ConfigWarned,
         QuotaProfileRendered,
@@ -181,25 +181,25 @@ class ManagerWhatIf:
 
     def _as_recorded(self, stored: StoredEvent, event: Event) -> None:
         if stored.ref.kind == "nodepolicy":
-            self.nodes.stands(stored.ref.id, event, stored)
+            self.nodes.set_published(stored.ref.id, event, stored)
         elif stored.ref.kind == "recommendation":
-            self.recommendations.stands(stored.ref.id, event, stored)
+            self.recommendations.set_published(stored.ref.id, event, stored)
 
     def _decide_up_to(self, position: int) -> None:
         while self._points and self._points[0][0] <= position:
-            self._take_again(heappop(self._points)[2])
+            self._repeat_decision(heappop(self._points)[2])
         self.admission.decide_up_to(position)
 
-    def _take_again(self, stored: StoredEvent) -> None:
+    def _repeat_decision(self, stored: StoredEvent) -> None:
         recorded = CATALOGUE.read(stored)
         if isinstance(recorded, QuotaProfileRendered):
-            self.nodes.render_quota(stored.ref.id, recorded)
+            self.nodes.repeat_root_quota(stored.ref.id, recorded)
         elif isinstance(recorded, MassAbnormalityChanged):
-            self.nodes.guard_again(recorded)
+            self.nodes.repeat_guard(recorded)
         elif isinstance(recorded, ConfigWarned):
-            self.nodes.warn_again(recorded)
-        elif isinstance(recorded, DECIDED_ANEW):
-            self.nodes.take_again(stored, recorded)
+            self.nodes.repeat_warnings(recorded)
+        elif isinstance(recorded, REPEATED_DECISIONS):
+            self.nodes.repeat(stored, recorded)
         elif isinstance(recorded, RecommendationComputed):
             self.recommendations.compute(stored, recorded)
         elif isinstance(recorded, RecommendationDropped):

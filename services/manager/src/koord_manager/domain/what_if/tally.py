@@ -15,11 +15,11 @@ class Tally:
     """
 
     recorded: int = 0
-    anew: int = 0
+    rerun: int = 0
     same: int = 0
-    not_kept: int = 0
+    not_retained: int = 0
 
     @property
     def explained(self) -> bool:
         """Whether every recorded decision that could be recomputed had the same result."""
-        return self.recorded == self.same + self.not_kept
+        return self.recorded == self.same + self.not_retained

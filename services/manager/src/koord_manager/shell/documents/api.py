@@ -46,7 +46,7 @@ from starlette.routing import Route
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.documents.apply_custom import resource_of_kind
 from koord_manager.domain.documents.delete import Target
-from koord_manager.domain.gateway.published_status import with_said_status
+from koord_manager.domain.gateway.published_status import with_published_status
 from koord_manager.shell.intake import FieldError, Intake, Result
 
 _STATES: dict[str, type[AggregateState]] = {
@@ -171,7 +171,7 @@ class ManagerApi:
         return namespaced_token(namespace, name) if kind in NAMESPACED else name_token(name)
 
     def _shown_custom(self, resource: ResourceVersion, document: dict[str, Any]) -> dict[str, Any]:
-        return with_said_status(self._view, resource.plural, document) if self._standalone else document
+        return with_published_status(self._view, resource.plural, document) if self._standalone else document
 
     def _shown(self, kind: str, id_: str, found: KubeObject) -> dict[str, Any]:
         """Return the object in Kubernetes' shape with computed fields: the node of a pod, the resources of a node."""

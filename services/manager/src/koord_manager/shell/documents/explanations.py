@@ -19,7 +19,7 @@ from koordcore.values import codec
 
 from koord_manager.domain.admission.options import Options, changed_settings
 from koord_manager.domain.admission.recording.json_patch import Operation, json_patch, without_secrets
-from koord_manager.domain.admission.recording.recorded_object import digest_of, kept_of, violations_told
+from koord_manager.domain.admission.recording.recorded_object import digest_of, recorded_part, recorded_violations
 from koord_manager.domain.admission.request import AdmissionDecision, JsonObject
 from koord_manager.domain.documents.applied import Applied
 from koord_manager.domain.documents.delete import Target
@@ -129,7 +129,7 @@ async def tell(
     context: Teller, subject: Subject, decision: AdmissionDecision, patch: Sequence[Operation], occasion: Occasion
 ) -> None:
     """Publish one decision without waiting for the bus, which keeps the newest ones while it is away."""
-    rules, fields = violations_told(decision.violations)
+    rules, fields = recorded_violations(decision.violations)
     shown, name, uid = subject.shown[:MAX_NAME], subject.name[:MAX_NAME], subject.uid[:MAX_NAME]
     if not decision.allowed:
         context.logger.info(
@@ -160,8 +160,8 @@ async def tell(
         patch=_beginning(without_secrets(patch[:MAX_PATCH_OPERATIONS])),
         webhook=subject.webhook,
         subresource=subject.subresource,
-        object=kept_of(subject.resource, subject.object),
-        old_object=kept_of(subject.resource, subject.old_object),
+        object=recorded_part(subject.resource, subject.object),
+        old_object=recorded_part(subject.resource, subject.old_object),
         result=digest_of(subject.resource, decision.object) if decision.steps else "",
         draws=occasion.draws,
         settings=changed_settings(context.options),

@@ -40,18 +40,18 @@ async def watch_object(
     parameters = {"watch": "1", "fieldSelector": f"metadata.name={name}", "timeoutSeconds": str(OPEN_SECONDS)}
     problem = ""
     while True:
-        said = ""
+        failure = ""
         try:
             async with api.lines(collection, parameters, idle_seconds=DEAD_SECONDS) as stream:
                 if isinstance(stream, ApiResponse):
-                    said = f"{stream.status}: {stream.message()}"
+                    failure = f"{stream.status}: {stream.message()}"
                 else:
                     async for _ in stream:
                         backoff.reset()
                         changed()
         except Unreachable as error:
-            said = str(error)
-        if said and said != problem:
-            logger.warning("webhook_object_not_watched", path=collection, name=name, reason=said)
-        problem = said
+            failure = str(error)
+        if failure and failure != problem:
+            logger.warning("webhook_object_not_watched", path=collection, name=name, reason=failure)
+        problem = failure
         await backoff.wait()

@@ -80,24 +80,26 @@ def _without_secrets(operation: Operation) -> Operation:
     if _A_VOLUME.search(pointer) is not None:
         withheld |= _OF_A_VOLUME
     try:
-        return operation | {"value": _told(cast("JsonObject | list[Any]", value), withheld)}
+        return operation | {"value": _redacted(cast("JsonObject | list[Any]", value), withheld)}
     except RecursionError:
         return operation | {"value": WITHHELD}
 
 
-def _told(value: Any, withheld: frozenset[str]) -> Any:
+def _redacted(value: Any, withheld: frozenset[str]) -> Any:
     """Return the value without the fields that are withheld at its place."""
     if isinstance(value, dict):
         return {
-            name: WITHHELD if name == LAST_APPLIED or name in withheld else _told(inner, withheld | _below_it(name))
+            name: WITHHELD
+            if name == LAST_APPLIED or name in withheld
+            else _redacted(inner, withheld | _withheld_below(name))
             for name, inner in cast("JsonObject", value).items()
         }
     if isinstance(value, list):
-        return [_told(inner, withheld) for inner in cast("list[Any]", value)]
+        return [_redacted(inner, withheld) for inner in cast("list[Any]", value)]
     return value
 
 
-def _below_it(name: str) -> frozenset[str]:
+def _withheld_below(name: str) -> frozenset[str]:
     if name in _CONTAINERS:
         return _OF_A_CONTAINER
     return _OF_A_VOLUME if name == _VOLUMES else frozenset()

@@ -17,18 +17,18 @@ from koordcore.protocol.objects import without_nulls
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
-from koord_manager.domain.admission.recording.recorded_object import kept_reservation, kept_template
+from koord_manager.domain.admission.recording.recorded_object import recorded_reservation, recorded_template
 from koord_manager.domain.admission.request import JsonObject
 
 TEMPLATES: Final[Mapping[str, tuple[tuple[str, ...], Callable[[Any], JsonObject]]]] = {
-    "reservations": (("spec", "template"), kept_template),
-    "podmigrationjobs": (("spec", "reservationOptions", "template"), kept_reservation),
-    "scheduleexplanations": (("spec", "questionObjectTemplate"), kept_template),
+    "reservations": (("spec", "template"), recorded_template),
+    "podmigrationjobs": (("spec", "reservationOptions", "template"), recorded_reservation),
+    "scheduleexplanations": (("spec", "questionObjectTemplate"), recorded_template),
 }
 """Plural -> place of the template, and the function that reduces it."""
 
 
-class Kept(NamedTuple):
+class RecordedDocument(NamedTuple):
     """A custom resource as the log records it.
 
     Attributes:
@@ -39,28 +39,28 @@ class Kept(NamedTuple):
     fault: InvalidInput | None = None
 
 
-def with_kept_templates(plural: str, document: JsonObject) -> Kept:
+def with_recorded_templates(plural: str, document: JsonObject) -> RecordedDocument:
     """Return a copy of the object whose pod template has only the fields that the log keeps.
 
     An object without a pod template is returned itself. The argument is never changed.
     """
     if plural not in TEMPLATES:
-        return Kept(document)
+        return RecordedDocument(document)
     path, keep = TEMPLATES[plural]
     holders = [document]
     for name in path[:-1]:
         below: Any = holders[-1].get(name)
         if not isinstance(below, dict):
-            return Kept(document)
+            return RecordedDocument(document)
         holders.append(cast("JsonObject", below))
     given: Any = holders[-1].get(path[-1])
     if given is None:
-        return Kept(document)
+        return RecordedDocument(document)
     fault = None
     try:
-        kept = keep(without_nulls(given))
+        recorded = keep(without_nulls(given))
     except (codec.DecodeError, RecursionError, OverflowError) as error:
-        kept, fault = keep({}), shape_mismatch(error, given).at(".".join(path))
+        recorded, fault = keep({}), shape_mismatch(error, given).at(".".join(path))
     for holder, name in zip(reversed(holders), reversed(path), strict=True):
-        kept = {**holder, name: kept}
-    return Kept(kept, fault)
+        recorded = {**holder, name: recorded}
+    return RecordedDocument(recorded, fault)

@@ -37,7 +37,7 @@ _RESERVATION_FIELDS: Final = frozenset(
 _SECTIONS: Final = frozenset(section.key for section in SectionName)
 
 
-def kept_of(resource: str, document: JsonObject | None) -> JsonObject | None:
+def recorded_part(resource: str, document: JsonObject | None) -> JsonObject | None:
     """Return the recorded part of an object as JSON.
 
     Args:
@@ -47,33 +47,33 @@ def kept_of(resource: str, document: JsonObject | None) -> JsonObject | None:
     Returns:
         The part, or None if there is no object, if it has the wrong shape, or if it is too large.
     """
-    keep = _KEPT.get(resource)
+    keep = _RECORDED.get(resource)
     if keep is None or document is None:
         return None
     try:
-        kept = keep(document)
-        if kept is None:
+        recorded = keep(document)
+        if recorded is None:
             return None
         named = {name: text for name in ("apiVersion", "kind") if isinstance(text := document.get(name), str)}
-        return None if len(codec.encode(kept)) > MAX_BYTES else {**named, **kept}
+        return None if len(codec.encode(recorded)) > MAX_BYTES else {**named, **recorded}
     except (codec.DecodeError, RecursionError, UnicodeEncodeError):
         return None
 
 
-def kept_reservation(document: Any) -> JsonObject:
+def recorded_reservation(document: Any) -> JsonObject:
     """Return the recorded part of a Reservation or of its template; raise codec.DecodeError for a wrong shape."""
     document = codec.convert(document, dict[str, Any])
-    kept = _metadata(document)
+    recorded = _metadata(document)
     written: Any = document.get("spec")
     if written is None:
-        return kept
-    kept["spec"] = spec = _only(written, _RESERVATION_FIELDS)
+        return recorded
+    recorded["spec"] = spec = _only(written, _RESERVATION_FIELDS)
     if spec.get("template") is not None:
-        spec["template"] = kept_template(spec["template"])
-    return kept
+        spec["template"] = recorded_template(spec["template"])
+    return recorded
 
 
-def kept_template(given: Any) -> JsonObject:
+def recorded_template(given: Any) -> JsonObject:
     """Return the recorded part of a pod template; raise codec.DecodeError for a wrong shape."""
     template = _typed(given, PodTemplate)
     if "metadata" in template and not _without_copy(template["metadata"]).get("annotations", True):
@@ -88,11 +88,11 @@ def our_sections(data: Mapping[str, str]) -> dict[str, str]:
 
 def digest_of(resource: str, document: JsonObject | None) -> str:
     """Return the digest of the recorded part of an object, or "" if nothing is recorded."""
-    kept = kept_of(resource, document)
-    return hashlib.blake2b(codec.encode_canonical(kept), digest_size=8).hexdigest() if kept is not None else ""
+    recorded = recorded_part(resource, document)
+    return hashlib.blake2b(codec.encode_canonical(recorded), digest_size=8).hexdigest() if recorded is not None else ""
 
 
-def violations_told(violations: Sequence[Violation]) -> tuple[list[str], list[str]]:
+def recorded_violations(violations: Sequence[Violation]) -> tuple[list[str], list[str]]:
     """Return rules and fields of the violations, aligned, as they are recorded."""
     told = violations[:MAX_VIOLATIONS]
     return [violation.rule for violation in told], [violation.field[:MAX_FIELD] for violation in told]
@@ -111,10 +111,10 @@ def _without_copy(metadata: JsonObject) -> JsonObject:
 
 
 def _object(document: JsonObject, kind: type[KubeStruct]) -> JsonObject:
-    kept = _typed(document, kind)
-    if "metadata" in kept:
-        _without_copy(kept["metadata"])
-    return kept
+    recorded = _typed(document, kind)
+    if "metadata" in recorded:
+        _without_copy(recorded["metadata"])
+    return recorded
 
 
 def _pod(document: JsonObject) -> JsonObject:
@@ -122,31 +122,31 @@ def _pod(document: JsonObject) -> JsonObject:
 
 
 def _node(document: JsonObject) -> JsonObject:
-    kept = _object(document, Node)
+    recorded = _object(document, Node)
     for name in ("images", "conditions"):
-        seen(kept, "status").pop(name, None)
-    return kept
+        seen(recorded, "status").pop(name, None)
+    return recorded
 
 
 def _config(document: JsonObject) -> JsonObject:
-    kept = _object(document, ConfigMap)
-    kept["data"] = our_sections(kept.get("data", {}))
-    return kept
+    recorded = _object(document, ConfigMap)
+    recorded["data"] = our_sections(recorded.get("data", {}))
+    return recorded
 
 
 def _quota(document: JsonObject) -> JsonObject:
-    kept = _metadata(document)
+    recorded = _metadata(document)
     for name, fields in _QUOTA_FIELDS.items():
         if document.get(name) is not None:
-            kept[name] = _only(document[name], fields)
-    return kept
+            recorded[name] = _only(document[name], fields)
+    return recorded
 
 
 def _reservation(document: JsonObject) -> JsonObject | None:
-    kept = kept_reservation(document)
-    if _has_pod_spec(document) != _has_pod_spec(kept):
+    recorded = recorded_reservation(document)
+    if _has_pod_spec(document) != _has_pod_spec(recorded):
         return None  # whether the template has a spec at all is looked at
-    return kept
+    return recorded
 
 
 def _has_pod_spec(reservation: JsonObject) -> bool:
@@ -164,7 +164,7 @@ def _metadata(document: JsonObject) -> JsonObject:
     return {"metadata": _without_copy(_typed({} if written is None else written, ObjectMeta))}
 
 
-_KEPT: Final[Mapping[str, Callable[[JsonObject], JsonObject | None]]] = {
+_RECORDED: Final[Mapping[str, Callable[[JsonObject], JsonObject | None]]] = {
     "pods": _pod,
     "nodes": _node,
     "configmaps": _config,
