@@ -3,10 +3,11 @@
 from datetime import UTC, datetime
 
 import pytest
+from koord_scheduler.domain.config.args.koordinator import CoschedulingArgs
 from koord_scheduler.domain.gang.cache import GangCache
 from koord_scheduler.domain.gang.checks import bound_gang
 from koord_scheduler.domain.gang.outcomes import Consequences, Reason, Refused, Released, Waits
-from koord_scheduler.domain.gang.parameters import GangArgs, PodGroup
+from koord_scheduler.domain.gang.parameters import PodGroup
 from koord_scheduler.domain.gang.phase import is_settled, pod_info, reconcile
 from koord_scheduler.domain.gang.placement import NoTopologyPlan, TopologyPlan
 from koord_scheduler.domain.gang.round import EndedRound, RoundEnd
@@ -20,6 +21,7 @@ from koordcore.protocol.objects import Pod, object_from_json, pod_from_json
 
 G = "gang.scheduling.koordinator.sh/"
 NOW = "2026-01-01T00:00:00Z"
+AWARE = CoschedulingArgs(aware_network_topology=True)
 
 
 def member(
@@ -48,7 +50,7 @@ def pod_group(name: str = "g", min_member: int = 2, **annotations: str) -> PodGr
     return object_from_json(raw, PodGroup)
 
 
-def cache_of(*pods: str, min_member: int = 2, args: GangArgs | None = None, **annotations: str) -> GangCache:
+def cache_of(*pods: str, min_member: int = 2, args: CoschedulingArgs | None = None, **annotations: str) -> GangCache:
     """Gang ns/g with these pods; a pod's uid is its name."""
     cache = GangCache(args)
     cache.pod_group_seen(pod_group(min_member=min_member, **annotations))
@@ -264,13 +266,13 @@ def test_members_are_bound_with_their_group_until_nobody_waits() -> None:
 
 @pytest.mark.parametrize("spec", ["", "not JSON"])
 def test_topology_is_needed_only_with_a_valid_spec(spec: str) -> None:
-    cache = cache_of("a", "b", args=GangArgs(is_topology_aware=True), network_topology_spec=spec)
+    cache = cache_of("a", "b", args=AWARE, network_topology_spec=spec)
     assert cache.before_pre_filter("a", has_topology=False) is None
 
 
 def test_gang_with_a_topology_spec_fails_without_a_topology() -> None:
     spec = '{"gatherStrategy":[{"layer":"L","strategy":"MustGather"}]}'
-    aware = cache_of("a", "b", args=GangArgs(is_topology_aware=True), network_topology_spec=spec)
+    aware = cache_of("a", "b", args=AWARE, network_topology_spec=spec)
     assert reason(aware.before_pre_filter("a", has_topology=False)) is Reason.NO_NETWORK_TOPOLOGY
     assert aware.before_pre_filter("a") is None
     assert [each.uid for each in aware.members_to_place("a")] == ["a", "b"]
@@ -339,7 +341,7 @@ def test_debug_view_and_line_say_what_a_person_asks() -> None:
 
 def test_first_pod_plans_for_all_and_each_member_gets_its_node() -> None:
     spec = '{"gatherStrategy":[{"layer":"block","strategy":"MustGather"}]}'
-    cache = cache_of("a", "b", "c", min_member=3, args=GangArgs(is_topology_aware=True), network_topology_spec=spec)
+    cache = cache_of("a", "b", "c", min_member=3, args=AWARE, network_topology_spec=spec)
     topology = NetworkTopology([Layer("block", ("block",))], [("n1", {"block": "b"}), ("n2", {"block": "b"})])
     assert needs_plan(cache, "a") is None
     assert cache.before_pre_filter("a") is None

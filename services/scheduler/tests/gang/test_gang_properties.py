@@ -7,11 +7,12 @@ that time out, binds that succeed or fail.
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from koord_scheduler.domain.config.args.koordinator import CoschedulingArgs
 from koord_scheduler.domain.gang.cache import GangCache
 from koord_scheduler.domain.gang.checks import basic_check
 from koord_scheduler.domain.gang.group import ChildState, Gang, Group
 from koord_scheduler.domain.gang.outcomes import Consequences, Refused, Released
-from koord_scheduler.domain.gang.parameters import GangArgs, PodGroup
+from koord_scheduler.domain.gang.parameters import PodGroup
 from koordcore.protocol.objects import Pod, object_from_json, pod_from_json
 
 GANGS = ("a", "b", "c", "d")
@@ -48,7 +49,7 @@ class Scheduling(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.cache = GangCache(GangArgs())
+        self.cache = GangCache(CoschedulingArgs())
         self.queue: list[str] = []
         self.gated: list[str] = []
         self.waiting: list[str] = []

@@ -1,14 +1,26 @@
 """The columns of load answer as the definition does, whatever happened before, and cost the touched row only."""
 
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from koord_scheduler.domain.config.args.load_aware import AggregatedArgs, LoadAwareSchedulingArgs
-from koord_scheduler.domain.loadaware.assigned import AssignedPod
+from koord_scheduler.domain.loadaware.assigned import AssignedPod, sums_of, used_by_all
 from koord_scheduler.domain.loadaware.columns import LoadColumns
 from koord_scheduler.domain.loadaware.debugging import describe_node
+from koord_scheduler.domain.loadaware.estimate import rounded_ratio
 from koord_scheduler.domain.loadaware.metric import NodeMetric, PodUsage
-from koord_scheduler.domain.loadaware.rules import NodeFacts, PodLoad, filter_node, score_node
+from koord_scheduler.domain.loadaware.rules import (
+    EXPIRED_REASON,
+    MAX_SCORE,
+    NodeFacts,
+    PodLoad,
+    exceeded_reason,
+    expiry,
+    score_aggregation,
+)
+from koord_scheduler.domain.loadaware.thresholds import node_thresholds
 
 RESOURCES = ("cpu", "memory")
 ROWS = 4
@@ -97,6 +109,93 @@ steps = st.lists(
     ),
     max_size=25,
 )
+
+
+def filter_node(
+    pod: PodLoad,
+    node: NodeFacts,
+    metric: NodeMetric | None,
+    assigned: Iterable[AssignedPod],
+    args: LoadAwareSchedulingArgs,
+    now: float,
+) -> str | None:
+    """The definition of the filter: why the node is refused, or None if it passes.
+
+    Args:
+        now: Unix seconds.
+
+    Source:
+        scheduler-core spec, 7.4, step by step
+    """
+    resources = args.resources
+    if pod.of_daemon_set:
+        return None
+    thresholds = node_thresholds(node.usage_thresholds, args, resources)
+    limits = thresholds.prod if pod.is_prod else thresholds.other
+    if not limits.is_set or metric is None:
+        return None
+    if args.filter_expired_node_metrics and now >= expiry(metric, args):
+        return None if args.enable_schedule_when_node_metrics_expired else EXPIRED_REASON
+    if metric.node_usage is None:
+        return None
+    sums = sums_of(metric, assigned, args, resources)
+    used = sums.prod if limits.by_prod else used_by_all(metric, sums, resources, limits.aggregation)
+    for index, resource in enumerate(resources):
+        percent, allocatable = limits.percent[index], node.allocatable.get(resource, 0)
+        if percent <= 0 or allocatable <= 0:
+            continue
+        if rounded_ratio((used[index] + pod.estimate[index]) * 100, allocatable) > percent:
+            return exceeded_reason(resource, aggregated=limits.aggregation is not None)
+    return None
+
+
+def score_node(
+    pod: PodLoad,
+    node: NodeFacts,
+    metric: NodeMetric | None,
+    assigned: Iterable[AssignedPod],
+    args: LoadAwareSchedulingArgs,
+    now: float,
+) -> int:
+    """Return how much of the node would be left, 0..100.
+
+        s(r) = (cap - used - e) * 100 // cap, 0 when over or without cap;  dominant = min(100, min over all resources)
+        score = (sum of w * s + dominant * D) // (sum of w + D)
+
+    An expired metric scores 0 even where it passes the filter (spec, 16 no. 14).
+
+    Args:
+        now: Unix seconds.
+
+    Source:
+        scheduler-core spec, 7.5
+    """
+    if metric is None or metric.node_usage is None or now >= expiry(metric, args):
+        return 0
+    resources = args.resources
+    sums = sums_of(metric, assigned, args, resources)
+    by_prod = args.score_according_prod_usage and pod.is_prod
+    used = sums.prod if by_prod else used_by_all(metric, sums, resources, score_aggregation(args))
+    scores = [
+        _left(node.allocatable.get(resource, 0), used[index] + pod.estimate[index])
+        for index, resource in enumerate(resources)
+    ]
+    return weighted_score(scores, resources, args)
+
+
+def weighted_score(scores: Sequence[int], resources: Sequence[str], args: LoadAwareSchedulingArgs) -> int:
+    """Return the weighted mean of the scores of all considered resources; 0 if all weights are 0."""
+    dominant_weight = args.dominant_resource_weight
+    weights = args.resource_weights
+    total = sum(weights.values()) + dominant_weight
+    if total == 0:
+        return 0
+    weighted = sum(score * weights.get(resource, 0) for score, resource in zip(scores, resources, strict=True))
+    return (weighted + min(MAX_SCORE, *scores) * dominant_weight) // total
+
+
+def _left(capacity: int, used: int) -> int:
+    return (capacity - used) * MAX_SCORE // capacity if capacity > 0 and used <= capacity else 0
 
 
 class Model:

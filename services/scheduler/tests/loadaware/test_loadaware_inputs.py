@@ -1,7 +1,7 @@
 """What load awareness reads: reports of agents, pods and nodes as users write them."""
 
 from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
-from koord_scheduler.domain.loadaware.assigned import assigned_pod
+from koord_scheduler.domain.loadaware.assigned import window_end
 from koord_scheduler.domain.loadaware.estimate import estimate_pod, scaling_factors
 from koord_scheduler.domain.loadaware.metric import metric_of_report
 from koord_scheduler.domain.loadaware.rules import NodeFacts, node_facts, pod_load
@@ -66,13 +66,13 @@ def test_forced_window_starts_at_initialization_where_that_is_known() -> None:
         allow_customize_estimation=True,
     )
     plain = pod()
-    assert assigned_pod(plain, args, assigned_at=1000).window_end == 1100
-    assert assigned_pod(plain, args, assigned_at=1000, initialized_at=1050).window_end == 1060
+    assert window_end(plain, args, 1000, None) == 1100
+    assert window_end(plain, args, 1000, 1050) == 1060
     off = pod(**{keys.LOAD_ESTIMATED_SECONDS_AFTER_INITIALIZED: "0"})
-    assert assigned_pod(off, args, assigned_at=1000, initialized_at=1050).window_end == 1100
+    assert window_end(off, args, 1000, 1050) == 1100
     unreadable = pod(**{keys.LOAD_ESTIMATED_SECONDS_AFTER_INITIALIZED: "1m"})
-    assert assigned_pod(unreadable, args, assigned_at=1000, initialized_at=1050).window_end == 1060
-    assert assigned_pod(plain, LoadAwareSchedulingArgs(), assigned_at=1000).window_end is None
+    assert window_end(unreadable, args, 1000, 1050) == 1060
+    assert window_end(plain, LoadAwareSchedulingArgs(), 1000, None) is None
 
 
 def node(allocatable: dict[str, str | int | float], **annotations: str) -> Node:

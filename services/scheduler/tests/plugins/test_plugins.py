@@ -5,12 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 from koord_scheduler.domain.columns.node_columns import NodeColumns, node_shape
+from koord_scheduler.domain.config.args.kubernetes import NodeResourcesFitArgs
 from koord_scheduler.domain.framework.node_points import FilterPlugin, ScorePlugin
 from koord_scheduler.domain.plugins.affinity.node_affinity import NodeAffinity, is_met
 from koord_scheduler.domain.plugins.affinity.node_name import NodeName
 from koord_scheduler.domain.plugins.affinity.node_unschedulable import NodeUnschedulable
 from koord_scheduler.domain.plugins.affinity.taint_toleration import TaintToleration
-from koord_scheduler.domain.plugins.resources.node_resources_fit import FitArgs, NodeResourcesFit
+from koord_scheduler.domain.plugins.resources.node_resources_fit import NodeResourcesFit
 from koord_scheduler.domain.pods.equivalence_classes import PodClasses
 from koordcore.events.envelope import BasedOn
 from koordcore.protocol.objects import ContainerImage, LabelSelectorRequirement, Node, Pod
@@ -142,30 +143,30 @@ def test_preferred_weights_add_up_and_are_normalized_to_the_best() -> None:
 
 def test_every_shortage_is_told() -> None:
     wanted = pod(requests={"cpu": "5", "memory": "1Gi", "nvidia.com/gpu": "1"})
-    assert refusals(NodeResourcesFit(), wanted, node("a", pods="0")) == {
+    assert refusals(NodeResourcesFit(NodeResourcesFitArgs()), wanted, node("a", pods="0")) == {
         "a": ("Too many pods", "Insufficient cpu", "Insufficient nvidia.com/gpu")
     }
 
 
 def test_least_allocated_prefers_the_emptier_node() -> None:
     wanted = pod(requests={"cpu": "1", "memory": "1Gi"})
-    big, small = scores(NodeResourcesFit(), wanted, node("a", cpu="8"), node("b", cpu="2"))
+    big, small = scores(NodeResourcesFit(NodeResourcesFitArgs()), wanted, node("a", cpu="8"), node("b", cpu="2"))
     assert (big, small) == ((87 + 87) // 2, (50 + 87) // 2)
 
 
 def test_huge_amounts_do_not_overflow() -> None:
     wanted = pod(requests={"cpu": "1e30", "memory": "9e99"})
-    found = refusals(NodeResourcesFit(), wanted, node("a", cpu="1e17", memory="1e17"), node("b"))
+    found = refusals(NodeResourcesFit(NodeResourcesFitArgs()), wanted, node("a", cpu="1e17", memory="1e17"), node("b"))
     assert found["b"] == ("Insufficient cpu", "Insufficient memory")
 
 
 def test_native_and_batch_resources_are_never_ignored() -> None:
-    args = FitArgs(
-        ignored_resources=frozenset({"cpu", "kubernetes.io/batch-cpu"}),
-        ignored_resource_groups=frozenset({"kubernetes.io"}),
+    args = NodeResourcesFitArgs(
+        ignored_resources=("cpu", "kubernetes.io/batch-cpu", "example.com/a"),
+        ignored_resource_groups=("kubernetes.io",),
     )
-    assert not args.ignores("cpu")
-    assert not args.ignores("kubernetes.io/batch-cpu")
+    ignored = [name for name in (*args.ignored_resources, "memory") if NodeResourcesFit(args).ignores(name)]
+    assert ignored == ["example.com/a"]
 
 
 def test_image_counts_by_its_size_and_by_how_many_nodes_have_it() -> None:

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
+from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.quota.manager import QuotaManager
 from koord_scheduler.domain.quota.specs.pods import PodFacts
-from koord_scheduler.domain.quota.specs.settings import QuotaGates, QuotaSettings
 from koord_scheduler.domain.quota.status.reports import QuotaReports
 from koordcore.protocol import keys
 from koordcore.protocol.quota import QuotaSpec
@@ -45,8 +45,8 @@ def pod(
     return PodFacts(uid=uid, namespace="n", name=uid, quota_label=label, requests=asked, ignored_at=ignored_at)
 
 
-def manager_with(*specs: QuotaSpec, cpu: int = 100_000, gates: QuotaGates | None = None) -> QuotaManager:
-    manager = QuotaManager(QuotaSettings(gates=gates or QuotaGates()))
+def manager_with(*specs: QuotaSpec, cpu: int = 100_000, gates: SchedulerGates | None = None) -> QuotaManager:
+    manager = QuotaManager(gates=gates)
     manager.set_node("node", {"cpu": cpu, "memory": 100_000})
     for spec in specs:
         manager.upsert_quota(spec)
@@ -171,7 +171,7 @@ def test_quota_whose_parent_does_not_name_a_resource_is_warned_about_and_unlimit
 
 
 def test_trees_divide_their_own_total_and_leave_the_rest_to_the_default_tree() -> None:
-    gates = QuotaGates(multi_quota_tree=True)
+    gates = SchedulerGates(multi_quota_tree=True)
     root, leaf, other = quota("t", tree="x", total={"cpu": 30_000}), quota("leaf", "t", tree="x"), quota("other")
     manager = manager_with(root, leaf, other, gates=gates)
     manager.pod_seen(pod("1", "leaf", {"cpu": 90_000}))
@@ -192,7 +192,7 @@ def test_tree_ids_mean_nothing_without_their_gate() -> None:
 
 
 def test_what_is_in_use_is_safe_from_siblings_in_guarantee_mode() -> None:
-    gates = QuotaGates(guarantee_usage=True)
+    gates = SchedulerGates(elastic_quota_guarantee_usage=True)
     manager = manager_with(quota("a"), quota("b"), gates=gates)
     manager.pod_seen(pod("1", "a", {"cpu": 80_000}))
     manager.reserve("1")
@@ -203,7 +203,7 @@ def test_what_is_in_use_is_safe_from_siblings_in_guarantee_mode() -> None:
 
 
 def test_own_pods_of_a_parent_count_beside_its_children() -> None:
-    manager = manager_with(quota("p"), quota("c", "p"), gates=QuotaGates(support_parent_quota_submit_pod=True))
+    manager = manager_with(quota("p"), quota("c", "p"), gates=SchedulerGates(support_parent_quota_submit_pod=True))
     manager.pod_seen(pod("1", "p"), assigned=True)
     manager.pod_seen(pod("2", "c", {"cpu": 500}), assigned=True)
     document = QuotaReports(manager).document("p", include_pods=True)

@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 
 import pytest
+from koord_scheduler.domain.config.args.koordinator import ElasticQuotaArgs
 from koord_scheduler.domain.quota.manager import QuotaManager
 from koord_scheduler.domain.quota.specs.pods import PodFacts
-from koord_scheduler.domain.quota.specs.settings import QuotaSettings
 from koord_scheduler.domain.quota.tree.admission import Admission, Check
 from koord_scheduler.domain.quota.tree.overuse import OveruseClock
 from koordcore.protocol import keys
 from koordcore.protocol.quota import QuotaSpec
+from koordcore.values.quantity import of_milli
 
 GI = 1 << 30
 MAX = {"cpu": 10_000, "memory": 16 * GI}
@@ -47,7 +48,7 @@ def pod(
     )
 
 
-def manager_with(*specs: QuotaSpec, settings: QuotaSettings | None = None, cpu: int = 100_000) -> QuotaManager:
+def manager_with(*specs: QuotaSpec, settings: ElasticQuotaArgs | None = None, cpu: int = 100_000) -> QuotaManager:
     manager = QuotaManager(settings)
     manager.set_node("node", {"cpu": cpu, "memory": 100 * GI})
     for spec in specs:
@@ -105,7 +106,7 @@ def test_non_preemptible_pods_fit_into_min() -> None:
 
 
 def test_ancestors_are_asked_when_told_to_and_only_about_what_the_pod_requests() -> None:
-    settings = QuotaSettings(enable_check_parent_quota=True, enable_runtime_quota=False)
+    settings = ElasticQuotaArgs(enable_check_parent_quota=True, enable_runtime_quota=False)
     specs = (quota("top", high={"cpu": 3000, "memory": GI}), quota("q", "top"), quota("other", "top"))
     manager = manager_with(*specs, settings=settings)
     manager.pod_seen(pod("full", "other", cpu=2000, memory=2 * GI), assigned=True)
@@ -120,14 +121,14 @@ def test_ancestors_are_asked_when_told_to_and_only_about_what_the_pod_requests()
 
 @pytest.mark.parametrize("asked", [True, False])
 def test_full_ancestor_refuses_only_when_asked(asked: bool) -> None:
-    settings = QuotaSettings(enable_check_parent_quota=asked, enable_runtime_quota=False)
+    settings = ElasticQuotaArgs(enable_check_parent_quota=asked, enable_runtime_quota=False)
     manager = manager_with(quota("top", high={"cpu": 500}), quota("q", "top"), settings=settings)
     manager.pod_seen(pod("1", "top", cpu=500), assigned=True)
     assert submit(manager, pod("2", cpu=1)).admitted is not asked
 
 
 def test_default_quota_is_limited_by_its_max_only_without_runtime_quota() -> None:
-    limited = QuotaSettings(enable_runtime_quota=False, default_quota_group_max={"cpu": 500})
+    limited = ElasticQuotaArgs(enable_runtime_quota=False, default_quota_group_max={"cpu": of_milli(500)})
     facts = pod("1", label="")
     assert manager_with().admit(facts) == Admission(True, keys.DEFAULT_QUOTA)
     assert manager_with(settings=limited).admit(facts).exceeded == ("cpu",)
@@ -144,7 +145,7 @@ def test_clock_of_overuse_runs_only_while_the_quota_is_over() -> None:
     assert clock.observe(400.0, ["q"]) == [], "the interruption counts"
 
 
-REVOKING = QuotaSettings(monitor_all_quotas=True, delay_evict_seconds=10.0)
+REVOKING = ElasticQuotaArgs(monitor_all_quotas=True, delay_evict_time=10.0)
 
 
 def test_overuse_is_revoked_after_the_delay_least_important_and_youngest_first() -> None:
@@ -165,9 +166,9 @@ def test_overuse_is_revoked_after_the_delay_least_important_and_youngest_first()
 
 
 @pytest.mark.parametrize(
-    "settings", [QuotaSettings(), QuotaSettings(monitor_all_quotas=True, enable_runtime_quota=False)]
+    "settings", [ElasticQuotaArgs(), ElasticQuotaArgs(monitor_all_quotas=True, enable_runtime_quota=False)]
 )
-def test_overuse_is_revoked_only_when_told_to_and_with_runtime_quota(settings: QuotaSettings) -> None:
+def test_overuse_is_revoked_only_when_told_to_and_with_runtime_quota(settings: ElasticQuotaArgs) -> None:
     manager = manager_with(quota("q"), settings=settings)
     submit(manager, pod("1"))
     manager.remove_node("node")
@@ -198,7 +199,7 @@ def test_victims_of_quota_preemption_are_less_important_preemptible_and_of_the_s
 
 @pytest.mark.parametrize("spared", [True, False])
 def test_default_quota_is_spared_from_preemption_as_configured(spared: bool) -> None:
-    manager = manager_with(settings=QuotaSettings(disable_default_quota_preemption=spared))
+    manager = manager_with(settings=ElasticQuotaArgs(disable_default_quota_preemption=spared))
     submit(manager, pod("low", "", priority=1))
     assert manager.may_preempt(pod("me", "", priority=5), "low") is not spared
 
@@ -218,27 +219,3 @@ def test_room_of_a_quota_tries_victims_without_changing_it() -> None:
     room.put_back(manager.pods["1"])
     assert not room.fits()
     assert not manager.admit(me).admitted
-
-
-def test_queue_hint_wakes_for_a_real_change_of_the_own_quota_only() -> None:
-    manager = manager_with(quota("p"), quota("q", "p"), quota("other"))
-    before, after = quota("q", "p"), quota("q", "p", high={"cpu": 1})
-    assert manager.quota_change_helps(pod("1"), before, after)
-    assert not manager.quota_change_helps(pod("1"), before, before)
-    assert not manager.quota_change_helps(pod("1"), quota("p"), quota("p", high={"cpu": 1}))
-    assert not manager.quota_change_helps(pod("1"), quota("other"), quota("other", high={"cpu": 1}))
-
-
-def test_queue_hint_regards_ancestors_with_check_parent_quota() -> None:
-    settings = QuotaSettings(enable_check_parent_quota=True)
-    manager = manager_with(quota("p"), quota("q", "p"), quota("sibling", "p"), quota("other"), settings=settings)
-    assert manager.quota_change_helps(pod("1"), quota("p"), quota("p", high={"cpu": 1}))
-    assert manager.pod_deletion_helps(pod("1"), pod("2", "sibling"), was_assigned=True)
-    assert not manager.pod_deletion_helps(pod("1"), pod("2", "other"), was_assigned=True)
-
-
-def test_queue_hint_wakes_for_an_assigned_pod_of_the_same_quota() -> None:
-    manager = manager_with(quota("p"), quota("q", "p"), quota("sibling", "p"))
-    assert manager.pod_deletion_helps(pod("1"), pod("2"), was_assigned=True)
-    assert not manager.pod_deletion_helps(pod("1"), pod("2"), was_assigned=False)
-    assert not manager.pod_deletion_helps(pod("1"), pod("2", "sibling"), was_assigned=True)

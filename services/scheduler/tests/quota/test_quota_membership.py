@@ -3,9 +3,9 @@
 import json
 
 import pytest
+from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.quota.manager import QuotaManager
 from koord_scheduler.domain.quota.specs.pods import PodFacts, pod_facts
-from koord_scheduler.domain.quota.specs.settings import QuotaGates, QuotaSettings
 from koordcore.protocol import keys
 from koordcore.protocol.objects import ObjectMeta, pod_from_json
 from koordcore.protocol.pod_resources import pod_requests
@@ -22,8 +22,8 @@ def pod(uid: str, label: str = "", namespace: str = "team") -> PodFacts:
     return PodFacts(uid=uid, namespace=namespace, name=uid, quota_label=label, requests={"cpu": 1000})
 
 
-def manager_with(*specs: QuotaSpec, gates: QuotaGates | None = None) -> QuotaManager:
-    manager = QuotaManager(QuotaSettings(gates=gates or QuotaGates()))
+def manager_with(*specs: QuotaSpec, gates: SchedulerGates | None = None) -> QuotaManager:
+    manager = QuotaManager(gates=gates)
     for spec in specs:
         manager.upsert_quota(spec)
     return manager
@@ -112,7 +112,7 @@ def test_pod_that_changes_its_label_moves_with_what_it_uses() -> None:
 
 
 def test_without_default_quota_only_known_labels_count() -> None:
-    manager = manager_with(quota("team", "team"), gates=QuotaGates(disable_default_quota=True))
+    manager = manager_with(quota("team", "team"), gates=SchedulerGates(disable_default_quota=True))
     assert manager.pod_seen(pod("1")) == ""
     assert manager.pod_seen(pod("2", "unknown")) == ""
     assert manager.pod_seen(pod("3", "team")) == "team"
@@ -129,7 +129,7 @@ def test_built_in_quotas_come_back_as_they_were() -> None:
 
 def facts_of(raw: object, **gates: bool) -> PodFacts:
     pod_object = pod_from_json(raw)
-    return pod_facts("u", pod_object, pod_requests(pod_object), QuotaGates(**gates))
+    return pod_facts("u", pod_object, pod_requests(pod_object), SchedulerGates(**gates))
 
 
 OVERHEAD = {
@@ -153,7 +153,7 @@ def test_pod_facts_are_read_from_labels_requests_and_status() -> None:
 
 
 def test_overhead_is_left_out_with_its_gate() -> None:
-    assert facts_of(OVERHEAD, ignore_pod_overhead=True).requests == {"cpu": 1000}
+    assert facts_of(OVERHEAD, elastic_quota_ignore_pod_overhead=True).requests == {"cpu": 1000}
 
 
 def test_terminating_pod_is_dropped_at_once_after_its_grace_or_never_as_the_gates_say() -> None:
@@ -161,5 +161,6 @@ def test_terminating_pod_is_dropped_at_once_after_its_grace_or_never_as_the_gate
     raw["metadata"]["deletionTimestamp"] = "1970-01-01T00:10:00Z"
     raw["spec"]["terminationGracePeriodSeconds"] = 5
     assert facts_of(raw).ignored_at is None
-    assert facts_of(raw, ignore_terminating_pod=True).ignored_at == 605.0
-    assert facts_of(raw, immediate_ignore_terminating_pod=True, ignore_terminating_pod=True).ignored_at == 0.0
+    assert facts_of(raw, elastic_quota_ignore_terminating_pod=True).ignored_at == 605.0
+    at_once = {f"elastic_quota_{each}ignore_terminating_pod": True for each in ("immediate_", "")}
+    assert facts_of(raw, **at_once).ignored_at == 0.0

@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from koord_scheduler.domain.config.args.koordinator import ElasticQuotaArgs
+from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.quota.manager import QuotaManager
 from koord_scheduler.domain.quota.specs.built_in import built_in_quotas
 from koord_scheduler.domain.quota.specs.pods import PodFacts
-from koord_scheduler.domain.quota.specs.settings import QuotaGates, QuotaSettings
 from koord_scheduler.domain.quota.status.reports import QuotaReports
 from koord_scheduler.domain.quota.status.status import QuotaStatus
 from koord_scheduler.domain.quota.tree.division import Claim, divide
@@ -104,8 +105,12 @@ def histories(draw: st.DrawFn) -> list[object]:
     return [*tree, NodeIs("node-1", node), *draw(st.lists(events, max_size=30))]
 
 
+Configuration = tuple[ElasticQuotaArgs, SchedulerGates]
 gates = st.builds(
-    QuotaGates, multi_quota_tree=st.booleans(), guarantee_usage=st.booleans(), disable_default_quota=st.booleans()
+    SchedulerGates,
+    multi_quota_tree=st.booleans(),
+    elastic_quota_guarantee_usage=st.booleans(),
+    disable_default_quota=st.booleans(),
 )
 
 
@@ -155,9 +160,9 @@ def happen(manager: QuotaManager, world: World, event: object) -> None:
             pass
 
 
-def built_from(world: World, configuration: QuotaSettings, *, backwards: bool) -> QuotaManager:
+def built_from(world: World, configuration: Configuration, *, backwards: bool) -> QuotaManager:
     """A manager that is told only what is the case in the end."""
-    manager = QuotaManager(configuration)
+    manager = QuotaManager(*configuration)
     steps: list[Callable[[], object]] = [
         *(partial(manager.pod_seen, pod, assigned=pod.uid in world.assigned) for pod in world.pods.values()),
         *(partial(manager.upsert_quota, spec) for spec in world.quotas.values()),
@@ -168,9 +173,9 @@ def built_from(world: World, configuration: QuotaSettings, *, backwards: bool) -
     return manager
 
 
-def loaded_from(world: World, configuration: QuotaSettings) -> QuotaManager:
+def loaded_from(world: World, configuration: Configuration) -> QuotaManager:
     """The same, told of all pods at once."""
-    manager = QuotaManager(configuration)
+    manager = QuotaManager(*configuration)
     for name, allocatable in world.nodes.items():
         manager.set_node(name, allocatable)
     for spec in world.quotas.values():
@@ -192,9 +197,9 @@ def add(*lists: Mapping[str, int]) -> dict[str, int]:
 class Literal:
     """Sections 10.2 to 10.4, 10.6 and 10.7 read word by word, from scratch, without regard to cost."""
 
-    def __init__(self, world: World, configuration: QuotaSettings) -> None:
-        self.world, self.configuration, self.gates = world, configuration, configuration.gates
-        self.specs = {**{spec.name: spec for spec in built_in_quotas(configuration)}, **world.quotas}
+    def __init__(self, world: World, configuration: Configuration) -> None:
+        self.world, (self.args, self.gates) = world, configuration
+        self.specs = {**{spec.name: spec for spec in built_in_quotas(self.args)}, **world.quotas}
         self.in_quota: dict[str, list[PodFacts]] = {name: [] for name in self.specs}
         for pod in world.pods.values():
             name = self.quota_of(pod)
@@ -232,7 +237,7 @@ class Literal:
         return [name for name in sorted(self.specs) if name != keys.ROOT_QUOTA and self.parent(name) == parent]
 
     def lends(self, name: str) -> bool:
-        return self.specs[name].allow_lent and not self.gates.guarantee_usage
+        return self.specs[name].allow_lent and not self.gates.elastic_quota_guarantee_usage
 
     def own(self, name: str, *, used: bool) -> dict[str, int]:
         pods = [pod for pod in self.in_quota[name] if not used or pod.uid in self.world.assigned]
@@ -276,7 +281,7 @@ class Literal:
 
     def scaled(self, name: str, resource: str, total: Mapping[str, int], sum_min: int) -> int:
         base = self.specs[name].min.get(resource, 0)
-        if not self.configuration.enable_min_quota_scale or resource not in total or total[resource] >= sum_min:
+        if not self.args.enable_min_quota_scale or resource not in total or total[resource] >= sum_min:
             return base
         return 0 if total[resource] <= 0 else int(float(total[resource]) * float(base) / float(sum_min))
 
@@ -302,7 +307,7 @@ class Literal:
             claims: list[Claim] = []
             for child in siblings:
                 base = self.scaled(child, resource, total, sum_min)
-                if self.gates.guarantee_usage:
+                if self.gates.elastic_quota_guarantee_usage:
                     base = max(base, self.guaranteed(child).get(resource, 0))
                 weight = self.specs[child].weight.get(resource, 0)
                 claims.append(Claim(self.limited(child).get(resource, 0), base, weight, self.lends(child)))
@@ -313,10 +318,10 @@ class Literal:
 @settings(max_examples=60, deadline=None)
 @given(histories(), gates, st.booleans(), st.booleans())
 def test_books_after_any_events_are_those_of_the_rules_read_literally(
-    history: list[object], switched: QuotaGates, scales: bool, curious: bool
+    history: list[object], switched: SchedulerGates, scales: bool, curious: bool
 ) -> None:
-    configuration = QuotaSettings(gates=switched, enable_min_quota_scale=scales)
-    manager, world = QuotaManager(configuration), World()
+    configuration = ElasticQuotaArgs(enable_min_quota_scale=scales), switched
+    manager, world = QuotaManager(*configuration), World()
     live(manager, world, history, curious=curious)
     literal = Literal(world, configuration)
     for name, spec in world.quotas.items():
@@ -326,15 +331,15 @@ def test_books_after_any_events_are_those_of_the_rules_read_literally(
         assert QuotaReports(manager).limited_request_of(name) == {r: a for r, a in literal.limited(name).items() if a}
         assert manager.runtime_of(name) == {r: a for r, a in literal.runtime(name).items() if r in spec.max}
         assert QuotaReports(manager).scaled_min_of(name) == literal.scaled_min(name)
-        if switched.guarantee_usage:
+        if switched.elastic_quota_guarantee_usage:
             assert status.guaranteed == {r: a for r, a in literal.guaranteed(name).items() if a}
 
 
 @settings(max_examples=60, deadline=None)
 @given(histories(), gates)
-def test_books_do_not_depend_on_the_way_to_the_present(history: list[object], switched: QuotaGates) -> None:
-    configuration = QuotaSettings(gates=switched)
-    manager, world = QuotaManager(configuration), World()
+def test_books_do_not_depend_on_the_way_to_the_present(history: list[object], switched: SchedulerGates) -> None:
+    configuration = ElasticQuotaArgs(), switched
+    manager, world = QuotaManager(*configuration), World()
     live(manager, world, history, curious=True)
     present = books(manager)
     assert present == books(built_from(world, configuration, backwards=False))
@@ -345,12 +350,12 @@ def test_books_do_not_depend_on_the_way_to_the_present(history: list[object], sw
 @settings(max_examples=40, deadline=None)
 @given(histories(), st.lists(events, max_size=8), gates)
 def test_restored_books_go_on_like_the_ones_that_were_saved(
-    history: list[object], later: list[object], switched: QuotaGates
+    history: list[object], later: list[object], switched: SchedulerGates
 ) -> None:
-    configuration = QuotaSettings(gates=switched)
-    manager, world = QuotaManager(configuration), World()
+    configuration = ElasticQuotaArgs(), switched
+    manager, world = QuotaManager(*configuration), World()
     live(manager, world, history, curious=True)
-    restored = QuotaManager(configuration)
+    restored = QuotaManager(*configuration)
     restored.restore(manager.snapshot())
     assert restored.snapshot() == manager.snapshot()
     for event in later:
@@ -399,8 +404,9 @@ def test_kept_runtimes_are_those_of_a_fresh_division(
     given_steps: tuple[list[QuotaSpec], list[object]], guaranteed: bool, scales: bool
 ) -> None:
     specs, steps = given_steps
-    configuration = QuotaSettings(gates=QuotaGates(guarantee_usage=guaranteed), enable_min_quota_scale=scales)
-    manager, world = QuotaManager(configuration), World()
+    gates = SchedulerGates(elastic_quota_guarantee_usage=guaranteed)
+    configuration = ElasticQuotaArgs(enable_min_quota_scale=scales), gates
+    manager, world = QuotaManager(*configuration), World()
     for spec in specs:
         happen(manager, world, spec)
     for step in steps:

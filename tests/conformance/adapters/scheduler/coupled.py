@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from conformance.registry import Json, adapter
 from koord_scheduler.domain.columns.node_columns import NodeColumns, Rows, node_shape, row_list
+from koord_scheduler.domain.config.args.kubernetes import InterPodAffinityArgs, PodTopologySpreadArgs
 from koord_scheduler.domain.framework.cross_node_points import CrossNodeFilter, CrossNodeScore
 from koord_scheduler.domain.nodes.population import Population
 from koord_scheduler.domain.plugins.affinity.inter_pod_affinity import (
@@ -14,13 +15,11 @@ from koord_scheduler.domain.plugins.affinity.inter_pod_affinity import (
     ANTI_AFFINITY,
     EXISTING_ANTI_AFFINITY,
     InterPodAffinity,
-    InterPodAffinityArgs,
 )
 from koord_scheduler.domain.plugins.affinity.pod_topology_spread import (
     MISSING_LABEL,
     SKEW,
     PodTopologySpread,
-    PodTopologySpreadArgs,
 )
 from koord_scheduler.domain.pods.equivalence_classes import PodClasses, Subject
 from koord_scheduler.domain.pods.owner_selectors import OwnerSelectors

@@ -5,9 +5,16 @@ from __future__ import annotations
 import numpy as np
 from conformance.registry import Json, adapter
 from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, node_shape
+from koord_scheduler.domain.config.args.kubernetes import (
+    FitScoringStrategy,
+    NodeResourcesFitArgs,
+    RequestedToCapacityRatio,
+    UtilizationPoint,
+    WeightedResource,
+)
 from koord_scheduler.domain.plugins.affinity.taint_toleration import TaintToleration, first_untolerated
-from koord_scheduler.domain.plugins.resources.node_resources_fit import FitArgs, NodeResourcesFit
-from koord_scheduler.domain.plugins.resources.resource_scores import ShapePoint, balanced_allocation
+from koord_scheduler.domain.plugins.resources.node_resources_fit import NodeResourcesFit
+from koord_scheduler.domain.plugins.resources.resource_scores import balanced_allocation
 from koord_scheduler.domain.pods.equivalence_classes import PodClass, PodClasses
 from koordcore.protocol.objects import node_from_json, pod_from_json
 from koordcore.protocol.resource_names import CPU, MEMORY
@@ -42,9 +49,9 @@ def fit_filter(given: dict[str, Json]) -> dict[str, Json]:
     """NodeResourcesFit, filter (scheduler-core spec, 5.2)."""
     args: dict[str, Json] = given.get("args") or {}
     plugin = NodeResourcesFit(
-        FitArgs(
-            ignored_resources=frozenset(args.get("ignoredResources", [])),
-            ignored_resource_groups=frozenset(args.get("ignoredResourceGroups", [])),
+        NodeResourcesFitArgs(
+            ignored_resources=tuple(args.get("ignoredResources", [])),
+            ignored_resource_groups=tuple(args.get("ignoredResourceGroups", [])),
         )
     )
     nodes = _columns({"node": given["node"]})
@@ -64,15 +71,19 @@ def fit_score(given: dict[str, Json]) -> dict[str, Json]:
     """NodeResourcesFit and NodeResourcesBalancedAllocation, score (scheduler-core spec, 5.3)."""
     strategy = given["strategy"]
     listed: list[dict[str, Json]] = strategy.get("resources") or [{"name": CPU}, {"name": MEMORY}]
-    resources = tuple((str(item["name"]), int(item.get("weight") or 1)) for item in listed)
+    resources = tuple(WeightedResource(name=item["name"], weight=item.get("weight") or 1) for item in listed)
     nodes = _columns({"node": given["node"]})
     pod = _template(nodes, given["pod"])
     if strategy["type"] == "BalancedAllocation":
-        return _balanced(nodes, pod, [name for name, _ in resources])
+        return _balanced(nodes, pod, [each.name for each in resources])
     points: list[dict[str, int]] = strategy.get("shape") or []
-    shape = tuple(ShapePoint(point["utilization"], point["score"]) for point in points)
-    args = FitArgs(strategy=strategy["type"], resources=resources, shape=shape or FitArgs().shape)
-    scores = NodeResourcesFit(args).score(pod, nodes, _rows(nodes))
+    shape = tuple(UtilizationPoint(utilization=point["utilization"], score=point["score"]) for point in points)
+    scoring = FitScoringStrategy(
+        type=strategy["type"],
+        resources=resources,
+        requested_to_capacity_ratio=RequestedToCapacityRatio(shape=shape) if shape else None,
+    )
+    scores = NodeResourcesFit(NodeResourcesFitArgs(scoring_strategy=scoring)).score(pod, nodes, _rows(nodes))
     return {"score": 0 if scores is None else int(scores[0])}
 
 

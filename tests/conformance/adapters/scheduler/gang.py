@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from conformance.registry import Json, adapter
+from koord_scheduler.domain.config.args.koordinator import CoschedulingArgs
 from koord_scheduler.domain.gang.cache import GangCache
 from koord_scheduler.domain.gang.group import Member, place_of
 from koord_scheduler.domain.gang.outcomes import Consequences, PermitOutcome, Refused, Released
 from koord_scheduler.domain.gang.parameters import (
-    GangArgs,
     GatherRule,
     PodGroup,
     PodGroupStatus,
@@ -27,9 +27,9 @@ from koordcore.protocol.objects import object_from_json, pod_from_json
 from koordcore.values.duration import NANOS_PER_SECOND
 
 
-def _args(given: dict[str, Json]) -> GangArgs:
-    return GangArgs(
-        default_wait_nanos=round(given.get("default_timeout_s", 600) * NANOS_PER_SECOND),
+def _args(given: dict[str, Json]) -> CoschedulingArgs:
+    return CoschedulingArgs(
+        default_timeout=float(given.get("default_timeout_s", 600)),
         default_match_policy=given.get("default_match_policy") or ONCE_SATISFIED,
     )
 
@@ -63,7 +63,7 @@ def gang_spec(given: dict[str, Json]) -> dict[str, Json]:
 class _Sequence:
     """A gang cache driven by the events of one case; pods are named `namespace/name` there."""
 
-    def __init__(self, args: GangArgs) -> None:
+    def __init__(self, args: CoschedulingArgs) -> None:
         self.cache = GangCache(args)
         self.keys: dict[str, str] = {}
         self.uids: dict[str, str] = {}

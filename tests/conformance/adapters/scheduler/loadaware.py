@@ -8,16 +8,18 @@ from conformance.registry import Json, adapter
 from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
 from koord_scheduler.domain.config.wire import read
 from koord_scheduler.domain.evaluate.sampling import feasible_nodes_to_find
-from koord_scheduler.domain.loadaware.assigned import AssignedPod, assigned_pod
-from koord_scheduler.domain.loadaware.estimate import estimate_node, estimate_pod
+from koord_scheduler.domain.loadaware.assigned import AssignedPod, window_end
+from koord_scheduler.domain.loadaware.columns import LoadColumns
+from koord_scheduler.domain.loadaware.estimate import estimate_pod, raw_amounts
 from koord_scheduler.domain.loadaware.metric import DEFAULT_REPORT_INTERVAL_SECONDS, NodeMetric, PodUsage
-from koord_scheduler.domain.loadaware.rules import filter_node, node_facts, pod_load, score_node
+from koord_scheduler.domain.loadaware.rules import PodLoad, node_facts, pod_load
 from koord_scheduler.domain.preempt.pick import Candidate, VictimCost, pick_candidate
 from koordcore.protocol.objects import node_from_json, pod_from_json, without_nulls
 from koordcore.protocol.resource_names import rename_pod
-from koordcore.values.resources import parse_amounts
+from koordcore.values.resources import parse_amounts, parse_resources
 
 NOW = 0.0
+ROW = 0
 Absent = TypeVar("Absent", float, None)
 
 
@@ -55,44 +57,62 @@ def _metric(given: Json) -> NodeMetric | None:
     )
 
 
-def _assigned(given: dict[str, Json], args: LoadAwareSchedulingArgs) -> list[AssignedPod]:
+def _assigned(item: dict[str, Json], number: int, args: LoadAwareSchedulingArgs) -> AssignedPod:
+    pod = rename_pod(pod_from_json(item["pod"]))
+    load = pod_load(pod, args)
+    since = _moment(item.get("scheduled_at_s"), NOW)
+    return AssignedPod(
+        uid=f"{number}",
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        is_prod=load.is_prod,
+        estimate=load.estimate,
+        assigned_at=since,
+        window_end=window_end(pod, args, since, _moment(item.get("initialized_at_s"), None)),
+    )
+
+
+def _columns(given: dict[str, Json]) -> tuple[LoadColumns, PodLoad]:
+    """The load of the only node, in row 0, and what the plugin reads of the pod."""
+    args = _args(given)
+    columns = LoadColumns(args)
+    columns.advance(NOW)
+    columns.on_node(ROW, node_facts(node_from_json(given["node"])))
+    columns.on_metric(ROW, _metric(given.get("node_metric")))
     listed: list[dict[str, Json]] = given.get("assigned_pods") or []
-    return [
-        assigned_pod(
-            rename_pod(pod_from_json(item["pod"])),
-            args,
-            assigned_at=_moment(item.get("scheduled_at_s"), NOW),
-            initialized_at=_moment(item.get("initialized_at_s"), None),
-        )
-        for item in listed
-    ]
+    for number, item in enumerate(listed):
+        columns.on_pod(ROW, _assigned(item, number, args))
+    return columns, pod_load(rename_pod(pod_from_json(given["pod"])), args)
 
 
 @adapter("scheduler.loadaware_estimate", whole=("estimated",))
 def loadaware_estimate(given: dict[str, Json]) -> dict[str, Json]:
     """Estimator (scheduler-core spec, 7.2)."""
     if "node" in given:
-        return {"node_allocatable": estimate_node(node_from_json(given["node"]))}
+        node = node_from_json(given["node"])
+        return {"node_allocatable": raw_amounts(parse_resources(node.status.allocatable), node.metadata.annotations)}
     return {"estimated": estimate_pod(rename_pod(pod_from_json(given["pod"])), _args(given))}
 
 
 @adapter("scheduler.loadaware_filter", exact_text=("reason",))
 def loadaware_filter(given: dict[str, Json]) -> dict[str, Json]:
     """Filter (scheduler-core spec, 7.4)."""
-    args = _args(given)
-    pod = pod_load(rename_pod(pod_from_json(given["pod"])), args)
-    node = node_facts(node_from_json(given["node"]))
-    reason = filter_node(pod, node, _metric(given.get("node_metric")), _assigned(given, args), args, NOW)
-    return {"fit": reason is None, "reason": reason or ""}
+    columns, pod = _columns(given)
+    codes = columns.filter_codes(pod)
+    code = 0 if codes is None else codes.item(ROW)
+    function = columns.row_filter(pod)
+    assert code == (0 if function is None else function(ROW)), "arrays and the function of one row differ"
+    return {"fit": code == 0, "reason": columns.reason(code) if code else ""}
 
 
 @adapter("scheduler.loadaware_score")
 def loadaware_score(given: dict[str, Json]) -> dict[str, Json]:
     """Score (scheduler-core spec, 7.5)."""
-    args = _args(given)
-    pod = pod_load(rename_pod(pod_from_json(given["pod"])), args)
-    node = node_facts(node_from_json(given["node"]))
-    return {"score": score_node(pod, node, _metric(given.get("node_metric")), _assigned(given, args), args, NOW)}
+    columns, pod = _columns(given)
+    score = columns.scores(pod).item(ROW)
+    function = columns.row_score(pod)
+    assert score == (0 if function is None else function(ROW)), "arrays and the function of one row differ"
+    return {"score": score}
 
 
 @adapter("scheduler.node_sampling")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 
 from conformance.registry import Json, adapter
+from koord_scheduler.domain.config.args.koordinator import ElasticQuotaArgs
+from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.quota.manager import QuotaManager
 from koord_scheduler.domain.quota.specs.membership import Membership
 from koord_scheduler.domain.quota.specs.pods import PodFacts, pod_facts
-from koord_scheduler.domain.quota.specs.settings import QuotaGates, QuotaSettings, unlimited
 from koord_scheduler.domain.quota.status.reports import QuotaReports
 from koord_scheduler.domain.quota.tree.accounting import add
 from koord_scheduler.domain.quota.tree.admission import NO_QUOTA, QuotaAmounts, admit
@@ -17,7 +18,8 @@ from koordcore.protocol import keys
 from koordcore.protocol.objects import ObjectMeta, pod_from_json
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.protocol.quota import QuotaSpec, quota_spec
-from koordcore.values.resources import Amounts, parse_amounts
+from koordcore.values.quantity import Quantity
+from koordcore.values.resources import Amounts, parse_amounts, quantity_of
 
 
 def _spec(given: dict[str, Json]) -> QuotaSpec:
@@ -50,13 +52,19 @@ def _pod(quota: str, part: str, requests: Amounts) -> PodFacts:
     return PodFacts(uid=f"{quota}/{part}", namespace="", name=part, quota_label=quota, requests=requests)
 
 
-def _settings(given: dict[str, Json], system: Amounts, default: Amounts) -> QuotaSettings:
-    return QuotaSettings(
+def _manager(given: dict[str, Json], system: Amounts, default: Amounts) -> QuotaManager:
+    unlimited = ElasticQuotaArgs().default_quota_group_max
+    args = ElasticQuotaArgs(
         enable_min_quota_scale=given.get("enable_min_scale") is not False,
-        gates=QuotaGates(guarantee_usage=bool(given.get("guarantee_usage"))),
-        system_quota_group_max={**system, **unlimited()},
-        default_quota_group_max={**default, **unlimited()},
+        system_quota_group_max={**_quantities(system), **unlimited},
+        default_quota_group_max={**_quantities(default), **unlimited},
     )
+    gates = SchedulerGates(elastic_quota_guarantee_usage=bool(given.get("guarantee_usage")))
+    return QuotaManager(args, gates)
+
+
+def _quantities(amounts: Amounts) -> dict[str, Quantity]:
+    return {name: quantity_of(name, amount) for name, amount in amounts.items()}
 
 
 @adapter(
@@ -66,7 +74,7 @@ def _settings(given: dict[str, Json], system: Amounts, default: Amounts) -> Quot
 def elasticquota_runtime(given: dict[str, Json]) -> dict[str, Json]:
     """Requests to runtimes (scheduler-core spec, 10.3, 10.4, 10.6)."""
     system, default = _amounts(given.get("system_used")), _amounts(given.get("default_used"))
-    manager = QuotaManager(_settings(given, system, default))
+    manager = _manager(given, system, default)
     manager.set_node("node", _amounts(given["total"]))
     specs = [_spec(one) for one in given["quotas"]]
     for spec in specs:
@@ -114,7 +122,7 @@ def elasticquota_admission(given: dict[str, Json]) -> dict[str, Json]:
             non_preemptible_used=_amounts(one.get("non_preemptible_used")),
         )
     pod = pod_from_json(given["pod"])
-    facts = pod_facts("uid", pod, pod_requests(pod), QuotaGates())
+    facts = pod_facts("uid", pod, pod_requests(pod), SchedulerGates())
     quota = membership.quota_of(facts.quota_label, facts.namespace)
     ancestors: list[QuotaAmounts] = []
     if quota in amounts and args.get("enableCheckParentQuota"):

@@ -96,6 +96,11 @@ class EffectiveConfiguration:
         """Return the profile of a scheduler name; None if there is none."""
         return next((profile for profile in self.profiles if profile.scheduler_name == scheduler_name), None)
 
+    def args(self, kind: type[A]) -> A:
+        """Return the arguments of this type, of the first profile that has them; the defaults if none has."""
+        every = (args for profile in self.profiles for args in profile.args.values())
+        return next((args for args in every if isinstance(args, kind)), None) or kind()
+
     def as_json(self) -> dict[str, object]:
         """Return a complete KubeSchedulerConfiguration; reading it gives the same profiles."""
         return {
@@ -269,6 +274,8 @@ NOT_ACTED_ON: Final = {
 IDLE_ARGUMENTS: Final = {
     ("Coscheduling", "skip_check_schedule_cycle"): "no effect since v1.5",
     ("Coscheduling", "controller_workers"): "one task does this work",
+    ("ElasticQuota", "enable_queue_hint"): "a refused pod is attempted again only if its quota admits it",
+    ("ElasticQuota", "quota_snapshot_update_interval"): "a refused pod is compared with the present quotas",
     ("Reservation", "controller_workers"): "one task does this work",
     ("DeviceShare", "allocator"): "there is one allocator",
 }

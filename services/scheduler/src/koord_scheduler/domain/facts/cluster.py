@@ -21,6 +21,8 @@ from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.columns.node_columns import NodeColumns, NodeShape
+from koord_scheduler.domain.config.args.koordinator import CoschedulingArgs, ElasticQuotaArgs
+from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.framework.extension_points import (
     CONCERNS,
     FOLLOW_NODES,
@@ -34,7 +36,7 @@ from koord_scheduler.domain.framework.node_points import ConcernedPlugin, PodRea
 from koord_scheduler.domain.framework.plugin import Plugin, declares
 from koord_scheduler.domain.gang.cache import GangCache
 from koord_scheduler.domain.gang.outcomes import Consequences
-from koord_scheduler.domain.gang.parameters import GangArgs, PodGroup, gang_id_of
+from koord_scheduler.domain.gang.parameters import PodGroup, gang_id_of
 from koord_scheduler.domain.gang.topology import NetworkTopology
 from koord_scheduler.domain.gang.topology_layers import ClusterNetworkTopology, Layer, layers_of
 from koord_scheduler.domain.nodes.accounting import NodeAccounting
@@ -47,7 +49,6 @@ from koord_scheduler.domain.pods.owner_selectors import OwnerSelectors
 from koord_scheduler.domain.pods.transformers import PodTransformers
 from koord_scheduler.domain.quota.manager import QuotaManager
 from koord_scheduler.domain.quota.specs.pods import pod_facts
-from koord_scheduler.domain.quota.specs.settings import QuotaSettings
 from koord_scheduler.domain.quota.tree.changes import QuotaChanges
 from koord_scheduler.domain.topology_hints.affinities import Affinities
 
@@ -91,16 +92,22 @@ class Cluster:
 
     def __init__(
         self,
-        quota: QuotaSettings | None = None,
-        gang: GangArgs | None = None,
-        transformers: PodTransformers | None = None,
+        quota: ElasticQuotaArgs | None = None,
+        gang: CoschedulingArgs | None = None,
+        gates: SchedulerGates | None = None,
     ) -> None:
+        gates = gates or SchedulerGates()
+        transformers = PodTransformers(
+            priority=gates.priority_transformer,
+            preemption_policy=gates.preemption_policy_transformer,
+            replace_resources=gates.replace_resources_transformer,
+        )
         self.nodes = NodeColumns()
         self.population = Population(self.nodes)
         self.owners = OwnerSelectors()
         self.volumes = Volumes()
         self.budgets = DisruptionBudgets()
-        self.quotas = QuotaManager(quota)
+        self.quotas = QuotaManager(quota, gates)
         self.quota_changes = QuotaChanges(self.quotas)
         self.gangs = GangCache(gang)
         self.topology: NetworkTopology | None = None
@@ -182,7 +189,7 @@ class Cluster:
         """Add or replace a pod. `assigned`: whether it has a node and is not terminated."""
         if uid in self.gangs.roster.members or gang_id_of(pod):
             self._follow(self.gangs.pod_seen(uid, pod))
-        self.quotas.pod_seen(pod_facts(uid, pod, requests, self.quotas.settings.gates), assigned=assigned)
+        self.quotas.pod_seen(pod_facts(uid, pod, requests, self.quotas.gates), assigned=assigned)
 
     def drop_pod(self, uid: str) -> None:
         """Remove a pod; if it waited with a node, that was released before."""

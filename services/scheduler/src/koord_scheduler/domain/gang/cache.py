@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from koordcore.protocol.objects import Pod
 
+from koord_scheduler.domain.config.args.koordinator import CoschedulingArgs
 from koord_scheduler.domain.framework.outcomes import Failure, Next
 from koord_scheduler.domain.gang.checks import (
     all_free,
@@ -33,7 +34,7 @@ from koord_scheduler.domain.gang.outcomes import (
     Released,
     Waits,
 )
-from koord_scheduler.domain.gang.parameters import GangArgs, PodGroup
+from koord_scheduler.domain.gang.parameters import PodGroup
 from koord_scheduler.domain.gang.roster import Roster
 from koord_scheduler.domain.gang.round import EndedRound, Round, RoundEnd
 
@@ -49,8 +50,8 @@ class GangCache:
         ended: Finished rounds, for metrics. The reader of the metrics clears the list.
     """
 
-    def __init__(self, args: GangArgs | None = None) -> None:
-        self.args = args or GangArgs()
+    def __init__(self, args: CoschedulingArgs | None = None) -> None:
+        self.args = args or CoschedulingArgs()
         self.roster = Roster(self.args)
         self.round: Round | None = None
         self.ended: list[EndedRound] = []
@@ -362,7 +363,7 @@ class GangCache:
             current.expect(member for member in members if member.gang_id in current.gang_ids)
 
     def _needs_topology(self, gang: Gang) -> bool:
-        return self.args.is_topology_aware and gang.parameters is not None and gang.parameters.gather is not None
+        return self.args.aware_network_topology and gang.parameters is not None and gang.parameters.gather is not None
 
     def _loses_at_end(self, member: Member) -> bool:
         gang = self.roster.gang(member.gang_id)

@@ -5,7 +5,6 @@ Source:
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -15,22 +14,9 @@ from koordcore.protocol.objects import KubeStruct, ObjectMeta, Pod
 from koordcore.values.duration import NANOS_PER_SECOND
 from koordcore.values.invalid import InvalidInput
 
+from koord_scheduler.domain.config.args.koordinator import CoschedulingArgs
+
 MUST_GATHER: Final = "MustGather"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GangArgs:
-    """The part of CoschedulingArgs that gangs read (scheduler-core spec, 4.1).
-
-    Attributes:
-        default_wait_nanos: Wait time at Permit, in nanoseconds, of a gang that states none.
-        default_match_policy: Match policy of a gang that states none.
-        is_topology_aware: Argument awareNetworkTopology: whether gangs with a topology spec are placed by it.
-    """
-
-    default_wait_nanos: int = 600 * NANOS_PER_SECOND
-    default_match_policy: str = keys_of_gangs.ONCE_SATISFIED
-    is_topology_aware: bool = False
 
 
 class PodGroupSpec(KubeStruct):
@@ -121,7 +107,7 @@ def waits_for_pod_group(pod: Pod) -> bool:
     return bool(pod.metadata.labels.get(keys.POD_GROUP))
 
 
-def parameters_of_pod(pod: Pod, gang_id: str, args: GangArgs) -> GangParameters | None:
+def parameters_of_pod(pod: Pod, gang_id: str, args: CoschedulingArgs) -> GangParameters | None:
     """Return the gang parameters that the pod's labels and annotations state.
 
     Returns:
@@ -137,7 +123,7 @@ def parameters_of_pod(pod: Pod, gang_id: str, args: GangArgs) -> GangParameters 
     return _parameters(gang_id, annotations, min_members, _pod_wait_nanos(annotations), args)
 
 
-def parameters_of_pod_group(pod_group: PodGroup, args: GangArgs) -> GangParameters:
+def parameters_of_pod_group(pod_group: PodGroup, args: CoschedulingArgs) -> GangParameters:
     """Return the gang parameters that the PodGroup states."""
     meta, spec = pod_group.metadata, pod_group.spec
     wait_nanos = max(spec.schedule_timeout_seconds, 0) * NANOS_PER_SECOND
@@ -150,7 +136,7 @@ def pod_group_id(pod_group: PodGroup) -> str:
 
 
 def _parameters(
-    gang_id: str, annotations: Mapping[str, str], min_members: int, wait_nanos: int, args: GangArgs
+    gang_id: str, annotations: Mapping[str, str], min_members: int, wait_nanos: int, args: CoschedulingArgs
 ) -> GangParameters:
     mode = annotations.get(keys.GANG_MODE)
     is_non_strict = mode == keys_of_gangs.MODE_NON_STRICT
@@ -160,7 +146,7 @@ def _parameters(
         mode=keys_of_gangs.MODE_NON_STRICT if is_non_strict else keys_of_gangs.MODE_STRICT,
         match_policy=keys_of_gangs.gang_match_policy(annotations, args.default_match_policy),
         groups=_groups(annotations.get(keys.GANG_GROUPS, ""), gang_id),
-        wait_nanos=wait_nanos if wait_nanos > 0 else args.default_wait_nanos,
+        wait_nanos=wait_nanos if wait_nanos > 0 else round(args.default_timeout * NANOS_PER_SECOND),
         gather=_gather(annotations.get(keys.GANG_NETWORK_TOPOLOGY_SPEC, "")),
     )
 

@@ -15,9 +15,9 @@ from koordcore.protocol.annotations.gang import parse_network_topology_index
 from koordcore.protocol.objects import Pod
 from koordcore.values.invalid import InvalidInput
 
+from koord_scheduler.domain.config.args.koordinator import CoschedulingArgs
 from koord_scheduler.domain.gang.group import ChildState, Gang, Group, Member, place_of
 from koord_scheduler.domain.gang.parameters import (
-    GangArgs,
     PodGroup,
     gang_id_of,
     parameters_of_pod,
@@ -60,7 +60,7 @@ class Roster:
         touched: Ids of gangs whose PodGroup status may have changed. The writer of statuses clears it.
     """
 
-    def __init__(self, args: GangArgs) -> None:
+    def __init__(self, args: CoschedulingArgs) -> None:
         self.args = args
         self.members: dict[str, Member] = {}
         self.gangs: dict[str, Gang] = {}

@@ -21,7 +21,7 @@ def needs_plan(cache: GangCache, uid: str) -> Sequence[GatherRule] | None:
     """Return the gather rules of the gang if this pod must make the plan of its round, otherwise None."""
     current = cache.round_of(uid)
     gang = cache.roster.gang_of(uid)
-    if not cache.args.is_topology_aware or current is None or current.first_uid != uid or current.plan is not None:
+    if not cache.args.aware_network_topology or current is None or current.first_uid != uid or current.plan is not None:
         return None
     return None if gang is None or gang.parameters is None else gang.parameters.gather
 

@@ -14,7 +14,6 @@ from typing import Final
 import msgspec
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
-from koordcore.protocol.priority import PriorityBand, priority_class
 from koordcore.values.integers import parse_decimal
 from koordcore.values.invalid import InvalidInput
 
@@ -60,31 +59,6 @@ class AssignedPod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     estimate: Vector
     assigned_at: float
     window_end: float | None = None
-
-
-def assigned_pod(
-    pod: Pod, args: LoadAwareSchedulingArgs, *, assigned_at: float, initialized_at: float | None = None
-) -> AssignedPod:
-    """Return the facts of a pod on a node; the caller leaves out reserve pods and terminated pods.
-
-    Args:
-        initialized_at: Transition time of condition Initialized=True; None: not initialized.
-
-    Raises:
-        InvalidInput: A request or limit is not a valid quantity.
-
-    Source:
-        scheduler-core spec, 7.3
-    """
-    return AssignedPod(
-        uid=pod.metadata.uid,
-        namespace=pod.metadata.namespace,
-        name=pod.metadata.name,
-        is_prod=priority_class(pod) is PriorityBand.PROD,
-        estimate=estimate_vector(pod, args),
-        assigned_at=assigned_at,
-        window_end=window_end(pod, args, assigned_at, initialized_at),
-    )
 
 
 def window_end(

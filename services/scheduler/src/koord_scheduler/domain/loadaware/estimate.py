@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Final
 
 from koordcore.protocol import keys, lenient_json
-from koordcore.protocol.objects import Node, Pod
+from koordcore.protocol.objects import Pod
 from koordcore.protocol.pod_resources import pod_limits, pod_requests
 from koordcore.protocol.priority import PriorityBand, priority_class
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY, NATIVE_TO_EXTENDED
@@ -78,18 +78,6 @@ def scaling_factors(pod: Pod, args: LoadAwareSchedulingArgs) -> Mapping[str, int
         return {**args.estimated_scaling_factors, **lenient_json.decode(text, dict[str, int])}
     except InvalidInput:
         return args.estimated_scaling_factors
-
-
-def estimate_node(node: Node) -> Amounts:
-    """Return allocatable as the estimator sees it: amplified nodes count at their raw size.
-
-    Raises:
-        InvalidInput: `status.allocatable` is malformed.
-
-    Source:
-        scheduler-core spec, 7.2; vectors scheduler/loadaware_estimate
-    """
-    return raw_amounts(parse_resources(node.status.allocatable), node.metadata.annotations)
 
 
 def raw_amounts(allocatable: Mapping[str, Quantity], annotations: Mapping[str, str]) -> Amounts:

@@ -6,19 +6,17 @@ Each is made as an installed plugin is, over the facts of the cluster and the ar
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from koordcore.protocol.objects import TopologySpreadConstraint
-
 from koord_scheduler.domain.config.args import koordinator, kubernetes
 from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
 from koord_scheduler.domain.config.effective import EffectiveProfile
 from koord_scheduler.domain.facts.cluster import Cluster
 from koord_scheduler.domain.framework.plugin import Plugin
-from koord_scheduler.domain.plugins.affinity.inter_pod_affinity import InterPodAffinity, InterPodAffinityArgs
+from koord_scheduler.domain.plugins.affinity.inter_pod_affinity import InterPodAffinity
 from koord_scheduler.domain.plugins.affinity.node_affinity import NodeAffinity
 from koord_scheduler.domain.plugins.affinity.node_name import NodeName
 from koord_scheduler.domain.plugins.affinity.node_ports import NodePorts
 from koord_scheduler.domain.plugins.affinity.node_unschedulable import NodeUnschedulable
-from koord_scheduler.domain.plugins.affinity.pod_topology_spread import PodTopologySpread, PodTopologySpreadArgs
+from koord_scheduler.domain.plugins.affinity.pod_topology_spread import PodTopologySpread
 from koord_scheduler.domain.plugins.affinity.scheduling_hint import SchedulingHint
 from koord_scheduler.domain.plugins.affinity.taint_toleration import TaintToleration
 from koord_scheduler.domain.plugins.jobs.coscheduling import Coscheduling
@@ -30,66 +28,16 @@ from koord_scheduler.domain.plugins.resources.dynamic_resources import DynamicRe
 from koord_scheduler.domain.plugins.resources.image_locality import ImageLocality
 from koord_scheduler.domain.plugins.resources.load_aware_scheduling import LoadAwareScheduling
 from koord_scheduler.domain.plugins.resources.node_resources_balanced_allocation import (
-    BalancedAllocationArgs,
     NodeResourcesBalancedAllocation,
 )
-from koord_scheduler.domain.plugins.resources.node_resources_fit import FitArgs, NodeResourcesFit
+from koord_scheduler.domain.plugins.resources.node_resources_fit import NodeResourcesFit
 from koord_scheduler.domain.plugins.resources.node_resources_fit_plus import NodeResourcesFitPlus
-from koord_scheduler.domain.plugins.resources.resource_scores import ShapePoint
 from koord_scheduler.domain.plugins.resources.scarce_resource_avoidance import ScarceResourceAvoidance
 from koord_scheduler.domain.plugins.volumes.volume_binding import VolumeBinding
 from koord_scheduler.domain.plugins.volumes.volume_restrictions import VolumeRestrictions
 
 Maker = Callable[[Cluster, EffectiveProfile], Plugin]
 """Makes a plugin for one profile."""
-
-
-def _fit(_: Cluster, profile: EffectiveProfile) -> NodeResourcesFit:
-    args = profile.args_of("NodeResourcesFit", kubernetes.NodeResourcesFitArgs)
-    strategy = args.scoring_strategy
-    ratio = strategy.requested_to_capacity_ratio
-    points = ratio.shape if ratio is not None else ()
-    return NodeResourcesFit(
-        FitArgs(
-            strategy=strategy.type,
-            resources=tuple((each.name, each.weight) for each in strategy.resources),
-            shape=tuple(ShapePoint(point.utilization, point.score) for point in points) or FitArgs().shape,
-            ignored_resources=frozenset(args.ignored_resources),
-            ignored_resource_groups=frozenset(args.ignored_resource_groups),
-        )
-    )
-
-
-def _balanced(_: Cluster, profile: EffectiveProfile) -> NodeResourcesBalancedAllocation:
-    name = "NodeResourcesBalancedAllocation"
-    args = profile.args_of(name, kubernetes.NodeResourcesBalancedAllocationArgs)
-    resources = tuple((each.name, each.weight) for each in args.resources)
-    return NodeResourcesBalancedAllocation(BalancedAllocationArgs(resources=resources))
-
-
-def _affinity(_: Cluster, profile: EffectiveProfile) -> NodeAffinity:
-    return NodeAffinity(profile.args_of("NodeAffinity", kubernetes.NodeAffinityArgs).added_affinity)
-
-
-def _spread(cluster: Cluster, profile: EffectiveProfile) -> PodTopologySpread:
-    args = profile.args_of("PodTopologySpread", kubernetes.PodTopologySpreadArgs)
-    defaults = tuple(
-        TopologySpreadConstraint(
-            max_skew=each.max_skew, topology_key=each.topology_key, when_unsatisfiable=each.when_unsatisfiable
-        )
-        for each in args.default_constraints
-    )
-    own = PodTopologySpreadArgs(default_constraints=defaults, defaulting_type=args.defaulting_type)
-    return PodTopologySpread(cluster.nodes, cluster.population, cluster.owners, own)
-
-
-def _pods(cluster: Cluster, profile: EffectiveProfile) -> InterPodAffinity:
-    args = profile.args_of("InterPodAffinity", kubernetes.InterPodAffinityArgs)
-    own = InterPodAffinityArgs(
-        hard_pod_affinity_weight=args.hard_pod_affinity_weight,
-        ignore_preferred_terms_of_existing_pods=args.ignore_preferred_terms_of_existing_pods,
-    )
-    return InterPodAffinity(cluster.nodes, cluster.population, own)
 
 
 def _load(cluster: Cluster, profile: EffectiveProfile) -> LoadAwareScheduling:
@@ -110,14 +58,27 @@ MAKERS: Final[Mapping[str, Maker]] = {
     "NodeUnschedulable": lambda _, __: NodeUnschedulable(),
     "NodeName": lambda _, __: NodeName(),
     "TaintToleration": lambda _, __: TaintToleration(),
-    "NodeAffinity": _affinity,
+    "NodeAffinity": lambda _, profile: NodeAffinity(
+        profile.args_of("NodeAffinity", kubernetes.NodeAffinityArgs).added_affinity
+    ),
     "NodePorts": lambda cluster, _: cluster.shared("NodePorts", None, NodePorts),
-    "NodeResourcesFit": _fit,
-    "NodeResourcesBalancedAllocation": _balanced,
+    "NodeResourcesFit": lambda _, profile: NodeResourcesFit(
+        profile.args_of("NodeResourcesFit", kubernetes.NodeResourcesFitArgs)
+    ),
+    "NodeResourcesBalancedAllocation": lambda _, profile: NodeResourcesBalancedAllocation(
+        profile.args_of("NodeResourcesBalancedAllocation", kubernetes.NodeResourcesBalancedAllocationArgs)
+    ),
     "VolumeBinding": lambda cluster, _: VolumeBinding(cluster.nodes, cluster.volumes),
     "VolumeRestrictions": lambda cluster, _: VolumeRestrictions(cluster.volumes),
-    "PodTopologySpread": _spread,
-    "InterPodAffinity": _pods,
+    "PodTopologySpread": lambda cluster, profile: PodTopologySpread(
+        cluster.nodes,
+        cluster.population,
+        cluster.owners,
+        profile.args_of("PodTopologySpread", kubernetes.PodTopologySpreadArgs),
+    ),
+    "InterPodAffinity": lambda cluster, profile: InterPodAffinity(
+        cluster.nodes, cluster.population, profile.args_of("InterPodAffinity", kubernetes.InterPodAffinityArgs)
+    ),
     "ImageLocality": lambda cluster, _: cluster.shared("ImageLocality", None, lambda: ImageLocality(cluster.nodes)),
     "DynamicResources": lambda _, __: DynamicResources(),
     "LoadAwareScheduling": _load,

@@ -150,6 +150,6 @@ class JobSearch:
         cluster = self._state.cluster
         gang = cluster.gangs.roster.gang_of(self._pod.uid)
         gather = gang.parameters.gather if gang is not None and gang.parameters is not None else None
-        if not cluster.gangs.args.is_topology_aware or gather is None or cluster.topology is None:
+        if not cluster.gangs.args.aware_network_topology or gather is None or cluster.topology is None:
             return None
         return TopologyRules(cluster.topology, gather, self._plugin.peers_of(self._pod))

@@ -1,8 +1,8 @@
-"""ElasticQuota: who may use how much of the cluster, what is lent, what has to be given back.
+"""ElasticQuota: what each quota may use of the cluster, what quotas lend to each other, and what is revoked.
 
-Start at `manager.QuotaManager`, the one door; `objects` says what a quota is, `membership` which pod belongs to which,
-`accounting` what is summed up, `division` and `runtime` how a parent's resources are divided, `admission` what is
-refused. Pure: amounts are integers (milli-cores for cpu, whole units otherwise), times come in as arguments.
+`manager.QuotaManager` is the entry point. `specs` reads quotas and pods from their objects, `tree` sums up usage and
+divides a parent's resources among its children, `status` describes quotas for users. The package is pure: amounts are
+integers (milli-cores for cpu, whole units otherwise), and times are arguments.
 
 Source:
     scheduler-core spec, 10

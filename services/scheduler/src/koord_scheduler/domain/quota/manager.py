@@ -1,6 +1,6 @@
-"""All quotas of a scheduler: the one door to ElasticQuota. What it is asked while pods are scheduled.
+"""The quotas of a scheduler, as the ElasticQuota plugin asks about them in scheduling cycles.
 
-Facts come in as `QuotaBooks` says; `reports` tells people about them.
+`QuotaBooks` records the facts, `QuotaReports` describes quotas for users.
 
 Source:
     scheduler-core spec, 10.5, 10.8, 10.9
@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from koordcore.protocol import keys
-from koordcore.protocol.quota import BUILT_IN, QuotaSpec
+from koordcore.protocol.quota import BUILT_IN
 
-from koord_scheduler.domain.quota.hints import pod_deletion_helps, quota_change_helps
-from koord_scheduler.domain.quota.preemption import QuotaRoom, may_preempt
+from koord_scheduler.domain.quota.preemption import QuotaRoom
 from koord_scheduler.domain.quota.specs.pods import PodFacts
 from koord_scheduler.domain.quota.tree.accounting import masked
 from koord_scheduler.domain.quota.tree.admission import NO_QUOTA, Admission, QuotaAmounts, admit, exceeding
@@ -25,12 +24,12 @@ _NOTHING: Final[Mapping[str, int]] = {}
 
 
 class QuotaManager(QuotaBooks):
-    """The quotas as the scheduler uses them."""
+    """Answers questions about quotas in scheduling cycles."""
 
     def admit(self, facts: PodFacts) -> Admission:
-        """Return whether the pod may be placed as far as its quota goes.
+        """Return whether the quota of the pod, and with enableCheckParentQuota each ancestor, has room for the pod.
 
-        The pod has been seen (its request takes part in the runtimes) and is not reserved.
+        The pod has been recorded (its request counts in the runtimes) and is not reserved yet.
 
         Source:
             scheduler-core spec, 10.5
@@ -40,12 +39,14 @@ class QuotaManager(QuotaBooks):
             return NO_QUOTA
         node = self.forest.nodes[name]
         ancestors: Sequence[QuotaAmounts] = ()
-        if self.settings.enable_check_parent_quota:
+        if self.args.enable_check_parent_quota:
             ancestors = [self._amounts_of(ancestor) for ancestor in self.forest.above(node)]
         return admit(facts.requests, self._amounts_of(node), ancestors, preemptible=facts.preemptible)
 
     def room_for(self, facts: PodFacts) -> QuotaRoom:
-        """Used and limit of the pod's quota, to try victims on; a pod without quota always fits.
+        """Return a copy of the usage and limit of the pod's quota, on which preemption tries victims.
+
+        A pod without a quota always fits.
 
         Source:
             scheduler-core spec, 10.8
@@ -54,51 +55,48 @@ class QuotaManager(QuotaBooks):
         if name is None:
             return QuotaRoom(None, _NOTHING, _NOTHING)
         node = self.forest.nodes[name]
-        limit = self.present_limit(node, by_runtime=self.settings.enable_runtime_quota)
+        limit = self.present_limit(node, by_runtime=self.args.enable_runtime_quota)
         return QuotaRoom(node, masked(facts.requests, node), limit)
 
     def spares_everyone(self, preemptor: PodFacts) -> bool:
-        """Return whether in-quota preemption may take nobody for the pod.
+        """Return whether preemption within the quota must not evict any pod for this preemptor.
 
         Source: scheduler-core spec, 10.8
         """
         name = self.quota_of(preemptor)
-        return name is None or (self.settings.disable_default_quota_preemption and name == keys.DEFAULT_QUOTA)
+        return name is None or (self.args.disable_default_quota_preemption and name == keys.DEFAULT_QUOTA)
 
     def may_preempt(self, preemptor: PodFacts, victim: str) -> bool:
-        """Return whether in-quota preemption may take the victim (a uid); a pod that was never seen is none.
+        """Return whether preemption within the quota may evict the victim.
+
+        The victim must belong to the preemptor's quota, have a lower priority and be preemptible.
+
+        Args:
+            preemptor: The pod that needs room.
+            victim: Uid of the other pod. The answer is False if it is unknown.
 
         Source:
             scheduler-core spec, 10.8
         """
         name, pod = self.quota_of(preemptor), self.pods.get(victim)
-        if name is None or pod is None:
+        if name is None or pod is None or pod.quota is None or self.spares_everyone(preemptor):
             return False
-        return may_preempt(preemptor, name, pod, spare_default=self.settings.disable_default_quota_preemption)
+        return pod.quota.name == name and pod.facts.priority < preemptor.priority and pod.facts.preemptible
 
-    def quota_change_helps(self, facts: PodFacts, before: QuotaSpec | None, after: QuotaSpec) -> bool:
-        """Return whether the update of a quota is a reason to try the pod again (enableQueueHint).
-
-        Source:
-            scheduler-core spec, 10.9
-        """
-        chain = self._chain(facts)
-        same_tree = bool(chain) and self.forest.nodes[chain[0]].tree == self.forest.tree_of(after)
-        return quota_change_helps(before, after, chain, same_tree=same_tree)
-
-    def pod_deletion_helps(self, facts: PodFacts, deleted: PodFacts, *, was_assigned: bool) -> bool:
-        """Return whether the deletion of another pod is a reason to try the pod again (enableQueueHint).
+    @property
+    def revokes_overuse(self) -> bool:
+        """Return whether pods of quotas above their runtime are revoked.
 
         Source:
-            scheduler-core spec, 10.9
+            scheduler-core spec, 10.8
         """
-        name = self.quota_of(deleted)
-        node = self.forest.nodes[name] if name is not None else None
-        counted_in = [node.name, *(above.name for above in self.forest.above(node))] if node is not None else []
-        return pod_deletion_helps(self._chain(facts), counted_in, was_assigned=was_assigned)
+        return self.args.monitor_all_quotas and self.args.enable_runtime_quota
 
     def overused(self) -> list[str]:
-        """Quotas, sorted, that use more than their runtime in any resource; system and root are never."""
+        """Return the sorted names of quotas that use more than their runtime of any resource.
+
+        The built-in quotas (root, system, default) are never overused.
+        """
         over: list[str] = []
         for name in sorted(self.forest.nodes):
             if name not in BUILT_IN:
@@ -108,7 +106,10 @@ class QuotaManager(QuotaBooks):
         return over
 
     def pods_to_revoke(self, name: str) -> list[str]:
-        """Uids of the quota's own pods to evict, in order, so that they fit its runtime; KeyError as `runtime_of`.
+        """Return the uids of the quota's own pods that must be evicted, in order, until the quota fits its runtime.
+
+        Raises:
+            KeyError: The quota does not exist.
 
         Source:
             scheduler-core spec, 10.8
@@ -128,26 +129,19 @@ class QuotaManager(QuotaBooks):
         return pods_to_revoke(self.present_limit(node, by_runtime=True), node.used, running)
 
     def revoke(self, now: float) -> dict[str, list[str]]:
-        """Return what to evict now, by quota.
+        """Return quota -> uids to evict, for quotas that have been above their runtime for longer than delayEvictTime.
 
-        Those over their runtime for longer than delayEvictTime; call every interval.
+        Call it once every revokePodInterval.
 
         Args:
             now: Seconds since the epoch.
         """
-        if not self.settings.revokes_overuse:
+        if not self.revokes_overuse:
             return {}
         found = {name: self.pods_to_revoke(name) for name in self.clock.observe(now, self.overused())}
         return {name: uids for name, uids in found.items() if uids}
 
     def _amounts_of(self, node: QuotaNode) -> QuotaAmounts:
-        limit = self.present_limit(node, by_runtime=self.settings.enable_runtime_quota)
+        limit = self.present_limit(node, by_runtime=self.args.enable_runtime_quota)
         spec = node.spec
         return QuotaAmounts(node.name, limit, node.used, spec.min, spec.max, node.non_preemptible_used)
-
-    def _chain(self, facts: PodFacts) -> list[str]:
-        name = self.quota_of(facts)
-        if name is None:
-            return []
-        above = self.forest.above(self.forest.nodes[name]) if self.settings.enable_check_parent_quota else []
-        return [name, *(ancestor.name for ancestor in above)]

@@ -8,7 +8,6 @@ Score: weights of preferred terms, of this pod and of the pods that run, times t
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import islice
 from typing import Final, NamedTuple
@@ -17,6 +16,7 @@ import numpy as np
 
 from koord_scheduler.domain.columns.counters import Counter, DomainSums
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows
+from koord_scheduler.domain.config.args.kubernetes import InterPodAffinityArgs
 from koord_scheduler.domain.framework.detailed import MOST_DETAILS, Detail
 from koord_scheduler.domain.framework.extension_points import CROSS_NODE_FILTER, CROSS_NODE_SCORE
 from koord_scheduler.domain.nodes.population import Population
@@ -34,18 +34,6 @@ _REASONS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InterPodAffinityArgs:
-    """hard_pod_affinity_weight: what a required affinity term of a running pod adds, 0..100.
-
-    Source:
-        scheduler-core spec, 4.1
-    """
-
-    hard_pod_affinity_weight: int = 1
-    ignore_preferred_terms_of_existing_pods: bool = False
-
-
 class _Weighted(NamedTuple):
     sums: DomainSums
     weight: int
@@ -57,10 +45,10 @@ class InterPodAffinity:
     name = "InterPodAffinity"
     extension_points = (CROSS_NODE_FILTER, CROSS_NODE_SCORE)
 
-    def __init__(self, nodes: NodeColumns, population: Population, args: InterPodAffinityArgs | None = None) -> None:
+    def __init__(self, nodes: NodeColumns, population: Population, args: InterPodAffinityArgs) -> None:
         self.nodes = nodes
         self.population = population
-        self.args = args or InterPodAffinityArgs()
+        self.args = args
 
     def version(self) -> int:
         """Grows with the terms that running pods have, and with the namespaces that terms may choose."""

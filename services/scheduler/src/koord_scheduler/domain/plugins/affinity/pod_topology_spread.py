@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 from koordcore.protocol.objects import LabelSelector, TopologySpreadConstraint
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from koord_scheduler.domain.columns.counters import Counter, DomainSums
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, LabelColumn, NodeColumns, Rows
+from koord_scheduler.domain.config.args.kubernetes import PodTopologySpreadArgs
 from koord_scheduler.domain.framework.detailed import MOST_DETAILS, Detail
 from koord_scheduler.domain.framework.extension_points import CROSS_NODE_FILTER, CROSS_NODE_SCORE
 from koord_scheduler.domain.nodes.population import Population
@@ -38,18 +39,6 @@ SYSTEM_DEFAULTS: Final = (
     TopologySpreadConstraint(max_skew=3, topology_key=HOSTNAME, when_unsatisfiable="ScheduleAnyway"),
     TopologySpreadConstraint(max_skew=5, topology_key=ZONE, when_unsatisfiable="ScheduleAnyway"),
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodTopologySpreadArgs:
-    """default_constraints: for pods that have none, with defaulting type List.
-
-    Source:
-        scheduler-core spec, 4.1
-    """
-
-    default_constraints: tuple[TopologySpreadConstraint, ...] = ()
-    defaulting_type: Literal["System", "List"] = "System"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +72,12 @@ class PodTopologySpread:
         nodes: NodeColumns,
         population: Population,
         owners: OwnerSelectors,
-        args: PodTopologySpreadArgs | None = None,
+        args: PodTopologySpreadArgs,
     ) -> None:
         self.nodes = nodes
         self.population = population
         self.owners = owners
-        self.args = args or PodTopologySpreadArgs()
+        self.args = args
 
     def version(self) -> int:
         """Grows with the services and controllers whose selectors default constraints use."""

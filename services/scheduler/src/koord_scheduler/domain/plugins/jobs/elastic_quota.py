@@ -63,7 +63,7 @@ class ElasticQuota:
         quota = pod.quota
         if quota is None or quota.name not in _UNLIMITED or not pod.facts.preemptible:
             return False
-        return self.quotas.settings.enable_runtime_quota
+        return self.quotas.args.enable_runtime_quota
 
     def reserve(self, pod: PodRecord, node: str) -> Allocation | Rejection:
         """See `ReservePlugin.reserve`: the quota that the pod is charged to, unless it is a built-in one."""

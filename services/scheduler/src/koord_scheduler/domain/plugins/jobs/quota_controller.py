@@ -33,7 +33,7 @@ class QuotaController:
     def due(self) -> float | None:
         """See `ControllerPlugin.control_due`."""
         dues = [0.0] if self._changes else []
-        if self._quotas.settings.revokes_overuse:
+        if self._quotas.revokes_overuse:
             dues.append(self._next_revoke)
         expiry = self._quotas.next_expiry()
         return min([*dues, *([] if expiry is None else [expiry])], default=None)
@@ -44,8 +44,8 @@ class QuotaController:
         if expiry is not None and expiry <= now and self._quotas.expire(now):
             self._quotas.moves += 1
         wanted: list[Eviction | Status] = []
-        if now >= self._next_revoke and self._quotas.settings.revokes_overuse:
-            self._next_revoke = now + self._quotas.settings.revoke_pod_interval_seconds
+        if now >= self._next_revoke and self._quotas.revokes_overuse:
+            self._next_revoke = now + self._quotas.args.revoke_pod_interval
             wanted += self._revocations(now)
         return wanted + self._statuses()
 

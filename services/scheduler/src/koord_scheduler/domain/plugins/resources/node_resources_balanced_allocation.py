@@ -4,26 +4,18 @@ Source:
     scheduler-core spec, 5.3 (the formula of Kubernetes 1.35)
 """
 
-from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from koordcore.protocol.resource_names import CPU, MEMORY
 
 from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows
 from koord_scheduler.domain.columns.resource_names import is_scalar
+from koord_scheduler.domain.config.args.kubernetes import NodeResourcesBalancedAllocationArgs
 from koord_scheduler.domain.framework.extension_points import ROW_SCORE, SCORE
 from koord_scheduler.domain.framework.node_points import Reads, RowFunction
 from koord_scheduler.domain.plugins.resources import resource_scores
 from koord_scheduler.domain.plugins.resources.single_rows import balanced
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BalancedAllocationArgs:
-    """NodeResourcesBalancedAllocationArgs: resources by name, with weights that only choose them."""
-
-    resources: tuple[tuple[str, int], ...] = ((CPU, 1), (MEMORY, 1))
 
 
 class NodeResourcesBalancedAllocation:
@@ -34,8 +26,8 @@ class NodeResourcesBalancedAllocation:
     reads = Reads.LOAD
     normalizes = False
 
-    def __init__(self, args: BalancedAllocationArgs | None = None) -> None:
-        self.args = args or BalancedAllocationArgs()
+    def __init__(self, args: NodeResourcesBalancedAllocationArgs) -> None:
+        self.args = args
         self._items: WeakKeyDictionary[PodClass, tuple[tuple[int, int], ...]] = WeakKeyDictionary()
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
@@ -61,7 +53,7 @@ class NodeResourcesBalancedAllocation:
         """(column, amount) of each configured resource that counts for the pod; empty: the plugin is skipped."""
         items = self._items.get(pod)
         if items is None:
-            amounts = [(name, max(0, pod.requests.get(name, 0))) for name, _ in self.args.resources]
+            amounts = [(each.name, max(0, pod.requests.get(each.name, 0))) for each in self.args.resources]
             counted = [(nodes.column(name), amount) for name, amount in amounts if amount or not is_scalar(name)]
             is_skipped = not any(amount for _, amount in amounts)
             items = self._items[pod] = () if is_skipped else tuple(counted)

@@ -4,13 +4,12 @@ The number of pods is treated as one more resource, of which every pod takes one
 any other.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY
+from koordcore.protocol.resource_names import CPU, MEMORY
 
 from koord_scheduler.domain.columns.node_columns import (
     PODS_COLUMN,
@@ -22,39 +21,16 @@ from koord_scheduler.domain.columns.node_columns import (
     row_list,
 )
 from koord_scheduler.domain.columns.resource_names import can_be_ignored, is_scalar
+from koord_scheduler.domain.config.args.kubernetes import NodeResourcesFitArgs, UtilizationPoint
 from koord_scheduler.domain.framework.extension_points import AMOUNTS_FILTER, FILTER, ROW_FILTER, ROW_SCORE, SCORE
 from koord_scheduler.domain.framework.node_points import Reads, RowFunction
 from koord_scheduler.domain.plugins.resources import resource_scores
-from koord_scheduler.domain.plugins.resources.resource_scores import ShapePoint
 from koord_scheduler.domain.plugins.resources.single_rows import allocated, lacking
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
-
-StrategyType = Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"]
 
 _NON_ZERO: Final = (CPU, MEMORY)
 _MOST_REASONS: Final = 46
 """Codes have 48 bits: a pod with more resources than this shares the last one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FitArgs:
-    """NodeResourcesFitArgs. resources: name and weight, in order. The default is the shipped profile's.
-
-    Source:
-        scheduler-core spec, 4 and 4.1
-    """
-
-    strategy: StrategyType = "LeastAllocated"
-    resources: tuple[tuple[str, int], ...] = ((CPU, 1), (MEMORY, 1), (BATCH_CPU, 1), (BATCH_MEMORY, 1))
-    shape: tuple[ShapePoint, ...] = (ShapePoint(0, 0), ShapePoint(100, 10))
-    ignored_resources: frozenset[str] = frozenset()
-    ignored_resource_groups: frozenset[str] = frozenset()
-
-    def ignores(self, resource: str) -> bool:
-        """Whether the filter passes over it: only resources with a domain outside kubernetes.io can be ignored."""
-        if not can_be_ignored(resource):
-            return False
-        return resource in self.ignored_resources or resource.partition("/")[0] in self.ignored_resource_groups
 
 
 class _Item(NamedTuple):
@@ -74,8 +50,8 @@ class NodeResourcesFit:
     reads = Reads.LOAD
     normalizes = False
 
-    def __init__(self, args: FitArgs | None = None) -> None:
-        self.args = args or FitArgs()
+    def __init__(self, args: NodeResourcesFitArgs) -> None:
+        self.args = args
         self._checks: WeakKeyDictionary[PodClass, tuple[tuple[int, int, int], ...]] = WeakKeyDictionary()
         self._items: WeakKeyDictionary[PodClass, tuple[_Item, ...]] = WeakKeyDictionary()
 
@@ -126,17 +102,17 @@ class NodeResourcesFit:
             requested[index] += item.amount
         capacity = nodes.allocatable[columns[:, None], rows]
         weights = np.array([item.weight for item in items], np.int64)
-        match self.args.strategy:
+        match self.args.scoring_strategy.type:
             case "LeastAllocated":
                 return resource_scores.least_allocated(requested, capacity, weights)
             case "MostAllocated":
                 return resource_scores.most_allocated(requested, capacity, weights)
             case "RequestedToCapacityRatio":
-                return resource_scores.requested_to_capacity_ratio(requested, capacity, weights, self.args.shape)
+                return resource_scores.requested_to_capacity_ratio(requested, capacity, weights, self._shape())
 
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
         """See `SingleRowScore.row_score`."""
-        items, strategy = self._items_of(pod, nodes), self.args.strategy
+        items, strategy = self._items_of(pod, nodes), self.args.scoring_strategy.type
         if strategy == "RequestedToCapacityRatio":
 
             def by_shape(row: int) -> int:
@@ -162,9 +138,21 @@ class NodeResourcesFit:
             checks = self._checks[pod] = tuple(
                 (1 << min(index + 1, _MOST_REASONS), column, amount)
                 for index, (column, amount) in enumerate(pod.demand.pairs)
-                if not self.args.ignores(nodes.resources[column])
+                if not self.ignores(nodes.resources[column])
             )
         return checks
+
+    def ignores(self, resource: str) -> bool:
+        """Return whether the filter ignores the resource. Only those with a domain outside kubernetes.io can be."""
+        if not can_be_ignored(resource):
+            return False
+        group = resource.partition("/")[0]
+        return resource in self.args.ignored_resources or group in self.args.ignored_resource_groups
+
+    def _shape(self) -> Sequence[UtilizationPoint]:
+        ratio = self.args.scoring_strategy.requested_to_capacity_ratio
+        assert ratio is not None, "the configuration requires a shape for this strategy"
+        return ratio.shape
 
     def _items_of(self, pod: PodClass, nodes: NodeColumns) -> tuple[_Item, ...]:
         """Each configured resource that counts for the pod."""
@@ -174,7 +162,7 @@ class NodeResourcesFit:
         return items
 
     def _make_items(self, demand: Demand, nodes: NodeColumns) -> Iterator[_Item]:
-        for resource, weight in self.args.resources:
+        for resource, weight in ((each.name, each.weight) for each in self.args.scoring_strategy.resources):
             if resource in _NON_ZERO:
                 row = _NON_ZERO.index(resource)
                 yield _Item(nodes.column(resource), row, demand.non_zero[row], weight)

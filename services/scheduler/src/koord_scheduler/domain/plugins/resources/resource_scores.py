@@ -8,20 +8,14 @@ Source:
 """
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray
+from koord_scheduler.domain.config.args.kubernetes import UtilizationPoint
 
 MAX_SCORE: Final = 100
-
-
-class ShapePoint(NamedTuple):
-    """One point of the function of RequestedToCapacityRatio: utilization 0..100, score 0..10."""
-
-    utilization: int
-    score: int
 
 
 def least_allocated(requested: IntArray, capacity: IntArray, weights: IntArray) -> IntArray:
@@ -48,13 +42,14 @@ def _weighted_mean(scores: IntArray, counted: BoolArray, weights: IntArray) -> I
 
 
 def requested_to_capacity_ratio(
-    requested: IntArray, capacity: IntArray, weights: IntArray, shape: Sequence[ShapePoint]
+    requested: IntArray, capacity: IntArray, weights: IntArray, shape: Sequence[UtilizationPoint]
 ) -> IntArray:
     """Piecewise linear over the utilization; items that score 0 do not enter; the mean is rounded half away from 0."""
     used = np.where(requested > capacity, 100, requested * 100 // np.maximum(capacity, 1))
     scores = np.full_like(used, shape[-1].score * 10)
     for right in range(len(shape) - 1, 0, -1):
-        (u0, s0), (u1, s1) = shape[right - 1], shape[right]
+        u0, s0 = shape[right - 1].utilization, shape[right - 1].score
+        u1, s1 = shape[right].utilization, shape[right].score
         # Go's integer division truncates toward zero, which matters on falling segments.
         rise = (s1 - s0) * 10 * (used - u0)
         between = s0 * 10 + np.sign(rise) * (np.abs(rise) // (u1 - u0))

@@ -1,1 +1,1 @@
-"""What objects and pods say of quotas."""
+"""What quota objects and pods state, as values."""

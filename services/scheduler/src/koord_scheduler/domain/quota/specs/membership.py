@@ -1,4 +1,4 @@
-"""Which quota a pod belongs to: a function of the pod's label and namespace and of the quotas that exist at present.
+"""The quota of a pod: a function of the pod's label and namespace, and of the quotas that exist now.
 
 Source:
     scheduler-core spec, 10.2
@@ -11,7 +11,11 @@ from koordcore.protocol.quota import QuotaSpec
 
 
 class Membership:
-    """The quotas by what they are found by. disable_default: gate DisableDefaultQuota."""
+    """The quotas by name and by namespace.
+
+    Args:
+        disable_default: Feature gate DisableDefaultQuota.
+    """
 
     def __init__(self, *, disable_default: bool) -> None:
         self._disable_default = disable_default
@@ -24,10 +28,7 @@ class Membership:
         return self._specs
 
     def put(self, spec: QuotaSpec) -> set[str]:
-        """Take note of a new or changed quota.
-
-        Returns the namespaces whose unlabelled pods may belong elsewhere now.
-        """
+        """Record a new or changed quota. Return the namespaces whose unlabelled pods may have another quota now."""
         before = self.remove(spec.name)
         self._specs[spec.name] = spec
         for namespace in spec.namespaces:
@@ -36,7 +37,7 @@ class Membership:
         return before ^ after
 
     def remove(self, name: str) -> set[str]:
-        """Forget a quota; returns the namespaces that it took in."""
+        """Forget a quota. Return the namespaces whose unlabelled pods it may have had."""
         spec = self._specs.pop(name, None)
         if spec is None:
             return set()
@@ -48,11 +49,16 @@ class Membership:
         return {*spec.namespaces, *([name] if spec.namespace == name else [])}
 
     def quota_of(self, label: str, namespace: str) -> str | None:
-        """Name of the quota of a pod with this quota label ("" none) in this namespace; None: the pod has no quota.
+        """Return the name of the quota of a pod, or None if the pod has no quota.
 
-        label, or a name that does not exist -> default quota; else the quota named like its namespace in that
-        namespace; else the one that lists the namespace (smallest name); else the default quota. With gate
-        DisableDefaultQuota only the label counts, and an unknown name is no quota.
+        If the label is set, it names the quota; an unknown name stands for the default quota. Otherwise it is the
+        quota that has the name of the pod's namespace and lies in it. Otherwise it is the quota that lists the
+        namespace (the smallest name). Otherwise it is the default quota. With gate DisableDefaultQuota only the label
+        counts, and an unknown name means no quota.
+
+        Args:
+            label: The pod's quota label; "" if it has none.
+            namespace: The pod's namespace.
         """
         if self._disable_default:
             return label if label in self._specs else None

@@ -1,4 +1,4 @@
-"""What ElasticQuota reads of a pod."""
+"""The facts that ElasticQuota reads from a pod."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -10,19 +10,21 @@ from koordcore.protocol.annotations.scheduling import is_quota_non_preemptible
 from koordcore.protocol.objects import Pod
 from koordcore.protocol.pod_resources import pod_requests
 
-from koord_scheduler.domain.quota.specs.settings import QuotaGates
+from koord_scheduler.domain.config.gates import SchedulerGates
 
 DEFAULT_GRACE_SECONDS: Final = 30
 
 
 class PodFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One pod.
+    """The facts about one pod.
 
     Attributes:
-        quota_label: Name of the quota that the pod asks for, "" none.
+        quota_label: Name of the quota that the pod's label names; "" if it has none.
         requests: Milli-cores for cpu, whole units otherwise; never negative.
-        start_time: Seconds since the epoch, None: not started.
-        ignored_at: Time from which on a pod that is being deleted counts no more; None: until it is deleted.
+        preemptible: Whether the pod may be evicted for others; False if its label forbids it.
+        start_time: Seconds since the epoch; None if the pod has not started.
+        ignored_at: Seconds since the epoch from which a pod that is being deleted no longer counts. None: it counts
+            until it is deleted.
     """
 
     uid: str
@@ -36,20 +38,23 @@ class PodFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ignored_at: float | None = None
 
 
-def pod_facts(uid: str, pod: Pod, requests: Mapping[str, int], gates: QuotaGates) -> PodFacts:
-    """Return what counts of a pod.
+def pod_facts(uid: str, pod: Pod, requests: Mapping[str, int], gates: SchedulerGates) -> PodFacts:
+    """Return the facts about a pod.
 
     Args:
-        requests: Of the pod as `pod_requests` gives them, overhead included.
+        uid: The pod.
+        pod: Its object.
+        requests: Its requests as `pod_requests` returns them, overhead included.
+        gates: Feature gates.
 
     Raises:
-        InvalidInput: A malformed request, with gate ElasticQuotaIgnorePodOverhead only.
+        InvalidInput: A request is malformed; only with gate ElasticQuotaIgnorePodOverhead.
 
     Source:
         scheduler-core spec, 10.2, 10.3
     """
     metadata, spec = pod.metadata, pod.spec
-    if spec.overhead and gates.ignore_pod_overhead:
+    if spec.overhead and gates.elastic_quota_ignore_pod_overhead:
         requests = pod_requests(msgspec.structs.replace(pod, spec=msgspec.structs.replace(spec, overhead={})))
     if requests and min(requests.values()) < 0:
         requests = {name: max(amount, 0) for name, amount in requests.items()}
@@ -67,18 +72,18 @@ def pod_facts(uid: str, pod: Pod, requests: Mapping[str, int], gates: QuotaGates
     )
 
 
-def _ignored_at(pod: Pod, gates: QuotaGates) -> float | None:
-    if gates.immediate_ignore_terminating_pod:
+def _ignored_at(pod: Pod, gates: SchedulerGates) -> float | None:
+    if gates.elastic_quota_immediate_ignore_terminating_pod:
         return 0.0
     deleted = _seconds(pod.metadata.deletion_timestamp or "")
-    if deleted is None or not gates.ignore_terminating_pod:
+    if deleted is None or not gates.elastic_quota_ignore_terminating_pod:
         return None
     grace = pod.spec.termination_grace_period_seconds
     return deleted + (DEFAULT_GRACE_SECONDS if grace is None else grace)
 
 
 def _seconds(text: str) -> float | None:
-    """Return seconds since the epoch of an RFC 3339 text with its offset; None for any other text."""
+    """Return the seconds since the epoch of an RFC 3339 text with a time zone, None for any other text."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

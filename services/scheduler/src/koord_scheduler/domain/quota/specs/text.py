@@ -1,4 +1,4 @@
-"""Resource lists as people read them."""
+"""Amounts of resources as text for users."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -18,12 +18,12 @@ def quantity_text(resource: str, amount: int) -> str:
 
 
 def quantities(amounts: Mapping[str, int]) -> dict[str, str]:
-    """Return the list with canonical quantities, sorted by name."""
+    """Return resource -> canonical quantity, sorted by resource."""
     return {name: quantity_text(name, amounts[name]) for name in sorted(amounts)}
 
 
 def list_text(amounts: Mapping[str, int]) -> str:
-    """`cpu:4,memory:8Gi`, sorted by name; `<empty>` for none.
+    """Return amounts as in `cpu:4,memory:8Gi`, sorted by resource; `<empty>` if there are none.
 
     Source:
         scheduler-core spec, 10.5
@@ -32,5 +32,5 @@ def list_text(amounts: Mapping[str, int]) -> str:
 
 
 def without_zeros(amounts: Mapping[str, int]) -> dict[str, int]:
-    """Return the list without what is zero, sorted by name: equal for sums that are equal."""
+    """Return the amounts that are not zero, sorted by resource, so that equal sums are equal values."""
     return {name: amounts[name] for name in sorted(amounts) if amounts[name]}

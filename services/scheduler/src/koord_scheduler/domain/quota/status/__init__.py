@@ -1,1 +1,1 @@
-"""What is published about quotas: status, explanations, gauges."""
+"""What is published about quotas: status, explanations, metrics."""

@@ -1,4 +1,4 @@
-"""A quota as the debug HTTP API shows it.
+"""A quota in the form of the debug HTTP API.
 
 Source:
     scheduler-core spec, 14 (ElasticQuota)
@@ -21,10 +21,16 @@ def quota_document(
     shows_self: bool,
     include_pods: bool,
 ) -> dict[str, Any]:
-    """Return the JSON object of one quota, resource lists with canonical quantities.
+    """Return the JSON object of one quota. Amounts are canonical quantities.
 
     Args:
-        shows_self: Gate SupportParentQuotaSubmitPod: the self sums are filled.
+        node: The quota.
+        parent: Name of its parent; "" if it has none.
+        runtime: Its runtime, in milli-cores for cpu, whole units otherwise.
+        scaled_min: Its min, scaled down to what its parent has; same units.
+        allow_lent: Whether the quota lends what it does not request.
+        shows_self: Feature gate SupportParentQuotaSubmitPod: whether to fill the sums over the quota's own pods.
+        include_pods: Whether to list the pods.
     """
     own: dict[str, dict[str, int]] = {
         name: {} for name in ("selfUsed", "selfRequest", "selfNonPreemptibleUsed", "selfNonPreemptibleRequest")

@@ -1,4 +1,4 @@
-"""Why a quota may use what it may use: the terms of the division, and who of its siblings lends to whom.
+"""Explains the runtime of a quota: the terms of the division, and which siblings lend to which.
 
 Source:
     scheduler-core spec, 10.4 (step B); `koord quota tree`
@@ -13,13 +13,14 @@ from koord_scheduler.domain.quota.tree.division import Claim, Round
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareOfLeft:
-    """What a quota got in one round of sharing out what was left.
+    """What a quota got in one round in which the parent's remaining amount was shared out by weight.
 
     Attributes:
-        left: Offered = weight / total_weight of left, plus a unit of the rounding at most.
-        weight: Offered = weight / total_weight of left, plus a unit of the rounding at most.
-        total_weight: Offered = weight / total_weight of left, plus a unit of the rounding at most.
-        given_back: What was more than it asked for.
+        left: The amount that was shared out in this round.
+        weight: Shared weight of this quota.
+        total_weight: Sum of the weights of all quotas that wanted more.
+        offered: left * weight / total_weight, plus at most one unit of rounding.
+        given_back: The part of `offered` above the quota's request, which is shared out in the next round.
     """
 
     left: int
@@ -31,21 +32,24 @@ class ShareOfLeft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceShare:
-    """How a quota came by its runtime of one resource. Amounts: milli-cores for cpu, whole units otherwise.
+    """How the runtime of a quota came about, for one resource. Amounts: milli-cores for cpu, whole units otherwise.
 
     Attributes:
+        resource: Name of the resource.
         parent_total: What the parent had to divide.
         min: Its minimum as the object states it.
         base: The minimum, scaled down if all minimums exceed the total of the parent, or raised to the guarantee.
-        asked: Its request, as far as its max allows.
+        asked: Its request, at most its max.
+        weight: Its shared weight.
         first: What it got in the first step: its base, or its request if that is less and the quota lends the rest.
         rounds: What it got in each further step, in which the unused rest is divided by weight.
+        runtime: The result.
         lent: Base less runtime. 0 if the runtime is larger.
         borrowed: Runtime less base. 0 if the base is larger.
-        lenders: Siblings that lend, and how much.
-        borrowers: Siblings whose runtime is above their base, and by how much.
-        unclaimed: What the parent has beyond all bases.
-        unused: What the parent has beyond all runtimes.
+        lenders: Sibling that lends -> amount.
+        borrowers: Sibling whose runtime is above its base -> amount above the base.
+        unclaimed: What the parent has beyond the sum of all bases.
+        unused: What the parent has beyond the sum of all runtimes.
         reason: One sentence that tells how the runtime came about.
     """
 
@@ -69,11 +73,20 @@ class ResourceShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaExplanation:
-    """One quota for people. runtime: None where the quota is not limited by one (root, system, default).
+    """One quota with its amounts and the explanation of its runtime.
+
+    Amounts: milli-cores for cpu, whole units otherwise.
 
     Attributes:
-        children: Names, sorted.
-        warnings: What is odd about it, see `warnings`.
+        tree: Id of its tree; "" for the default tree.
+        parent: Name of the parent; "" for a root.
+        limited_request: Its request, at most its max.
+        scaled_min: Its min, scaled down to what the parent has.
+        runtime: Its share of the parent; None if the quota has none (root, system, default).
+        pods: Number of its own pods.
+        children: Sorted names of its children.
+        shares: Explanation of each resource.
+        warnings: Sentences about unusual settings, see `tree.warnings`.
     """
 
     name: str
@@ -105,7 +118,18 @@ def explain_share(
     minimum: int,
     rounds: Sequence[Round],
 ) -> ResourceShare:
-    """Return the terms behind one share. names, claims, runtimes: of all siblings, aligned, itself among them."""
+    """Return the explanation of one quota's runtime of one resource.
+
+    Args:
+        name: The quota.
+        resource: The resource.
+        total: What the parent had to divide.
+        names: Names of all siblings including the quota itself, in alphabetical order.
+        claims: Their claims, aligned with `names`.
+        runtimes: Their runtimes, aligned with `names`.
+        minimum: The quota's min as its object states it.
+        rounds: The rounds of the division.
+    """
     index = names.index(name)
     claim, runtime = claims[index], runtimes[index]
     lent = {other: c.base - r for other, c, r in zip(names, claims, runtimes, strict=True) if r < c.base}

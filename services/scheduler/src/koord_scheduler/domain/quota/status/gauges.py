@@ -1,4 +1,4 @@
-"""The quotas as the values of two metrics.
+"""The quotas as values of two metrics.
 
 Source:
     scheduler-core spec, 15 (elastic_quota_spec, elastic_quota_status)
@@ -18,7 +18,7 @@ STATUS: Final = "elastic_quota_status"
 
 
 class QuotaGauge(NamedTuple):
-    """One value: cpu in milli-cores, every other resource in whole units."""
+    """One value of a metric: cpu in milli-cores, every other resource in whole units."""
 
     metric: str
     name: str
@@ -31,9 +31,9 @@ class QuotaGauge(NamedTuple):
 
 
 def quota_gauges(books: QuotaBooks) -> Iterator[QuotaGauge]:
-    """Yield all values, by quota, field and resource.
+    """Yield all values, ordered by quota, field and resource.
 
-    A sum is 0 for a resource that max names and nothing counts for.
+    If the quota's max names a resource that no pod uses, its value is 0.
     """
     reports = QuotaReports(books)
     for name in books.names():

@@ -1,6 +1,6 @@
-"""What people and other programs are told about the quotas: status, explanation, debug document.
+"""Descriptions of quotas for users and other programs: status, explanation, debug document.
 
-All questions by name raise KeyError for a quota that does not exist.
+If a quota does not exist, all methods that take its name raise KeyError.
 
 Source:
     scheduler-core spec, 10.9, 14
@@ -20,17 +20,17 @@ from koord_scheduler.domain.quota.tree.node import QuotaNode
 from koord_scheduler.domain.quota.tree.warnings import warnings_of
 
 Division: TypeAlias = tuple[list[Claim], list[Round]]
-"""What went into a division, and what happened in it."""
+"""The claims of the siblings in a division, and its rounds."""
 
 
 class QuotaReports:
-    """Reads the books; changes nothing."""
+    """Describes the quotas of `QuotaBooks` without changing them."""
 
     def __init__(self, books: QuotaBooks) -> None:
         self._books = books
 
     def status_of(self, name: str) -> QuotaStatus:
-        """Return what the quota's object should say.
+        """Return the status of a quota, as it is published and written to the quota's object.
 
         Source:
             scheduler-core spec, 10.9
@@ -50,7 +50,7 @@ class QuotaReports:
         )
 
     def statuses(self) -> list[QuotaStatus]:
-        """Return the same of all quotas, by name; for `status.changed`."""
+        """Return the status of every quota, by name."""
         return [self.status_of(name) for name in self._books.names()]
 
     def limited_request_of(self, name: str) -> dict[str, int]:
@@ -58,21 +58,20 @@ class QuotaReports:
         return without_zeros(self._books.forest.nodes[name].limited)
 
     def scaled_min_of(self, name: str) -> dict[str, int]:
-        """Its min, scaled down where its parent has less than its children's mins."""
+        """Return the min of a quota, scaled down if its parent has less than its children's mins together."""
         node = self._books.forest.nodes[name]
         self._books.runtimes.refresh(node)
         return self._books.runtimes.scaled_min_of(node)
 
     def explain(self, name: str) -> QuotaExplanation:
-        """Why a quota may use what it may use."""
+        """Return the explanation of a quota's runtime."""
         return self._explain(self._books.forest.nodes[name], {})
 
     def explain_tree(self, tree: str = "") -> list[QuotaExplanation]:
-        """Return the same of all quotas of a tree, every parent before its children, siblings by name.
+        """Return the explanations of all quotas of a tree, parents before children, siblings by name.
 
-        For `koord quota tree`.
-
-        A child of the tree's root names the root quota as its parent. An unknown tree is empty.
+        The result is empty if the tree is unknown. The parent of a child of the tree's root is named as the root
+        quota.
         """
         root = self._books.forest.roots.get(tree)
         divisions: dict[tuple[QuotaNode, str], Division] = {}
@@ -131,7 +130,7 @@ class QuotaReports:
         )
 
     def document(self, name: str, *, include_pods: bool = False) -> dict[str, Any]:
-        """Return the quota for the debug HTTP API.
+        """Return a quota in the form of the debug HTTP API.
 
         Source:
             scheduler-core spec, 14
@@ -143,11 +142,11 @@ class QuotaReports:
             self._books.runtime_of(name),
             self.scaled_min_of(name),
             allow_lent=self._books.accounting.lends(node),
-            shows_self=self._books.settings.gates.support_parent_quota_submit_pod,
+            shows_self=self._books.gates.support_parent_quota_submit_pod,
             include_pods=include_pods,
         )
 
     def documents(self, tree: str = "", *, include_pods: bool = False) -> dict[str, dict[str, Any]]:
-        """Return the same of all quotas of a tree but the root, by name."""
+        """Return name -> debug document of all quotas of a tree except the root."""
         names = [name for name in self._books.names(tree) if name != keys.ROOT_QUOTA]
         return {name: self.document(name, include_pods=include_pods) for name in names}

@@ -1,4 +1,4 @@
-"""What the scheduler writes back to a quota's object.
+"""The status that the scheduler publishes about a quota.
 
 Source:
     scheduler-core spec, 10.9; protocol spec, 4.6 (annotations out)
@@ -23,7 +23,10 @@ _ANNOTATIONS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaStatus:
-    """The sums of one quota, without zeros, so that equal sums are equal values. Amounts as everywhere."""
+    """The sums of one quota, without zeros, so that equal sums are equal values.
+
+    Amounts are milli-cores for cpu and whole units otherwise.
+    """
 
     name: str
     namespace: str = ""
@@ -38,5 +41,5 @@ class QuotaStatus:
 
 
 def changed(statuses: Iterable[QuotaStatus], known: Mapping[str, QuotaStatus]) -> list[QuotaStatus]:
-    """Those that differ from what is known of their quota."""
+    """Return the statuses that differ from the known one of the same quota."""
     return [status for status in statuses if known.get(status.name) != status]

@@ -1,1 +1,1 @@
-"""The quota trees: sums, division of a parent's resources, admission."""
+"""The trees of quotas: sums over pods, division of a parent's resources, admission of pods."""

@@ -1,7 +1,7 @@
-"""The sums of 10.3 kept up to date: every change of a pod costs the depth of its quota.
+"""Incremental sums over the pods of quotas. A change of a pod costs the depth of its quota in the tree.
 
-All amounts handed up are exact differences of non-negative sums, so no sum becomes negative and the order of events
-does not matter.
+Changes that are passed up are exact differences of non-negative sums. Therefore no sum becomes negative, and the
+order of events does not matter.
 
 Source:
     scheduler-core spec, 10.3, 10.6
@@ -19,10 +19,9 @@ _NO_FLOOR: Final[Mapping[str, int]] = {}
 class Accounting:
     """Adds the requests and usage of pods to their quota and its ancestors.
 
-    moved              quotas whose own sums, pods or place changed; the reader (`changes`) clears it
-
-    Args:
-        guarantee_usage: Gate ElasticQuotaGuaranteeUsage: nothing is lent, what is used stays guaranteed.
+    Attributes:
+        guarantee_usage: Gate ElasticQuotaGuaranteeUsage: quotas lend nothing, and what is used stays guaranteed.
+        moved: Quotas whose own sums, pods or parent changed. `QuotaChanges` reads and clears it.
     """
 
     def __init__(self, *, guarantee_usage: bool) -> None:
@@ -32,7 +31,11 @@ class Accounting:
 
     @contextmanager
     def summed_at_the_end(self, roots: Iterable[QuotaNode]) -> Generator[None]:
-        """Pods that come or take their places in here enter the sums of their trees when it ends, all at once."""
+        """Inside this context, pods are not added to the sums one by one; at its end all sums are computed at once.
+
+        Args:
+            roots: The roots of all trees.
+        """
         self._sums_at_the_end = True
         try:
             yield
@@ -42,7 +45,7 @@ class Accounting:
                 self._sum_up_below(root)
 
     def lends(self, node: QuotaNode) -> bool:
-        """Return whether others may use what the quota does not ask for."""
+        """Return whether other quotas may use what this quota does not request."""
         return node.spec.allow_lent and not self.guarantee_usage
 
     def count(self, pod: QuotaPod, node: QuotaNode) -> None:
@@ -234,7 +237,7 @@ class Accounting:
             at = at.parent
 
     def _allocated_changes(self, node: QuotaNode, delta: Mapping[str, int]) -> None:
-        """Own use or what is guaranteed to children changed; what the own guarantee changes by goes on upwards."""
+        """Add a change of the allocated amount to a quota and pass the change of its guarantee to its ancestors."""
         at: QuotaNode | None = node
         while at is not None and delta:
             upward: Amounts = {}
@@ -252,7 +255,7 @@ class Accounting:
 
 
 def masked(requests: Mapping[str, int], node: QuotaNode) -> Mapping[str, int]:
-    """Return requests of the resources that the quota counts: those that its max names; the root counts all."""
+    """Return the requests of the resources that the quota's max names. The root quota counts all resources."""
     maximum = node.spec.max
     if node.is_root or requests.keys() <= maximum.keys():
         return requests
@@ -260,16 +263,16 @@ def masked(requests: Mapping[str, int], node: QuotaNode) -> Mapping[str, int]:
 
 
 def add(amounts: Amounts, delta: Mapping[str, int]) -> None:
-    """Add in place."""
+    """Add `delta` to `amounts` in place."""
     for name, amount in delta.items():
         amounts[name] = amounts.get(name, 0) + amount
 
 
 def negated(amounts: Mapping[str, int]) -> Amounts:
-    """Return the same with the opposite sign."""
+    """Return the amounts with the opposite sign."""
     return {name: -amount for name, amount in amounts.items()}
 
 
 def signed(amounts: Mapping[str, int], sign: int) -> Mapping[str, int]:
-    """`amounts` for 1, their negation for -1."""
+    """Return `amounts` if `sign` is 1, their negation if it is -1."""
     return amounts if sign > 0 else negated(amounts)

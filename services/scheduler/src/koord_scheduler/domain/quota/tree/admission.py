@@ -1,4 +1,4 @@
-"""May a pod be placed as far as its quota goes?
+"""Whether a quota has room for a pod.
 
 Source:
     scheduler-core spec, 10.5; pitfalls 2, 3
@@ -12,7 +12,7 @@ from koord_scheduler.domain.quota.specs.text import list_text
 
 
 class Check(StrEnum):
-    """Which check refused; NONE: none did."""
+    """The check that refused the pod; NONE if the pod is admitted."""
 
     NONE = ""
     QUOTA = "quota"
@@ -21,12 +21,14 @@ class Check(StrEnum):
 
 
 class Admission(NamedTuple):
-    """The answer.
+    """Whether a pod is admitted, and why not.
 
     Attributes:
-        quota: The quota that decided, "" when the pod has none.
-        exceeded: Resources in which it is too much, sorted.
-        message: "" when admitted.
+        admitted: Whether the pod is admitted.
+        quota: The quota that decided; "" if the pod has no quota.
+        check: The check that refused the pod.
+        exceeded: Sorted resources of which the pod would exceed the limit.
+        message: Reason for the user; "" if the pod is admitted.
     """
 
     admitted: bool
@@ -37,11 +39,14 @@ class Admission(NamedTuple):
 
 
 class QuotaAmounts(NamedTuple):
-    """The amounts of a quota that admission compares.
+    """The amounts of a quota that admission compares: milli-cores for cpu, whole units otherwise.
 
     Attributes:
-        limit: Its runtime, or max; a resource that it lacks is unlimited.
-        max: What it counts at all.
+        limit: Its runtime or its max. Resources that it does not name are unlimited.
+        used: What its pods use.
+        min: What it is guaranteed.
+        max: The resources that it counts.
+        non_preemptible_used: What its non-preemptible pods use.
     """
 
     name: str
@@ -62,12 +67,19 @@ def admit(
     *,
     preemptible: bool = True,
 ) -> Admission:
-    """Return whether a pod with these requests still fits its quota.
+    """Return whether a pod with these requests fits its quota.
 
-    1. used + request <= limit, over every resource that is used or requested, also those that the pod does not ask for
-    2. a non-preemptible pod: non-preemptible used + request <= min
-    3. each ancestor (nearest first; () unless enableCheckParentQuota): as 1, over the resources that the pod asks for
-    A resource that a limit does not name is unlimited.
+    1. used + request <= limit, for every resource that is used or requested, also if the pod does not request it
+    2. for a non-preemptible pod: non-preemptible used + request <= min
+    3. for each ancestor: used + request <= limit, for the resources that the pod requests
+
+    Resources that a limit does not name are unlimited.
+
+    Args:
+        requests: Requests of the pod.
+        own: Amounts of its quota.
+        ancestors: Amounts of the ancestors, nearest first. Empty without enableCheckParentQuota.
+        preemptible: Whether the pod may be evicted.
     """
     request = {name: amount for name, amount in requests.items() if name in own.max}
     exceeded = exceeding(own.used, request, own.limit)
@@ -94,9 +106,9 @@ def admit(
 
 
 def exceeding(used: Mapping[str, int], request: Mapping[str, int], limit: Mapping[str, int]) -> tuple[str, ...]:
-    """Return resources, sorted, in which used + request is more than the limit.
+    """Return the sorted resources of which `used` plus `request` is more than `limit`.
 
-    One that neither names is not checked.
+    Resources that neither `used` nor `request` names are not compared.
     """
     over = [
         name

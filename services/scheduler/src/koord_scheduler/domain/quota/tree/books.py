@@ -1,8 +1,8 @@
 """The facts about quotas, nodes and pods, and the sums and shares that follow from them.
 
-Every fact may come again without effect, and the order of facts does not matter: sums and runtimes are those of the
-present quotas, nodes and pods (tested). A fact about a pod costs the depth of its quota; asking for a limit costs the
-divisions on its way to the root whose inputs changed since the last time.
+A repeated fact changes nothing, and the order of facts does not matter: sums and runtimes are those of the present
+quotas, nodes and pods (tested). A fact about a pod costs the depth of its quota. A question about a limit costs the
+divisions on the way to the root whose inputs changed since the last question.
 
 Source:
     scheduler-core spec, 10.1 to 10.4, 10.6, 10.7
@@ -17,10 +17,11 @@ from typing import Final
 from koordcore.protocol import keys
 from koordcore.protocol.quota import BUILT_IN, QuotaSpec
 
+from koord_scheduler.domain.config.args.koordinator import ElasticQuotaArgs
+from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.quota.specs.built_in import built_in_quotas
 from koord_scheduler.domain.quota.specs.membership import Membership
 from koord_scheduler.domain.quota.specs.pods import PodFacts
-from koord_scheduler.domain.quota.specs.settings import QuotaSettings
 from koord_scheduler.domain.quota.tree.accounting import Accounting
 from koord_scheduler.domain.quota.tree.forest import Forest
 from koord_scheduler.domain.quota.tree.node import QuotaNode, QuotaPod
@@ -35,11 +36,11 @@ _NOTHING: Final[Mapping[str, int]] = {}
 
 @dataclass(frozen=True, slots=True)
 class QuotaChange:
-    """What followed from a quota's coming, changing or going.
+    """What followed from a new, changed or deleted quota.
 
     Attributes:
-        moved: (uid, quota before, quota now) of pods that belong elsewhere now, by uid; "" for no quota.
-        warnings: Sentences for a log line or an event.
+        moved: (uid, quota before, quota now) of each pod that has another quota now, ordered by uid; "" for no quota.
+        warnings: Sentences for the log.
     """
 
     moved: tuple[tuple[str, str, str], ...] = ()
@@ -47,33 +48,40 @@ class QuotaChange:
 
 
 class QuotaBooks:
-    """The quotas, their pods and their shares."""
+    """The quotas, their pods and their shares.
 
-    def __init__(self, settings: QuotaSettings | None = None) -> None:
-        self.settings = settings = settings or QuotaSettings()
-        gates = settings.gates
+    Attributes:
+        args: Arguments of the ElasticQuota plugin.
+        gates: Feature gates.
+        pods: All known pods by uid.
+        forest: The quotas in their trees.
+        written: Names of the quotas that have an object. Built-in quotas exist without one.
+        moves: A number that grows with every event that may let a pod into its quota.
+    """
+
+    def __init__(self, args: ElasticQuotaArgs | None = None, gates: SchedulerGates | None = None) -> None:
+        self.args = args = args or ElasticQuotaArgs()
+        self.gates = gates = gates or SchedulerGates()
         self.membership = Membership(disable_default=gates.disable_default_quota)
-        self.accounting = Accounting(guarantee_usage=gates.guarantee_usage)
-        self._built_in = {spec.name: spec for spec in built_in_quotas(settings)}
+        self.accounting = Accounting(guarantee_usage=gates.elastic_quota_guarantee_usage)
+        self._built_in = {spec.name: spec for spec in built_in_quotas(args)}
         self.forest = Forest(self.accounting, self._built_in[keys.ROOT_QUOTA], has_trees=gates.multi_quota_tree)
         self.totals = Totals()
         self.runtimes = Runtimes(
-            self.accounting, self._total_of, self.forest.divided_keys, scales=settings.enable_min_quota_scale
+            self.accounting, self._total_of, self.forest.divided_keys, scales=args.enable_min_quota_scale
         )
         self.pods: dict[str, QuotaPod] = {}
         self.written: set[str] = set()
-        """Names of the quotas that are objects; the built-in ones exist without."""
         self.moves = 0
-        """Grows with everything that may let a pod into its quota."""
         self._by_label: dict[str, dict[str, None]] = {}
         self._by_namespace: dict[str, dict[str, None]] = {}
         self._terminating: list[tuple[float, str]] = []
-        self.clock = OveruseClock(settings.delay_evict_seconds)
+        self.clock = OveruseClock(args.delay_evict_time)
         for spec in self._built_in.values():
             self.upsert_quota(spec)
 
     def upsert_quota(self, spec: QuotaSpec) -> QuotaChange:
-        """Take note of a new or changed quota. The work grows with its pods and those that change their quota.
+        """Record a new or changed quota. The work grows with its pods and with the pods that change their quota.
 
         Source:
             scheduler-core spec, 10.1, 10.2, 10.7
@@ -83,16 +91,16 @@ class QuotaBooks:
             return QuotaChange()
         namespaces = self.membership.put(spec)
         node = self.forest.put(spec)
-        if self.settings.gates.multi_quota_tree:
+        if self.gates.multi_quota_tree:
             total = spec.tree_total if spec.is_root and node.tree else None
             self._tree_root(spec.name, node.tree, total, is_cut=not spec.ignore_default_tree)
         named = self._by_label.get(spec.name, {}) if known is None else {}
         return QuotaChange(self._rehome([*named, *self._unlabelled(namespaces)]), tuple(warnings_below(node)))
 
     def delete_quota(self, name: str) -> QuotaChange:
-        """Forget a deleted quota.
+        """Forget a deleted quota. A built-in quota returns to its default values.
 
-        Its pods belong elsewhere, its children to the root. A built-in one is as by default again.
+        Its pods get another quota, and its children are attached to the root.
 
         Source:
             scheduler-core spec, 10.2
@@ -110,7 +118,7 @@ class QuotaBooks:
         return QuotaChange(moved, tuple(w for child in children for w in warnings_of(self.forest.nodes[child])))
 
     def set_node(self, name: str, allocatable: Mapping[str, int]) -> None:
-        """Set the allocatable of a node, after node reservation. The cost is linear in its resources."""
+        """Set the allocatable of a node, without what is reserved on the node. The cost is linear in its resources."""
         self._node_changes(name, allocatable)
 
     def remove_node(self, name: str) -> None:
@@ -118,11 +126,12 @@ class QuotaBooks:
         self._node_changes(name, None)
 
     def pod_seen(self, facts: PodFacts, *, assigned: bool = False) -> str:
-        """Return a pod exists, or has changed; returns its quota, "" none.
+        """Record a new or changed pod. Return the name of its quota, "" if it has none.
 
         Args:
-            assigned: It has a node and is not terminated; False leaves it as it was. A pod that terminates stays in
-                used until it is deleted.
+            facts: The pod.
+            assigned: Whether the pod has a node and is not terminated. False changes nothing: a terminating pod
+                counts as used until it is deleted.
 
         Source:
             scheduler-core spec, 10.2, 10.3
@@ -148,7 +157,7 @@ class QuotaBooks:
         return name
 
     def many_pods(self) -> AbstractContextManager[None]:
-        """In here nothing but pods is told, many of them; what is asked meanwhile does not know of them."""
+        """Return a context for recording many pods; their sums are computed at its end. Ask no questions inside it."""
         return self.accounting.summed_at_the_end(self.forest.roots.values())
 
     def pod_gone(self, uid: str) -> None:
@@ -177,7 +186,9 @@ class QuotaBooks:
             pod.assigned = False
 
     def expire(self, now: float) -> list[str]:
-        """Return pods being deleted that count no more from now on (gate ElasticQuotaIgnoreTerminatingPod), by uid.
+        """Stop counting pods whose termination grace period is over, and return their sorted uids.
+
+        This is the effect of feature gate ElasticQuotaIgnoreTerminatingPod.
 
         Args:
             now: Seconds since the epoch.
@@ -197,7 +208,7 @@ class QuotaBooks:
         return sorted(ignored)
 
     def next_expiry(self) -> float | None:
-        """Return the time of the next call of `expire` that has an effect, or None if there is none."""
+        """Return the next time, in seconds since the epoch, at which `expire` has an effect; None if there is none."""
         return self._terminating[0][0] if self._terminating else None
 
     def quota_of(self, facts: PodFacts) -> str | None:
@@ -205,10 +216,12 @@ class QuotaBooks:
         return self.membership.quota_of(facts.quota_label, facts.namespace)
 
     def runtime_of(self, name: str) -> dict[str, int]:
-        """Share of a quota, the resources that its max names; {} for system and default; the total for the root.
+        """Return the share of a quota, for the resources that its max names.
+
+        The result is {} for the system and the default quota, and the total of the tree for the root.
 
         Raises:
-            KeyError: A quota that does not exist.
+            KeyError: The quota does not exist.
 
         Source:
             scheduler-core spec, 10.4
@@ -219,17 +232,17 @@ class QuotaBooks:
         return dict(self.present_limit(node, by_runtime=True))
 
     def total_of(self, tree: str = "") -> dict[str, int]:
-        """Return what a tree has to divide; may be negative."""
+        """Return the amounts that a tree divides among its quotas. They may be negative."""
         root = self.forest.root(tree)
         totals = {resource: self._total_of(root, resource) for resource in self.totals.resources(tree)}
         return {resource: amount for resource, amount in totals.items() if amount is not None}
 
     def names(self, tree: str | None = None) -> list[str]:
-        """Return names of all quotas, or of those of one tree, sorted."""
+        """Return the sorted names of all quotas, or of the quotas of one tree."""
         return sorted(name for name, node in self.forest.nodes.items() if tree is None or node.tree == tree)
 
     def snapshot(self) -> QuotaSnapshot:
-        """Return the facts behind everything, in a canonical order; `restore` is the inverse."""
+        """Return the facts from which everything follows, in a canonical order. `restore` is the inverse."""
         kinds, pods = save_pods(self.pods[uid] for uid in sorted(self.pods))
         return QuotaSnapshot(
             quotas=[self.membership.specs[name] for name in sorted(self.membership.specs)],
@@ -240,7 +253,7 @@ class QuotaBooks:
         )
 
     def restore(self, snapshot: QuotaSnapshot) -> None:
-        """Fill fresh books; facts that come again afterwards change nothing."""
+        """Fill empty books with the facts of a snapshot. Facts that are repeated afterwards change nothing."""
         assert not self.pods, "a snapshot is loaded into fresh books only"
         for spec in snapshot.quotas:
             self.upsert_quota(spec)
@@ -258,7 +271,7 @@ class QuotaBooks:
                 filled[node] = None
         for node in filled:
             self.accounting.recount_in_place(node)
-        self.clock = OveruseClock(self.settings.delay_evict_seconds, snapshot.over_since)
+        self.clock = OveruseClock(self.args.delay_evict_time, snapshot.over_since)
 
     def _total_of(self, root: QuotaNode, resource: str) -> int | None:
         taken = 0
@@ -268,7 +281,7 @@ class QuotaBooks:
         return self.totals.of(root.tree, resource, taken)
 
     def present_limit(self, node: QuotaNode, *, by_runtime: bool) -> Mapping[str, int]:
-        """Return the limit as it stands at present: not to be kept."""
+        """Return the present limit of a quota. The caller must not keep the mapping, which changes later."""
         if node.is_root or (by_runtime and not node.is_divided_to):
             return _NOTHING
         maximum = node.spec.max

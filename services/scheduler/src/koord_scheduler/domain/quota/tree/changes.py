@@ -1,7 +1,7 @@
-"""Which quotas may stand differently than when somebody looked last, at the cost of what changed.
+"""Finds the quotas whose status may have changed since the last look, at the cost of what changed.
 
-A fact moves a quota and its ancestors; where a parent divides anew, the runtimes of its other children move, too, and
-theirs below. The books note the first, the version of a runtime tells the second.
+A fact changes a quota and its ancestors. If a parent divides anew, the runtimes of its other children, and of the
+quotas below these, change as well. `Accounting.moved` lists the first, versions of runtimes tell the second.
 
 Source:
     scheduler-core spec, 10.9
@@ -12,7 +12,7 @@ from koord_scheduler.domain.quota.tree.node import QuotaNode
 
 
 class QuotaChanges:
-    """One reader's place in the changes of the books; two readers of the same books would take from each other."""
+    """The changes of the books for one reader. Two readers of the same books would take changes from each other."""
 
     def __init__(self, books: QuotaBooks) -> None:
         self._books = books
@@ -28,9 +28,9 @@ class QuotaChanges:
             self._books.accounting.moved[node] = None
 
     def take(self) -> list[str]:
-        """Return names, sorted, of the existing quotas that may have changed since the last call.
+        """Return the sorted names of existing quotas that may have changed since the last call.
 
-        The first time, all.
+        The first call returns all.
         """
         accounting, forest = self._books.accounting, self._books.forest
         moved, accounting.moved = accounting.moved, {}

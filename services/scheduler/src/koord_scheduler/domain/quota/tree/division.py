@@ -1,8 +1,9 @@
-"""How one resource of a parent is divided among its children, exactly.
+"""Divides one resource of a parent among its children, exactly.
 
-Every child first gets what it is entitled to (its min) or, where it may lend, only what it asks for; what is left goes
-to those that ask for more, by weight; who gets more than it asks for gives the excess back, until nothing is left or
-nobody wants more. Integers throughout: the units that rounding leaves over go to the largest remainders.
+Every child first gets its min or, if it lends, only what it requests. The rest is shared out by weight among the
+children that request more. A child that gets more than it requests gives the excess back. This is repeated until
+nothing is left or no child wants more. All amounts are integers: units that rounding leaves over go to the largest
+remainders.
 
 Source:
     scheduler-core spec, 10.4; pitfall 5
@@ -17,8 +18,10 @@ class Claim(NamedTuple):
     """What one child brings into the division of one resource.
 
     Attributes:
-        request: Its limited request.
-        base: M: its scaled min, or what is guaranteed to it when that is more.
+        request: Its request, at most its max.
+        base: Its scaled min, or the amount that is guaranteed to it if that is more. The spec calls it M.
+        weight: Its shared weight.
+        lends: Whether others may use what it does not request.
     """
 
     request: int
@@ -27,23 +30,25 @@ class Claim(NamedTuple):
     lends: bool
 
     def first(self) -> int:
-        """Its share before anything is shared out (step B 1)."""
+        """Return its share in the first step (step B 1), before the rest is shared out by weight."""
         if self.request > self.base:
             return self.base
         return self.request if self.lends else self.base
 
     def whole(self) -> int:
-        """Return the most that it can get: its request if it has a weight, else what it gets at first."""
+        """Return the largest share that it can get: its request if it has a weight, otherwise its first share."""
         return self.request if self.request > self.base and self.weight > 0 else self.first()
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round of sharing out: what there was, the weights of those that wanted more, by index, and what happened.
+    """One round in which the rest is shared out by weight.
 
     Attributes:
-        offered: Index -> units by weight and remainder.
-        returned: Index -> units above its request, given back for the next round.
+        left: The amount that was shared out.
+        total_weight: Sum of the weights of the children that wanted more.
+        offered: Index of a child -> units that it was offered, by weight and remainder.
+        returned: Index of a child -> offered units above its request, which go into the next round.
     """
 
     left: int
@@ -53,11 +58,16 @@ class Round:
 
 
 def scaled_min(total: int, minimum: int, sum_min: int) -> int:
-    """Return a min scaled down to what there is, when the mins of all children together are more.
+    """Return a min in proportion to `total`, if the mins of all children together exceed `total`.
 
-        total <= 0 ? 0 : trunc(float(total) * float(min) / float(sum of min))
+        total <= 0 ? 0 : trunc(float(total) * float(minimum) / float(sum_min))
 
-    Call it only where total < sum_min. Double arithmetic is the rule here.
+    Call it only if total < sum_min. The rule requires double arithmetic.
+
+    Args:
+        total: What the parent has.
+        minimum: The child's min.
+        sum_min: Sum of the mins of all children.
 
     Source:
         scheduler-core spec, 10.4 A
@@ -66,11 +76,12 @@ def scaled_min(total: int, minimum: int, sum_min: int) -> int:
 
 
 def divide(total: int, claims: Sequence[Claim], rounds: list[Round] | None = None) -> list[int]:
-    """Return the share of every claim, aligned with `claims`, which are in the order of the names (it breaks ties).
+    """Return the share of every claim, aligned with `claims`.
 
     Args:
-        total: May be negative or less than the bases together: then everyone keeps its first share.
-        rounds: Is filled with what happened, for explanations.
+        total: What is divided. If it is less than all first shares together, every claim gets its first share.
+        claims: Claims of the children, in alphabetical order of their names, which breaks ties.
+        rounds: If given, the rounds are appended to it, for explanations.
 
     Source:
         scheduler-core spec, 10.4 B

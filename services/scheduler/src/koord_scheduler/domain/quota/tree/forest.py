@@ -1,7 +1,7 @@
-"""The quotas by name, each attached to its parent, in the trees that they name.
+"""The quotas by name, each attached to its parent in its tree.
 
-Where a quota is attached follows from the present objects alone: to the parent that it names; to the root of its tree
-while that parent does not exist, is of another tree, cannot have children, or is below the quota itself.
+The parent of a quota follows from the present objects alone. It is the parent that the quota names. If that parent
+does not exist, is in another tree, cannot have children or is below the quota itself, it is the root of the tree.
 
 Source:
     scheduler-core spec, 10.1, 10.7
@@ -17,10 +17,16 @@ from koord_scheduler.domain.quota.tree.node import QuotaNode
 
 
 class Forest:
-    """All quotas.
+    """All quotas in their trees.
+
+    Attributes:
+        nodes: The quotas by name.
+        roots: The root of each tree by the id of the tree.
 
     Args:
-        has_trees: Gate MultiQuotaTree: without it tree ids mean nothing.
+        accounting: The sums that follow the structure of the trees.
+        root: The root quota.
+        has_trees: Feature gate MultiQuotaTree. Without it, ids of trees are ignored.
     """
 
     def __init__(self, accounting: Accounting, root: QuotaSpec, *, has_trees: bool) -> None:
@@ -34,22 +40,25 @@ class Forest:
         self.nodes[root.name].spec = root
 
     def root(self, tree: str) -> QuotaNode:
-        """Return the root of a tree, made when it is new."""
+        """Return the root of a tree, and create it if it is new."""
         node = self.roots.get(tree)
         if node is None:
             node = self.roots[tree] = QuotaNode(QuotaSpec(name=keys.ROOT_QUOTA, parent=""), tree)
         return node
 
     def tree_of(self, spec: QuotaSpec) -> str:
-        """Id of the tree that a quota is in; "" the default tree."""
+        """Return the id of the tree that a quota is in; "" for the default tree."""
         return spec.tree_id if self._has_trees and spec.name not in BUILT_IN else ""
 
     def divided_keys(self, root: QuotaNode) -> Collection[str]:
-        """Return all resources that the max of any quota in a tree names, the system and the default quota apart."""
+        """Return all resources that the max of any quota in a tree names.
+
+        The system and the default quota do not count.
+        """
         return self._keys.get(root.tree, {})
 
     def put(self, spec: QuotaSpec) -> QuotaNode:
-        """Add a quota or change what it is; its pods stay where they are, but are counted by the new maximum."""
+        """Add a quota or change it. Its pods stay in it and are counted by the new max."""
         node = self.nodes.get(spec.name)
         if spec.name == keys.ROOT_QUOTA:
             root = self.nodes[keys.ROOT_QUOTA]
@@ -70,7 +79,7 @@ class Forest:
         return node
 
     def remove(self, name: str) -> None:
-        """Forget a quota that has no pods any more; its children go to the root of their tree."""
+        """Forget a quota that has no pods. Its children are attached to the root of their tree."""
         node = self.nodes[name]
         assert not node.pods, f"{name} still has pods"
         affected = self._around(node.spec)
@@ -80,7 +89,7 @@ class Forest:
         self._settle(affected - {name})
 
     def above(self, node: QuotaNode) -> list[QuotaNode]:
-        """Return the ancestors below the root, nearest first."""
+        """Return the ancestors of a quota, nearest first, without the root."""
         found: list[QuotaNode] = []
         at = node.parent
         while at is not None and not at.is_root:

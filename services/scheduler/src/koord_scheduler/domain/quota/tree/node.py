@@ -1,4 +1,4 @@
-"""One quota in its tree: what it is, the sums over its pods, and its share as last computed."""
+"""One quota in its tree: its spec, the sums over its pods, and its last computed share."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,10 +18,11 @@ class QuotaPod:
     """A pod as its quota counts it.
 
     Attributes:
+        facts: The pod.
         quota: The quota that counts it, or None if it has no quota.
-        counted: Its requests, masked to the resources that the quota's max names.
-        assigned: It counts in used.
-        ignored: It is being deleted and counts no more.
+        counted: Its requests of the resources that the quota's max names.
+        assigned: Whether it counts in the usage.
+        ignored: Whether it is being deleted and no longer counts.
     """
 
     facts: PodFacts
@@ -34,20 +35,22 @@ class QuotaPod:
 class QuotaNode:
     """One quota. Every sum is of non-negative amounts; an absent resource is 0.
 
-    parent          where it is attached; None: the root of a tree, or not attached
-    pods            pods that count here directly, by uid
-    child_request   sum of the limited requests of the children and of the requests of its own pods
-    request         child_request, raised to min when nothing is lent
-    limited         request cut off at max
-    used, non_preemptible_used, non_preemptible_request
-                    over all pods below; a child's sums are taken over in full
-    allocated       used of its own pods + what is guaranteed to the children
-    guaranteed      max(allocated, min)
-    runtime         share of the parent's resources, an entry for every resource that the parent's max names
-    version         how often the runtime changed
-    pending         resource -> children whose claim changed since the runtimes of the children were computed
-    stale           the division among the children has to be made anew as a whole
-    pools           resource -> state of the division among the children (see `runtime`)
+    Attributes:
+        parent: The quota above; None for the root of a tree, or if it is not attached.
+        pods: Pods that count here directly, by uid.
+        child_request: Sum of the limited requests of the children and of the requests of its own pods.
+        request: `child_request`, raised to the min if the quota does not lend.
+        limited: `request`, at most the max.
+        used: Usage of all pods below.
+        non_preemptible_used: Usage of all non-preemptible pods below.
+        non_preemptible_request: Requests of all non-preemptible pods below.
+        allocated: Usage of its own pods plus what is guaranteed to the children.
+        guaranteed: The larger of `allocated` and the min.
+        runtime: Its share of the parent's resources, with an entry for every resource that the parent's max names.
+        version: Number of changes of the runtime.
+        pending: Resource -> children whose claim changed since the runtimes of the children were computed.
+        stale: Whether all resources must be divided again among the children.
+        pools: Resource -> state of the division among the children (see `runtime`).
 
     Source:
         scheduler-core spec, 10.3, 10.6
@@ -120,17 +123,18 @@ class QuotaNode:
 
 
 class Pool:
-    """How one resource of a parent was divided among its children the last time.
+    """The last division of one resource of a parent among its children.
 
-    claims        what they brought in, aligned with children; [] before the first division
-    known         what there was; None: the resource was not known
-    short_of      the total to which the mins in the claims are scaled down; None: they are not
-    slack         what was left over when everyone got its whole claim; None: it did not suffice for that
-    needs_base    some claim depends on its base even if there is enough for all: it does not lend, or has no weight
-
-    Args:
-        children: Those that take part, by name; index: their places.
+    Attributes:
+        children: The children that take part, by name.
+        index: Child -> its place in `children`.
+        claims: What the children brought in, aligned with `children`; [] before the first division.
         sum_min: Sum of their mins.
+        known: The amount that was divided; None if the resource was unknown.
+        short_of: The total to which the mins in the claims are scaled down; None if they are not scaled.
+        slack: What was left over when every child got its whole claim; None if there was not enough for that.
+        needs_base: Whether some claim depends on its base even if there is enough for all: the child does not lend, or
+            has no weight.
     """
 
     __slots__ = ("children", "claims", "index", "known", "needs_base", "short_of", "slack", "sum_min")

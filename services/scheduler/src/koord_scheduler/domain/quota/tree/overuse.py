@@ -1,4 +1,4 @@
-"""Taking back what a quota uses beyond its runtime: when, and which pods.
+"""Revokes what a quota uses above its runtime: when, and which pods.
 
 Source:
     scheduler-core spec, 10.8; pitfall 6
@@ -11,7 +11,12 @@ from koord_scheduler.domain.quota.tree.admission import exceeding
 
 
 class RunningPod(NamedTuple):
-    """An assigned pod of the quota. start_time: seconds, larger is younger; inf: not started yet."""
+    """An assigned pod of the quota.
+
+    Attributes:
+        start_time: Seconds since the epoch; larger is younger, infinity if the pod has not started.
+        requests: Milli-cores for cpu, whole units otherwise.
+    """
 
     uid: str
     priority: int
@@ -21,18 +26,22 @@ class RunningPod(NamedTuple):
 
 
 class OveruseClock:
-    """Since when each quota has been over its runtime without interruption."""
+    """The time since which each quota has been above its runtime without interruption.
+
+    Attributes:
+        since: Name of a quota -> that time in seconds.
+    """
 
     def __init__(self, delay_seconds: float, since: Mapping[str, float] | None = None) -> None:
         self._delay = delay_seconds
         self.since: dict[str, float] = dict(since or {})
 
     def observe(self, now: float, over: Iterable[str]) -> list[str]:
-        """Quotas, sorted, that have now been over for longer than the delay; their clock starts again.
+        """Return the sorted quotas that are above their runtime for longer than the delay, and restart their clocks.
 
         Args:
-            now: Seconds, on any clock that does not go back.
-            over: Every quota that is over its runtime at present.
+            now: Seconds on a clock that never goes back.
+            over: Every quota that is above its runtime now.
         """
         since = {name: self.since.get(name, now) for name in over}
         due = sorted(name for name, start in since.items() if now - start > self._delay)
@@ -41,13 +50,15 @@ class OveruseClock:
 
 
 def pods_to_revoke(runtime: Mapping[str, int], used: Mapping[str, int], pods: Sequence[RunningPod]) -> list[str]:
-    """Uids of the pods to evict, in order, so that what is used fits the runtime.
+    """Return the uids of the pods to evict, in order, until the usage fits the runtime.
 
-    Pods are taken by priority ascending, then the younger first, non-preemptible ones never, until used <= runtime. If
-    that is not reached, all taken are evicted; else those that still fit are given back, the most important first.
+    Preemptible pods are chosen by priority ascending, younger pods first, until used <= runtime. If that is never
+    reached, all chosen pods are evicted. Otherwise pods that still fit are spared, the most important one first.
 
     Args:
-        used: Of the quota over all its resources; at least what `pods`, its own, use together.
+        runtime: Runtime of the quota.
+        used: Usage of the quota over all its resources: at least what `pods` use together.
+        pods: The quota's own pods.
 
     Source:
         scheduler-core spec, 10.8; vectors scheduler/elasticquota_revoke

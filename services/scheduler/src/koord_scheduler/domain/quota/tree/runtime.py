@@ -1,9 +1,9 @@
-"""The runtime of a quota, computed when somebody asks and only where something that it depends on has changed.
+"""Computes runtimes of quotas when they are needed, and only where their inputs have changed.
 
-The runtimes are the fixed point of 10.4 over the present requests, mins, maxima, weights and totals: a division among
-children is made anew from them, never adjusted from old runtimes, so neither the order of events nor that of questions
-shows in the result (tested). What is spared is work: a quota whose inputs are as before keeps its runtimes, and while
-a resource suffices for every claim a changed claim only moves that claim.
+The runtimes are the fixed point of 10.4 over the present requests, mins, maxima, weights and totals. A division is
+computed from these and never adjusted from old runtimes, so neither the order of events nor that of questions shows
+in the result (tested). If the inputs of a division are unchanged, its runtimes are kept. As long as a resource
+suffices for all claims, a changed claim changes only its own runtime.
 
 Source:
     scheduler-core spec, 10.4; pitfalls 1, 4
@@ -20,8 +20,9 @@ class Runtimes:
     """Divides the resources of every parent among its children.
 
     Args:
-        total_of: What a tree has of a resource; None: the tree's total does not name it.
-        keys_of: Resources that are divided at the root of a tree: all that any max in it names.
+        accounting: The sums over pods.
+        total_of: (root, resource) -> what the tree has of it; None if the tree's total does not name the resource.
+        keys_of: Root -> resources that are divided at it: all that the max of any quota in the tree names.
         scales: Argument enableMinQuotaScale.
     """
 
@@ -39,7 +40,7 @@ class Runtimes:
         self._scales = scales
 
     def refresh(self, node: QuotaNode) -> None:
-        """Bring the runtime of a quota up to date, and with it those of its ancestors and their children."""
+        """Bring the runtime of a quota up to date, and with it the runtimes of its ancestors and their children."""
         parent = node.parent
         if parent is None:
             return
@@ -58,9 +59,9 @@ class Runtimes:
         return self._total_of(parent, resource) if parent.is_root else parent.runtime.get(resource)
 
     def scaled_min_of(self, node: QuotaNode) -> dict[str, int]:
-        """Return the min of a quota, scaled down where the parent has less than its children's mins together.
+        """Return the min of a quota, scaled down if the parent has less than its children's mins together.
 
-        The runtimes of its parent have to be up to date.
+        The runtimes of the parent must be up to date.
 
         Source:
             scheduler-core spec, 10.4 A
@@ -78,11 +79,9 @@ class Runtimes:
         return result
 
     def division(self, parent: QuotaNode, resource: str) -> tuple[list[Claim], list[Round]]:
-        """Return what the children that take part bring into the division of a resource, and how it goes.
+        """Return the claims of the children to a resource and the rounds of its division, for explanations.
 
-        For explanations.
-
-        The runtimes of the parent have to be up to date.
+        The runtimes of the parent must be up to date.
         """
         children = parent.claimants()
         pool = self._pool(resource, children)
@@ -94,7 +93,7 @@ class Runtimes:
         return claims, rounds
 
     def divided_keys(self, parent: QuotaNode) -> Collection[str]:
-        """Return resources that the parent divides among its children."""
+        """Return the resources that the parent divides among its children."""
         return self._keys_of(parent) if parent.is_root else parent.spec.max.keys()
 
     def _pool(self, resource: str, children: list[QuotaNode]) -> Pool:
@@ -115,7 +114,14 @@ class Runtimes:
             self._divide(parent, resource, pool, children)
 
     def _divide(self, parent: QuotaNode, resource: str, pool: Pool, touched: Iterable[QuotaNode]) -> None:
-        """Divide a resource anew. touched: children whose claim is not as the pool has it."""
+        """Divide a resource again.
+
+        Args:
+            parent: The quota whose resource is divided.
+            resource: The resource.
+            pool: State of its last division.
+            touched: Children whose claim in the pool is outdated.
+        """
         known = self.resource_total(parent, resource)
         short_of = self._short_of(pool, known)
         if not pool.claims or short_of != pool.short_of:
@@ -135,10 +141,11 @@ class Runtimes:
         pool.needs_base = any(not (claim.lends and claim.weight) for claim in claims)
 
     def _move(self, parent: QuotaNode, resource: str, pool: Pool, touched: Iterable[QuotaNode]) -> bool:
-        """Return the short ways, which cost what was touched only; False: there is none, and nothing was changed.
+        """Update only the changed claims if that gives the same runtimes as a new division. Return whether it did.
 
-        There is enough for all, before and after: everyone has its whole claim, so only the touched shares move.
-        There is not: a child that asked for more than it got, and still does, asks in vain, and nothing moves.
+        It does in two cases. Before and after the change, the resource suffices for all claims: then only the changed
+        runtimes move. Or it never sufficed, and a child that requested more than it got still does: then no runtime
+        moves.
         """
         known = self.resource_total(parent, resource)
         slack = pool.slack

@@ -1,4 +1,4 @@
-"""The facts behind all sums, as plain values: what a restored manager is filled from."""
+"""The facts behind all sums as plain values, from which a restored manager is filled."""
 
 from collections.abc import Iterable, Iterator
 
@@ -10,7 +10,7 @@ from koord_scheduler.domain.quota.tree.node import QuotaPod
 
 
 class PodKind(msgspec.Struct, frozen=True, array_like=True):
-    """What many pods have in common."""
+    """The facts that many pods share."""
 
     quota_label: str
     namespace: str
@@ -20,7 +20,10 @@ class PodKind(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SavedPod(msgspec.Struct, frozen=True, array_like=True):
-    """A pod. kind: index of its kind; assigned, ignored, times: as in `QuotaPod` and `PodFacts`."""
+    """A pod in a snapshot.
+
+    `kind` is the index of its `PodKind`; the other fields are those of `QuotaPod` and `PodFacts`.
+    """
 
     uid: str
     name: str
@@ -32,11 +35,14 @@ class SavedPod(msgspec.Struct, frozen=True, array_like=True):
 
 
 class QuotaSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that the sums and runtimes follow from, in a canonical order.
+    """All facts from which sums and runtimes follow, in a canonical order.
 
     Attributes:
-        nodes: Allocatable of each node.
-        over_since: Since when quotas have been over their runtime.
+        quotas: The quotas by name.
+        nodes: Node -> its allocatable.
+        kinds: Facts that many pods share.
+        pods: The pods by uid.
+        over_since: Quota -> seconds since the epoch since which it has been above its runtime.
     """
 
     quotas: list[QuotaSpec]
@@ -47,7 +53,10 @@ class QuotaSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def save_pods(pods: Iterable[QuotaPod]) -> tuple[list[PodKind], list[SavedPod]]:
-    """Kinds, in the order in which they first occur, and pods, in the order given; `load_pods` is the inverse."""
+    """Return the kinds in the order of first occurrence, and the pods in the given order.
+
+    `load_pods` is the inverse.
+    """
     numbers: dict[tuple[object, ...], int] = {}
     kinds: list[PodKind] = []
     saved: list[SavedPod] = []
@@ -66,7 +75,7 @@ def save_pods(pods: Iterable[QuotaPod]) -> tuple[list[PodKind], list[SavedPod]]:
 
 
 def load_pods(snapshot: QuotaSnapshot) -> Iterator[QuotaPod]:
-    """Yield the pods, counting nowhere yet; pods of a kind share their requests."""
+    """Yield the pods of a snapshot. They are not counted in any quota yet."""
     for saved in snapshot.pods:
         kind = snapshot.kinds[saved.kind]
         facts = PodFacts(

@@ -1,4 +1,4 @@
-"""What each tree has to divide: the nodes' allocatable, less what other trees, the system and the default quota take.
+"""The total of each tree: the allocatable of the nodes, less what other trees, the system and the default quota take.
 
 Source:
     scheduler-core spec, 10.4 (total), 10.7
@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 
 class Totals:
-    """Resources of the cluster and of the trees that were cut out of it.
+    """Resources of the cluster, and of the trees that take a part of it.
 
-    A resource that no node names is absent, not 0: the mins of quotas are not scaled down for it.
+    A resource that no node names is absent instead of 0: the mins of quotas are not scaled down for it.
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class Totals:
         self._roots: dict[str, tuple[str, Mapping[str, int], bool]] = {}
 
     def put_node(self, name: str, allocatable: Mapping[str, int] | None) -> list[str]:
-        """Set what a node has, None if it is gone. Return the resources whose sum may have changed."""
+        """Set the allocatable of a node, None if it is gone. Return the resources whose sum may have changed."""
         before = self.nodes.pop(name, {})
         after = allocatable or {}
         if allocatable is not None:
@@ -42,7 +42,10 @@ class Totals:
         """Set the total that a root quota brings to its tree, None if it is gone.
 
         Args:
-            is_cut: The same amount is taken from the default tree.
+            quota: Name of the root quota.
+            tree: Id of its tree.
+            total: The amounts; milli-cores for cpu, whole units otherwise.
+            is_cut: Whether the default tree loses the same amounts.
 
         Returns:
             The trees whose total changed.
@@ -65,7 +68,10 @@ class Totals:
         """Return the amount of a resource in a tree, or None if the tree does not name the resource.
 
         Args:
-            taken: What the system and the default quota use (default tree only); the result may be negative.
+            tree: Id of the tree; "" for the default tree.
+            resource: The resource.
+            taken: What the system and the default quota use. It is subtracted from the default tree; the result may be
+                negative.
         """
         if tree:
             return self._trees.get(tree, {}).get(resource)
@@ -76,7 +82,7 @@ class Totals:
         return (amount or 0) - (cut or 0) - taken
 
     def resources(self, tree: str) -> list[str]:
-        """Return resources that a tree's nodes, or its root quota, name; sorted."""
+        """Return the sorted resources that a tree's nodes, or its root quota, name."""
         return sorted(self._trees.get(tree, {}) if tree else self._cluster)
 
 

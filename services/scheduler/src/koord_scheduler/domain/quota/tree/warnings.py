@@ -1,4 +1,4 @@
-"""What is odd about a quota, without being wrong: said once, when it is written.
+"""Unusual settings of a quota that are not errors. They are reported once, when the quota is written.
 
 Source:
     scheduler-core spec, 10.4, pitfall 2
@@ -12,9 +12,10 @@ from koord_scheduler.domain.quota.tree.node import QuotaNode
 
 
 def warnings_of(node: QuotaNode) -> list[str]:
-    """Return the warning about a missing parent.
+    """Return the warnings about a quota.
 
-    Resources that the parent's max does not name, and which nothing limits therefore.
+    They concern a named parent that cannot be its parent, and resources of its max that the parent's max does not
+    name: these are unlimited.
     """
     parent, spec = node.parent, node.spec
     if node.is_root or parent is None:
@@ -28,7 +29,7 @@ def warnings_of(node: QuotaNode) -> list[str]:
 
 
 def warnings_below(node: QuotaNode) -> list[str]:
-    """Return the same of a quota and of the children that its maximum concerns."""
+    """Return the warnings about a quota, and about its children as far as its max concerns them."""
     found = warnings_of(node)
     if not node.is_root:
         for name in sorted(node.children):
