@@ -11,35 +11,24 @@ Source:
 
 from typing import Any, NamedTuple, cast
 
-from koordcore.events.envelope import AggregateRef, Draft, name_token, namespaced_token
-from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
+from koordcore.events.envelope import AggregateRef, Draft, Event, name_token, namespaced_token
+from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
 from koordcore.events.objects.mirror import (
     ConfigAccepted,
-    ConfigDeleted,
     ConfigRejected,
-    NamespaceDeleted,
     NamespaceObserved,
     NodeSpecAdded,
     NodeSpecChanged,
-    NodeSpecDeleted,
     PodSpecAdded,
     PodSpecChanged,
-    PodSpecDeleted,
-    PriorityClassDeleted,
     PriorityClassObserved,
 )
 from koordcore.protocol.config.config_map import read_config_map
-from koordcore.protocol.objects import ConfigMap, Namespace, Node, ObjectMeta, Pod, PriorityClass
-from koordcore.state.aggregates import (
-    CustomObjectState,
-    NamespaceState,
-    NodeSpecState,
-    PodSpecState,
-    PriorityClassState,
-)
+from koordcore.protocol.objects import ConfigMap, Namespace, Node, ObjectMeta, Pod, PriorityClass, Workload
 
 from koord_manager.domain.admission.recording.pod_templates import with_recorded_templates
 from koord_manager.domain.admission.recording.recorded_object import LAST_APPLIED, our_sections
+from koord_manager.domain.cluster.mirrored_kinds import AGGREGATES, deleted, object_of, objects_of_kind
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.resources import Intake, Mirrored
 
@@ -144,61 +133,43 @@ def mirrored_ref(resource: Mirrored, found: Object) -> AggregateRef:
 
 def next_draft(view: ManagerView, seen: Seen) -> Draft | None:
     """Return the next fact that the log needs to agree with an observed object, or None if it agrees."""
-    found = seen.object
+    found, ref, last = seen.object, seen.ref, view.state.last_seq(seen.ref)
+    if isinstance(found, ConfigMap) and not seen.gone:
+        return _config(view, seen, found)
+    old = object_of(view.state.get(ref))
+    if old is None:
+        return None if seen.gone else Draft(ref, _observed(found, is_new=True), last)
+    if seen.gone or _is_another(old, found):
+        namespace, name, _ = name_of(found)
+        return Draft(ref, deleted(seen.resource.kind, namespace, name), last)
+    return None if old == found else Draft(ref, _observed(found, is_new=False), last)
+
+
+def _is_another(old: object, found: Object) -> bool:
+    """Return whether a node or custom resource was deleted and created again, so that its uid is another one."""
+    if isinstance(old, Node):
+        uid = old.metadata.uid
+    elif isinstance(old, dict):
+        uid = _uid(cast("Json", old))
+    else:
+        return False
+    return bool(uid) and uid != name_of(found)[2]
+
+
+def _observed(found: Object, *, is_new: bool) -> Event:
     match found:
         case Pod():
-            return _pod(view, seen, found)
+            return PodSpecAdded(object=found) if is_new else PodSpecChanged(object=found)
         case Node():
-            return _node(view, seen, found)
+            return NodeSpecAdded(object=found) if is_new else NodeSpecChanged(object=found)
         case Namespace():
-            namespaces = view.state.of_kind(NamespaceState).get(seen.ref.id)
-            old = namespaces.object if namespaces else None
-            if seen.gone:
-                return None if old is None else _draft(view, seen, NamespaceDeleted(name=found.metadata.name))
-            return None if old == found else _draft(view, seen, NamespaceObserved(object=found))
+            return NamespaceObserved(object=found)
         case PriorityClass():
-            classes = view.state.of_kind(PriorityClassState).get(seen.ref.id)
-            known = classes.object if classes else None
-            if seen.gone:
-                return None if known is None else _draft(view, seen, PriorityClassDeleted(name=found.metadata.name))
-            return None if known == found else _draft(view, seen, PriorityClassObserved(object=found))
+            return PriorityClassObserved(object=found)
         case ConfigMap():
-            return _config(view, seen, found)
+            return ConfigAccepted(object=found)
         case _:
-            return _custom(view, seen, found)
-
-
-def _draft(
-    view: ManagerView,
-    seen: Seen,
-    event: NamespaceDeleted | NamespaceObserved | PriorityClassDeleted | PriorityClassObserved,
-) -> Draft:
-    return Draft(seen.ref, event, view.state.last_seq(seen.ref))
-
-
-def _pod(view: ManagerView, seen: Seen, pod: Pod) -> Draft | None:
-    ref = seen.ref
-    known = view.state.of_kind(PodSpecState).get(ref.id)
-    if seen.gone:
-        if known is None:
-            return None
-        return Draft(ref, PodSpecDeleted(namespace=pod.metadata.namespace, name=pod.metadata.name), known.seq)
-    if known is None:
-        return Draft(ref, PodSpecAdded(object=pod), view.state.last_seq(ref))
-    return None if known.object == pod else Draft(ref, PodSpecChanged(object=pod), known.seq)
-
-
-def _node(view: ManagerView, seen: Seen, node: Node) -> Draft | None:
-    ref = seen.ref
-    state = view.state.of_kind(NodeSpecState).get(ref.id)
-    old, last = (state.object if state else None), view.state.last_seq(ref)
-    if seen.gone:
-        return None if old is None else Draft(ref, NodeSpecDeleted(name=node.metadata.name), last)
-    if old is None:
-        return Draft(ref, NodeSpecAdded(object=node), last)
-    if old.metadata.uid and old.metadata.uid != node.metadata.uid:
-        return Draft(ref, NodeSpecDeleted(name=node.metadata.name), last)
-    return None if old == node else Draft(ref, NodeSpecChanged(object=node), last)
+            return CustomObjectObserved(object=found)
 
 
 def _config(view: ManagerView, seen: Seen, config: ConfigMap) -> Draft | None:
@@ -211,8 +182,6 @@ def _config(view: ManagerView, seen: Seen, config: ConfigMap) -> Draft | None:
     ref, last = seen.ref, view.state.last_seq(seen.ref)
     state = view.config(meta.namespace, meta.name)
     old = state.object if state else None
-    if seen.gone:
-        return None if old is None else Draft(ref, ConfigDeleted(namespace=meta.namespace, name=meta.name), last)
     reasons: dict[str, str] = {}
     good = dict(config.data)
     if seen.resource.has_sections:
@@ -238,19 +207,6 @@ def _config(view: ManagerView, seen: Seen, config: ConfigMap) -> Draft | None:
     return Draft(ref, event, last)
 
 
-def _custom(view: ManagerView, seen: Seen, found: Object) -> Draft | None:
-    ref, document = seen.ref, cast("Json", found)
-    state = view.state.of_kind(CustomObjectState).get(ref.id)
-    old, last = (state.object if state else None), view.state.last_seq(ref)
-    namespace, name, _ = name_of(document)
-    deleted = CustomObjectDeleted(kind=seen.resource.kind, namespace=namespace, name=name)
-    if seen.gone:
-        return None if old is None else Draft(ref, deleted, last)
-    if old is not None and _uid(old) and _uid(old) != _uid(document):
-        return Draft(ref, deleted, last)
-    return None if old == document else Draft(ref, CustomObjectObserved(object=document), last)
-
-
 def _uid(document: Json) -> str:
     """Return the uid of an object, or "" for one that an older version stored without readable metadata."""
     metadata: object = document.get("metadata")
@@ -258,37 +214,17 @@ def _uid(document: Json) -> str:
 
 
 def known_of(view: ManagerView, resource: Mirrored) -> dict[AggregateRef, Object]:
-    """Return the objects that the log has of a resource; after a relist, those that were not listed are gone."""
-    match resource.kind:
-        case "Pod":
-            pods = view.state.of_kind(PodSpecState).items()
-            return {
-                AggregateRef("podspec", uid): state.object
-                for uid, state in pods
-                if not resource.namespace or state.object.metadata.namespace == resource.namespace
-            }
-        case "Node":
-            nodes = view.state.of_kind(NodeSpecState).items()
-            return {AggregateRef("nodespec", key): state.object for key, state in nodes if state.object is not None}
-        case "Namespace":
-            spaces = view.state.of_kind(NamespaceState).items()
-            return {AggregateRef("namespace", key): state.object for key, state in spaces if state.object is not None}
-        case "PriorityClass":
-            classes = view.state.of_kind(PriorityClassState).items()
-            return {
-                AggregateRef("priorityclass", key): state.object for key, state in classes if state.object is not None
-            }
-        case "ConfigMap":
-            name = resource.field_selector.removeprefix("metadata.name=")
-            config = view.config(resource.namespace, name)
-            if config is None or config.object is None:
-                return {}
-            return {AggregateRef("config", namespaced_token(resource.namespace, name)): config.object}
-        case _:
-            prefix = f"{resource.plural}="
-            customs = view.state.of_kind(CustomObjectState).items()
-            return {
-                AggregateRef("customspec", key): state.object
-                for key, state in customs
-                if state.object is not None and key.startswith(prefix)
-            }
+    """Return the objects of a resource that the log has. After a complete list, those that are not in it are gone."""
+    if resource.kind == "ConfigMap":
+        name = resource.field_selector.removeprefix("metadata.name=")
+        config = view.config(resource.namespace, name)
+        found = config.object if config is not None else None
+        return {mirrored_ref(resource, found): found} if found is not None else {}
+    prefix = "" if resource.kind in AGGREGATES else f"{resource.plural}="
+    return {
+        ref: found
+        for ref, found in objects_of_kind(view, resource.kind)
+        if not isinstance(found, Workload)
+        and ref.id.startswith(prefix)
+        and (not isinstance(found, Pod) or resource.namespace in ("", found.metadata.namespace))
+    }

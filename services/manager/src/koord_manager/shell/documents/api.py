@@ -18,23 +18,15 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 import msgspec
-from koordcore.events.envelope import AggregateRef, name_token, namespaced_token
+from koordcore.events.envelope import AggregateRef, name_token
 from koordcore.events.objects.custom import custom_ref
 from koordcore.protocol.crd import ResourceVersion, accepted_kinds
 from koordcore.protocol.manifests import read_documents
 from koordcore.protocol.manifests.reader import KINDS, NAMESPACED
-from koordcore.protocol.objects import ConfigMap, Namespace, Node, Pod, PriorityClass, Workload
+from koordcore.protocol.objects import Node, Pod, Workload
 from koordcore.state.aggregates import (
-    AggregateState,
-    ConfigState,
-    CustomObjectState,
-    NamespaceState,
     NodePolicyState,
-    NodeSpecState,
-    PodSpecState,
     PodState,
-    PriorityClassState,
-    WorkloadState,
 )
 from koordcore.state.node_policy import decided_annotations, lent_resources
 from koordcore.values import codec
@@ -43,23 +35,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from koord_manager.domain.cluster.mirrored_kinds import AGGREGATES, KubeObject, object_of, objects_of_kind, ref_of_name
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.documents.apply_custom import resource_of_kind
 from koord_manager.domain.documents.delete import Target
 from koord_manager.domain.gateway.published_status import with_published_status
 from koord_manager.shell.intake import FieldError, Intake, Result
 
-_STATES: dict[str, type[AggregateState]] = {
-    "Pod": PodSpecState,
-    "Node": NodeSpecState,
-    "ConfigMap": ConfigState,
-    "Namespace": NamespaceState,
-    "PriorityClass": PriorityClassState,
-    "Deployment": WorkloadState,
-    "Job": WorkloadState,
-}
 _API_VERSIONS = {kind: version for version, kind in KINDS}
-KubeObject = Pod | Node | ConfigMap | Namespace | PriorityClass | Workload
 
 
 def _json(value: object, status: int = 200) -> Response:
@@ -113,62 +96,47 @@ class ManagerApi:
         """Return all objects of a kind, ordered by namespace and name."""
         kind = _kind(request)
         namespace = request.query_params.get("namespace")
-        items = self._custom_items(kind, namespace) if kind not in _STATES else self._items(kind, namespace)
+        items = self._custom_items(kind, namespace) if kind not in AGGREGATES else self._items(kind, namespace)
         items.sort(key=lambda item: (item["metadata"].get("namespace", ""), item["metadata"].get("name", "")))
         return _json({"apiVersion": "v1", "kind": "List", "items": items, "position": self._view.state.position})
 
     def _items(self, kind: str, namespace: str | None) -> list[dict[str, Any]]:
-        states = self._view.state.of_kind(_STATES[kind])
         return [
-            self._shown(kind, id_, found)
-            for id_, state in states.items()
-            if (found := _object_of(state)) is not None
-            and (not isinstance(found, Workload) or found.kind == kind)
-            and (namespace is None or found.metadata.namespace == namespace)
+            self._shown(kind, ref.id, found)
+            for ref, found in objects_of_kind(self._view, kind)
+            if not isinstance(found, dict) and namespace in (None, found.metadata.namespace)
         ]
 
     def _custom_items(self, kind: str, namespace: str | None) -> list[dict[str, Any]]:
         resource = resource_of_kind(kind)
         assert resource is not None, "_kind gives known kinds only"
-        prefix = f"{resource.plural}="
         return [
             self._shown_custom(resource, state.object)
-            for id_, state in self._view.state.of_kind(CustomObjectState).items()
-            if id_.startswith(prefix)
-            and state.object is not None
-            and namespace in (None, state.object["metadata"].get("namespace"))
+            for _, state in self._view.customs(resource.plural)
+            if state.object is not None and namespace in (None, state.object["metadata"].get("namespace"))
         ]
 
     async def get_object(self, request: Request) -> Response:
         """Return one object; 404 if it does not exist."""
         kind, name = _kind(request), request.path_params["name"]
         namespace = request.query_params.get("namespace", "default") if _is_namespaced(kind) else ""
-        resource = None if kind in _STATES else resource_of_kind(kind)
+        resource = None if kind in AGGREGATES else resource_of_kind(kind)
         if resource is not None:
-            custom = self._view.state.get(custom_ref(resource.plural, namespace, name))
-            if isinstance(custom, CustomObjectState) and custom.object is not None:
-                return _json(self._shown_custom(resource, custom.object))
-            return _absent(kind, namespace, name)
-        id_ = self._id_of(kind, namespace, name)
-        state = self._view.state.of_kind(_STATES[kind]).get(id_) if id_ else None
-        found = _object_of(state) if state else None
-        if found is None or id_ is None:
-            return _absent(kind, namespace, name)
-        return _json(self._shown(kind, id_, found))
+            ref = custom_ref(resource.plural, namespace, name)
+        else:
+            ref = ref_of_name(self._view, kind, namespace, name)
+        found = object_of(self._view.state.get(ref)) if ref is not None else None
+        if found is None or ref is None:
+            where = f"{namespace}/{name}" if namespace else name
+            return _json({"error": f"{kind} {where} does not exist"}, 404)
+        if isinstance(found, dict):
+            return _json(self._shown_custom(resource, found) if resource is not None else found)
+        return _json(self._shown(kind, ref.id, found))
 
     async def state(self, request: Request) -> Response:
         """Return position and canonical hash of the fold."""
         del request
         return _json({"position": self._view.state.position, "hash": self._view.state.hash()})
-
-    def _id_of(self, kind: str, namespace: str, name: str) -> str | None:
-        if kind == "Pod":
-            pod = self._view.pod(namespace, name)
-            return pod[0] if pod else None
-        if kind in ("Deployment", "Job"):
-            workload = self._view.workload(kind, namespace, name)
-            return workload[0] if workload else None
-        return namespaced_token(namespace, name) if kind in NAMESPACED else name_token(name)
 
     def _shown_custom(self, resource: ResourceVersion, document: dict[str, Any]) -> dict[str, Any]:
         return with_published_status(self._view, resource.plural, document) if self._standalone else document
@@ -220,11 +188,6 @@ def _status(results: Iterable[Result]) -> int:
     return 422 if refused == len(actions) else 207
 
 
-def _absent(kind: str, namespace: str, name: str) -> Response:
-    where = f"{namespace}/{name}" if namespace else name
-    return _json({"error": f"{kind} {where} does not exist"}, 404)
-
-
 async def _documents(request: Request) -> list[object]:
     """Return the documents of a body; parsed in a thread, because megabytes of YAML take seconds."""
     return await asyncio.to_thread(read_documents, await request.body())
@@ -242,30 +205,20 @@ def _custom_kinds() -> list[ResourceVersion]:
 
 
 def _is_namespaced(kind: str) -> bool:
-    resource = None if kind in _STATES else resource_of_kind(kind)
+    resource = None if kind in AGGREGATES else resource_of_kind(kind)
     return kind in NAMESPACED if resource is None else resource.scope == "Namespaced"
 
 
 def _kind(request: Request) -> str:
     text = str(request.path_params["kind"]).lower()
-    for kind in _STATES:
+    for kind in AGGREGATES:
         if text in (kind.lower(), f"{kind.lower()}s", f"{kind.lower()}es"):
             return kind
     for resource in _custom_kinds():
         if text in (resource.kind.lower(), resource.plural, *resource.short_names):
             return resource.kind
-    known = ", ".join((*_STATES, *(resource.kind for resource in _custom_kinds())))
+    known = ", ".join((*AGGREGATES, *(resource.kind for resource in _custom_kinds())))
     raise InvalidInput(f"one of {known}", request.path_params["kind"], "kind")
-
-
-def _object_of(state: AggregateState) -> KubeObject | None:
-    match state:
-        case PodSpecState() | WorkloadState():
-            return state.object
-        case NodeSpecState() | ConfigState() | NamespaceState() | PriorityClassState():
-            return state.object
-        case _:
-            return None
 
 
 def _target(document: object) -> Target | Result:
@@ -276,8 +229,8 @@ def _target(document: object) -> Target | Result:
     meta = fields.get("metadata", fields)
     names = cast("dict[str, object]", meta) if isinstance(meta, dict) else fields
     kind, name, namespace = fields.get("kind"), names.get("name"), names.get("namespace")
-    if not isinstance(kind, str) or not (kind in _STATES or resource_of_kind(kind)):
-        rule = f"one of {', '.join((*_STATES, *(resource.kind for resource in _custom_kinds())))}"
+    if not isinstance(kind, str) or not (kind in AGGREGATES or resource_of_kind(kind)):
+        rule = f"one of {', '.join((*AGGREGATES, *(resource.kind for resource in _custom_kinds())))}"
         return Result("refused", errors=[FieldError("kind", rule, repr(kind)[:200])])
     if not isinstance(name, str) or not name:
         return Result("refused", kind, errors=[FieldError("metadata.name", "a name", repr(name)[:200])])

@@ -1,0 +1,96 @@
+"""The kinds of objects that the log mirrors, with their aggregates, their states and the facts of their deletion.
+
+All custom resources share one kind of aggregate, so their kinds are not in `AGGREGATES`.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from koordcore.events.envelope import AggregateRef, Event, name_token, namespaced_token
+from koordcore.events.objects.custom import CustomObjectDeleted
+from koordcore.events.objects.mirror import (
+    ConfigDeleted,
+    NamespaceDeleted,
+    NodeSpecDeleted,
+    PodSpecDeleted,
+    PriorityClassDeleted,
+    WorkloadDeleted,
+)
+from koordcore.protocol.objects import ConfigMap, Namespace, Node, Pod, PriorityClass, Workload
+from koordcore.state.aggregates import (
+    STATE_TYPES,
+    AggregateState,
+    ConfigState,
+    CustomObjectState,
+    NamespaceState,
+    NodeSpecState,
+    PodSpecState,
+    PriorityClassState,
+    WorkloadState,
+)
+
+from koord_manager.domain.cluster.view import ManagerView
+
+KubeObject = Pod | Node | ConfigMap | Namespace | PriorityClass | Workload
+AGGREGATES: Final[Mapping[str, str]] = {
+    "Pod": "podspec",
+    "Node": "nodespec",
+    "ConfigMap": "config",
+    "Namespace": "namespace",
+    "PriorityClass": "priorityclass",
+    "Deployment": "workloadspec",
+    "Job": "workloadspec",
+}
+"""Kind of an object -> kind of its aggregate."""
+CUSTOM: Final = "customspec"
+"""Kind of the aggregates of all custom resources."""
+
+
+def objects_of_kind(view: ManagerView, kind: str) -> Iterator[tuple[AggregateRef, KubeObject | dict[str, Any]]]:
+    """Yield every mirrored object of a kind, or every custom resource for a kind that is not in `AGGREGATES`."""
+    aggregate = AGGREGATES.get(kind, CUSTOM)
+    for id_, state in view.state.of_kind(STATE_TYPES[aggregate]).items():
+        found = object_of(state)
+        if found is not None and (not isinstance(found, Workload) or found.kind == kind):
+            yield AggregateRef(aggregate, id_), found
+
+
+def object_of(state: AggregateState | None) -> KubeObject | dict[str, Any] | None:
+    """Return the object that a state mirrors, or None if the object is gone or the state mirrors none."""
+    match state:
+        case PodSpecState() | NodeSpecState() | ConfigState() | NamespaceState() | PriorityClassState():
+            return state.object
+        case WorkloadState() | CustomObjectState():
+            return state.object
+        case _:
+            return None
+
+
+def ref_of_name(view: ManagerView, kind: str, namespace: str, name: str) -> AggregateRef | None:
+    """Return the aggregate of an object of a kind in `AGGREGATES`, or None if no pod or workload has this name."""
+    found = view.pod(namespace, name) if kind == "Pod" else None
+    if kind in ("Deployment", "Job"):
+        found = view.workload(kind, namespace, name)
+    if kind in ("Pod", "Deployment", "Job"):
+        return AggregateRef(AGGREGATES[kind], found[0]) if found is not None else None
+    id_ = namespaced_token(namespace, name) if kind == "ConfigMap" else name_token(name)
+    return AggregateRef(AGGREGATES[kind], id_)
+
+
+def deleted(kind: str, namespace: str, name: str) -> Event:
+    """Return the fact that an object is gone; for a kind that is not in `AGGREGATES`, that of a custom resource."""
+    match kind:
+        case "Pod":
+            return PodSpecDeleted(namespace=namespace, name=name)
+        case "Deployment" | "Job":
+            return WorkloadDeleted(namespace=namespace, name=name)
+        case "ConfigMap":
+            return ConfigDeleted(namespace=namespace, name=name)
+        case "Node":
+            return NodeSpecDeleted(name=name)
+        case "Namespace":
+            return NamespaceDeleted(name=name)
+        case "PriorityClass":
+            return PriorityClassDeleted(name=name)
+        case _:
+            return CustomObjectDeleted(kind=kind, namespace=namespace, name=name)
