@@ -8,7 +8,7 @@ from koord_manager.shell.gateway import running
 from koord_manager.shell.gateway.api import connect_api
 from koord_manager.shell.gateway.fact_appender import FactAppender
 from koord_manager.shell.gateway.genesis import GenesisRefused, cluster_epoch, genesis
-from koord_manager.shell.gateway.metrics import NO_GATEWAY_METRICS
+from koord_manager.shell.gateway.metrics import GatewayMetrics
 from koord_manager.shell.gateway.sweep import Sweep
 from koordcore.bus.adapters.memory import MemoryEventLog, MemoryLog
 from koordcore.events.envelope import AggregateRef
@@ -190,7 +190,7 @@ async def test_a_drift_that_stands_for_three_sweeps_is_healed(tmp_path: Path) ->
         scribe = FactAppender(
             world.view, world.bus.events, SoleLeader("t"), SystemClock(), tracer, logger("t"), folded, "manager/t"
         )
-        sweep = Sweep(instance.api, scribe, gateway_settings().resources, logger("t"), NO_GATEWAY_METRICS)
+        sweep = Sweep(instance.api, scribe, gateway_settings().resources, logger("t"), GatewayMetrics())
         assert [await sweep.once() for _ in range(2)] == [1, 1]
         assert world.spec(uid) is None
         assert await sweep.once() == 1

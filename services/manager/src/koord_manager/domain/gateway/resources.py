@@ -4,7 +4,7 @@ Source:
     event-bus spec, 2.1; protocol spec, 9; manager spec, 2.5
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from koordcore.protocol.crd.catalogue import resource_versions
@@ -171,14 +171,4 @@ def mirrored_resources(
 
 
 def _within(item: Mirrored, namespace: str) -> Mirrored:
-    if not item.namespaced or item.namespace:
-        return item
-    return Mirrored(
-        group=item.group,
-        version=item.version,
-        plural=item.plural,
-        kind=item.kind,
-        namespaced=True,
-        intake=item.intake,
-        namespace=namespace,
-    )
+    return replace(item, namespace=namespace) if item.namespaced and not item.namespace else item

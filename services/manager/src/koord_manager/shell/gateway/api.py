@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import urlencode
 
 from koordcore.service.leader.lease import LeaseUnavailable
+from koordcore.values import codec
+
+from koord_manager.domain.gateway.requests import Request
 
 if TYPE_CHECKING:
     import aiohttp
@@ -218,6 +221,14 @@ class KubernetesApi:
         self._refreshed_at = now
         await self._refresh()
         return True
+
+
+async def send(api: KubernetesApi, request: Request) -> ApiResponse:
+    """Send a write and return the response, with status 0 if the API server does not answer."""
+    try:
+        return await api.request(request.method, request.path, body=request.body, content_type=request.content_type)
+    except Unreachable as error:
+        return ApiResponse(0, codec.encode({"message": str(error)}))
 
 
 async def _lines(response: "aiohttp.ClientResponse") -> AsyncIterator[list[bytes]]:

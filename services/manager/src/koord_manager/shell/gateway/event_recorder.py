@@ -29,7 +29,7 @@ from koord_manager.domain.gateway.pod_status_writes import (
     unschedulable_condition,
 )
 from koord_manager.domain.gateway.requests import Meaning, Request, meaning_of
-from koord_manager.shell.gateway.api import ApiResponse, KubernetesApi, Unreachable
+from koord_manager.shell.gateway.api import ApiResponse, KubernetesApi, send
 from koord_manager.shell.gateway.failures import ErrorBoundary
 from koord_manager.shell.gateway.outbox import Counted
 
@@ -171,17 +171,12 @@ class EventRecorder:
     async def _send(self, request: Request) -> ApiResponse:
         """Send a request a few times and return the last response; status 0 if there was none."""
         backoff = Backoff(0.2, 5.0)
-        answer = ApiResponse(0, b"{}")
-        for attempt in range(ATTEMPTS):
-            try:
-                answer = await self._api.request(
-                    request.method, request.path, body=request.body, content_type=request.content_type
-                )
-            except Unreachable:
-                answer = ApiResponse(0, b"{}")
-            if meaning_of(answer.status) is not Meaning.LATER or attempt == ATTEMPTS - 1:
+        answer = await send(self._api, request)
+        for _ in range(ATTEMPTS - 1):
+            if meaning_of(answer.status) is not Meaning.LATER:
                 break
             await backoff.wait(answer.retry_after)
+            answer = await send(self._api, request)
         meaning = meaning_of(answer.status)
         self._counted(request.purpose, meaning)
         if meaning is Meaning.REFUSED:

@@ -13,7 +13,7 @@ from koordcore.events.envelope import AggregateRef, Draft, Origin
 from koordcore.ports.clock import Clock
 from koordcore.ports.eventlog import Appended, AppendOutcome, Conflict, EventLog
 from koordcore.ports.leadership import Leadership, Term
-from koordcore.retry import Backoff
+from koordcore.retry import Backoff, retry
 from koordcore.service.telemetry.logging import Logger
 from koordcore.service.telemetry.tracing import Tracer
 from koordcore.values import codec
@@ -113,14 +113,9 @@ class FactAppender:
     async def _until_the_log_answers(self) -> None:
         """Wait until the log answers and fold up to its head: a draft with an unknown outcome may have been stored."""
         backoff = Backoff(0.5, 10.0)
-        while True:
-            await backoff.wait()
-            try:
-                head = await self._log.head()
-            except (NoAnswer, NotConnected):
-                continue
-            await self._folded(head.last_seq)
-            return
+        await backoff.wait()
+        head = await retry(self._log.head, (NoAnswer, NotConnected), backoff=backoff)
+        await self._folded(head.last_seq)
 
     def require_term(self) -> Term:
         """Return the present term, or raise NotLeading; called before every effect."""

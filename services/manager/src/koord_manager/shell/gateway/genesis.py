@@ -27,9 +27,8 @@ from koord_manager.domain.gateway.genesis import genesis_drafts
 from koord_manager.domain.gateway.mirror import Seen, cleaned
 from koord_manager.domain.gateway.requests import MERGE_PATCH
 from koord_manager.domain.gateway.resources import Intake, Mirrored
-from koord_manager.shell.gateway.api import LIST_SECONDS, ApiResponse, KubernetesApi
-from koord_manager.shell.gateway.decoding import ResourceDecoder
-from koord_manager.shell.gateway.listwatch import PAGE
+from koord_manager.shell.gateway.api import ApiResponse, KubernetesApi
+from koord_manager.shell.gateway.listing import RequestRefused, list_pages
 
 EPOCH_CONFIG_MAP: Final = "koordstream-cluster"
 BATCH: Final = 200
@@ -113,25 +112,15 @@ async def _require_fresh(log: EventLog, epoch: int) -> None:
 
 
 async def _listed(api: KubernetesApi, resource: Mirrored) -> list[Seen]:
-    decoder = ResourceDecoder(resource)
-    parameters = {"limit": str(PAGE)}
-    if resource.field_selector:
-        parameters["fieldSelector"] = resource.field_selector
-    seen: list[Seen] = []
-    while True:
-        answer = await api.request("GET", resource.path, parameters=parameters, seconds=LIST_SECONDS)
-        if answer.status == 404:
+    try:
+        pages = [page async for page in list_pages(api, resource)]
+    except RequestRefused as refused:
+        if refused.answer.status == 404:
             return []  # its CRD is not installed
-        if not answer.ok:
-            raise GenesisRefused(f"{resource.name} cannot be listed: {answer.status} {answer.message()}")
-        try:
-            page = decoder.page(answer.body)
-        except codec.DecodeError as error:
-            raise GenesisRefused(f"{resource.name}: the answer is not a list: {error}") from error
-        seen += [Seen(resource, cleaned(resource, item)) for item in page.objects]
-        if not page.following:
-            return seen
-        parameters["continue"] = page.following
+        raise GenesisRefused(f"{resource.name} cannot be listed: {refused}") from refused
+    except codec.DecodeError as error:
+        raise GenesisRefused(f"{resource.name}: the answer is not a list: {error}") from error
+    return [Seen(resource, cleaned(resource, item)) for page in pages for item in page.objects]
 
 
 async def _append(

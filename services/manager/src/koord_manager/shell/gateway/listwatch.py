@@ -22,10 +22,10 @@ from koordcore.values import codec
 
 from koord_manager.domain.gateway.mirror import Seen, cleaned
 from koord_manager.domain.gateway.resources import Mirrored
-from koord_manager.shell.gateway.api import LIST_SECONDS, ApiResponse, KubernetesApi, Unreachable
+from koord_manager.shell.gateway.api import ApiResponse, KubernetesApi, Unreachable
 from koord_manager.shell.gateway.decoding import ResourceDecoder, WatchEnded
+from koord_manager.shell.gateway.listing import PAGE, RequestRefused, list_pages, selection
 
-PAGE: Final = 500
 NOT_SERVED_SECONDS: Final = 15.0
 """Interval of attempts to list a resource that is not served, such as a CRD that is not installed."""
 SHORTEST_WATCH_SECONDS: Final = 1.0
@@ -74,14 +74,6 @@ class WatchFigures:
     unreadable: int = 0
     is_synced: bool = False
     problem: str = ""
-
-
-class _Refused(Exception):
-    """The API server answered with an error."""
-
-    def __init__(self, answer: ApiResponse) -> None:
-        super().__init__(f"{answer.status}: {answer.message()}")
-        self.answer = answer
 
 
 class ListWatch:
@@ -142,7 +134,7 @@ class ListWatch:
                     self._version = ""
                 if ended.code != _GONE:
                     await self._backoff.wait()
-            except _Refused as refused:
+            except RequestRefused as refused:
                 if refused.answer.status == _GONE:
                     self._note("history_gone", str(refused))
                     self._version = ""
@@ -174,29 +166,20 @@ class ListWatch:
         """List everything page by page and return the version to watch from."""
         resource = self.resource
         self.figures.lists += 1
-        parameters = {"limit": str(self._page)}
-        if resource.field_selector:
-            parameters["fieldSelector"] = resource.field_selector
         refs: set[AggregateRef] = set()
-        unreadable = 0
-        while True:
-            answer = await self._api.request("GET", resource.path, parameters=parameters, seconds=LIST_SECONDS)
-            if not answer.ok:
-                raise _Refused(answer)
-            page = self._decoder.page(answer.body)
+        unreadable, version = 0, ""
+        async for page in list_pages(self._api, resource, self._page):
             self._complain(page.unreadable)
             unreadable += len(page.unreadable)
             seen = [Seen(resource, cleaned(resource, item)) for item in page.objects]
             refs.update(item.ref for item in seen)
             if seen:
                 await self._queue.put(Listed(resource, seen))
-            if not page.following:
-                break
-            parameters["continue"] = page.following
+            version = page.version
         await self._queue.put(Complete(resource, frozenset(refs), unreadable=unreadable))
         self.figures.is_synced = True
         self._backoff.reset()
-        return page.version
+        return version
 
     async def _watch(self) -> None:
         """Queue changes after the reached version until the API server ends the watch."""
@@ -207,12 +190,11 @@ class ListWatch:
             "resourceVersion": self._version,
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(max(1, round(self._watch_seconds * (1 + self._jitter())))),
+            **selection(resource),
         }
-        if resource.field_selector:
-            parameters["fieldSelector"] = resource.field_selector
         async with self._api.lines(resource.path, parameters, idle_seconds=self._idle_seconds) as stream:
             if isinstance(stream, ApiResponse):
-                raise _Refused(stream)
+                raise RequestRefused(stream)
             async for lines in stream:
                 await self._take(lines)
 

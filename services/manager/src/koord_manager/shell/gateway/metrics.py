@@ -6,43 +6,28 @@ Source:
 
 from collections.abc import Callable, Mapping
 
-from koordcore.service.telemetry.metrics import BusMetrics
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from koord_manager.shell.gateway.listwatch import WatchFigures
 
 
 class GatewayMetrics:
-    """The events that the gateway counts; this base class counts nothing."""
-
-    def written(self, purpose: str, meaning: str) -> None:
-        """Count the answer to a write."""
-
-    def watches(self, figures: Mapping[str, WatchFigures]) -> None:
-        """Set the figures of lists and watches."""
-
-    def drifted(self, kind: str) -> None:
-        """Count a difference between the fold and the API server."""
-
-    def failed(self, part: str) -> None:
-        """Count an object that failed in `ingest`, `outbox`, `events`, `reports`, `sweep` or `pending-writes`."""
-
-
-NO_GATEWAY_METRICS = GatewayMetrics()
-
-
-class PrometheusGatewayMetrics(GatewayMetrics):
     """Metrics of the gateway on `/metrics`.
 
     Args:
+        registry: Registry of the metrics page, or None if no page shows them.
+        drifted: Counts a difference between the fold and the API server, by kind of object.
         wrote: Also called for each write, with its purpose and the meaning of its answer.
     """
 
     def __init__(
-        self, registry: CollectorRegistry, bus: BusMetrics, wrote: Callable[[str, str], None] = lambda _, __: None
+        self,
+        registry: CollectorRegistry | None = None,
+        drifted: Callable[[str], None] = lambda _: None,
+        wrote: Callable[[str, str], None] = lambda _, __: None,
     ) -> None:
         self._wrote = wrote
-        self._bus = bus  # it has the counter of drifts already
+        self.drifted = drifted
         self._writes = Counter(
             "koord_gateway_writes", "Writes to the API server, by answer.", ("purpose", "answer"), registry=registry
         )
@@ -66,22 +51,18 @@ class PrometheusGatewayMetrics(GatewayMetrics):
         )
 
     def failed(self, part: str) -> None:
-        """See `GatewayMetrics.failed`."""
+        """Count an object that failed in `ingest`, `outbox`, `events`, `reports`, `sweep` or `pending-writes`."""
         self._failures.labels(part).inc()
 
     def written(self, purpose: str, meaning: str) -> None:
-        """See `GatewayMetrics.written`."""
+        """Count a write by its purpose and the meaning of its answer."""
         self._writes.labels(purpose, meaning).inc()
         self._wrote(purpose, meaning)
 
     def watches(self, figures: Mapping[str, WatchFigures]) -> None:
-        """See `GatewayMetrics.watches`."""
+        """Set the numbers of lists, errors and unreadable objects of each resource."""
         for resource, item in figures.items():
             self._lists.labels(resource).set(item.lists)
             self._synced.labels(resource).set(item.is_synced)
             self._errors.labels(resource).set(item.errors)
             self._unreadable.labels(resource).set(item.unreadable)
-
-    def drifted(self, kind: str) -> None:
-        """See `GatewayMetrics.drifted`."""
-        self._bus.drift(kind)

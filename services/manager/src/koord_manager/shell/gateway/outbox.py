@@ -49,7 +49,7 @@ from koord_manager.domain.gateway.pod_status_writes import disruption_target
 from koord_manager.domain.gateway.requests import Meaning, Request, meaning_of
 from koord_manager.domain.gateway.status_writes import pending_objects, quota_refused
 from koord_manager.domain.gateway.topology_object import pending_topology
-from koord_manager.shell.gateway.api import ApiResponse, KubernetesApi, Unreachable
+from koord_manager.shell.gateway.api import ApiResponse, KubernetesApi, send
 from koord_manager.shell.gateway.decoding import read_pod
 from koord_manager.shell.gateway.fact_appender import FactAppender, NotLeading
 from koord_manager.shell.gateway.failures import ErrorBoundary
@@ -209,7 +209,9 @@ class Outbox:
             failpoint("binding_answered_before_fact")
             judged = judge_binding(answer.status, answer.message())
             if isinstance(judged, Later) and judged.look:
-                found = await self._get(pod_path(binding.namespace, binding.name))
+                found = await send(
+                    self._api, Request("read-pod", "GET", pod_path(binding.namespace, binding.name), None)
+                )
                 pod = _pod_in(found)
                 judged = judge_look(binding, found.status, pod)
             if judged is None:
@@ -297,21 +299,11 @@ class Outbox:
     async def _send(self, request: Request) -> ApiResponse:
         """Send a request and return the response, status 0 without one; raise NotLeading if the term is over."""
         self._facts.require_term()
-        try:
-            answer = await self._api.request(
-                request.method, request.path, body=request.body, content_type=request.content_type
-            )
-        except Unreachable as error:
-            self._logger.debug("write_unanswered", purpose=request.purpose, problem=str(error))
-            answer = ApiResponse(0, b"{}")
+        answer = await send(self._api, request)
+        if answer.status == 0:
+            self._logger.debug("write_unanswered", purpose=request.purpose, problem=answer.message())
         self._counted(request.purpose, meaning_of(answer.status))
         return answer
-
-    async def _get(self, path: str) -> ApiResponse:
-        try:
-            return await self._api.request("GET", path)
-        except Unreachable:
-            return ApiResponse(0, b"{}")
 
 
 def _pod_in(answer: ApiResponse) -> Pod | None:

@@ -19,10 +19,10 @@ from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import AggregateRef, Event, Origin, name_from_token, name_token
 from koordcore.events.objects.gateway import GENESIS
 from koordcore.ports.clock import Clock
-from koordcore.ports.eventlog import EventLog, LogHead
+from koordcore.ports.eventlog import EventLog
 from koordcore.ports.leadership import Leadership, Term
 from koordcore.ports.observations import ObservationLog
-from koordcore.retry import Backoff
+from koordcore.retry import Backoff, retry
 from koordcore.service.telemetry.logging import Logger
 from koordcore.service.telemetry.tracing import Tracer
 from koordcore.state.aggregates import GenesisState
@@ -35,14 +35,14 @@ from koord_manager.domain.gateway.requests import meaning_of
 from koord_manager.domain.gateway.resources import Mirrored
 from koord_manager.domain.work_queue import WorkQueue
 from koord_manager.shell.appender import is_misconfigured
-from koord_manager.shell.gateway.api import KubernetesApi, Unreachable
+from koord_manager.shell.gateway.api import KubernetesApi, Unreachable, send
 from koord_manager.shell.gateway.event_recorder import EventRecorder
 from koord_manager.shell.gateway.fact_appender import FactAppender, NotLeading
 from koord_manager.shell.gateway.failures import ErrorBoundary
 from koord_manager.shell.gateway.genesis import GenesisRefused, cluster_epoch
 from koord_manager.shell.gateway.ingest import Ingest
 from koord_manager.shell.gateway.listwatch import ListWatch, Sighting
-from koord_manager.shell.gateway.metrics import NO_GATEWAY_METRICS, GatewayMetrics
+from koord_manager.shell.gateway.metrics import GatewayMetrics
 from koord_manager.shell.gateway.outbox import Outbox, Writes
 from koord_manager.shell.gateway.sweep import Sweep
 
@@ -97,7 +97,7 @@ class GatewayContext:
     actor: str
     instance: str
     folded: Callable[[int], Awaitable[None]]
-    metrics: GatewayMetrics = NO_GATEWAY_METRICS
+    metrics: GatewayMetrics = field(default_factory=GatewayMetrics)
     taken: Callable[[str, float], None] | None = None
 
 
@@ -140,7 +140,7 @@ class Gateway:
         stopped = Backoff(1.0, MISCONFIGURED_SECONDS)
         while True:
             term = await context.leadership.acquired()
-            await context.folded((await self._head()).last_seq)
+            await context.folded((await retry(context.log.head, (NoAnswer, NotConnected))).last_seq)
             problem = await self._log_is_outdated()
             self._outdated = (term, problem) if problem is not None else None
             if problem is not None:
@@ -174,14 +174,6 @@ class Gateway:
         except (GenesisRefused, Unreachable) as error:
             return f"the cluster's epoch is not known: {error}"
         return f"the log is of epoch {ours}, the cluster of {theirs}" if theirs > ours else None
-
-    async def _head(self) -> LogHead:
-        backoff = Backoff(0.2, 5.0)
-        while True:
-            try:
-                return await self._context.log.head()
-            except (NoAnswer, NotConnected):
-                await backoff.wait()
 
     async def _lead(self, work: "_TermOfGateway", term: Term) -> None:
         """Work until the term is over."""
@@ -317,12 +309,7 @@ class _TermOfGateway:
         await self._outbox.run()
 
     async def _listen(self) -> None:
-        backoff = Backoff(0.5, 10.0)
-        while True:
-            try:
-                await self._words.listen()
-            except (NoAnswer, NotConnected):
-                await backoff.wait()
+        await retry(self._words.listen, (NoAnswer, NotConnected), backoff=Backoff(0.5, 10.0))
 
     async def _sweep(self) -> None:
         sweep = Sweep(
@@ -366,11 +353,8 @@ class _TermOfGateway:
                 self._facts.require_term()
                 with self._errors("reports")(name):
                     request = node_metric_status(name, report)
-                    try:
-                        answer = await context.api.request(
-                            request.method, request.path, body=request.body, content_type=request.content_type
-                        )
-                    except Unreachable:
+                    answer = await send(context.api, request)
+                    if answer.status == 0:
                         break
                     context.metrics.written(request.purpose, meaning_of(answer.status))
                     if answer.ok:

@@ -6,7 +6,6 @@ Source:
     event-bus spec, 9.3
 """
 
-from collections.abc import AsyncIterator
 from typing import Final
 
 from koordcore.events.envelope import AggregateRef
@@ -22,17 +21,12 @@ from koord_manager.domain.gateway.drift import (
 )
 from koord_manager.domain.gateway.mirror import Seen, cleaned, known_of, next_draft
 from koord_manager.domain.gateway.resources import Mirrored
-from koord_manager.shell.gateway.api import LIST_SECONDS, KubernetesApi, Unreachable
-from koord_manager.shell.gateway.decoding import Page, ResourceDecoder
+from koord_manager.shell.gateway.api import KubernetesApi, Unreachable
 from koord_manager.shell.gateway.fact_appender import FactAppender
-from koord_manager.shell.gateway.listwatch import PAGE
+from koord_manager.shell.gateway.listing import RequestRefused, list_pages
 from koord_manager.shell.gateway.metrics import GatewayMetrics
 
 SWEPT: Final = ("Pod", "Node")
-
-
-class _NoList(Exception):
-    """The API server could not list now; the next sweep tries again."""
 
 
 class Sweep:
@@ -58,7 +52,7 @@ class Sweep:
         try:
             for resource in self._resources:
                 await self._sweep(resource, found)
-        except _NoList as error:
+        except (RequestRefused, Unreachable, codec.DecodeError) as error:
             self._logger.info("sweep_ended_early", problem=str(error))
             return len(found)
         for ref in open_drifts(self._facts.view):
@@ -71,7 +65,7 @@ class Sweep:
     async def _sweep(self, resource: Mirrored, found: set[AggregateRef]) -> None:
         known = set(known_of(self._facts.view, resource))  # what appears from now on need not be in the list
         unreadable = 0
-        async for page in self._pages(resource):
+        async for page in list_pages(self._api, resource):
             unreadable += len(page.unreadable)
             for seen in (Seen(resource, cleaned(resource, item)) for item in page.objects):
                 known.discard(seen.ref)
@@ -97,19 +91,3 @@ class Sweep:
             await self._facts.write(lambda: healed_draft(view, seen.ref, "reobserved"))
             self._logger.warning("drift_healed", aggregate=str(seen.ref), difference=drift.difference)
         return True
-
-    async def _pages(self, resource: Mirrored) -> AsyncIterator[Page]:
-        decoder = ResourceDecoder(resource)
-        parameters = {"limit": str(PAGE)}
-        while True:
-            try:
-                answer = await self._api.request("GET", resource.path, parameters=parameters, seconds=LIST_SECONDS)
-                if not answer.ok:
-                    raise _NoList(f"{resource.name}: {answer.status} {answer.message()}")
-                page = decoder.page(answer.body)
-            except (Unreachable, codec.DecodeError) as error:
-                raise _NoList(f"{resource.name}: {error}") from error
-            yield page
-            if not page.following:
-                return
-            parameters["continue"] = page.following

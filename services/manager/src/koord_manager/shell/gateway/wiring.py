@@ -15,7 +15,7 @@ from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.resources import mirrored_resources
 from koord_manager.kubernetes_settings import LEASE_NAME, KubernetesSettings
 from koord_manager.shell.gateway.api import KubernetesApi, LeaseHttp, connect_api
-from koord_manager.shell.gateway.metrics import PrometheusGatewayMetrics
+from koord_manager.shell.gateway.metrics import GatewayMetrics
 from koord_manager.shell.gateway.outbox import Writes
 from koord_manager.shell.gateway.running import Gateway, GatewayContext, GatewaySettings
 from koord_manager.shell.intake import FieldError, Intake, Result
@@ -93,7 +93,7 @@ def make_gateway(
             actor=f"manager/{settings.instance}",
             instance=settings.instance,
             folded=folded,
-            metrics=PrometheusGatewayMetrics(shell.metrics.registry, shell.metrics.bus, wrote),
+            metrics=GatewayMetrics(shell.metrics.registry, shell.metrics.bus.drift, wrote),
             taken=taken,
         ),
         gateway_settings(settings, slo_config, other_configs),
