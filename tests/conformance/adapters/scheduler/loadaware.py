@@ -7,7 +7,7 @@ from typing import TypeVar
 from conformance.registry import Json, adapter
 from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
 from koord_scheduler.domain.config.wire import read
-from koord_scheduler.domain.evaluate.sampling import feasible_nodes_to_find
+from koord_scheduler.domain.evaluate.sampled import feasible_nodes_to_find
 from koord_scheduler.domain.loadaware.assigned import AssignedPod, window_end
 from koord_scheduler.domain.loadaware.columns import LoadColumns
 from koord_scheduler.domain.loadaware.estimate import estimate_pod, raw_amounts

@@ -61,49 +61,22 @@ PRIORITY_SORT: Final = "PrioritySort"
 COSCHEDULING: Final = "Coscheduling"
 DEFAULT_PRE_BIND: Final = "DefaultPreBind"
 
-WORKING: Final = frozenset(
-    (
-        PRIORITY_SORT,
-        "SchedulingGates",
-        "NodeUnschedulable",
-        "NodeName",
-        "TaintToleration",
-        "NodeAffinity",
-        "NodePorts",
-        "NodeResourcesFit",
-        "VolumeBinding",
-        "VolumeZone",
-        "VolumeRestrictions",
-        "PodTopologySpread",
-        "InterPodAffinity",
-        "DynamicResources",
-        "DefaultPreemption",
-        "NodeResourcesBalancedAllocation",
-        "ImageLocality",
-        "DefaultBinder",
-        "LoadAwareScheduling",
-        COSCHEDULING,
-        "ElasticQuota",
-        "SchedulingHint",
-        "NodeResourcesFitPlus",
-        "ScarceResourceAvoidance",
-        DEFAULT_PRE_BIND,
-    )
-)
-"""Plugins of the table below that do what they are for; all others are accepted and have no effect yet."""
-
 _FILTERS: Final = (Point.PRE_FILTER, Point.FILTER)
 _SCORES: Final = (Point.PRE_SCORE, Point.SCORE)
 _ALL_FOUR: Final = (*_FILTERS, *_SCORES)
 
 
+_WITHOUT_EFFECT: Final = frozenset(("NodeVolumeLimits", "NodeNUMAResource", "DeviceShare", "Reservation"))
+"""Plugins that a configuration may name and that do nothing in this version."""
+
+
 def _plugin(
     name: str, *points: Point, args: type[WireModel] | None = None, weight: int | None = None
 ) -> tuple[str, KnownPlugin]:
-    known = KnownPlugin(
-        name=name, points=frozenset(points), args=args, default_weight=weight, has_effect=name in WORKING
+    has_effect = name not in _WITHOUT_EFFECT
+    return name, KnownPlugin(
+        name=name, points=frozenset(points), args=args, default_weight=weight, has_effect=has_effect
     )
-    return name, known
 
 
 BUILT_IN: Final[Catalogue] = MappingProxyType(
@@ -121,12 +94,7 @@ BUILT_IN: Final[Catalogue] = MappingProxyType(
             _plugin("VolumeRestrictions", *_FILTERS, weight=0),
             _plugin("NodeVolumeLimits", *_FILTERS, weight=0),
             _plugin(
-                "VolumeBinding",
-                *_FILTERS,
-                Point.RESERVE,
-                Point.PRE_BIND,
-                args=kubernetes.VolumeBindingArgs,
-                weight=0,
+                "VolumeBinding", *_FILTERS, Point.RESERVE, Point.PRE_BIND, args=kubernetes.VolumeBindingArgs, weight=0
             ),
             _plugin("VolumeZone", *_FILTERS, weight=0),
             _plugin("PodTopologySpread", *_ALL_FOUR, args=kubernetes.PodTopologySpreadArgs, weight=2),
@@ -150,19 +118,9 @@ BUILT_IN: Final[Catalogue] = MappingProxyType(
             _plugin("ImageLocality", Point.SCORE, weight=1),
             _plugin("DefaultBinder", Point.BIND, weight=0),
             # Koordinator's own
+            _plugin("LoadAwareScheduling", *_FILTERS, Point.SCORE, Point.RESERVE, args=LoadAwareSchedulingArgs),
             _plugin(
-                "LoadAwareScheduling",
-                *_FILTERS,
-                Point.SCORE,
-                Point.RESERVE,
-                args=LoadAwareSchedulingArgs,
-            ),
-            _plugin(
-                "NodeNUMAResource",
-                *_ALL_FOUR,
-                Point.RESERVE,
-                Point.PRE_BIND,
-                args=fine_grained.NodeNUMAResourceArgs,
+                "NodeNUMAResource", *_ALL_FOUR, Point.RESERVE, Point.PRE_BIND, args=fine_grained.NodeNUMAResourceArgs
             ),
             _plugin("DeviceShare", *_ALL_FOUR, Point.RESERVE, Point.PRE_BIND, args=fine_grained.DeviceShareArgs),
             _plugin(
@@ -188,11 +146,7 @@ BUILT_IN: Final[Catalogue] = MappingProxyType(
                 args=koordinator.CoschedulingArgs,
             ),
             _plugin(
-                "ElasticQuota",
-                Point.PRE_FILTER,
-                Point.POST_FILTER,
-                Point.RESERVE,
-                args=koordinator.ElasticQuotaArgs,
+                "ElasticQuota", Point.PRE_FILTER, Point.POST_FILTER, Point.RESERVE, args=koordinator.ElasticQuotaArgs
             ),
             _plugin("SchedulingHint", Point.PRE_FILTER, args=koordinator.SchedulingHintArgs),
             _plugin(DEFAULT_PRE_BIND, Point.PRE_BIND),

@@ -103,21 +103,9 @@ class Plugins(WireModel):
     post_bind: PluginSet = PluginSet()
 
     def at(self, point: Point) -> PluginSet:
-        """What is said about a point."""
-        return {
-            Point.PRE_ENQUEUE: self.pre_enqueue,
-            Point.QUEUE_SORT: self.queue_sort,
-            Point.PRE_FILTER: self.pre_filter,
-            Point.FILTER: self.filter,
-            Point.POST_FILTER: self.post_filter,
-            Point.PRE_SCORE: self.pre_score,
-            Point.SCORE: self.score,
-            Point.RESERVE: self.reserve,
-            Point.PERMIT: self.permit,
-            Point.PRE_BIND: self.pre_bind,
-            Point.BIND: self.bind,
-            Point.POST_BIND: self.post_bind,
-        }[point]
+        """Return the changes to the plugins of one extension point."""
+        changes: PluginSet = getattr(self, point.name.lower())
+        return changes
 
 
 class PluginArguments(WireModel):

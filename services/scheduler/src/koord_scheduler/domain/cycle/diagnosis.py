@@ -15,7 +15,7 @@ from koordcore.events.scheduling.pod import Victim
 from koord_scheduler.domain.columns.node_columns import row_list
 from koord_scheduler.domain.evaluate.engine import Engine
 from koord_scheduler.domain.evaluate.views.refusals import Refusals
-from koord_scheduler.domain.framework.detailed import Detail, DetailedFilter
+from koord_scheduler.domain.framework.cross_node_points import Detail, DetailedFilter
 from koord_scheduler.domain.framework.outcomes import Rejection
 from koord_scheduler.domain.framework.post_filter import NoPreemption, Preemption
 from koord_scheduler.domain.pods.equivalence_classes import Subject

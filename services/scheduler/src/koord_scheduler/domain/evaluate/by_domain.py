@@ -30,7 +30,7 @@ def best_by_domain(view: View, cross_node: DomainFilters, seed: int, count: int)
     """
     if len(cross_node.label.texts) > MOST_DOMAINS:
         return None
-    parted = view.parted(cross_node.label)
+    parted = view.totals.parted(cross_node.label)
     if parted is None:
         return None
     sizes = {value: len(ranking) for value, ranking in parted.of.items() if len(ranking)}
@@ -51,10 +51,11 @@ def best_by_domain(view: View, cross_node: DomainFilters, seed: int, count: int)
     if added is None:
         return None
     found: list[tuple[int, int, int, int]] = []
+    places = view.nodes.name_hash
     for value in sizes:
         extra = sum([scores.item(value) for _, scores in added])
         for row in parted.of[value].best(seed, count):
-            place = (view.place_of(row) - seed) & RING
+            place = (places.item(row) - seed) & RING
             found.append((-(view.totals.of(row) + extra), place, row, value))
     found = sorted(found)[:count]
     best = [row for _, _, row, _ in found]

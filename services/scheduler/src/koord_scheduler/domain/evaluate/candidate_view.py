@@ -30,6 +30,7 @@ from koord_scheduler.domain.evaluate.views.refusals import (
     Refusals,
     explained,
     refusals_of,
+    refused_by,
 )
 from koord_scheduler.domain.framework.extension_points import (
     AMOUNTS_FILTER,
@@ -94,7 +95,7 @@ class _Earlier:
         for index, plugin in enumerate(self._filters):
             codes = plugin.filter(self._pod, self._nodes, rows)
             if codes is not None:
-                verdict = np.where((verdict == FEASIBLE) & (codes != 0), codes | ((index + 1) << CODE_BITS), verdict)
+                verdict = refused_by(index, codes, verdict)
         return verdict
 
 
@@ -293,8 +294,7 @@ class CandidateView:
         for index, plugin in self._later.filters:
             codes = plugin.filter(self._pod, self._looks.nodes, np.array(rows, np.intp))
             if codes is not None:
-                refused = (verdicts == FEASIBLE) & (codes != 0)
-                verdicts = np.where(refused, codes | (index + 1) << CODE_BITS, verdicts)
+                verdicts = refused_by(index, codes, verdicts)
         return row_list(verdicts)
 
     def _weigh(self, rows: list[int]) -> list[int]:

@@ -28,9 +28,8 @@ from koord_scheduler.domain.evaluate.ranking import best_of
 from koord_scheduler.domain.evaluate.restriction import UNRESTRICTED, Restriction, ScoredAs
 from koord_scheduler.domain.evaluate.sampled import SampledView, Sampling, search
 from koord_scheduler.domain.evaluate.views.answers import Answers
-from koord_scheduler.domain.evaluate.views.cache import Views
 from koord_scheduler.domain.evaluate.views.refusals import Refusals
-from koord_scheduler.domain.evaluate.views.view import View
+from koord_scheduler.domain.evaluate.views.view import View, Views
 from koord_scheduler.domain.framework.extension_points import CROSS_NODE_FILTER, CROSS_NODE_SCORE
 from koord_scheduler.domain.framework.outcomes import Rejection
 from koord_scheduler.domain.framework.profile import Profile

@@ -17,15 +17,36 @@ from koordcore.events.scheduling.placement_explanation import PluginExclusion
 
 from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows, row_list
 from koord_scheduler.domain.evaluate.asked import Asked
-from koord_scheduler.domain.evaluate.sampling import MIN_FEASIBLE_NODES, feasible_nodes_to_find
-from koord_scheduler.domain.evaluate.views.refusals import CODE_BITS, FEASIBLE, explained
+from koord_scheduler.domain.evaluate.views.refusals import FEASIBLE, explained, refused_by
 from koord_scheduler.domain.framework.profile import Profile
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
+
+MIN_FEASIBLE_NODES: Final = 100
+"""Smaller clusters are examined in full, larger ones until at least so many feasible nodes are found."""
+_MIN_ADAPTIVE_PERCENT: Final = 5
+
 
 PATIENCE: Final = 50
 """Random relaxation stops when so many feasible nodes in a row were no better than the best before them."""
 _FIRST_CHUNK: Final = 128
 """The first nodes are examined together; then twice as many, and so on."""
+
+
+def feasible_nodes_to_find(nodes: int, percentage_of_nodes_to_score: int) -> int:
+    """Return the number of feasible nodes after which the search stops.
+
+        fewer than 100 nodes: all;  else max(100, N * p // 100) with p as configured, 0: max(5, 50 - N // 125)
+
+    Args:
+        nodes: N, after a PreFilter node set its size.
+
+    Source:
+        vectors scheduler/node_sampling
+    """
+    if nodes < MIN_FEASIBLE_NODES:
+        return nodes
+    percent = percentage_of_nodes_to_score or max(_MIN_ADAPTIVE_PERCENT, 50 - nodes // 125)
+    return min(nodes, max(MIN_FEASIBLE_NODES, nodes * percent // 100))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +86,7 @@ class SampledView:
         for index, plugin in self._asked.filters:
             codes = plugin.filter(self._pod, self._nodes, rows)
             if codes is not None:
-                refused = (verdict == FEASIBLE) & (codes != 0)
-                verdict = np.where(refused, codes | ((index + 1) << CODE_BITS), verdict)
+                verdict = refused_by(index, codes, verdict)
         for each, count in zip(*(row_list(part) for part in np.unique(verdict, return_counts=True)), strict=True):
             self._counts[each] = self._counts.get(each, 0) + count
         self._feasible.append(rows[verdict == FEASIBLE])

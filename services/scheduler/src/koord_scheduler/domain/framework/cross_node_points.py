@@ -3,11 +3,13 @@
 Source: scheduler-core spec, 5.6 and 5.7.
 """
 
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from koord_scheduler.domain.columns.node_columns import IntArray, LabelColumn, Rows
 from koord_scheduler.domain.framework.plugin import Plugin
 from koord_scheduler.domain.pods.equivalence_classes import Subject
+from koord_scheduler.domain.pods.kinds import PodKind
 
 
 class CrossNodeFilter(Protocol):
@@ -87,4 +89,31 @@ class CrossNodeScorePlugin(Plugin, Protocol):
 
     def score_for(self, subject: Subject) -> CrossNodeScore | None:
         """Return the score of a kind of pod; None: it adds nothing (Skip in kube-scheduler)."""
+        ...
+
+
+MOST_DETAILS = 5
+"""Maximum number of domains to name for one reason."""
+
+
+class Detail(NamedTuple):
+    """One domain that was refused.
+
+    Attributes:
+        text: "topology.kubernetes.io/zone=a: ..."; "{pod}" stands for the pod that is looked for.
+        row: Node that the pod runs on, -1: no pod is looked for.
+        is_it: Whether a pod on that node is it.
+    """
+
+    text: str
+    row: int = -1
+    is_it: Callable[[PodKind], bool] = lambda _: False
+
+
+@runtime_checkable
+class DetailedFilter(Protocol):
+    """A cross-node filter that gives details."""
+
+    def details(self, rows: Rows, reason: str) -> list[Detail]:
+        """Return at most `MOST_DETAILS` details, by domain, about rows that it refuses for the reason, shape (K,)."""
         ...

@@ -7,71 +7,32 @@ and the tables of docs/scheduler-plugins.md (tested).
 Source: scheduler-core spec, 1 to 3.
 """
 
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from koord_scheduler.domain.framework.cross_node_points import CrossNodeFilterPlugin, CrossNodeScorePlugin
-from koord_scheduler.domain.framework.cycle_points import (
-    AfterPostFilterPlugin,
-    FindOneNodePlugin,
-    NextPodPlugin,
-    PermitPlugin,
-    PostBindPlugin,
-    PreEnqueuePlugin,
-    PreFilterPlugin,
-    ReservePlugin,
+from koord_scheduler.domain.framework import (
+    cross_node_points,
+    cycle_points,
+    fact_points,
+    lifecycle_hooks,
+    node_points,
+    post_filter,
+    transforming,
 )
 from koord_scheduler.domain.framework.extension_point import ExtensionPoint
-from koord_scheduler.domain.framework.fact_points import (
-    ClockPlugin,
-    FoldingPlugin,
-    NodeFollower,
-    ObservingPlugin,
-    PodFollower,
-    QueueingHintsPlugin,
-    SettlingPlugin,
-)
-from koord_scheduler.domain.framework.lifecycle_hooks import (
-    AfterFailurePlugin,
-    BeforeFailurePlugin,
-    ControllerPlugin,
-    PagesPlugin,
-    PreBindPlugin,
-)
-from koord_scheduler.domain.framework.node_points import (
-    AmountsFilterPlugin,
-    ConcernedPlugin,
-    FilterPlugin,
-    NodeSelectorFilterPlugin,
-    PodReader,
-    RowFilterPlugin,
-    RowScorePlugin,
-    ScorePlugin,
-    ShapeReader,
-    TolerationFilterPlugin,
-)
 from koord_scheduler.domain.framework.points import Point
-from koord_scheduler.domain.framework.post_filter import PostFilterPlugin
-from koord_scheduler.domain.framework.transforming import (
-    AfterPreFilterPlugin,
-    BeforeFilterPlugin,
-    BeforePreFilterPlugin,
-    BeforeScorePlugin,
-    PodTransformer,
-    ResizePodPlugin,
-)
 
 # --- the scheduling cycle, in its order ------------------------------------------------------------------------------
 
 PRE_ENQUEUE: Final = ExtensionPoint(
     name="PreEnqueue",
-    protocol=PreEnqueuePlugin,
+    protocol=cycle_points.PreEnqueuePlugin,
     enabled_at=Point.PRE_ENQUEUE,
     asked="before a pod becomes active or backs off",
     answers="why it may not be attempted now; `None`",
 )
 NEXT_POD: Final = ExtensionPoint(
     name="NextPod",
-    protocol=NextPodPlugin,
+    protocol=cycle_points.NextPodPlugin,
     enabled_at=Point.PRE_ENQUEUE,
     is_single=True,
     asked="before the queue; one plugin in all profiles",
@@ -79,14 +40,14 @@ NEXT_POD: Final = ExtensionPoint(
 )
 TRANSFORM_POD: Final = ExtensionPoint(
     name="TransformPod",
-    protocol=PodTransformer,
+    protocol=transforming.PodTransformer,
     enabled_at=Point.PRE_FILTER,
     asked="when a pod comes in or changes",
     answers="the pod as all plugins of the profile see it",
 )
 BEFORE_PRE_FILTER: Final = ExtensionPoint(
     name="BeforePreFilter",
-    protocol=BeforePreFilterPlugin,
+    protocol=transforming.BeforePreFilterPlugin,
     enabled_at=Point.PRE_FILTER,
     timed={"before_pre_filter": "BeforePreFilter"},
     asked="at the beginning of an attempt",
@@ -94,7 +55,7 @@ BEFORE_PRE_FILTER: Final = ExtensionPoint(
 )
 PRE_FILTER: Final = ExtensionPoint(
     name="PreFilter",
-    protocol=PreFilterPlugin,
+    protocol=cycle_points.PreFilterPlugin,
     enabled_at=Point.PRE_FILTER,
     timed={"pre_filter": "PreFilter"},
     asked="once an attempt, before any node",
@@ -102,7 +63,7 @@ PRE_FILTER: Final = ExtensionPoint(
 )
 AFTER_PRE_FILTER: Final = ExtensionPoint(
     name="AfterPreFilter",
-    protocol=AfterPreFilterPlugin,
+    protocol=transforming.AfterPreFilterPlugin,
     enabled_at=Point.PRE_FILTER,
     timed={"after_pre_filter": "AfterPreFilter"},
     asked="after all `pre_filter`",
@@ -110,7 +71,7 @@ AFTER_PRE_FILTER: Final = ExtensionPoint(
 )
 FIND_ONE_NODE: Final = ExtensionPoint(
     name="FindOneNode",
-    protocol=FindOneNodePlugin,
+    protocol=cycle_points.FindOneNodePlugin,
     enabled_at=Point.PRE_FILTER,
     is_single=True,
     asked="after all `after_pre_filter`; one plugin in a profile",
@@ -118,7 +79,7 @@ FIND_ONE_NODE: Final = ExtensionPoint(
 )
 BEFORE_FILTER: Final = ExtensionPoint(
     name="BeforeFilter",
-    protocol=BeforeFilterPlugin,
+    protocol=transforming.BeforeFilterPlugin,
     enabled_at=Point.FILTER,
     timed={"before_filter": "BeforeFilter"},
     asked="before any filter of an attempt",
@@ -126,49 +87,49 @@ BEFORE_FILTER: Final = ExtensionPoint(
 )
 FILTER: Final = ExtensionPoint(
     name="Filter",
-    protocol=FilterPlugin,
+    protocol=node_points.FilterPlugin,
     enabled_at=Point.FILTER,
     asked="for rows that may have changed since it answered last",
     answers="a code for each row, 0 passes; `reasons` and `unresolvable` explain them",
 )
 ROW_FILTER: Final = ExtensionPoint(
     name="RowFilter",
-    protocol=RowFilterPlugin,
+    protocol=node_points.RowFilterPlugin,
     enabled_at=Point.FILTER,
     asked="for one row, where a filter that reads load changes with each placement",
     answers="a function from a row to its code, for one pod equivalence class",
 )
 TOLERATION_FILTER: Final = ExtensionPoint(
     name="TolerationFilter",
-    protocol=TolerationFilterPlugin,
+    protocol=node_points.TolerationFilterPlugin,
     enabled_at=Point.FILTER,
     asked="as `Filter`; declares that answers depend on tolerations only",
     answers="as `Filter`",
 )
 NODE_SELECTOR_FILTER: Final = ExtensionPoint(
     name="NodeSelectorFilter",
-    protocol=NodeSelectorFilterPlugin,
+    protocol=node_points.NodeSelectorFilterPlugin,
     enabled_at=Point.FILTER,
     asked="as `Filter`; declares that every node outside the pod's selector is refused",
     answers="as `Filter`",
 )
 AMOUNTS_FILTER: Final = ExtensionPoint(
     name="AmountsFilter",
-    protocol=AmountsFilterPlugin,
+    protocol=node_points.AmountsFilterPlugin,
     enabled_at=Point.FILTER,
     asked="where sums replace trials",
     answers="the columns and amounts that are compared",
 )
 CROSS_NODE_FILTER: Final = ExtensionPoint(
     name="CrossNodeFilter",
-    protocol=CrossNodeFilterPlugin,
+    protocol=cross_node_points.CrossNodeFilterPlugin,
     enabled_at=Point.FILTER,
     asked="once per kind of pod and `version()`",
     answers="a filter of rows by what runs elsewhere; `None`: nothing concerns the pod",
 )
 POST_FILTER: Final = ExtensionPoint(
     name="PostFilter",
-    protocol=PostFilterPlugin,
+    protocol=post_filter.PostFilterPlugin,
     enabled_at=Point.POST_FILTER,
     timed={"post_filter": "PostFilter"},
     asked="when no node suits, until one plugin finds a node",
@@ -176,7 +137,7 @@ POST_FILTER: Final = ExtensionPoint(
 )
 AFTER_POST_FILTER: Final = ExtensionPoint(
     name="AfterPostFilter",
-    protocol=AfterPostFilterPlugin,
+    protocol=cycle_points.AfterPostFilterPlugin,
     enabled_at=Point.POST_FILTER,
     timed={"after_post_filter": "AfterPostFilter"},
     asked="after every failed attempt",
@@ -184,7 +145,7 @@ AFTER_POST_FILTER: Final = ExtensionPoint(
 )
 BEFORE_SCORE: Final = ExtensionPoint(
     name="BeforeScore",
-    protocol=BeforeScorePlugin,
+    protocol=transforming.BeforeScorePlugin,
     enabled_at=Point.SCORE,
     timed={"before_score": "BeforeScore"},
     asked="when two or more nodes are feasible and none is preferred",
@@ -192,28 +153,28 @@ BEFORE_SCORE: Final = ExtensionPoint(
 )
 SCORE: Final = ExtensionPoint(
     name="Score",
-    protocol=ScorePlugin,
+    protocol=node_points.ScorePlugin,
     enabled_at=Point.SCORE,
     asked="as `Filter`",
     answers="a raw score for each row; `normalize` turns it into 0..100, times the weight",
 )
 ROW_SCORE: Final = ExtensionPoint(
     name="RowScore",
-    protocol=RowScorePlugin,
+    protocol=node_points.RowScorePlugin,
     enabled_at=Point.SCORE,
     asked="as `RowFilter`",
     answers="a function from a row to its raw score",
 )
 CROSS_NODE_SCORE: Final = ExtensionPoint(
     name="CrossNodeScore",
-    protocol=CrossNodeScorePlugin,
+    protocol=cross_node_points.CrossNodeScorePlugin,
     enabled_at=Point.SCORE,
     asked="as `CrossNodeFilter`",
     answers="scores within 0..100 of the feasible rows",
 )
 RESIZE_POD: Final = ExtensionPoint(
     name="ResizePod",
-    protocol=ResizePodPlugin,
+    protocol=transforming.ResizePodPlugin,
     enabled_at=Point.RESERVE,
     timed={"resize_pod": "ResizePod"},
     asked="when a node is chosen, with feature gate `ResizePod`",
@@ -221,7 +182,7 @@ RESIZE_POD: Final = ExtensionPoint(
 )
 RESERVE: Final = ExtensionPoint(
     name="Reserve",
-    protocol=ReservePlugin,
+    protocol=cycle_points.ReservePlugin,
     enabled_at=Point.RESERVE,
     timed={"reserve": "Reserve", "unreserve": "Unreserve"},
     asked="when a node is chosen, and when it is taken back",
@@ -229,7 +190,7 @@ RESERVE: Final = ExtensionPoint(
 )
 PERMIT: Final = ExtensionPoint(
     name="Permit",
-    protocol=PermitPlugin,
+    protocol=cycle_points.PermitPlugin,
     enabled_at=Point.PERMIT,
     timed={"permit": "Permit"},
     asked="when the pod has its node",
@@ -237,7 +198,7 @@ PERMIT: Final = ExtensionPoint(
 )
 PRE_BIND: Final = ExtensionPoint(
     name="PreBind",
-    protocol=PreBindPlugin,
+    protocol=lifecycle_hooks.PreBindPlugin,
     enabled_at=Point.PRE_BIND,
     timed={"pre_bind": "PreBind"},
     asked="when the pod may go to its node",
@@ -245,7 +206,7 @@ PRE_BIND: Final = ExtensionPoint(
 )
 POST_BIND: Final = ExtensionPoint(
     name="PostBind",
-    protocol=PostBindPlugin,
+    protocol=cycle_points.PostBindPlugin,
     enabled_at=Point.POST_BIND,
     timed={"post_bind": "PostBind"},
     asked="when the log has stored the placement",
@@ -256,128 +217,90 @@ POST_BIND: Final = ExtensionPoint(
 
 CONCERNS: Final = ExtensionPoint(
     name="Concerns",
-    protocol=ConcernedPlugin,
+    protocol=node_points.ConcernedPlugin,
     asked="once for all pods that agree in spec, namespace, labels, annotations and owners",
     answers="whether the plugin concerns the pod; for others none of its points is called",
 )
 READ_POD: Final = ExtensionPoint(
     name="ReadPod",
-    protocol=PodReader,
+    protocol=node_points.PodReader,
     asked="as `Concerns`",
     answers="all that it reads of a pod beyond resources, selectors and tolerations; see `template.aspects[name]`",
 )
 READ_SHAPE: Final = ExtensionPoint(
     name="ReadShape",
-    protocol=ShapeReader,
+    protocol=node_points.ShapeReader,
     asked="as `ReadPod`; declares that answers which read the shape of nodes depend on it",
     answers="as `ReadPod`",
 )
 QUEUEING_HINTS: Final = ExtensionPoint(
     name="QueueingHints",
-    protocol=QueueingHintsPlugin,
+    protocol=fact_points.QueueingHintsPlugin,
     asked="when something happens that may help the first of a group of pods that the plugin refused",
     answers="whether an attempt is worth while; without this point every event on a node is",
 )
 FOLLOW_NODES: Final = ExtensionPoint(
     name="FollowNodes",
-    protocol=NodeFollower,
+    protocol=fact_points.NodeFollower,
     asked="when a node comes, changes or goes",
     answers="nothing; it keeps columns of its own, aligned with the rows",
 )
 SETTLE: Final = ExtensionPoint(
     name="Settle",
-    protocol=SettlingPlugin,
+    protocol=fact_points.SettlingPlugin,
     asked="after changes, before nodes are judged",
     answers="nothing; it records the rows whose answers have changed",
 )
 FOLLOW_PODS: Final = ExtensionPoint(
     name="FollowPods",
-    protocol=PodFollower,
+    protocol=fact_points.PodFollower,
     asked="when a pod counts on a node or leaves it, trials of preemption included",
     answers="nothing; it keeps sums over the pods of a node",
 )
 FOLD: Final = ExtensionPoint(
     name="Fold",
-    protocol=FoldingPlugin,
+    protocol=fact_points.FoldingPlugin,
     asked="for each event of its `kinds`, in the order of the log",
     answers="whether waiting pods may have better luck; `facts` and `restore` for snapshots",
 )
 OBSERVE: Final = ExtensionPoint(
     name="Observe",
-    protocol=ObservingPlugin,
+    protocol=fact_points.ObservingPlugin,
     asked="when a node's agent has reported",
     answers="whether waiting pods may have better luck on that node",
 )
 CLOCK: Final = ExtensionPoint(
     name="Clock",
-    protocol=ClockPlugin,
+    protocol=fact_points.ClockPlugin,
     asked="before each cycle",
     answers="nothing; it lets expire what is too old",
 )
 BEFORE_FAILURE: Final = ExtensionPoint(
     name="BeforeFailure",
-    protocol=BeforeFailurePlugin,
+    protocol=lifecycle_hooks.BeforeFailurePlugin,
     asked="before the scheduler's own handling of a failed attempt",
     answers="whether the failure is dealt with; then the user is told nothing",
 )
 AFTER_FAILURE: Final = ExtensionPoint(
     name="AfterFailure",
-    protocol=AfterFailurePlugin,
+    protocol=lifecycle_hooks.AfterFailurePlugin,
     asked="after a failed attempt was handled",
     answers="nothing",
 )
 CONTROLLER: Final = ExtensionPoint(
     name="Controller",
-    protocol=ControllerPlugin,
+    protocol=lifecycle_hooks.ControllerPlugin,
     asked="from time to time on the leader, if `--controller-plugins` names the plugin",
     answers="pods that are to leave their nodes; statuses that are to be published",
 )
 PAGES: Final = ExtensionPoint(
     name="Pages",
-    protocol=PagesPlugin,
+    protocol=lifecycle_hooks.PagesPlugin,
     asked="for requests below `/apis/v1/plugins/<name>/`, on the leader",
     answers="paths, and who answers them",
 )
 
-EXTENSION_POINTS: Final[tuple[ExtensionPoint[Any], ...]] = (
-    PRE_ENQUEUE,
-    NEXT_POD,
-    TRANSFORM_POD,
-    BEFORE_PRE_FILTER,
-    PRE_FILTER,
-    AFTER_PRE_FILTER,
-    FIND_ONE_NODE,
-    BEFORE_FILTER,
-    FILTER,
-    ROW_FILTER,
-    TOLERATION_FILTER,
-    NODE_SELECTOR_FILTER,
-    AMOUNTS_FILTER,
-    CROSS_NODE_FILTER,
-    POST_FILTER,
-    AFTER_POST_FILTER,
-    BEFORE_SCORE,
-    SCORE,
-    ROW_SCORE,
-    CROSS_NODE_SCORE,
-    RESIZE_POD,
-    RESERVE,
-    PERMIT,
-    PRE_BIND,
-    POST_BIND,
-    CONCERNS,
-    READ_POD,
-    READ_SHAPE,
-    QUEUEING_HINTS,
-    FOLLOW_NODES,
-    SETTLE,
-    FOLLOW_PODS,
-    FOLD,
-    OBSERVE,
-    CLOCK,
-    BEFORE_FAILURE,
-    AFTER_FAILURE,
-    CONTROLLER,
-    PAGES,
+EXTENSION_POINTS: Final[tuple[ExtensionPoint[Any], ...]] = tuple(
+    cast("ExtensionPoint[Any]", each) for each in list(globals().values()) if isinstance(each, ExtensionPoint)
 )
-"""The table."""
+"""The table: every extension point above, in this order."""

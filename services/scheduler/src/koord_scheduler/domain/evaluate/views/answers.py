@@ -7,7 +7,7 @@ import numpy as np
 
 from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows
 from koord_scheduler.domain.evaluate.asked import AskedPlugins
-from koord_scheduler.domain.evaluate.views.refusals import CODE_BITS, FEASIBLE, NO_NODE
+from koord_scheduler.domain.evaluate.views.refusals import FEASIBLE, NO_NODE, refused_by
 from koord_scheduler.domain.framework.node_points import Reads
 from koord_scheduler.domain.framework.profile import Profile
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
@@ -111,10 +111,7 @@ class Answers:
         for index, plugin in filters:
             codes = plugin.filter(pod, nodes, rows)
             if codes is not None:
-                verdict = into.verdict[rows]
-                into.verdict[rows] = np.where(
-                    (verdict == FEASIBLE) & (codes != 0), codes | ((index + 1) << CODE_BITS), verdict
-                )
+                into.verdict[rows] = refused_by(index, codes, into.verdict[rows])
         for index, scorer in scores:
             into.store_raw(index, rows, scorer.score(pod, nodes, rows))
 

@@ -28,6 +28,17 @@ class Refusals(NamedTuple):
     is_resolvable: bool
 
 
+def refused_by(index: int, codes: IntArray, statuses: IntArray) -> IntArray:
+    """Return filter statuses in which one more filter has refused rows that were feasible before.
+
+    Args:
+        index: Place of the filter in the profile.
+        codes: Its code for each row, int64 (K,); 0 passes.
+        statuses: Filter status of each row, int64 (K,).
+    """
+    return np.where((statuses == FEASIBLE) & (codes != 0), codes | ((index + 1) << CODE_BITS), statuses)
+
+
 def refusals_of(
     verdicts: IntArray, filters: Sequence[FilterPlugin], pod: PodClass, nodes: NodeColumns
 ) -> list[Refusals]:

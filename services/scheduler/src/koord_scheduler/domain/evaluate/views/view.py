@@ -1,18 +1,19 @@
 """All nodes as one kind of pod sees them: judged again row by row, as far as something changed."""
 
-from typing import Final
+from collections import OrderedDict
+from typing import Final, TypeAlias
 
 import numpy as np
 from koordcore.events.scheduling.placement_explanation import NodeScore, PluginExclusion
 
-from koord_scheduler.domain.columns.node_columns import IntArray, LabelColumn, Rows, row_list
-from koord_scheduler.domain.evaluate.ranking import INFEASIBLE, PartedRanking
-from koord_scheduler.domain.evaluate.views.answers import Answers, Judged, all_rows
+from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows, row_list
+from koord_scheduler.domain.evaluate.asked import RowPlugins
+from koord_scheduler.domain.evaluate.ranking import INFEASIBLE
+from koord_scheduler.domain.evaluate.views.answers import MOST_KEPT, Answers, Judged, all_rows
 from koord_scheduler.domain.evaluate.views.refusals import CODE_BITS, FEASIBLE, Refusals, explained, refusals_of
-from koord_scheduler.domain.evaluate.views.row_functions import RowFunctions
 from koord_scheduler.domain.evaluate.views.scores import Bounds, Scores
 from koord_scheduler.domain.evaluate.views.totals import Totals
-from koord_scheduler.domain.framework.node_points import Reads
+from koord_scheduler.domain.framework.node_points import Reads, RowFunction
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
 _FEW_ROWS: Final = 24
@@ -24,11 +25,11 @@ class View:
 
     def __init__(self, answers: Answers, pod: PodClass) -> None:
         self._answers = answers
-        self._nodes = answers.nodes
+        self.nodes = answers.nodes
         self._filters = answers.profile.filters
         self._pod = pod
         rows = answers.asked.of(pod).rows
-        self._row_functions = None if rows is None else RowFunctions.of(rows, pod, answers.nodes)
+        self._row_functions = None if rows is None else _row_functions(rows, pod, answers.nodes)
         self._scores = Scores(answers.profile)
         self.totals = Totals(answers.nodes)
         self._shape_position = -1
@@ -57,7 +58,7 @@ class View:
     def exclusions(self) -> list[PluginExclusion]:
         """Return how many nodes each plugin refused and why, in filter order."""
         if self._exclusions is None:
-            self._exclusions = explained(self._counts, self._filters, self._pod, self._nodes)
+            self._exclusions = explained(self._counts, self._filters, self._pod, self.nodes)
         return self._exclusions
 
     def resolvable(self) -> Rows:
@@ -67,26 +68,18 @@ class View:
         for index, plugin in enumerate(self._filters):
             rows = np.flatnonzero(verdicts >> CODE_BITS == index + 1)
             if len(rows):
-                found.append(rows[~plugin.unresolvable(self._pod, self._nodes, rows)])
+                found.append(rows[~plugin.unresolvable(self._pod, self.nodes, rows)])
         return np.sort(np.concatenate(found)) if found else np.zeros(0, np.intp)
 
     def refusals(self) -> list[Refusals]:
         """Return the refused rows by plugin and reason."""
-        return refusals_of(self._scores.load.verdict, self._filters, self._pod, self._nodes)
+        return refusals_of(self._scores.load.verdict, self._filters, self._pod, self.nodes)
 
     # --- who is best -------------------------------------------------------------------------------------------------
 
     def best(self, count: int, seed: int) -> list[int]:
         """Return the `count` best feasible rows, best first; see `ranking`."""
         return self.totals.best(count, seed)
-
-    def parted(self, label: LabelColumn) -> PartedRanking | None:
-        """Return the ranking of the feasible rows per label value, or None if unavailable; see `Totals.parted`."""
-        return self.totals.parted(label)
-
-    def place_of(self, row: int) -> int:
-        """Place of a row on the ring, see `ranking`."""
-        return self._nodes.name_hash.item(row)
 
     @property
     def normalizes(self) -> bool:
@@ -96,7 +89,7 @@ class View:
     def scored(self, rows: list[int]) -> list[NodeScore]:
         """Return the scores of some feasible rows, normalized over all feasible rows."""
         parts = self._scores.parts_among_all(rows)
-        names, total_of = self._nodes.names, self.totals.of
+        names, total_of = self.nodes.names, self.totals.of
         return [NodeScore(names[row], total_of(row), part) for row, part in zip(rows, parts, strict=True)]
 
     def totals_among(self, rows: Rows) -> tuple[IntArray, Bounds]:
@@ -116,7 +109,7 @@ class View:
 
     def refresh(self) -> None:
         """Judge again what changed since the last time."""
-        nodes, scores = self._nodes, self._scores
+        nodes, scores = self.nodes, self._scores
         if scores.load.position == nodes.load.position and len(scores.load.verdict) == nodes.capacity:
             return
         shape_moved = False
@@ -147,7 +140,7 @@ class View:
         bounds = scores.bounds_now()
         if bounds != scores.bounds or shape_moved:
             scores.bounds = bounds
-            rows = all_rows(self._nodes)
+            rows = all_rows(self.nodes)
             self._shape_total = scores.weighted(Reads.SHAPE, rows, bounds)
         total = self._shape_total[rows] + scores.weighted(Reads.LOAD, rows, bounds)
         self.totals.put_many(rows, np.where(load.verdict[rows] == FEASIBLE, total, INFEASIBLE))
@@ -158,13 +151,14 @@ class View:
         The long way is needed when a plugin has no short one, or when the set of feasible nodes changes although
         scores are normalized over it.
         """
-        functions, scores = self._row_functions, self._scores
-        if functions is None or scores.bounds is None:
+        scores = self._scores
+        if self._row_functions is None or scores.bounds is None:
             return False
+        filters, row_scores = self._row_functions
         load = scores.load
         before, after = load.verdict.item(row), scores.shape.verdict.item(row)
         if after == FEASIBLE:
-            for base, function in functions.filters:
+            for base, function in filters:
                 code = function(row)
                 if code:
                     after = base | code
@@ -178,7 +172,7 @@ class View:
             self.totals.put(row, INFEASIBLE)
             return True
         total = self._shape_total.item(row)
-        for index, function, weight in functions.scores:
+        for index, function, weight in row_scores:
             score = function(row)
             raw = load.raw[index]
             if raw is not None:
@@ -205,3 +199,47 @@ class View:
         self._counts[old] = self._counts.get(old, 0) - 1
         self._counts[new] = self._counts.get(new, 0) + 1
         self._exclusions = None
+
+
+_RowFunctions: TypeAlias = tuple[list[tuple[int, RowFunction]], list[tuple[int, RowFunction, int]]]
+"""Filters with the base of their statuses, and scores with their places and weights, as functions of one row."""
+
+
+def _row_functions(plugins: RowPlugins, pod: PodClass, nodes: NodeColumns) -> _RowFunctions:
+    filters = [((index + 1) << CODE_BITS, plugin.row_filter(pod, nodes)) for index, plugin in plugins.filters]
+    scores = [(index, plugin.row_score(pod, nodes), weight) for index, plugin, weight in plugins.scores]
+    return (
+        [(base, function) for base, function in filters if function is not None],
+        [(index, function, weight) for index, function, weight in scores if function is not None],
+    )
+
+
+class Views:
+    """Views over the same columns. One decision at a time.
+
+    Args:
+        keep: False: nothing is kept from one look to the next.
+    """
+
+    def __init__(self, answers: Answers, *, keep: bool = True) -> None:
+        self._answers = answers
+        self._keep = keep
+        self._views: OrderedDict[PodClass, View] = OrderedDict()
+
+    def keeps(self, pod: PodClass) -> bool:
+        """Return whether the class has a cached view."""
+        return pod in self._views
+
+    def of(self, pod: PodClass) -> View:
+        """Return the up-to-date view of a class."""
+        if not self._keep:
+            self._views.clear()
+        view = self._views.get(pod)
+        if view is None:
+            view = self._views[pod] = View(self._answers, pod)
+            if len(self._views) > MOST_KEPT:
+                self._views.popitem(last=False)
+        elif len(self._views) > MOST_KEPT // 2:
+            self._views.move_to_end(pod)
+        view.refresh()
+        return view
