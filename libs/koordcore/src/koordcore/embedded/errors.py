@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class EmbeddedError(Exception):
-    """A child process could not be prepared, started or stopped; the message says which and why."""
+    """A child process could not be prepared, started or stopped. The message names the process and the reason."""
 
 
 class BinaryNotFoundError(EmbeddedError):
@@ -15,11 +15,11 @@ class BinaryNotFoundError(EmbeddedError):
 
 
 class PortInUseError(EmbeddedError):
-    """A configured port already has a listener.
+    """Another process already listens on a configured port.
 
     Args:
-        port: The port that was asked for.
-        owner: The process that wanted it.
+        port: The configured port.
+        owner: Name of the process that should have listened on it.
     """
 
     def __init__(self, *, owner: str, port: int) -> None:
@@ -47,7 +47,7 @@ class StartError(EmbeddedError):
 
 
 class AlreadyRunningError(EmbeddedError):
-    """The data directory or the stack is in use by a live process."""
+    """A live process already uses the data directory or the stack."""
 
     def __init__(self, *, what: str, pid: int) -> None:
         super().__init__(f"{what} is already running as process {pid}")

@@ -1,7 +1,6 @@
-"""The identity of a process: its pid together with its start time.
+"""Identify a process by its pid and its start time.
 
-A pid alone is recycled by the kernel, hence nothing here ever signals a pid whose start time differs
-from the recorded one.
+The kernel reuses pids. Therefore a signal is sent only if the start time of the pid still equals the recorded one.
 """
 
 import os
@@ -16,7 +15,7 @@ class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """The identity of one process, unique until the machine restarts.
 
     Attributes:
-        started: Opaque: clock ticks since boot on Linux, the start time as `ps` prints it elsewhere.
+        started: Opaque start time: clock ticks since boot on Linux, the output of `ps` on other systems.
     """
 
     pid: int
@@ -26,7 +25,7 @@ class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
 def start_mark(pid: int) -> str | None:
     """Return the start time of a live process as an opaque text.
 
-    None when there is no such process, or only its zombie.
+    None if no process has this pid or the process is a zombie.
     """
     if Path("/proc/self/stat").exists():
         try:
@@ -42,18 +41,18 @@ def start_mark(pid: int) -> str | None:
 
 
 def identify(pid: int) -> ProcessIdentity | None:
-    """Return the identity of a live process; None if it is gone."""
+    """Return the identity of a live process; None if no live process has this pid."""
     mark = start_mark(pid)
     return None if mark is None else ProcessIdentity(pid=pid, started=mark)
 
 
 def is_alive(process: ProcessIdentity) -> bool:
-    """Return whether exactly this process still runs; a recycled pid answers no."""
+    """Return whether this process still runs; False if another process has its pid now."""
     return start_mark(process.pid) == process.started
 
 
 def running_seconds(process: ProcessIdentity) -> float | None:
-    """Return how long exactly this process has been running; None if it is gone, or where the kernel does not tell."""
+    """Return how long this process has been running; None if it ended or the system does not report it."""
     try:
         uptime = float(Path("/proc/uptime").read_text().split()[0])
     except OSError:
@@ -62,7 +61,7 @@ def running_seconds(process: ProcessIdentity) -> float | None:
 
 
 def send_signal(process: ProcessIdentity, number: signal.Signals) -> bool:
-    """Send a signal to exactly this process; return False if it has ended."""
+    """Send a signal to this process; return False if it has ended."""
     if not is_alive(process):
         return False
     try:
@@ -75,7 +74,7 @@ def send_signal(process: ProcessIdentity, number: signal.Signals) -> bool:
 def command_line(pid: int) -> str:
     """Return the command line of a live process, arguments separated by spaces.
 
-    Empty when it is gone or hidden from us.
+    Empty if the process has ended or its command line is not readable for us.
     """
     if Path("/proc/self/stat").exists():
         try:

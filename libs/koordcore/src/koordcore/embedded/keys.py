@@ -1,8 +1,8 @@
 # pyright: reportUnknownMemberType=false
 # nkeys has no annotations for its functions.
-"""NKEYs of NATS users: the server knows the public part, a service's seed file holds the secret.
+"""NKEY pairs of NATS users: the server knows the public key, the seed file of a service holds the secret.
 
-The public parts go into `nats_config.NatsUser`.
+`nats_config.NatsUser` takes the public key.
 """
 
 import os
@@ -14,11 +14,11 @@ import nkeys
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserKey:
-    """One user's key.
+    """The NKEY pair of one user.
 
     Attributes:
-        public_key: `U...`, for the server's configuration.
-        seed_file: File with the seed `SU...`, mode 0600, for `nats.connect(nkeys_seed=...)`.
+        public_key: Public key, starts with `U`. It goes into the server's configuration.
+        seed_file: File with the secret seed, which starts with `SU`. Its mode is 0600.
     """
 
     public_key: str
@@ -26,10 +26,10 @@ class UserKey:
 
 
 def ensure_user_key(seed_file: Path) -> UserKey:
-    """Return the key in this file; a new random one is written there when the file does not exist.
+    """Return the key pair of a seed file; create the file with a random seed if it does not exist.
 
     Raises:
-        nkeys.NkeysError: The file holds no seed.
+        nkeys.NkeysError: The file does not contain a valid seed.
     """
     if not seed_file.exists():
         seed_file.parent.mkdir(parents=True, exist_ok=True)

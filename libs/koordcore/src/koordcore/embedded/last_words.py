@@ -1,6 +1,7 @@
-"""The last error in the log of a child process: why it ended.
+"""Find the last error in the log of a child process, which explains why the process ended.
 
-Our services log JSON lines, servers and a broken interpreter plain text. `process` asks when a child has ended.
+Our services log JSON lines. Servers, and an interpreter that fails to start, log plain text. `process` calls this after
+a child has ended.
 """
 
 from collections.abc import Mapping
@@ -14,13 +15,13 @@ _SHOWN: Final = 400
 
 
 def last_words(log_file: Path | None, *, since: int = 0) -> str:
-    """Return what the last error in a log says, in one line; empty when it tells of none, or when there is no file.
+    """Return the last error in a log as one line; empty if the log has no error or does not exist.
 
-    A JSON line counts when its level is `error`: its `error`, else its `message`, else its `event` is told. A plain
-    line counts when it is not indented, as the last line of a Python traceback is not.
+    A JSON line is an error if its level is `error`. The first field that it has of `error`, `message` and `event` is
+    returned. A plain line is an error if it is not indented, such as the last line of a Python traceback.
 
     Args:
-        since: Byte where this run's log begins.
+        since: Byte offset at which the log of this run begins.
     """
     if log_file is None or not log_file.exists():
         return ""

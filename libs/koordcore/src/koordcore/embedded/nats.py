@@ -1,7 +1,7 @@
-"""nats-server from its wheel as a child process.
+"""Run nats-server from its wheel as a child process.
 
-`NatsServer` runs one server on a directory; the same directory and port come back after a stop or a
-kill -9. `nats_cluster` builds three of them into a cluster for tests, `supervisor` keeps one alive in a stack.
+`NatsServer` runs one server on a directory; after a stop or a kill -9 it starts again on the same directory and port.
+`supervisor` restarts it if it is part of a stack.
 """
 
 import asyncio
@@ -18,7 +18,10 @@ PORT_ATTEMPTS = 5
 
 
 class NatsServer:
-    """One nats-server with JetStream. One task at a time may start or stop it; it is bound to no event loop."""
+    """One nats-server with JetStream.
+
+    Only one task at a time may start or stop it. It may be used from different event loops.
+    """
 
     def __init__(self, config: NatsServerConfig) -> None:
         self.config = config
@@ -26,43 +29,43 @@ class NatsServer:
 
     @property
     def port(self) -> int:
-        """The client port; asserts that it has been chosen (by configuration or by the first start)."""
+        """Client port; must not be read before configuration or the first start has chosen it."""
         assert self.config.port is not None, "the server was never started and no port is configured"
         return self.config.port
 
     @property
     def url(self) -> str:
-        """Where clients connect: `nats://127.0.0.1:<port>`, or `tls://` when TLS is configured."""
+        """URL for clients: `nats://127.0.0.1:<port>`, or `tls://` if TLS is configured."""
         return f"{'tls' if self.config.tls is not None else 'nats'}://{LOOPBACK}:{self.port}"
 
     @property
     def monitor_url(self) -> str:
-        """The monitoring endpoint, `http://127.0.0.1:<port>`."""
+        """URL of the monitoring endpoint, `http://127.0.0.1:<port>`."""
         assert self.config.monitor_port is not None, "the server was never started and no monitoring port is configured"
         return f"http://{LOOPBACK}:{self.config.monitor_port}"
 
     @property
     def health_url(self) -> str:
-        """Answers 200 as soon as JetStream takes requests (event-bus spec, 9.1)."""
+        """URL that answers 200 as soon as JetStream accepts requests (event-bus spec, 9.1)."""
         return f"{self.monitor_url}/healthz?js-enabled-only=true"
 
     @property
     def log_file(self) -> Path:
-        """Where stdout and stderr go."""
+        """File that receives stdout and stderr of the server."""
         return self.config.log_file or self.config.directory / f"{self.config.name}.log"
 
     @property
     def pid(self) -> int | None:
-        """The process id of the running server, None when it does not run."""
+        """Process id of the running server; None if it does not run."""
         return self._child.pid if self._child is not None and self._child.is_running else None
 
     @property
     def is_running(self) -> bool:
-        """Whether the process lives (it may not be ready yet)."""
+        """Whether the process runs. It may not be ready yet."""
         return self.pid is not None
 
     def choose_ports(self) -> None:
-        """Choose the ports that the configuration leaves open. They stay the same for later starts."""
+        """Choose a free port where the configuration names none. Later starts use the same ports."""
         client, monitor = free_ports(2)
         self.config = replace(
             self.config,
@@ -71,12 +74,12 @@ class NatsServer:
         )
 
     def spec(self) -> ProcessSpec:
-        """Return the process of this server for a supervisor.
+        """Return the server as a process for a supervisor.
 
-        Chooses open ports, its `prepare` writes the configuration file.
+        Chooses ports that are still open. The `prepare` step of the process writes the configuration file.
 
         Raises:
-            BinaryNotFoundError: Nats-server is missing or older than 2.12.
+            BinaryNotFoundError: nats-server is missing or older than 2.12.
         """
         binary = nats_server_binary()
         require_nats_version(nats_server_version(binary), binary=binary)
@@ -109,8 +112,8 @@ class NatsServer:
         """Start and wait until JetStream is enabled. No-op if it runs already.
 
         Raises:
-            PortInUseError: Naming the port.
-            StartError: With the end of the log.
+            PortInUseError: Another process listens on the configured port.
+            StartError: The server ended or did not become ready. The message has the end of its log.
             BinaryNotFoundError: A server binary is missing from this environment, or too old to hold the log safely.
         """
         if self.is_running:
@@ -133,22 +136,22 @@ class NatsServer:
             return
 
     async def stop(self) -> None:
-        """Stop gracefully (streams are flushed), at most ten seconds, then kill. Start again with `start`."""
+        """Stop gracefully, so that streams are flushed; kill the server after ten seconds."""
         if self._child is not None:
             await self._child.stop()
 
     async def kill(self) -> None:
-        """Kill the server. The store keeps what was acknowledged; `start` recovers it on the same port."""
+        """Kill the server. Acknowledged messages stay in the store; `start` recovers them on the same port."""
         if self._child is not None:
             await self._child.kill()
 
     async def restart(self) -> None:
-        """Stop and start on the same store and port."""
+        """Stop the server and start it again on the same store and port."""
         await self.stop()
         await self.start()
 
     async def wait_exit(self, seconds: float | None = None) -> int | None:
-        """Wait for the end and return the exit code; None if it still runs after `seconds` or never ran."""
+        """Wait until the server ends and return its exit code; None if it still runs or never ran."""
         return None if self._child is None else await self._child.wait_exit(seconds)
 
     async def __aenter__(self) -> "NatsServer":

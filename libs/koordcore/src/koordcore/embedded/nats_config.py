@@ -1,7 +1,7 @@
-"""The configuration of an embedded nats-server as values, rendered to the file that the server reads.
+"""Configuration of an embedded nats-server as values, and the file that is rendered from them.
 
-Pure. `nats` writes the file and runs the server. The file is JSON, which nats-server accepts as its
-own syntax, so that no subject or path ever needs escaping rules of ours.
+`nats` writes the file and runs the server. The file is JSON, which nats-server accepts, so subjects and paths are
+escaped by the JSON encoder.
 """
 
 import json
@@ -15,10 +15,12 @@ GIB = 1024**3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserPermissions:
-    """Subjects that a user may publish to and subscribe to. An empty allow list allows nothing; deny wins.
+    """Subjects that a user may publish to and subscribe to.
+
+    An empty allow list allows nothing. A denied subject stays denied even if it is also allowed.
 
     Attributes:
-        allow_responses: May answer requests that it received, whatever the reply subject.
+        allow_responses: Whether the user may publish the answer to a request that it received, on any reply subject.
     """
 
     publish_allow: tuple[str, ...] = ()
@@ -33,7 +35,7 @@ ALLOW_ALL = UserPermissions(publish_allow=(">",), subscribe_allow=(">",))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NatsUser:
-    """A principal, known by the public part of its NKEY (`U...`); the name is only for people."""
+    """A user of the server, identified by the public key of its NKEY (`U...`). The name is only for people."""
 
     name: str
     public_key: str
@@ -45,7 +47,7 @@ class NatsTls:
     """Certificate files of the server (PEM).
 
     Attributes:
-        verify_clients: Demand client certificates that the CA signed.
+        verify_clients: Require client certificates that the CA has signed.
     """
 
     certificate: Path
@@ -56,11 +58,11 @@ class NatsTls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NatsClusterMembership:
-    """This server's place in a cluster on loopback.
+    """Ports of one server that is a member of a cluster on loopback.
 
     Attributes:
-        port: Where routes arrive.
-        routes: Route ports of all members, itself included.
+        port: Port on which this server accepts routes from other members.
+        routes: Route ports of all members, this server included.
     """
 
     name: str
@@ -70,15 +72,15 @@ class NatsClusterMembership:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NatsServerConfig:
-    """One server with JetStream on loopback.
+    """Configuration of one nats-server with JetStream on loopback.
 
     Attributes:
-        directory: Holds the store (`jetstream/`), the rendered file and the log.
-        port: None: a free one is chosen at the first start and kept.
-        monitor_port: None: a free one is chosen at the first start and kept.
-        sync_interval: "always", or a duration such as "10s"; servers that hold facts use "always".
-        users: Empty: no authentication at all (tests).
-        account: The one account of this Kubernetes cluster; the system account has no users.
+        directory: Folder with the store (`jetstream/`), the rendered configuration file and the log.
+        port: Client port. None: the first start chooses a free port, and later starts use the same.
+        monitor_port: Port of the monitoring endpoint. None: chosen in the same way as `port`.
+        sync_interval: `always`, or a duration such as `10s`. Servers that store facts use `always`.
+        users: Users that may connect. Empty: the server does not authenticate (tests).
+        account: Name of the one account. The system account has no users.
 
     Source:
         event-bus spec, 9.2, 10
@@ -154,7 +156,10 @@ def _user(user: NatsUser) -> dict[str, object]:
 
 
 def _subjects(allow: tuple[str, ...], deny: tuple[str, ...]) -> dict[str, list[str]]:
-    """Render an allow list; an empty one as "deny all", because nats-server reads it as "everything"."""
+    """Return an allow list in the server's form.
+
+    nats-server reads an empty allow list as "everything", so an empty list becomes "deny all".
+    """
     if not allow:
         return {"deny": [">"]}
     return {"allow": list(allow)} | ({"deny": list(deny)} if deny else {})

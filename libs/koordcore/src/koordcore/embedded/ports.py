@@ -1,7 +1,7 @@
-"""Free TCP ports on loopback for embedded servers.
+"""Choose free TCP ports on loopback for embedded servers.
 
-Ports are drawn below the kernel's ephemeral range, so that a server that was killed finds its port
-free again: no outgoing connection of another program can have taken it meanwhile.
+Ports are chosen below the kernel's ephemeral range. So no outgoing connection of another program can take the port of a
+server that was killed and is restarted.
 """
 
 import secrets
@@ -19,7 +19,7 @@ _given_out: set[int] = set()
 
 
 def is_port_free(port: int) -> bool:
-    """Return whether a server could listen on this loopback port now (connections in TIME_WAIT do not count)."""
+    """Return whether a server could listen on this loopback port now, ignoring connections in TIME_WAIT."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -30,10 +30,12 @@ def is_port_free(port: int) -> bool:
 
 
 def free_ports(count: int) -> tuple[int, ...]:
-    """Return distinct free loopback ports; a port is given out once per process, so concurrent callers never share one.
+    """Return `count` distinct free loopback ports.
+
+    One process never gets the same port twice, so concurrent callers never share a port.
 
     Raises:
-        EmbeddedError: No free port was found in 500 draws.
+        EmbeddedError: No free port was found in 500 attempts.
     """
     found: list[int] = []
     for _ in range(ATTEMPTS):
@@ -49,10 +51,10 @@ def free_ports(count: int) -> tuple[int, ...]:
 
 
 def require_free_port(port: int, *, owner: str) -> None:
-    """Check a port before a server is started on it.
+    """Check that a port is free before a server is started on it.
 
     Raises:
-        PortInUseError: Naming the port and the owner.
+        PortInUseError: The port is in use.
     """
     if not is_port_free(port):
         raise PortInUseError(owner=owner, port=port)

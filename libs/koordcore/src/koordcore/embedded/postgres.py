@@ -1,8 +1,8 @@
-"""Postgres from its wheel as a child process, on a data directory.
+"""Run Postgres from its wheel as a child process, on a data directory.
 
 `PostgresServer` creates the data directory once, runs the server on a loopback port (or a unix socket)
-with password authentication, and recovers it after kill -9. Read `postgres_location` for where the data
-really is and as whom the server runs; `supervisor` keeps one alive in a stack.
+with password authentication, and recovers it after kill -9. `postgres_location` decides where the data is stored and
+which user runs the server. `supervisor` restarts the server if it is part of a stack.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from koordcore.embedded.process import ChildProcess, ProcessSpec
 
 PORT_ATTEMPTS = 5
 BACKENDS_STILL_THERE = "is still in use"
-"""What the server logs while backends of a killed one have not noticed yet and hold its shared memory."""
+"""Text that Postgres logs if backends of a killed server still hold its shared memory."""
 MAX_SOCKET_PATH = 100
 
 HOST_BASED_AUTHENTICATION = """\
@@ -35,16 +35,16 @@ host  all all 127.0.0.1/32 scram-sha-256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresConfig:
-    """One server.
+    """Configuration of one Postgres server.
 
     Attributes:
-        data_dir: Where the data is wanted; see postgres_location for when it goes elsewhere.
-        password_file: Random password of `user`, mode 0600; default: beside the data directory.
-        port: None: a free one is chosen at the first start and kept.
-        socket_directory: Listen on a unix socket there instead of a TCP port.
-        user: The role of our services (not a superuser; may create databases) and its database.
-        database: The role of our services (not a superuser; may create databases) and its database.
-        synchronous_commit: False: a crash may lose the last moments of commits, never consistency.
+        data_dir: Requested data directory. `postgres_location` describes when the data is stored elsewhere.
+        password_file: File with the random password of `user`, mode 0600. Default: beside the data directory.
+        port: Port. None: the first start chooses a free port, and later starts use the same.
+        socket_directory: If set, the server listens on a unix socket in this folder and not on TCP.
+        user: Role of our services. It is not a superuser but may create databases.
+        database: Database of our services, owned by `user`.
+        synchronous_commit: If False, a crash may lose the last commits, but the data stays consistent.
     """
 
     data_dir: Path
@@ -62,7 +62,10 @@ class PostgresConfig:
 
 
 class PostgresServer:
-    """One Postgres. One task at a time may start or stop it; it is bound to no event loop."""
+    """One Postgres server.
+
+    Only one task at a time may start or stop it. It may be used from different event loops.
+    """
 
     def __init__(self, config: PostgresConfig) -> None:
         self.config = config
@@ -71,58 +74,61 @@ class PostgresServer:
 
     @property
     def port(self) -> int:
-        """The port, also part of the name of a unix socket."""
+        """Port of the server. It is also part of the name of a unix socket."""
         assert self.config.port is not None, "the server was never started and no port is configured"
         return self.config.port
 
     @property
     def location(self) -> Location:
-        """Where data and binaries are and who owns them (decided once)."""
+        """Paths of data and binaries, and their owner. Decided at the first access."""
         if self._location is None:
             self._location = locate(self.config.data_dir, postgres_installation())
         return self._location
 
     @property
     def password_file(self) -> Path:
-        """The file with the password, beside the data directory that was asked for."""
+        """File with the password, beside the requested data directory."""
         wanted = self.config.data_dir
         return self.config.password_file or wanted.with_name(wanted.name + ".password")
 
     @property
     def log_file(self) -> Path:
-        """Where the server's stderr goes."""
+        """File that receives the server's stderr."""
         wanted = self.config.data_dir
         return self.config.log_file or wanted.with_name(wanted.name + ".log")
 
     @property
     def dsn(self) -> str:
-        """`postgresql://user:password@...` of the services' database; settled once `spec` or `start` chose the port."""
+        """Address of the services' database with user and password: `postgresql://user:password@...`.
+
+        It is final once `spec` or `start` has chosen the port.
+        """
         return self.dsn_for(self.config.database)
 
     def dsn_for(self, database: str) -> str:
-        """Return the same for another database of this server."""
+        """Return the address of another database of this server, with user and password."""
         password = urllib.parse.quote(self._read_or_create_password(), safe="")
         return self._url(f"{self.config.user}:{password}", database)
 
     @property
     def url(self) -> str:
-        """The address without the password, for status output."""
+        """Address without the password, for status output."""
         return self._url(self.config.user, self.config.database)
 
     @property
     def pid(self) -> int | None:
-        """The postmaster's process id, None when it does not run."""
+        """Process id of the postmaster; None if it does not run."""
         return self._child.pid if self._child is not None and self._child.is_running else None
 
     @property
     def is_running(self) -> bool:
-        """Whether the process lives (it may still be recovering)."""
+        """Whether the process runs. It may still be recovering."""
         return self.pid is not None
 
     def spec(self) -> ProcessSpec:
-        """Return the process of this server for a supervisor.
+        """Return the server as a process for a supervisor.
 
-        `prepare` creates the data directory when there is none.
+        The `prepare` step of the process creates the data directory if it does not exist.
         """
         if self.config.port is None:
             self.config = replace(self.config, port=free_ports(1)[0])
@@ -149,13 +155,15 @@ class PostgresServer:
         )
 
     async def start(self) -> None:
-        """Start and wait until it accepts connections, crash recovery included. No-op if it runs.
+        """Start the server and wait until it accepts connections, crash recovery included.
+
+        No-op if it runs.
 
         Raises:
-            PortInUseError: Naming the port.
+            PortInUseError: Another process listens on the configured port.
             AlreadyRunningError: Another process serves this data directory.
-            StartError: With the end of the log.
-            EmbeddedError: Initdb failed.
+            StartError: The server ended or did not become ready. The message has the end of its log.
+            EmbeddedError: initdb failed.
         """
         if self.is_running:
             return
@@ -176,7 +184,7 @@ class PostgresServer:
             return
 
     async def stop(self) -> None:
-        """Shut down fast: sessions end, everything is on disk. Kill the server if that takes over 20 s."""
+        """Shut down fast: end all sessions and write everything to disk; kill the server after 20 seconds."""
         if self._child is not None:
             await self._child.stop()
 
@@ -186,16 +194,16 @@ class PostgresServer:
             await self._child.kill()
 
     async def restart(self) -> None:
-        """Stop and start on the same data and port."""
+        """Stop the server and start it again on the same data and port."""
         await self.stop()
         await self.start()
 
     async def wait_exit(self, seconds: float | None = None) -> int | None:
-        """Wait for the end and return the exit code; None if it still runs after `seconds` or never ran."""
+        """Wait until the server ends and return its exit code; None if it still runs or never ran."""
         return None if self._child is None else await self._child.wait_exit(seconds)
 
     def wipe(self) -> None:
-        """Delete the data, wherever it is, with its password and pointer file. The server must be stopped."""
+        """Delete the data, its password and its pointer file. The server must be stopped."""
         assert not self.is_running, "a running server's data is not deleted"
         shutil.rmtree(self.location.data, ignore_errors=True)
         for file in (self.password_file, pointer_file(self.config.data_dir)):
@@ -217,7 +225,10 @@ class PostgresServer:
         return f"postgresql://{credentials}@{LOOPBACK}:{self.port}/{database}"
 
     def _settings(self) -> dict[str, str]:
-        """Server settings, given on the command line so that a changed configuration needs no migration of files."""
+        """Return the server settings for the command line.
+
+        They are not in a file, so a changed configuration does not need a migration of files.
+        """
         config = self.config
         socket_directory = config.socket_directory
         return {
@@ -245,7 +256,7 @@ class PostgresServer:
         }
 
     async def _prepare(self) -> None:
-        """Check before every start that the data exists, nobody else uses it, and the port is free."""
+        """Check before every start that the data exists, no other process uses it, and the port is free."""
         running = live_postmaster(self.location.data)
         if running is not None:
             raise AlreadyRunningError(what=f"{self.config.name} on {self.location.data}", pid=running)
@@ -269,9 +280,10 @@ class PostgresServer:
         self._give_to_owner(directory)
 
     def _initialise(self) -> None:
-        """initdb, role and database, in a folder beside the data that is renamed at the end.
+        """Run initdb and create role and database.
 
-        An initialisation that was interrupted leaves nothing that looks like a data directory.
+        This happens in a temporary folder that is renamed at the end. So an interrupted initialisation never leaves a
+        folder that looks like a data directory.
         """
         location = self.location
         fresh = location.data.with_name(location.data.name + ".new")
@@ -301,7 +313,7 @@ class PostgresServer:
         fresh.rename(location.data)
 
     def _read_or_create_password(self) -> str:
-        """Return the password.
+        """Return the password; create a random one if there is no data directory yet.
 
         A random one is written, for us alone to read, while there is no data that knows another.
         """
@@ -319,7 +331,7 @@ class PostgresServer:
         return file.read_text().strip()
 
     def _run_as_owner(self, argv: list[str], *, purpose: str, stdin: str = "") -> str:
-        """Run a program of the installation to its end and return its stderr."""
+        """Run a program of the installation as the owner until it ends, and return its stderr."""
         location = self.location
         owner = location.owner
         done = subprocess.run(
@@ -344,5 +356,5 @@ class PostgresServer:
 
 
 def _identifier(name: str) -> str:
-    """Return a quoted SQL identifier."""
+    """Return the name as a quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'

@@ -1,9 +1,8 @@
-"""Where an embedded Postgres can live and as whom it runs.
+"""Decide where the data of an embedded Postgres is stored and which user runs the server.
 
-Postgres refuses to run as root. When we are root it runs as an unprivileged user, which must be able to
-reach both the data and the binaries; a checkout below a private folder such as /root lets it reach
-neither. Then the data goes below /var/tmp (with a pointer file where it was asked for) and so does a
-copy of the binaries. `postgres` uses what this module decides.
+Postgres refuses to run as root. If we are root, it runs as an unprivileged user. That user must be able to reach the
+data and the binaries. It cannot if the checkout is below a private folder such as /root. Then the data and a copy of
+the binaries are stored below /var/tmp, and a pointer file in the requested place names the data.
 """
 
 import hashlib
@@ -24,7 +23,7 @@ UNPRIVILEGED_USER = "nobody"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """Numeric ids of the user that Postgres runs as."""
+    """Numeric ids of the user that runs Postgres."""
 
     uid: int
     gid: int
@@ -35,10 +34,10 @@ class Location:
     """Paths and owner of an embedded Postgres.
 
     Attributes:
-        data: The data directory, perhaps not yet there.
+        data: The data directory. It may not exist yet.
         installation: Folder with bin, lib and share.
-        owner: Whom to run as; None: as ourselves.
-        pointer: File that names `data`; None when the data is where it was asked for.
+        owner: User that runs the server. None: the current user.
+        pointer: File that names `data`. None if the data is in the requested place.
     """
 
     data: Path
@@ -48,13 +47,13 @@ class Location:
 
 
 def locate(data_dir: Path, installation: Path) -> Location:
-    """Decide owner and places, and create what must exist beforehand (a base folder, a copy of the binaries).
+    """Decide owner and paths, and create the base folder or the copy of the binaries if needed.
 
-    Data below /var/tmp counts only while the pointer file exists: who deletes `var/` gets an empty store.
+    Data below /var/tmp is used only while the pointer file exists. So deleting `var/` also gives an empty store.
 
     Raises:
-        EmbeddedError: A folder below /var/tmp belongs to somebody else.
-        AlreadyRunningError: The pointer is gone but a server still runs on the data.
+        EmbeddedError: A folder below /var/tmp belongs to another user.
+        AlreadyRunningError: The pointer file was deleted but a server still runs on the data.
     """
     data_dir = data_dir.absolute()
     if os.geteuid() != 0:
@@ -78,14 +77,14 @@ def locate(data_dir: Path, installation: Path) -> Location:
 
 
 def pointer_file(data_dir: Path) -> Path:
-    """Return the file that tells people and tools where relocated data went."""
+    """Return the path of the file that names the place of relocated data."""
     return data_dir.with_name(data_dir.name + ".location")
 
 
 def is_traversable(path: Path, owner: Owner) -> bool:
-    """Return whether the user can pass through `path` and all above it.
+    """Return whether the user may enter `path` and all folders above it.
 
-    Parts that do not exist yet count as passable.
+    Folders that do not exist yet count as enterable.
     """
     for part in (path, *path.parents):
         try:
@@ -104,7 +103,10 @@ def is_traversable(path: Path, owner: Owner) -> bool:
 
 
 def _owner_of(data: Path) -> Owner:
-    """Return the owner of existing data, so that a change of user never orphans it; else the unprivileged user."""
+    """Return the owner of existing data, else the unprivileged user.
+
+    So data stays usable if the service later runs as another user.
+    """
     if data.exists() and data.stat().st_uid != 0:
         return Owner(uid=data.stat().st_uid, gid=data.stat().st_gid)
     entry = pwd.getpwnam(UNPRIVILEGED_USER)
@@ -112,7 +114,7 @@ def _owner_of(data: Path) -> Owner:
 
 
 def _own_base(wanted: Path) -> Path:
-    """Return a folder of ours below /var/tmp for this path; refuses one that another user has put there."""
+    """Return our own folder below /var/tmp for this path; refuse a folder of another user."""
     digest = hashlib.sha256(str(wanted).encode()).hexdigest()[:12]
     base = TRAVERSABLE_ROOT / f"koordstream-{digest}"
     base.mkdir(mode=0o755, exist_ok=True)
@@ -127,7 +129,7 @@ def _own_base(wanted: Path) -> Path:
 
 
 def _reachable(installation: Path, owner: Owner) -> Path:
-    """Return the installation itself, or a copy below /var/tmp when the user cannot reach it.
+    """Return the installation, or a copy below /var/tmp if the user cannot reach it.
 
     The programs find the wheel's shared libraries relative to themselves, so the copy keeps the wheel's layout:
     `<package>/<installation>`, with the libraries in `<package>.libs` (Linux) or `<package>/.dylibs` (macOS).

@@ -1,6 +1,6 @@
-"""What a Postgres data directory's pid file says, and whether it still holds.
+"""Read the pid file of a Postgres data directory, and check whether its process still runs.
 
-`postgres` asks before a start and while it waits, `postgres_location` before it deletes anything.
+`postgres` uses it before a start and while it waits for readiness, `postgres_location` before it deletes data.
 """
 
 from pathlib import Path
@@ -9,12 +9,12 @@ from koordcore.embedded.identity import command_line, start_mark
 
 
 def live_postmaster(data: Path, *, status: str | None = None) -> int | None:
-    """Return the pid of the server that runs on this data directory; None if there is none.
+    """Return the pid of the server that runs on this data directory; None if none runs.
 
-    A pid file left by kill -9 names a pid that is gone, or that by now is another program: both count as none.
+    After a kill -9, the pid file may name a pid that has ended or belongs to another program. Both count as no server.
 
     Args:
-        status: Demand this state too; the server writes "ready" when it accepts connections, also after recovery.
+        status: Also require this status. The server writes "ready" when it accepts connections, also after recovery.
     """
     try:
         lines = (data / "postmaster.pid").read_text().splitlines()
@@ -30,7 +30,10 @@ def live_postmaster(data: Path, *, status: str | None = None) -> int | None:
 
 
 def remove_recycled_pid_file(data: Path) -> None:
-    """Remove a pid file whose pid belongs to another process now; Postgres refuses to start with it."""
+    """Remove a pid file whose pid now belongs to another process.
+
+    Postgres refuses to start with such a file.
+    """
     pid_file = data / "postmaster.pid"
     try:
         pid = int(pid_file.read_text().splitlines()[0])

@@ -1,9 +1,8 @@
-"""One child process: declared as a value, started, awaited until ready, stopped.
+"""One child process: declare it, start it, wait until it is ready, stop it.
 
-`ProcessSpec` is the value; `ChildProcess` is the running thing. The single servers (`nats`, `postgres`)
-and the `supervisor` of a whole stack are both built on it. Children are watched by polling, not by
-signals: the same object then works from any event loop (also uvloop, which cannot change the user of a
-child) and from none.
+`ProcessSpec` declares a process and `ChildProcess` runs it. The servers (`nats`, `postgres`) and the `supervisor` of a
+stack use them. Children are watched by polling and not by signals. So the same object works with any event loop (uvloop
+cannot change the user of a child) and without one.
 """
 
 import asyncio
@@ -32,18 +31,19 @@ LOG_TAIL_BYTES = 16_384
 _PR_SET_PDEATHSIG = 1
 
 Ready = str | Callable[[], Awaitable[bool]]
-"""When a child counts as ready: an http url that answers 200, or a coroutine function that answers True."""
+"""Readiness check of a child: a URL that answers 200, or a coroutine function that returns True."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartPolicy:
-    """What the supervisor does with a child that ended by itself.
+    """Rules for restarting a child that ended by itself.
 
     Attributes:
-        first_delay_seconds: Before the first restart; doubled for each further one.
+        first_delay_seconds: Delay before the first restart. It doubles with each further restart.
         max_delay_seconds: Upper bound of the delay.
-        steady_after_seconds: A child that ran this long starts again at the first delay.
-        max_restarts: In a row without a steady run, then the child is given up; None: for ever.
+        steady_after_seconds: After running this long, a child that ends is restarted with the first delay again.
+        max_restarts: Largest number of restarts without a steady run between them. Then the child is given up. None: no
+            limit.
     """
 
     enabled: bool = True
@@ -62,22 +62,22 @@ NEVER_RESTART = RestartPolicy(enabled=False)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSpec:
-    """A child process as a value.
+    """Declaration of a child process.
 
     Attributes:
-        argv: Program (a path, never searched on PATH when absolute) and arguments.
-        env: Added to the parent's environment.
-        ready: See Ready; None: ready as soon as it runs.
+        argv: Program and arguments. An absolute path is not searched on PATH.
+        env: Variables that are added to the parent's environment.
+        ready: Readiness check; see `Ready`. None: ready as soon as the process runs.
         after: Names of the processes that must be ready first.
-        retry_on: Texts in the log of a failed start that tell of a state that passes: it is tried again.
+        retry_on: Texts that mark a temporary failure in the log of a failed start. Such a start is repeated.
         prepare: Awaited before every start (first start and restarts).
-        log_file: Receives stdout and stderr, appended; None: /dev/null.
-        user: Numeric ids to run as; only root may set them.
-        group: Numeric ids to run as; only root may set them.
+        log_file: File to which stdout and stderr are appended. None: /dev/null.
+        user: Numeric user id of the process. Only root may set it.
+        group: Numeric group id of the process. Only root may set it.
         stop_signal: The signal of a graceful stop.
-        stop_seconds: From the stop signal to the kill.
-        ports: What the process serves, for the status.
-        urls: What the process serves, for the status.
+        stop_seconds: Time between the stop signal and the kill.
+        ports: Name -> port that the process serves, for the status.
+        urls: Name -> URL that the process serves, for the status.
     """
 
     name: str
@@ -100,7 +100,10 @@ class ProcessSpec:
 
 
 class ChildProcess:
-    """A started child. Not safe for concurrent start calls; every other method may be called from any task."""
+    """A started child process.
+
+    Only one task at a time may start it. Any task may call the other methods.
+    """
 
     def __init__(self, spec: ProcessSpec) -> None:
         self.spec = spec
@@ -111,12 +114,12 @@ class ChildProcess:
 
     @property
     def pid(self) -> int | None:
-        """The process id, None before the first start."""
+        """Process id; None before the first start."""
         return None if self._popen is None else self._popen.pid
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs (and before the start); negative for a signal."""
+        """Exit code, negative for a signal; None before the start and while the process runs."""
         return None if self._popen is None else self._popen.poll()
 
     @property
@@ -160,10 +163,12 @@ class ChildProcess:
         self.identity = identify(self._popen.pid)
 
     async def start(self) -> None:
-        """Prepare, launch and wait until ready. A failed or cancelled start leaves no process behind.
+        """Run `prepare`, launch the process and wait until it is ready.
+
+        A failed or cancelled start leaves no process behind.
 
         Raises:
-            StartError: With the end of the log when it ends early or is not ready within `ready_seconds`.
+            StartError: The process ended or was not ready within `ready_seconds`. The message has the end of its log.
         """
         deadline = time.monotonic() + self.spec.ready_seconds
         while True:
@@ -181,7 +186,7 @@ class ChildProcess:
                 return
 
     async def wait_ready(self) -> None:
-        """Wait until the child is ready; polls every 20 ms.
+        """Wait until the child is ready; check every 20 ms.
 
         Raises:
             StartError: As `start` does.
@@ -199,7 +204,7 @@ class ChildProcess:
             await asyncio.sleep(POLL_SECONDS)
 
     async def wait_exit(self, seconds: float | None = None) -> int | None:
-        """Wait for the end and return the exit code; None if it still runs after `seconds`."""
+        """Wait until the process ends and return its exit code; None if it still runs after `seconds`."""
         deadline = None if seconds is None else time.monotonic() + seconds
         while self.is_running:
             if deadline is not None and time.monotonic() > deadline:
@@ -208,7 +213,7 @@ class ChildProcess:
         return self.exit_code
 
     async def stop(self) -> None:
-        """Ask the child to stop, wait up to `stop_seconds`, then kill it. No-op if it does not run."""
+        """Send the stop signal, wait up to `stop_seconds`, then kill the child. No-op if it does not run."""
         if not self.is_running:
             return
         self.send(self.spec.stop_signal)
@@ -223,12 +228,12 @@ class ChildProcess:
         await self.wait_exit()
 
     def send(self, number: signal.Signals) -> None:
-        """Signal the child if it runs."""
+        """Send a signal to the child. No-op if it does not run."""
         if self._popen is not None:
             self._popen.send_signal(number)  # polls first: a reaped pid is never signalled
 
     def last_words(self) -> str:
-        """Return the last error that the log of this run tells of, in one line; empty when it tells of none."""
+        """Return the last error in the log of this run as one line; empty if there is none."""
         return last_words(self.spec.log_file, since=self._log_began)
 
     def _is_passing(self, error: BaseException) -> bool:
@@ -240,7 +245,7 @@ class ChildProcess:
 
 
 async def is_ready(ready: Ready | None) -> bool:
-    """Return whether the child answers that it is ready; any failure counts as not ready."""
+    """Run the readiness check once; return False if it fails in any way."""
     match ready:
         case None:
             return True
@@ -251,7 +256,7 @@ async def is_ready(ready: Ready | None) -> bool:
 
 
 def http_ok(url: str) -> bool:
-    """Return whether `GET url` answers 200 within a second. Blocks."""
+    """Return whether `GET url` answers 200 within a second. Blocks the calling thread."""
     parts = urllib.parse.urlsplit(url)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=PROBE_SECONDS)
     try:
@@ -264,7 +269,7 @@ def http_ok(url: str) -> bool:
 
 
 def log_tail(log_file: Path | None, *, since: int = 0, lines: int = LOG_TAIL_LINES) -> str:
-    """Return the last lines of a log file, none from before the byte `since`; empty when there is no file."""
+    """Return the last lines of a log file from byte `since` on; empty if the file does not exist."""
     if log_file is None or not log_file.exists():
         return ""
     with log_file.open("rb") as log:
@@ -273,10 +278,10 @@ def log_tail(log_file: Path | None, *, since: int = 0, lines: int = LOG_TAIL_LIN
 
 
 def _die_with_parent(stop_signal: signal.Signals) -> Callable[[], None] | None:
-    """On Linux: have the kernel stop the child when we are killed, so that no orphan keeps ports or data.
+    """On Linux, let the kernel stop the child when its parent is killed.
 
-    Elsewhere the state file of the stack serves to find orphans. Runs after the change of user, because
-    changing credentials would clear the setting.
+    So no orphan keeps ports or data. On other systems, orphans are found with the state file of the stack. It runs
+    after the change of user, because that clears the setting.
     """
     if sys.platform != "linux":
         return None

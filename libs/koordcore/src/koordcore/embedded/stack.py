@@ -1,7 +1,7 @@
-"""What runs in a stack, as a value and as the state file `stack.json`.
+"""Status of the processes of a stack, as a value and as the state file `stack.json`.
 
-The `supervisor` writes the file; another process (`koord get`, `koord down`) reads it here and finds
-and stops the stack. Processes are recorded with their start times, so a recycled pid is never signalled.
+The `supervisor` writes the file. Another process, such as `koord down`, reads it to find and stop the stack. The file
+has the start time of each process, so a reused pid is never signalled.
 """
 
 import asyncio
@@ -28,37 +28,37 @@ class Phase(StrEnum):
     STARTING = "starting"
     READY = "ready"
     DEGRADED = "degraded"
-    """Was ready; at least one process is down and being restarted, or was given up."""
+    """The stack was ready. Now at least one process is being restarted or was given up."""
     STOPPING = "stopping"
     STOPPED = "stopped"
     FAILED = "failed"
-    """The start failed; `error` says why."""
+    """The start failed. The field `error` has the reason."""
 
 
 class ProcessState(StrEnum):
     """States of the life of one process."""
 
     WAITING = "waiting"
-    """For the processes that it comes after."""
+    """Waits for processes that must be ready first."""
     STARTING = "starting"
     READY = "ready"
     BACKING_OFF = "backing-off"
-    """Ended by itself; restarted when its delay is over."""
+    """Ended by itself, and will be restarted after a delay."""
     GIVEN_UP = "given-up"
-    """Ended by itself and is not restarted."""
+    """Ended by itself, and will not be restarted."""
     STOPPED = "stopped"
 
 
 class ProcessStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One process of the stack.
+    """Status of one process of a stack.
 
     Attributes:
-        process: None before the first start.
-        restarts: Starts after the first, since the stack came up.
-        last_exit: Exit code of the previous run, negative for a signal; None: never ended.
-        last_words: The last error in the log of that run, in one line; empty: none was found.
-        stop_signal: How to stop it, for who stops orphans.
-        stop_seconds: How to stop it, for who stops orphans.
+        process: Identity of the running process. None before the first start.
+        restarts: Number of restarts since the stack was started.
+        last_exit: Exit code of the previous run, negative for a signal. None if no run has ended.
+        last_words: Last error in the log of the previous run as one line; empty if none was found.
+        stop_signal: Signal with which an orphaned process is stopped.
+        stop_seconds: Time after `stop_signal` until an orphaned process is killed.
     """
 
     name: str
@@ -75,7 +75,7 @@ class ProcessStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stack(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole stack at one moment; processes in the order of their declaration."""
+    """Status of a whole stack at one moment. Processes are in the order of their declaration."""
 
     phase: Phase
     supervisor: ProcessIdentity
@@ -85,23 +85,23 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_live(self) -> bool:
-        """Whether the supervisor still runs."""
+        """Whether the supervisor of the stack still runs."""
         return is_alive(self.supervisor)
 
     @property
     def orphans(self) -> tuple[ProcessStatus, ...]:
-        """Processes that outlived their supervisor."""
+        """Processes that still run although their supervisor has ended."""
         if self.is_live:
             return ()
         return tuple(status for status in self.processes if status.process is not None and is_alive(status.process))
 
     def find(self, name: str) -> ProcessStatus | None:
-        """Return the process of that name."""
+        """Return the process with this name; None if there is none."""
         return next((status for status in self.processes if status.name == name), None)
 
 
 def write_stack(state_file: Path, stack: Stack) -> None:
-    """Replace the state file; a reader sees the old or the new one, never half of it. Mode 0600."""
+    """Replace the state file atomically, with mode 0600."""
     state_file.parent.mkdir(parents=True, exist_ok=True)
     fresh = state_file.with_name(state_file.name + ".new")
     fresh.touch(mode=0o600)
@@ -110,10 +110,10 @@ def write_stack(state_file: Path, stack: Stack) -> None:
 
 
 def read_stack(state_file: Path) -> Stack | None:
-    """Return the recorded stack, live or not; None when there is no file.
+    """Return the recorded stack, even if its supervisor has ended; None if the file does not exist.
 
     Raises:
-        EmbeddedError: The file is not of this version.
+        EmbeddedError: Another version has written the file.
     """
     try:
         content = state_file.read_bytes()
@@ -129,12 +129,15 @@ def read_stack(state_file: Path) -> Stack | None:
 
 
 def forget_stack(state_file: Path) -> None:
-    """Remove the state file, if there is one."""
+    """Remove the state file. No-op if it does not exist."""
     state_file.unlink(missing_ok=True)
 
 
 class StackLock:
-    """Held by the one live supervisor of a state file; the kernel releases it when that process ends in any way."""
+    """Lock that the one live supervisor of a state file holds.
+
+    The kernel releases it when the process ends, even by a kill.
+    """
 
     def __init__(self, state_file: Path) -> None:
         self._state_file = state_file
@@ -149,7 +152,7 @@ class StackLock:
         """Take the lock.
 
         Raises:
-            AlreadyRunningError: Naming the live supervisor.
+            AlreadyRunningError: A live supervisor holds the lock. The message names it.
         """
         assert self._file is None, "a stack is started once at a time"
         self._state_file.parent.mkdir(parents=True, exist_ok=True)
@@ -171,10 +174,10 @@ class StackLock:
 
 
 async def stop_stack(state_file: Path, *, seconds: float = 60.0) -> bool:
-    """Stop the recorded stack from another process and remove its file; False when nothing ran.
+    """Stop the recorded stack from another process and remove its state file.
 
-    A live supervisor is asked to stop and does it in order; it is killed after `seconds`. Orphans of a
-    dead one are stopped one by one in reverse order.
+    A live supervisor gets the stop signal and stops its processes in order. It is killed after `seconds`. Then
+    processes that outlived their supervisor are stopped in reverse order. Returns False if nothing ran.
     """
     stack = read_stack(state_file)
     if stack is None:
@@ -190,7 +193,7 @@ async def stop_stack(state_file: Path, *, seconds: float = 60.0) -> bool:
 
 
 async def stop_orphans(stack: Stack) -> bool:
-    """Stop what outlived a dead supervisor, in reverse order; whether there was anything."""
+    """Stop processes that outlived their supervisor, in reverse order; return False if there were none."""
     orphans = stack.orphans
     for orphan in reversed(orphans):
         assert orphan.process is not None, "an orphan was started once"
@@ -199,7 +202,7 @@ async def stop_orphans(stack: Stack) -> bool:
 
 
 async def _stop_process(process: ProcessIdentity, number: signal.Signals, seconds: float) -> None:
-    """Signal, wait, kill. The process is not our child, so its end is seen by looking."""
+    """Send a signal, wait, then kill. The end is detected by polling, because it is not our child."""
     send_signal(process, number)
     deadline = time.monotonic() + seconds
     while is_alive(process):

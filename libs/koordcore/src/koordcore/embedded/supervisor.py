@@ -1,9 +1,9 @@
-"""Starts, watches and stops the processes of a stack.
+"""Start, watch and stop the processes of a stack.
 
-Declared as `ProcessSpec` values, started as parallel as their order allows, restarted with back-off when
-they end by themselves, stopped in reverse order. Runs inside one asyncio program (`async with
-Supervisor(...)`) or as the main thing of a background process (`run_until_stopped`, started by
-`background`). The state is written to `stack.json` after every change; see `stack`.
+The processes are declared as `ProcessSpec` values. They start in parallel as far as their order allows, restart with
+back-off if they end by themselves, and stop in reverse order. A supervisor runs inside an asyncio program (`async with
+Supervisor(...)`) or as a background process (`run_until_stopped`, started by `background`). After every change it
+writes `stack.json`; see `stack`.
 """
 
 import asyncio
@@ -30,14 +30,14 @@ from koordcore.embedded.stack import (
 
 
 class Supervisor:
-    """The owner of the processes of a stack.
+    """Owns the processes of a stack.
 
     One task starts and stops it. Any task of the same loop may call `status`, `kill` and `restart`.
 
     Args:
-        specs: Names are unique; `after` names others of them, without a cycle.
-        state_file: e.g. var/run/stack.json; one live supervisor per file.
-        log: Called with one sentence per thing that happened, for the operator.
+        specs: Processes with unique names. Their `after` fields must not form a cycle.
+        state_file: State file, for example var/run/stack.json. Only one live supervisor may use it.
+        log: Called with one sentence per event, for the operator.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Supervisor:
         self._identity = me
 
     def status(self) -> Stack:
-        """Return the stack now."""
+        """Return the current status of the stack."""
         phase = self._phase
         if phase is Phase.READY and any(m.state is not ProcessState.READY for m in self._managed.values()):
             phase = Phase.DEGRADED
@@ -67,12 +67,14 @@ class Supervisor:
         )
 
     async def start(self) -> None:
-        """Start everything and wait until all are ready, then keep watch. After an error nothing is left running.
+        """Start all processes, wait until they are ready, then watch them.
 
-        Orphans of an earlier supervisor that was killed are stopped first.
+        If a start fails, all processes are stopped.
+
+        Processes that outlived an earlier supervisor are stopped first.
 
         Raises:
-            AlreadyRunningError: The state file belongs to a live supervisor; what the start of a process raises.
+            AlreadyRunningError: A live supervisor uses the state file.
         """
         self._lock.acquire()
         before = read_stack(self._state_file)
@@ -101,9 +103,9 @@ class Supervisor:
         self._record()
 
     async def stop(self) -> None:
-        """Stop everything in reverse order, each with its own deadline before the kill; removes the state file.
+        """Stop all processes in reverse order and remove the state file.
 
-        Nothing happens when the stack was never started.
+        Each process has its own deadline before it is killed. No-op if the stack was never started.
         """
         if self._lock.is_held:
             await self._stop_all(Phase.STOPPED)
@@ -111,9 +113,9 @@ class Supervisor:
             self._lock.release()
 
     async def run_until_stopped(self) -> None:
-        """Start, then wait for SIGTERM or SIGINT, then stop. For a program whose only work is the stack.
+        """Start the stack, wait for SIGTERM or SIGINT, then stop it.
 
-        The signals also end a start that is under way.
+        A signal during the start ends the start. For programs that do nothing but run the stack.
         """
         loop = asyncio.get_running_loop()
         stopping = asyncio.Event()
@@ -136,14 +138,14 @@ class Supervisor:
                 loop.remove_signal_handler(number)
 
     async def kill(self, name: str) -> None:
-        """Kill -9 one process, for demonstrations and tests; its restart policy brings it back."""
+        """Kill one process (SIGKILL), for demonstrations and tests. Its restart policy starts it again."""
         await self._managed[name].child.kill()
 
     async def wait_ready(self, name: str, *, seconds: float, after_restarts: int = 0) -> None:
-        """Wait until one process is ready and has been restarted at least so often.
+        """Wait until a process is ready and has been restarted at least `after_restarts` times.
 
         Raises:
-            EmbeddedError: After `seconds`.
+            EmbeddedError: It was not ready within `seconds`.
         """
         managed = self._managed[name]
         try:
@@ -172,7 +174,7 @@ class Supervisor:
         self._log(f"{managed.spec.name} is ready after {time.monotonic() - began:.2f} s")
 
     async def _watch(self, managed: "_Managed") -> None:
-        """Wait for the end of one process and bring it back, for as long as the stack runs."""
+        """Restart one process whenever it ends, for as long as the stack runs."""
         policy = managed.spec.restart
         in_a_row = 0
         while True:
@@ -237,7 +239,7 @@ class Supervisor:
 
 
 class _Managed:
-    """One process with what the supervisor knows of it."""
+    """One process with the supervisor's records about it."""
 
     def __init__(self, spec: ProcessSpec) -> None:
         self.spec = spec
@@ -266,14 +268,14 @@ class _Managed:
 
 
 def _say_nothing(_sentence: str) -> None:
-    """The default operator log."""
+    """Discard the sentence: the default operator log."""
 
 
 def require_startable(specs: tuple[ProcessSpec, ...]) -> tuple[ProcessSpec, ...]:
-    """Return the specs themselves, when they can all be started in some order.
+    """Check that the processes can be started in some order, and return them unchanged.
 
     Raises:
-        EmbeddedError: Naming a doubled name, an unknown name in `after`, or a cycle.
+        EmbeddedError: A name occurs twice, `after` has an unknown name, or there is a cycle.
     """
     names = [spec.name for spec in specs]
     doubled = sorted({name for name in names if names.count(name) > 1})

@@ -1,4 +1,4 @@
-"""Amounts as text for people: cpu in cores, memory and storage in GiB, anything else as a plain number.
+"""Format amounts for people: cpu in cores, memory and storage in GiB, anything else as a plain number.
 
 cpu 1500 -> 1.5    kubernetes.io/batch-cpu 1500 -> 1.5    memory 3 << 29 -> 1.5Gi    pods 110 -> 110
 """
@@ -13,19 +13,19 @@ _GIB: Final = 1 << 30
 
 
 def cores(milli: float | None) -> str:
-    """Return milli-cores as cores: 1500 -> `1.5`; None: `-`."""
+    """Format milli-cores as cores: 1500 -> `1.5`; None -> `-`."""
     return NOTHING if milli is None else f"{milli / 1000:.10g}"
 
 
 def gibibytes(amount: int | None) -> str:
-    """Return bytes as GiB: `1.5Gi`, below one GiB with two digits that count: `0.25Gi`; None: `-`."""
+    """Format bytes as GiB: `1.5Gi`; below one GiB with two significant digits: `0.25Gi`; None -> `-`."""
     if amount is None:
         return NOTHING
     return f"{amount / _GIB:.1f}Gi" if amount == 0 or abs(amount) >= _GIB else f"{amount / _GIB:.2g}Gi"
 
 
 def amount_text(resource: str, amount: int) -> str:
-    """Return an amount of a resource: milli-cores for cpu (batch and mid too), bytes for memory and storage."""
+    """Format an amount of a resource: milli-cores for cpu (also batch and mid), bytes for memory and storage."""
     if resource in _IN_CORES:
         return cores(amount)
     if resource.endswith(("memory", "storage")) or "hugepages-" in resource:
@@ -34,5 +34,5 @@ def amount_text(resource: str, amount: int) -> str:
 
 
 def cfs_quota_text(microseconds: int) -> str:
-    """Return a cfs quota per 100 ms as cores; negative: `unlimited`."""
+    """Format a CFS quota per 100 ms period as cores; a negative quota as `unlimited`."""
     return "unlimited" if microseconds < 0 else f"{cores(microseconds // 100)} cores"

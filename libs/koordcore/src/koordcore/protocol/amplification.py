@@ -1,7 +1,7 @@
-"""CPU normalization and resource amplification: ratios, their texts, and their effect on allocatable and requests.
+"""CPU normalization and resource amplification: their ratios, and their effect on allocatable and requests.
 
 The manager writes the two annotations, admission scales allocatable (truncating), the scheduler scales requests
-(rounding up). source    protocol spec, 8
+(rounding up). Source: protocol spec, 8.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from koordcore.values.quantity import ZERO, Quantity, of_milli
 from koordcore.values.resources import ResourceList, amount_of, format_resources, parse_resources, quantity_of
 
 NO_RATIO: Final = -1.0
-"""The ratio of a resource that has none: not amplified."""
+"""Ratio of a resource that is not amplified."""
 LOWEST_NORMALIZATION: Final = 1.0
 HIGHEST_NORMALIZATION: Final = 5.0
 REWRITE_ABOVE: Final = 0.01
@@ -32,7 +32,7 @@ _AMPLIFIED_BY_ADMISSION: Final = (CPU, MEMORY)
 def amplify(origin: int, ratio: float) -> int:
     """Return `origin` times `ratio`, rounded up; `origin` itself if the ratio is at most 1.
 
-    The product is one of 64-bit floats, so 100 times 1.1 is 111.
+    The product is computed with 64-bit floats, so 100 times 1.1 gives 111.
 
     Source:
         protocol spec, 8 (4)
@@ -43,10 +43,10 @@ def amplify(origin: int, ratio: float) -> int:
 def amplify_resources(
     requests: Mapping[str, Quantity], ratios: Mapping[str, float], names: Iterable[str] | None = None
 ) -> ResourceList:
-    """Return the list with every resource that has a ratio amplified, cpu in milli-cores, others in whole units.
+    """Return the resource list with each resource multiplied by its ratio, cpu in milli-cores.
 
     Args:
-        names: Only these resources; None for all.
+        names: Resources to amplify; None for all.
 
     Source:
         protocol spec, 8 (4), (5)
@@ -61,7 +61,7 @@ def amplify_resources(
 
 
 def format_ratios(ratios: Mapping[str, float]) -> str:
-    """Return the annotation's text: names sorted, two decimals, half to even on the binary value.
+    """Format ratios for the annotation: names sorted, two decimals, ties rounded half to even.
 
     Source:
         protocol spec, 8 (2)
@@ -71,10 +71,10 @@ def format_ratios(ratios: Mapping[str, float]) -> str:
 
 
 def parse_ratios(annotations: Mapping[str, str]) -> dict[str, float]:
-    """Return amplification ratios of a node by resource; an absent or empty annotation has none.
+    """Return the amplification ratios of a node by resource; empty if the annotation is absent or empty.
 
     Raises:
-        InvalidInput: Malformed JSON or an entry that is no number.
+        InvalidInput: The annotation is not valid JSON, or a ratio is not a number.
 
     Source:
         protocol spec, 4.4, 8 (3)
@@ -91,10 +91,10 @@ def parse_ratios(annotations: Mapping[str, str]) -> dict[str, float]:
 
 
 def parse_raw_allocatable(annotations: Mapping[str, str]) -> ResourceList | None:
-    """Return the allocatable that the kubelet wrote; None if it was not recorded.
+    """Return the allocatable as the kubelet wrote it, before amplification; None if not recorded.
 
     Raises:
-        InvalidInput: Malformed JSON or quantities.
+        InvalidInput: The annotation is not valid JSON, or a quantity is invalid.
 
     Source:
         protocol spec, 4.4
@@ -109,11 +109,11 @@ def parse_raw_allocatable(annotations: Mapping[str, str]) -> ResourceList | None
 
 
 class NodeUpdate(NamedTuple):
-    """A node status update after admission.
+    """Result of the admission of a node status update.
 
     Attributes:
-        allocatable: To be stored.
-        raw_allocatable: Text of the annotation, None: the annotation is removed or stays absent.
+        allocatable: Allocatable to store.
+        raw_allocatable: Text of the annotation to store; None removes the annotation.
     """
 
     allocatable: ResourceList
@@ -123,14 +123,14 @@ class NodeUpdate(NamedTuple):
 def amplify_node_update(
     annotations: Mapping[str, str], allocatable: Quantities, old_allocatable: Quantities
 ) -> NodeUpdate:
-    """Return what the node status webhook makes of an update.
+    """Return what the node status webhook stores for an update.
 
-    Only the kubelet changes native allocatable: when cpu or memory differ between old and new, the new values are the
-    raw ones from now on; else the kept ones are. allocatable = trunc(milli(raw) * ratio) milli for cpu and memory
+    Only the kubelet changes native allocatable. If cpu or memory differ between old and new, the new values become the
+    raw ones. Otherwise the recorded raw values stay. allocatable = trunc(milli(raw) * ratio) milli for cpu and memory
     with ratio > 1.
 
     Raises:
-        InvalidInput: A malformed ratio, a malformed raw-allocatable that is needed, a malformed quantity.
+        InvalidInput: A ratio, a quantity, or the raw allocatable that is needed is invalid.
 
     Source:
         protocol spec, 8 (3); vectors protocol/amplification (op node_update)
@@ -159,7 +159,7 @@ def amplify_node_update(
 
 
 class CpuBasicInfo(msgspec.Struct, rename={"vendor_id": "vendorID"}, omit_defaults=True, frozen=True):
-    """Annotation `cpu-basic-info` of the topology object."""
+    """Processor model and settings: the annotation `cpu-basic-info` of the topology object."""
 
     cpu_model: str = msgspec.field(default="", name="cpuModel")
     hyper_thread_enabled: bool = msgspec.field(default=False, name="hyperThreadEnabled")
@@ -169,7 +169,7 @@ class CpuBasicInfo(msgspec.Struct, rename={"vendor_id": "vendorID"}, omit_defaul
 
 
 class ModelRatios(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
-    """Ratios of one CPU model by its settings; None = not configured."""
+    """Normalization ratios of one CPU model, by its settings. None: not configured."""
 
     base_ratio: float | None = None
     hyper_thread_enabled_ratio: float | None = None
@@ -178,7 +178,7 @@ class ModelRatios(msgspec.Struct, rename="camel", omit_defaults=True, frozen=Tru
 
 
 class NormalizationStrategy(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
-    """Effective strategy of section cpu-normalization-config for one node."""
+    """Effective strategy of the section cpu-normalization-config for one node."""
 
     enable: bool = False
     default_ratio: float | None = None
@@ -186,7 +186,7 @@ class NormalizationStrategy(msgspec.Struct, rename="camel", omit_defaults=True, 
 
 
 class AmplificationStrategy(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
-    """Effective strategy of section resource-amplification-config for one node."""
+    """Effective strategy of the section resource-amplification-config for one node."""
 
     enable: bool = False
     resource_amplification_ratio: dict[str, float] = {}
@@ -195,17 +195,18 @@ class AmplificationStrategy(msgspec.Struct, rename="camel", omit_defaults=True, 
 def cpu_normalization_ratio(
     info: CpuBasicInfo | None, strategy: NormalizationStrategy, enabled: bool | None = None
 ) -> float:
-    """Return the ratio to write for a node.
+    """Return the CPU normalization ratio to write on a node.
 
     Args:
-        info: None: the agent has not reported its CPU yet.
-        enabled: The node's label, None when it has none; it wins over the strategy.
+        info: Processor of the node; None if the agent has not reported it yet.
+        enabled: Value of the node's label; None without the label. It takes precedence over the strategy.
 
     Returns:
-        1.0 when not enabled; else the model's ratio for hyper-threading and turbo, else the default ratio.
+        1.0 if normalization is not enabled. Otherwise the model's ratio for its hyper-threading and turbo settings, or
+        the default ratio.
 
     Raises:
-        InvalidInput: There is no such ratio or it is outside 1.0..5.0: the annotation stays as it is.
+        InvalidInput: No ratio is configured, or it is outside 1.0..5.0. The caller leaves the annotation unchanged.
 
     Source:
         protocol spec, 8 (1)
@@ -234,17 +235,18 @@ def cpu_normalization_ratio(
 
 
 def format_normalization_ratio(ratio: float) -> str:
-    """Return the ratio with two decimals, as in the annotation."""
+    """Format the ratio with two decimals for the annotation."""
     return f"{ratio:.2f}"
 
 
 def amplification_ratios(strategy: AmplificationStrategy, annotations: Mapping[str, str]) -> dict[str, float]:
-    """Return the ratios to write on a node with these annotations; empty: the annotation is removed.
+    """Return the amplification ratios to write on a node; empty if the annotation has to be removed.
 
         cpu = (configured cpu if > 0 else 1) * (normalization ratio if present) when that exceeds 1
 
     Raises:
-        InvalidInput: A malformed normalization ratio or a ratio below 1: the annotation stays as it is.
+        InvalidInput: The normalization ratio is invalid, or a ratio is below 1. The caller leaves the annotation
+            unchanged.
 
     Source:
         protocol spec, 8 (2); vectors protocol/amplification (op controller)

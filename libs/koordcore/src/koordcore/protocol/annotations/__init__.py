@@ -1,5 +1,6 @@
 """Parsers of single labels and annotations, one module per subject.
 
-Each takes the label or annotation map of an object, applies the default of an absent value, and raises `InvalidInput`
-naming the key for a bad one. Structured values decode through `lenient_json`. source    protocol spec, 4 and 5
+Each parser takes the labels or annotations of an object. It returns the default if the key is absent, and raises
+`InvalidInput` with the key if the value is invalid. Structured values are decoded by `lenient_json`. Source: protocol
+spec, 4 and 5.
 """

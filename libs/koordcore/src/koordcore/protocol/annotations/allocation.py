@@ -36,7 +36,7 @@ from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import Amounts, parse_amounts, quantity_of
 
 ALLOCATION_KEYS: Final = (keys.RESOURCE_STATUS, keys.DEVICE_ALLOCATED, keys.RESERVATION_ALLOCATED)
-"""Annotations that only a binding may set."""
+"""Annotations that only the binding of a pod may set."""
 _DEFAULT_POLICY: Final = "Default"
 _NOT_EXCLUSIVE: Final = "None"
 
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 class _Wire(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
-    """Base of the annotations' objects."""
+    """Base of the JSON objects in the annotations."""
 
 
 class _ZoneResources(_Wire, frozen=True):
@@ -64,13 +64,13 @@ class _ResourceSpec(_Wire, frozen=True):
 
     @property
     def bind_policy(self) -> str:
-        """The policy that is in force; empty if the pod leaves it to the scheduler."""
+        """CPU bind policy in force; empty if the pod leaves the choice to the scheduler."""
         policy = self.required or self.preferred
         return "" if policy == _DEFAULT_POLICY else policy
 
     @property
     def exclusive_policy(self) -> str:
-        """The exclusive policy; empty if the pod asks for none."""
+        """CPU exclusive policy; empty if the pod does not request one."""
         return "" if self.exclusive == _NOT_EXCLUSIVE else self.exclusive
 
 
@@ -99,11 +99,11 @@ class _Reservation(msgspec.Struct, frozen=True):
 def allocation_annotations(allocation: Allocation, present: Mapping[str, str]) -> dict[str, str]:
     """Return the annotations that binding a pod with this allocation sets on it.
 
-    A binding cannot remove an annotation. If the pod was created with an allocation that it was not given, the
-    annotation is set to the empty text, which means that there is none.
+    A binding cannot remove an annotation. If the pod was created with an allocation annotation that does not apply, it
+    is set to the empty text, which means "no allocation".
 
     Args:
-        allocation: What the pod was given.
+        allocation: Allocation of the pod.
         present: Annotations of the pod object.
     """
     written = {key: "" for key in ALLOCATION_KEYS if present.get(key)} if present else {}
@@ -127,7 +127,9 @@ def allocation_annotations(allocation: Allocation, present: Mapping[str, str]) -
 
 
 def parse_allocation(annotations: Mapping[str, str]) -> Allocation:
-    """Read the allocation of a pod that another scheduler bound, or that a lost log once knew.
+    """Read the allocation from the annotations of a pod.
+
+    Used for pods that another scheduler bound, and for pods whose placement was lost with the log.
 
     An absent or empty annotation adds nothing. The amounts taken from a reservation and the quota are not stated.
 
@@ -138,7 +140,7 @@ def parse_allocation(annotations: Mapping[str, str]) -> Allocation:
 
 
 def allocation_of(annotations: Mapping[str, str]) -> Allocation:
-    """Read the allocation and ignore every invalid annotation."""
+    """Read the allocation from annotations and ignore every invalid annotation."""
     parts: list[Allocation] = []
     for key, parse in _PARSERS.items() if annotations else ():
         if annotations.get(key):
@@ -207,7 +209,10 @@ def _decoded(annotations: Mapping[str, str], key: str, kind: type[T]) -> T:
 
 
 def _spec_of(annotations: Mapping[str, str]) -> _ResourceSpec:
-    """Return what the user requested; defaults if the annotation is invalid, which PreFilter reports."""
+    """Return the resource-spec that the user requested, or defaults if the annotation is invalid.
+
+    PreFilter reports the invalid annotation.
+    """
     text = annotations.get(keys.RESOURCE_SPEC)
     try:
         return lenient_json.decode(text, _ResourceSpec) if text else _ResourceSpec()
@@ -216,7 +221,7 @@ def _spec_of(annotations: Mapping[str, str]) -> _ResourceSpec:
 
 
 def _completed_spec(allocation: Allocation, present: Mapping[str, str]) -> str | None:
-    """Return the pod's resource-spec with the policies that were applied; None if it states them already."""
+    """Return the pod's resource-spec with the applied policies; None if it already states them."""
     if not allocation.cpu_bind_policy and not allocation.cpu_exclusive_policy:
         return None
     written = _spec_of(present)

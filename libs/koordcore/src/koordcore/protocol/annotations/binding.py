@@ -1,4 +1,4 @@
-"""All annotations that binding a pod sets: its allocation, its gang, and what installed plugins write.
+"""Annotations that binding a pod sets: its allocation, its gang, and those of installed plugins.
 
 Source: scheduler-fine-grained spec, 1.8 (7), 2.9; scheduler-core spec, 8.7.
 """
@@ -14,19 +14,19 @@ from koordcore.values.allocation import Allocation
 def binding_annotations(
     allocation: Allocation, gang: BoundGang | None, texts: Mapping[str, str], present: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return what the binding of a pod writes on it.
+    """Return all annotations that the binding of a pod sets on it.
 
     Args:
-        allocation: What the pod was given.
-        gang: With whom it is bound; None if alone.
-        texts: Annotations of installed plugins. They do not replace the others.
+        allocation: Allocation of the pod.
+        gang: Gang group that is bound together with the pod; None if the pod is bound alone.
+        texts: Annotations of installed plugins. They do not replace those of the allocation or the gang.
         present: Annotations of the pod object.
     """
     return {**texts, **bound_gang_annotations(gang, present), **allocation_annotations(allocation, present)}
 
 
 class Bound(NamedTuple):
-    """What annotations of a bound pod state, and the other annotations."""
+    """Typed content of the annotations of a bound pod, and the remaining annotations."""
 
     allocation: Allocation
     gang: BoundGang | None
@@ -34,7 +34,10 @@ class Bound(NamedTuple):
 
 
 def without_typed_annotations(annotations: Mapping[str, str]) -> Bound:
-    """Read the inverse of `binding_annotations`; an annotation that is invalid states nothing."""
+    """Split the annotations of a bound pod into allocation, gang and the rest.
+
+    It is the inverse of `binding_annotations`. An invalid annotation counts as absent.
+    """
     typed = (*ALLOCATION_KEYS, *BOUND_GANG_KEYS)
     others = {key: text for key, text in annotations.items() if key not in typed}
     return Bound(allocation_of(annotations), bound_gang_of(annotations), others)

@@ -1,4 +1,4 @@
-"""CPU keys of pods and nodes: bind policy, cpuQOS, core scheduling, the exclusive CPUs of system QoS."""
+"""CPU labels and annotations of pods and nodes: bind policy, cpuQOS, core scheduling, CPUs of system QoS."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from koordcore.values.invalid import InvalidInput
 
 
 class NodeCpuBindPolicy(StrEnum):
-    """How pods are bound to the CPUs of a node."""
+    """Rule of a node for binding pods to its CPUs."""
 
     NONE = "None"
     FULL_PCPUS_ONLY = "FullPCPUsOnly"
@@ -24,7 +24,7 @@ class NodeCpuBindPolicy(StrEnum):
 
 
 class KubeletCpuManagerPolicy(msgspec.Struct, omit_defaults=True, frozen=True):
-    """Annotation `cpu-manager-policy` of the topology object."""
+    """CPU manager policy of the kubelet: annotation `cpu-manager-policy` of the topology object."""
 
     policy: str = ""
     options: dict[str, str] = {}
@@ -32,10 +32,10 @@ class KubeletCpuManagerPolicy(msgspec.Struct, omit_defaults=True, frozen=True):
 
 
 def parse_kubelet_cpu_manager_policy(annotations: Mapping[str, str]) -> KubeletCpuManagerPolicy:
-    """Return the CPU manager policy of the kubelet; empty if it was not reported.
+    """Return the CPU manager policy of the kubelet; the empty policy if it was not reported.
 
     Raises:
-        InvalidInput: Malformed JSON.
+        InvalidInput: The annotation is not valid JSON.
 
     Source:
         protocol spec, 4.5
@@ -49,7 +49,8 @@ def node_cpu_bind_policy(
 ) -> NodeCpuBindPolicy:
     """Return the CPU bind policy of a node.
 
-    FullPCPUsOnly if the label or a static kubelet with `full-pcpus-only=true` says so, else SpreadByPCPUs if labelled.
+    FullPCPUsOnly if the label has this value, or if the kubelet's static policy has `full-pcpus-only=true`.
+    SpreadByPCPUs if the label has this value.
 
     Source:
         protocol spec, 4.3
@@ -64,7 +65,7 @@ def node_cpu_bind_policy(
 
 
 class CpuQos(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
-    """CPU QoS of one pod. None: not set, the strategy of the node applies."""
+    """CPU QoS settings of one pod. None: not set, so the node's strategy applies."""
 
     enable: bool | None = None
     group_identity: int | None = None
@@ -77,10 +78,11 @@ HIGHEST_GROUP_IDENTITY: Final = 2
 
 
 def parse_pod_cpu_qos(annotations: Mapping[str, str]) -> CpuQos | None:
-    """Return the pod's own CPU QoS, None when it has none.
+    """Return the CPU QoS settings that the pod itself states; None if it states none.
 
     Raises:
-        InvalidInput: Malformed JSON or a groupIdentity outside -1..2: the annotation is ignored.
+        InvalidInput: The annotation is not valid JSON, or groupIdentity is outside -1..2. Callers ignore the
+            annotation.
 
     Source:
         protocol spec, 4.2
@@ -97,7 +99,7 @@ def _parse_cpu_qos(text: str) -> CpuQos:
 
 
 class CoreSchedPolicy(StrEnum):
-    """Whether a pod shares physical cores with others of its group."""
+    """Whether a pod shares physical cores with other pods of its core-scheduling group."""
 
     DEFAULT = ""
     NONE = "none"
@@ -113,7 +115,9 @@ class CoreSched:
 
 
 def core_sched(labels: Mapping[str, str]) -> CoreSched:
-    """Return the core-scheduling group, empty if absent, and the policy; an unknown policy is the default one.
+    """Return the core-scheduling group (empty if absent) and the policy of a pod.
+
+    An unknown policy counts as the default policy.
 
     Source:
         protocol spec, 4.1
@@ -124,17 +128,17 @@ def core_sched(labels: Mapping[str, str]) -> CoreSched:
 
 
 class SystemQosResource(msgspec.Struct, omit_defaults=True, frozen=True):
-    """CPUs of a node that are reserved for SYSTEM pods, exclusively by default."""
+    """CPUs of a node that are reserved for SYSTEM pods; exclusive by default."""
 
     cpuset: str = ""
     exclusive: bool = msgspec.field(default=True, name="cpusetExclusive")
 
 
 def parse_system_qos_resource(annotations: Mapping[str, str]) -> SystemQosResource | None:
-    """Return the CPUs set aside for system QoS, None when the node has no such annotation.
+    """Return the CPUs that the node reserves for SYSTEM pods; None without the annotation.
 
     Raises:
-        InvalidInput: Malformed JSON: topology reporting stops.
+        InvalidInput: The annotation is not valid JSON. The agent then stops to report the topology.
 
     Source:
         protocol spec, 4.4

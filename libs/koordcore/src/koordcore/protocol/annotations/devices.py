@@ -1,4 +1,4 @@
-"""Annotations of a pod that say how its devices are chosen: allocate hints and the joint rule.
+"""Annotations of a pod that control the choice of its devices: allocate hints and the joint rule.
 
 Source: scheduler-fine-grained spec, 2.4; protocol spec, 5.
 """
@@ -23,16 +23,17 @@ DEVICE_LEVEL: Final = "DeviceLevel"
 PCIE_LEVEL: Final = "PCIeLevel"
 SAME_PCIE: Final = "SamePCIe"
 SCOPE_LEVELS: Final[Mapping[str, int]] = {"Device": 4, "PCIe": 3, "NUMANode": 2, "Node": 1}
-"""Strictness of the topology scopes."""
+"""Topology scope -> strictness; a larger number is stricter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceHint:
-    """How the devices of one type are chosen.
+    """Rules for choosing the devices of one type.
 
     Attributes:
-        selector: Only devices whose labels match; None: no restriction.
-        vf_selector: Each device gives a virtual function of a group whose labels match; None: it gives none.
+        selector: Only devices whose labels match are chosen; None: no restriction.
+        vf_selector: Selects the group of which each device gives a virtual function; None: no virtual function is
+            given.
         allocate_strategy: `ApplyForAll`, `RequestsAsCount`, or empty.
         required_scope: `Device`, `PCIe`, `NUMANode`, `Node`, or empty.
         exclusive_policy: `DeviceLevel`, `PCIeLevel`, or empty.

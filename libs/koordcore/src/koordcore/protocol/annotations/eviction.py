@@ -1,4 +1,4 @@
-"""Who may evict a pod and in which order: the agent's and the descheduler's keys."""
+"""Annotations that control which pods may be evicted and in which order, by the agent and the descheduler."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from koordcore.values.integers import parse_decimal
 from koordcore.values.invalid import InvalidInput
 
 NEVER_EVICT: Final = 2**31 - 1
-"""The eviction cost of a pod that the descheduler must leave alone."""
+"""Eviction cost of a pod that the descheduler must not evict."""
 
 _COST: Final = re.compile(r"-?(?:0|[1-9][0-9]*)")
 
 
 def parse_eviction_cost(annotations: Mapping[str, str]) -> int:
-    """Return the eviction cost, 0 if absent; an int32 decimal without `+` and without leading zeros.
+    """Return the eviction cost of a pod; 0 if absent.
+
+    The text is an int32 decimal without `+` and without leading zeros.
 
     Raises:
-        InvalidInput: Any other text, the empty one included; callers then count 0.
+        InvalidInput: The text has another form or is empty. Callers then use 0.
 
     Source:
         protocol spec, 4.2
@@ -36,10 +38,12 @@ def _parse_cost(text: str) -> int:
 
 
 def parse_eviction_priority(annotations: Mapping[str, str]) -> int:
-    """Return the eviction order on the node, lower first, 0 if absent; an int32 decimal (`+5` and `007` are accepted).
+    """Return the eviction order of a pod on its node, lower first; 0 if absent.
+
+    The text is an int32 decimal; `+5` and `007` are accepted.
 
     Raises:
-        InvalidInput: Any other text, the empty one included; callers then count 0.
+        InvalidInput: The text has another form or is empty. Callers then use 0.
 
     Source:
         protocol spec, 4.2
@@ -48,7 +52,7 @@ def parse_eviction_priority(annotations: Mapping[str, str]) -> int:
 
 
 def is_eviction_enabled(labels: Mapping[str, str]) -> bool:
-    """Return whether the agent may evict this non-BE pod: only with the exact text `true`.
+    """Return whether the agent may evict this non-BE pod: the label is exactly `true`.
 
     Source:
         protocol spec, 4.1

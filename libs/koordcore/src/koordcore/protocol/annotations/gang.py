@@ -1,4 +1,4 @@
-"""Gang keys on pods: name, sizes, waiting time, match policy, place in the network order."""
+"""Gang labels and annotations of pods: name, sizes, waiting time, match policy, network index."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_INDEX: Final = -1
 
 
 def gang_name(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
-    """Return the pod's gang, "" for none; an empty value counts as absent.
+    """Return the name of the pod's gang; "" if the pod has no gang. An empty value counts as absent.
 
     Source:
         protocol spec, 4.1 (precedence)
@@ -32,9 +32,10 @@ def gang_name(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
 
 
 def gang_match_policy(annotations: Mapping[str, str], default: str = ONCE_SATISFIED) -> str:
-    """Return which members count towards the minimum.
+    """Return the match policy, which decides which members count towards the minimum.
 
-    Own key, else the pod-group's; absent or unknown text is `default`.
+    Koordinator's annotation takes precedence over the one of pod groups. If both are absent or unknown, `default` is
+    returned.
 
     Source:
         protocol spec, 4.2; vectors scheduler/gang_spec (unknown text)
@@ -44,10 +45,12 @@ def gang_match_policy(annotations: Mapping[str, str], default: str = ONCE_SATISF
 
 
 def parse_gang_wait_time(annotations: Mapping[str, str]) -> int:
-    """Return nanoseconds that members wait for each other; 0 when absent or empty: the plug-in's default applies.
+    """Return how many nanoseconds members wait for each other.
+
+    0 if absent or empty, which means the plugin's default.
 
     Raises:
-        InvalidInput: What is no duration (a bare number).
+        InvalidInput: The text is not a valid duration, for example a number without a unit.
 
     Source:
         protocol spec, 4.2
@@ -58,10 +61,10 @@ def parse_gang_wait_time(annotations: Mapping[str, str]) -> int:
 
 
 def parse_gang_min_num(labels: Mapping[str, str], annotations: Mapping[str, str]) -> int:
-    """Return the minimum number of members, from the pod-group label if there is one, else from the annotation.
+    """Return the minimum number of members, from the pod-group label if present, else from the annotation.
 
     Raises:
-        InvalidInput: It is missing or no int32 decimal: a gang cannot do without.
+        InvalidInput: Both are missing, or the value is not an int32 decimal.
 
     Source:
         protocol spec, 4.2; scheduler-core spec, 8
@@ -75,10 +78,10 @@ def parse_gang_min_num(labels: Mapping[str, str], annotations: Mapping[str, str]
 
 
 def parse_gang_total_num(annotations: Mapping[str, str]) -> int:
-    """Return the total number of members; 0 if absent or empty: the minimum is used.
+    """Return the total number of members; 0 if absent or empty, which means the minimum.
 
     Raises:
-        InvalidInput: What is no int32 decimal; see `gang_total_num`.
+        InvalidInput: The text is not an int32 decimal.
 
     Source:
         protocol spec, 4.2
@@ -89,7 +92,7 @@ def parse_gang_total_num(annotations: Mapping[str, str]) -> int:
 
 
 def gang_total_num(annotations: Mapping[str, str], min_num: int) -> int:
-    """Return the total number of members; `min_num` if it is absent, unreadable or smaller.
+    """Return the total number of members; `min_num` if it is absent, invalid or smaller than `min_num`.
 
     Source:
         protocol spec, 4.2
@@ -101,10 +104,10 @@ def gang_total_num(annotations: Mapping[str, str], min_num: int) -> int:
 
 
 def parse_network_topology_index(annotations: Mapping[str, str]) -> int:
-    """Return the index of the pod in its gang; -1 if absent: pods without an index come last.
+    """Return the index of the pod in its gang; -1 if absent. Such pods come last.
 
     Raises:
-        InvalidInput: What is no decimal int32.
+        InvalidInput: The text is not an int32 decimal.
 
     Source:
         protocol spec, 4.2
@@ -114,11 +117,11 @@ def parse_network_topology_index(annotations: Mapping[str, str]) -> int:
 
 
 class BoundGang(msgspec.Struct, frozen=True, gc=False):
-    """The gang group that a pod is bound with.
+    """Gang group that a pod is bound with.
 
     Attributes:
         group: Id of the group.
-        members: How many pods of the group are bound together, at least 2.
+        members: Number of pods of the group that are bound together, at least 2.
 
     Source: scheduler-core spec, 8.7.
     """
@@ -133,10 +136,12 @@ BOUND_GANG_KEYS: Final = (*_GROUP_KEYS, *_MEMBER_KEYS)
 
 
 def bound_gang_annotations(gang: BoundGang | None, present: Mapping[str, str]) -> dict[str, str]:
-    """Return the annotations that binding a pod with its gang sets; the empty text for those that it must not keep.
+    """Return the gang annotations that binding a pod sets.
+
+    An annotation that the pod must not keep is set to the empty text.
 
     Args:
-        gang: None if the pod is bound alone.
+        gang: Gang group that is bound; None if the pod is bound alone.
         present: Annotations of the pod object.
     """
     if gang is None:
@@ -145,7 +150,10 @@ def bound_gang_annotations(gang: BoundGang | None, present: Mapping[str, str]) -
 
 
 def bound_gang_of(annotations: Mapping[str, str]) -> BoundGang | None:
-    """Read the same from a bound pod; None if it was bound alone, or the number is not a decimal."""
+    """Read the gang group from the annotations of a bound pod.
+
+    None if the pod was bound alone, or if the number of members is not a decimal.
+    """
     group, members = annotations.get(keys.BIND_GANG_GROUP_ID), annotations.get(keys.BIND_GANG_MEMBER_COUNT)
     try:
         return BoundGang(group, parse_decimal(members)) if group and members else None

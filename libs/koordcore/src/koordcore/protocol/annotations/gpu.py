@@ -1,4 +1,4 @@
-"""GPU partition keys: what a pod requests, and how strictly a node uses its partition table."""
+"""GPU partition annotations and labels: the request of a pod, and the partition table and policy of a node."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PARTITION_PREFER: Final = "Prefer"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuPartitionSpec:
-    """GPU partitions that a pod requests."""
+    """GPU partition request of a pod."""
 
     allocate_policy: str
     ring_bus_bandwidth: Quantity | None
@@ -33,10 +33,12 @@ class _Written(msgspec.Struct, rename="camel"):
 
 
 def parse_gpu_partition_spec(annotations: Mapping[str, str]) -> GpuPartitionSpec | None:
-    """Return the pod's partition request, None if it has none; the allocate policy defaults to BestEffort.
+    """Return the GPU partition request of a pod; None without the annotation.
+
+    The default of the allocate policy is BestEffort.
 
     Raises:
-        InvalidInput: Malformed JSON or a bandwidth that is no quantity.
+        InvalidInput: The annotation is not valid JSON, or the bandwidth is not a quantity.
 
     Source:
         protocol spec, 4.2
@@ -55,7 +57,7 @@ def _parse_spec(text: str) -> GpuPartitionSpec:
 
 
 def gpu_partition_policy(labels: Mapping[str, str]) -> str:
-    """Return `Honor` for exactly that text, else `Prefer`.
+    """Return the GPU partition policy of a node: `Honor` if the label is exactly `Honor`, else `Prefer`.
 
     Source:
         protocol spec, 4.3
@@ -65,10 +67,10 @@ def gpu_partition_policy(labels: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuPartition:
-    """GPUs of a node that are given to one pod together.
+    """A set of GPUs of a node that can be given to one pod together.
 
     Attributes:
-        minors: Minors of the cards, as written.
+        minors: Minor numbers of the GPUs, in the order of the table.
         bandwidth: Bandwidth of the ring in whole units; None: not stated.
         score: Allocation score; higher is better.
     """
@@ -79,7 +81,7 @@ class GpuPartition:
 
 
 GpuPartitionTable = Mapping[int, tuple[GpuPartition, ...]]
-"""Number of GPUs -> partitions, in the order of the table."""
+"""Number of GPUs -> partitions with this number of GPUs, in the order of the table."""
 
 
 class _Partition(msgspec.Struct, rename="camel"):
@@ -89,7 +91,7 @@ class _Partition(msgspec.Struct, rename="camel"):
 
 
 def parse_gpu_partitions(annotations: Mapping[str, str]) -> GpuPartitionTable | None:
-    """Return the partition table of a Device; None if it has none.
+    """Return the GPU partition table of a Device object; None without the annotation.
 
     Raises:
         InvalidInput: Malformed JSON, a key that is not a number of GPUs, or an invalid bandwidth.

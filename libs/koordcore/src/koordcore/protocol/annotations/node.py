@@ -1,4 +1,4 @@
-"""Node annotations about amounts: network bandwidth, and what third parties hold of the overcommitted resources."""
+"""Node annotations with amounts: network bandwidth, and overcommitted resources that third parties use."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from koordcore.values.resources import ResourceList, add, parse_resources
 
 
 def parse_network_bandwidth(annotations: Mapping[str, str]) -> Quantity | None:
-    """Return total bandwidth in bits per second, None when the node does not say.
+    """Return the network bandwidth of a node in bits per second; None without the annotation.
 
     Raises:
-        InvalidInput: What is no quantity: the system section of the node is then left unset.
+        InvalidInput: The text is not a quantity. The system section of the node is then unset.
 
     Source:
         protocol spec, 4.4
@@ -35,10 +35,10 @@ class _Allocations(msgspec.Struct):
 
 
 def parse_third_party_allocated(annotations: Mapping[str, str], priority: str) -> ResourceList:
-    """Return the resources of one priority class that other systems use; empty if there are none.
+    """Return the resources of one priority class that other systems use on the node.
 
     Raises:
-        InvalidInput: Malformed JSON or quantities, in any entry.
+        InvalidInput: The annotation is not valid JSON, or a quantity in any entry is invalid.
 
     Source:
         protocol spec, 4.4

@@ -1,4 +1,4 @@
-"""CPU normalization keys of a node: the ratio that the manager writes and the switch that the user sets."""
+"""CPU normalization of a node: the ratio that the manager writes and the switch that the user sets."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ _BOOLEANS: Final[Mapping[str, bool]] = {
 
 
 def parse_cpu_normalization_ratio(annotations: Mapping[str, str]) -> float | None:
-    """Return the node's normalization ratio, None when it has none (the protocol's -1).
+    """Return the CPU normalization ratio of a node; None without the annotation.
+
+    Koordinator returns -1 in that case.
 
     Raises:
-        InvalidInput: What is no positive, finite number.
+        InvalidInput: The text is not a positive, finite number.
 
     Source:
         protocol spec, 4.4
@@ -49,9 +51,9 @@ def parse_normalization_text(text: str) -> float | None:
 
 
 def parse_cpu_normalization_enabled(labels: Mapping[str, str]) -> bool | None:
-    """Return the node's switch, None when it is not set.
+    """Return the CPU normalization switch of a node; None without the label.
 
-    The one switch that takes `1 t T TRUE true True` and their opposites.
+    It accepts `1 t T TRUE true True` and `0 f F FALSE false False`.
 
     Raises:
         InvalidInput: Any other text.

@@ -1,4 +1,4 @@
-"""Scheduling keys of a pod: its scheduler and its preemption policy."""
+"""Scheduling labels of a pod: its scheduler and its preemption policy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _POLICIES: Final = frozenset({PREEMPTION_NEVER, PREEMPTION_LOWER_PRIORITY})
 def scheduler_name(labels: Mapping[str, str], spec_scheduler_name: str) -> str:
     """Return the name of the scheduler that is responsible for the pod.
 
-    A present label replaces the field, even when empty.
+    If the label is present, it replaces the field, even if it is empty.
 
     Source:
         protocol spec, 2.2 (9)
@@ -24,7 +24,7 @@ def scheduler_name(labels: Mapping[str, str], spec_scheduler_name: str) -> str:
 
 
 def preemption_policy(labels: Mapping[str, str]) -> str | None:
-    """Return `Never` or `PreemptLowerPriority` if the label has exactly this text, else None (not set).
+    """Return the preemption policy of the label; None if it is not `Never` or `PreemptLowerPriority`.
 
     Source:
         protocol spec, 2.2 (8)
@@ -34,7 +34,7 @@ def preemption_policy(labels: Mapping[str, str]) -> str | None:
 
 
 def preemption_policy_or_never(labels: Mapping[str, str]) -> str:
-    """Return the preemption policy; `Never` if it is not set, as the policy transformer does.
+    """Return the preemption policy of the label; `Never` if it is absent or invalid.
 
     Source:
         protocol spec, 2.2 (8)
@@ -43,7 +43,7 @@ def preemption_policy_or_never(labels: Mapping[str, str]) -> str:
 
 
 def is_preemptible(labels: Mapping[str, str]) -> bool:
-    """Return whether reservation preemption may evict this pod: unless `disable-preemptible` is exactly `true`.
+    """Return whether reservation preemption may evict this pod: not if `disable-preemptible` is exactly `true`.
 
     Source:
         protocol spec, 4.1
@@ -52,7 +52,7 @@ def is_preemptible(labels: Mapping[str, str]) -> bool:
 
 
 def is_quota_non_preemptible(labels: Mapping[str, str]) -> bool:
-    """Return whether the pod uses its quota as non-preemptible: only with the exact text `false`.
+    """Return whether the pod counts as non-preemptible in its quota: the label is exactly `false`.
 
     Source:
         protocol spec, 4.1

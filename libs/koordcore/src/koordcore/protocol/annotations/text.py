@@ -1,4 +1,4 @@
-"""Reading one value of a label or annotation map, with the key in the error."""
+"""Parse one value of a label or annotation map; the error has the key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FALSE = "false"
 
 
 def parse_present(entries: Mapping[str, str], key: str, parse: Callable[[str], T]) -> T | None:
-    """Parse the value of a key; return None if the key is absent. An InvalidInput names the key."""
+    """Parse the value of a key; return None if the key is absent. An `InvalidInput` has the key as its path."""
     text = entries.get(key)
     if text is None:
         return None

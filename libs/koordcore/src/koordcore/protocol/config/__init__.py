@@ -1,9 +1,8 @@
-"""slo-controller-config: parse it, apply defaults, merge, validate, and return the strategies of a node.
+"""The ConfigMap slo-controller-config: parse, apply defaults, merge, validate, and give each node its strategies.
 
-Reading order: kinds.py (vocabulary), tables.py (the fields of every section), sections.py (which there are), parse.py
-(text to values), strategy.py (the effective strategy of a node), config_map.py (all sections, previous + data -> next),
-typed.py (the two strategies that services compute with), agent.py and node_slo.py (what travels to a node),
-admission.py with overlap.py (the webhook's judgement).
+Reading order: kinds.py (types of fields), tables.py (fields of every section), sections.py (list of sections), parse.py
+(text to values), strategy.py (effective strategy of a node), config_map.py (all sections), typed.py (typed strategies),
+agent.py and node_slo.py (NodeSLO of a node), admission.py and overlap.py (the webhook).
 """
 
 from koordcore.protocol.config.admission import (

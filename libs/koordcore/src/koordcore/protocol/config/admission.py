@@ -1,7 +1,7 @@
 """Admission of the ConfigMap slo-controller-config.
 
-Stricter than the controllers (parse.py, strategy.py): they keep running on what is usable, admission refuses what is
-doubtful and names field, rule and value. Rules that need several entries are in overlap.py.
+Admission is stricter than the controllers (parse.py, strategy.py). Controllers use the valid part of a configuration.
+Admission refuses the whole ConfigMap and reports field, rule and value. Rules over several entries are in overlap.py.
 
 Source:
     protocol spec, 6.11; manager spec, 12
@@ -30,7 +30,7 @@ CHECKED_SECTIONS: Final = (
     SectionName.SYSTEM,
     SectionName.CPU_BURST,
 )
-"""In the order of the checks; other keys are not looked at."""
+"""Sections in the order of the checks; other keys are not checked."""
 
 _NETWORK_CLASSES: Final = ("lsrClass", "lsClass", "beClass")
 _DIRECTIONS: Final = ("ingress", "egress")
@@ -39,7 +39,7 @@ _DISJOINT: Final = "disjoint from the selector of every other entry"
 
 
 class Reason(StrEnum):
-    """Reason codes that consoles parse; `ExistNodeConfict` keeps the spelling of the reference."""
+    """Reason codes that consoles parse. `ExistNodeConfict` keeps the misspelling of Koordinator."""
 
     PARSE_CONFIG_FAIL = "ParseConfigFail"
     CONFIG_PARAM_INVALID = "ConfigParamInvalid"
@@ -49,11 +49,11 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigReview:
-    """Whether the ConfigMap may be stored; if not, the reason and the field, rule and value.
+    """Answer of the admission: allowed, or refused with reason, field, rule and value.
 
     Attributes:
-        field: `resource-qos-config.clusterStrategy.beClass.cpuQOS.groupIdentity`; "" when allowed.
-        message: A sentence; for the two selector conflicts the JSON object that consoles parse.
+        field: Path such as `resource-qos-config.clusterStrategy.beClass.cpuQOS.groupIdentity`; "" if allowed.
+        message: A sentence. For the two selector conflicts it is the JSON object that consoles parse.
     """
 
     allowed: bool
@@ -64,7 +64,7 @@ class ConfigReview:
     value: object = None
 
     def http_message(self) -> str:
-        """Return the text of the HTTP 400 answer: `___{"reason":R,"message":M}___`; "" when allowed."""
+        """Return the text of the HTTP 400 answer: `___{"reason":R,"message":M}___`; "" if allowed."""
         if self.reason is None:
             return ""
         return f"___{json.dumps({'reason': self.reason, 'message': self.message}, separators=(',', ':'))}___"
@@ -89,15 +89,18 @@ def validate_config_map(
     check_names: bool,
     require_both_bounds: bool = False,
 ) -> ConfigReview:
-    """Validate the creation or update of the ConfigMap; the caller has checked its name and the operation.
+    """Validate the creation or update of the ConfigMap.
+
+    The caller has checked its name and the operation.
 
     Args:
-        data: Key -> text; old_data is empty on create. Only non-empty, changed keys are checked.
-        old_data: Key -> text; old_data is empty on create. Only non-empty, changed keys are checked.
+        data: New data, key -> text. Only keys that are not empty and have changed are checked.
+        old_data: Data before the update, key -> text; empty on create.
         nodes: Every existing node.
-        check_names: --node-strategy-name-need-check: entry names non-empty and unique.
-        require_both_bounds: The reference's rule for pairs of bounds: either both or none. Without it an upper may
-            stand alone where the lower has a default (protocol spec, 15 item 8; manager spec, 12.2 differs).
+        check_names: Flag --node-strategy-name-need-check: names of entries must be present and unique.
+        require_both_bounds: Koordinator's rule for pairs of bounds: both or none must be written. If False, the upper
+            bound may be written alone if the lower one has a default (protocol spec, 15 item 8; manager spec, 12.2
+            differs).
     """
     checked: list[tuple[SectionName, WrittenSection]] = []
     for name in CHECKED_SECTIONS:
@@ -129,8 +132,8 @@ def config_faults(data: Mapping[str, str]) -> list[InvalidInput]:
     `validate_config_map` returns only the violation that decides.
 
     Returns:
-        Violations whose path begins with the key of the section. What a field lacks beside one that cannot be read is
-            not told; of selectors that overlap, the first pair of a section.
+        Violations whose path begins with the key of the section. Only the first pair of overlapping selectors of a
+        section is reported. If a field is unreadable, further rules about the same object may be missing.
     """
     found: list[InvalidInput] = []
     for name, table in SECTIONS.items():
@@ -157,7 +160,7 @@ def config_faults(data: Mapping[str, str]) -> list[InvalidInput]:
 def validate_node_labels(data: Mapping[str, str], node: NodeLabels) -> ConfigReview:
     """Validate a node whose labels changed: no section may have two entries that match it.
 
-    Sections that cannot be parsed are skipped. source    protocol spec, 6.11 (last paragraph); manager spec, 11.2
+    Sections with an invalid text are skipped. Source: protocol spec, 6.11 (last paragraph); manager spec, 11.2.
     """
     for name in CHECKED_SECTIONS:
         text = data.get(name.key, "")
@@ -205,7 +208,7 @@ def _section_faults(
     check_names: bool,
     require_both_bounds: bool,
 ) -> Iterator[InvalidInput]:
-    """Yield the violations of steps 2 to 5 for one section; the first one decides."""
+    """Yield the violations of steps 2 to 5 for one section; admission reports the first one."""
     for entry in written.entries:
         yield from _selector_faults(entry)
     fields = SECTIONS[name].fields
@@ -239,9 +242,9 @@ def _name_faults(entries: Sequence[WrittenEntry]) -> Iterator[InvalidInput]:
 
 
 def _value_faults(obj: Obj, written: JsonObject, path: str, require_both_bounds: bool) -> Iterator[InvalidInput]:
-    """Yield ranges and bounds of everything that is written, in the table's order.
+    """Yield the range and bounds violations of all written fields, in the order of the table.
 
-    Lists and maps are not looked into.
+    Values inside lists and maps are not checked.
     """
     for field in obj.fields:
         value = written.get(field.name)
@@ -288,10 +291,12 @@ def _bandwidth_faults(value: JsonValue, path: str) -> Iterator[InvalidInput]:
 
 
 def _network_faults(strategy: JsonObject, path: str, total: Quantity | None) -> Iterator[InvalidInput]:
-    """Step 4: the requests of the three pod classes have one form and fit together into the whole bandwidth.
+    """Yield the violations of step 4, about the network requests of the three pod classes.
+
+    The three requests must have the same form, and their sum must not exceed the bandwidth.
 
     Args:
-        total: Bits/s; None = not configured, sums of quantities are not judged.
+        total: Bandwidth in bits/s. None: not configured; then sums of quantities are not checked.
     """
     requests: list[tuple[str, str, JsonValue]] = []
     for owner in _NETWORK_CLASSES:
@@ -324,14 +329,17 @@ def _network_faults(strategy: JsonObject, path: str, total: Quantity | None) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Bandwidth:
-    """Total bandwidth by system-config; None: unknown."""
+    """Total network bandwidth by the section system-config. None: unknown."""
 
     cluster: Quantity | None
     entries: tuple[WrittenEntry, ...]
 
     @classmethod
     def of(cls, text: str) -> _Bandwidth:
-        """Return the bandwidth of a section; an absent or unreadable section is empty (protocol spec, 15 item 8 a)."""
+        """Return the bandwidth of a section text; no bandwidth if the text is absent or invalid.
+
+        Source: protocol spec, 15 item 8 a.
+        """
         try:
             written = parse_section(SECTIONS[SectionName.SYSTEM], text) if text else None
         except InvalidInput:
@@ -341,7 +349,7 @@ class _Bandwidth:
         return cls(_total(written.cluster), written.entries)
 
     def of_entry(self, entry: WrittenEntry) -> Quantity | None:
-        """Return the bandwidth of the system entry with an equal selector if it has one, else that of the cluster."""
+        """Return the bandwidth of the system entry with an equal selector, else that of the cluster."""
         for candidate in self.entries:
             if candidate.labels == entry.labels:
                 own = _total(candidate.strategy)

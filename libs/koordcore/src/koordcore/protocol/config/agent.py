@@ -1,7 +1,7 @@
-"""Strategies as the agent applies them: with defaults, and disabled QoS features set to "off".
+"""Strategies as the agent applies them: completed with defaults, and disabled QoS features set to "off".
 
-The manager sends threshold, burst and system strategies with their defaults, and of the QoS strategy only what a user
-wrote; an agent completes each of them, because a NodeSLO may also come from an older manager or be missing.
+The manager sends threshold, burst and system strategies with their defaults, but only the written fields of the QoS
+strategy. The agent completes all of them, because a NodeSLO may be missing or come from an older manager.
 
 Source:
     protocol spec, 6.2 step 5 and 6.5; manager spec, 6.4
@@ -34,7 +34,7 @@ _OFF: Final[dict[str, JsonObject]] = {
         "oomKillGroup": 0,
     },
 }
-"""The values of a feature that is switched off: whatever was written is replaced by all of them."""
+"""Values of a disabled feature. They replace everything that was written for it."""
 
 _RESET_CLASSES: Final = ("lsrClass", "lsClass", "beClass")
 
@@ -78,14 +78,14 @@ AGENT_QOS_DEFAULTS: Final[JsonObject] = {
     ),
     "cgroupRoot": {"blkioQOS": {"enable": False}},
 }
-"""Recommended values per class, every feature switched off."""
+"""Recommended values per QoS class, with every feature disabled."""
 
 
 def complete_strategy(name: SectionName, received: Strategy | None) -> Strategy:
-    """Return the strategy that the agent acts on.
+    """Return the strategy that the agent applies, with all defaults.
 
     Args:
-        received: As rendered by the manager, wire spelling; None = the section is missing from the NodeSLO.
+        received: Strategy as the manager sent it; None if the section is missing from the NodeSLO.
 
     Raises:
         InvalidInput: A field has the wrong type.
@@ -98,10 +98,10 @@ def complete_strategy(name: SectionName, received: Strategy | None) -> Strategy:
 
 
 def _complete_qos(received: Strategy) -> JsonObject:
-    """Return the QoS strategy with the agent's defaults, and with all-off values for what is not enabled.
+    """Return the QoS strategy with the agent's defaults, and with "off" values for disabled features.
 
-    Only cpuQOS, resctrlQOS and memoryQOS of lsrClass, lsClass and beClass are reset; systemClass, cgroupRoot, blkioQOS
-    and networkQOS keep what was written.
+    Only cpuQOS, resctrlQOS and memoryQOS of lsrClass, lsClass and beClass are set to "off". systemClass, cgroupRoot,
+    blkioQOS and networkQOS keep the written values.
     """
     result = merge(RESOURCE_QOS, AGENT_QOS_DEFAULTS, received)
     for name in _RESET_CLASSES:

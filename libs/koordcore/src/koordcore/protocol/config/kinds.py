@@ -1,7 +1,7 @@
-"""The types of which the tables of configuration sections are made.
+"""Types that the tables of configuration sections consist of.
 
-A section of slo-controller-config is one `Obj` of `Field`s (tables.py). Parsing, merging and admission walk that table,
-so a field's type, default and ranges are said once. Read tables.py next, then parse.py.
+A section of slo-controller-config is one `Obj` of `Field`s (tables.py). Parsing, merging and admission use the same
+table, so type, default and ranges of a field are defined once. Next modules: tables.py, parse.py.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ JsonObject: TypeAlias = "dict[str, JsonValue]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """The numbers that a field accepts; None: no bound. `str()` is the rule for people."""
+    """Range of numbers that a field accepts. None: no bound. `str()` gives the rule for people."""
 
     minimum: float | None = None
     maximum: float | None = None
     exclusive_minimum: bool = False
 
     def allows(self, value: float) -> bool:
-        """Return whether the value is inside; both ends are included unless the minimum is exclusive."""
+        """Return whether the value is in the range. Both bounds are included unless the minimum is exclusive."""
         if self.minimum is not None and (value < self.minimum or (self.exclusive_minimum and value == self.minimum)):
             return False
         return self.maximum is None or value <= self.maximum
@@ -41,32 +41,32 @@ NOT_NEGATIVE = Range(minimum=0)
 POSITIVE = Range(minimum=0, exclusive_minimum=True)
 AT_LEAST_ONE = Range(minimum=1)
 SWITCH = Range(minimum=0, maximum=1)
-"""0 or 1: a kernel switch."""
+"""Range of a kernel switch: 0 or 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bool:
-    """JSON true or false."""
+    """A field with a JSON boolean."""
 
 
 @dataclass(frozen=True, slots=True)
 class Int:
-    """JSON integer literal; 15.0 and 1e1 are not integers (protocol spec, 1.2). bits bounds the magnitude."""
+    """A field with a JSON integer of at most `bits` bits. 15.0 and 1e1 are not integers (protocol spec, 1.2)."""
 
     bits: int = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Float:
-    """JSON number."""
+    """A field with a JSON number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """JSON text; the empty text means "not set" (protocol spec, 6.2).
+    """A field with a JSON string. The empty string means "not set" (protocol spec, 6.2).
 
     Attributes:
-        known: Values with a meaning; other text is accepted and acts as the fallback of the field.
+        known: Values that have a meaning. Other texts are accepted and have the effect of the default.
     """
 
     known: tuple[str, ...] = ()
@@ -74,49 +74,48 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class DurationText:
-    """A duration in Go form, kept in output form (`5m` becomes `5m0s`)."""
+    """A field with a Go duration, stored in Go's output form (`5m` becomes `5m0s`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuantityValue:
-    """A resource quantity as text or number, kept as canonical text."""
+    """A field with a resource quantity as text or number, stored as canonical text."""
 
 
 @dataclass(frozen=True, slots=True)
 class PercentOrQuantity:
-    """An integer is a percentage of the total, a text is a quantity in bits/s.
+    """A field with a network rate: an integer is a percentage of the total, a text a quantity in bits/s.
 
-    Parsing checks only the JSON type, as the decoder of the reference does. Admission checks the value (protocol spec,
-    6.11 rule 4).
+    Parsing checks only the JSON type, as Koordinator does. Admission checks the value (protocol spec, 6.11 rule 4).
     """
 
 
 @dataclass(frozen=True, slots=True)
 class OpenMap:
-    """An object with any content, merged by key, each value replaced as a whole."""
+    """A field with any JSON object. Merging replaces the values of single keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class MapOf:
-    """A plain map: merged by key, the value of a key replaced as a whole (protocol spec, 6.2)."""
+    """A field with a map. Merging replaces the values of single keys (protocol spec, 6.2)."""
 
     value: Kind
 
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """A list: replaced as a whole by a merge."""
+    """A field with a list. Merging replaces the whole list."""
 
     item: Kind
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Two fields of one object where `lower` must be less than `upper`.
+    """A rule about two fields of one object: `lower` must be less than `upper`.
 
     Attributes:
-        lower_has_default: The upper may be written alone, because the reader has a value for the lower (protocol spec,
-            15 item 8 b); a lower alone is always refused.
+        lower_has_default: Whether the upper bound may be written alone, because the lower one has a default (protocol
+            spec, 15 item 8 b). A lower bound alone is always refused.
     """
 
     upper: str
@@ -126,7 +125,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Obj:
-    """An object of known fields, merged field by field; unknown keys are ignored."""
+    """An object with known fields. Merging works field by field; unknown keys are ignored."""
 
     fields: tuple[Field, ...]
     bounds: tuple[Bounds, ...] = ()
@@ -137,7 +136,7 @@ class Obj:
         assert all({pair.upper, pair.lower} <= names for pair in self.bounds)
 
     def field(self, name: str) -> Field:
-        """Return the field with this exact name; KeyError when the table has none."""
+        """Return the field with this exact name. Raises KeyError if the table does not have it."""
         for candidate in self.fields:
             if candidate.name == name:
                 return candidate
@@ -151,12 +150,12 @@ Kind: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One row of a table of the protocol spec, section 6.
+    """One field of a table of the protocol spec, section 6.
 
     Attributes:
-        default: The value when nobody set the field; None = unset (the reader then leaves the feature alone).
-        runtime: A merged value outside makes the section (or the entry) invalid.
-        webhook: A written value outside is refused by admission; None = not checked.
+        default: Value if nobody set the field; None: unset, and the agent then does not change the feature.
+        runtime: Range of merged values. A value outside makes the section or the entry invalid.
+        webhook: Range of written values. Admission refuses a value outside. None: not checked.
     """
 
     name: str
@@ -167,7 +166,7 @@ class Field:
 
 
 def defaults_of(obj: Obj) -> JsonObject:
-    """Return the object of all defaults of a table, without the fields that are unset by default."""
+    """Return the object with the defaults of a table; fields without a default are left out."""
     result: JsonObject = {}
     for field in obj.fields:
         if field.default is not None:
@@ -180,10 +179,10 @@ def defaults_of(obj: Obj) -> JsonObject:
 
 
 def merge(kind: Obj, base: Mapping[str, JsonValue], over: Mapping[str, JsonValue]) -> JsonObject:
-    """Return `base` with the fields that `over` sets; both are parsed values of the same table.
+    """Return `base` with the fields that `over` sets. Both are parsed values of the same table.
 
-    Objects merge field by field, plain maps by key (a key's value is replaced as a whole), lists and scalars replace.
-    Parsed values hold no nulls and no empty texts, so what is present is set; explicit false and 0 override.
+    Objects are merged field by field and maps key by key. Lists and scalars are replaced. Explicit false and 0 replace
+    the value of `base`. Parsed values contain no nulls and no empty texts, so every field that is present is set.
 
     Source:
         protocol spec, 6.2; manager spec, 3.2

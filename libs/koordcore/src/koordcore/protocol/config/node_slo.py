@@ -1,4 +1,4 @@
-"""The NodeSLO spec of one node: rendered by the manager, completed by the agent.
+"""The NodeSLO spec of one node: rendered by the manager, completed with defaults by the agent.
 
 Source:
     manager spec, 6; protocol spec, 6.2 steps 4 and 5
@@ -27,7 +27,10 @@ _FIELD_OF_SECTION: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderedNodeSlo:
-    """The spec in wire spelling, and an error in the annotations of the node (systemStrategy is then null)."""
+    """A NodeSLO spec as JSON, and the error in the annotations of the node, if any.
+
+    With an error, systemStrategy is null.
+    """
 
     spec: JsonObject
     fault: InvalidInput | None
@@ -39,10 +42,10 @@ def render_node_slo(
     annotations: Mapping[str, str],
     extensions: Mapping[str, JsonValue],
 ) -> RenderedNodeSlo:
-    """Return the spec that the manager sends to a node.
+    """Return the NodeSLO spec that the manager sends to a node.
 
     Args:
-        extensions: What plug-ins gave for this node, one key each.
+        extensions: Values that plugins return for this node, one per key.
     """
     spec: JsonObject = {}
     fault: InvalidInput | None = None
@@ -62,10 +65,10 @@ def render_node_slo(
 
 
 def complete_node_slo(spec: Mapping[str, JsonValue]) -> JsonObject:
-    """Return the spec that an agent acts on; a missing or null section becomes its defaults.
+    """Return the NodeSLO spec that an agent applies; a missing or null section becomes its defaults.
 
     Raises:
-        InvalidInput: Naming the section, and the field, of a wrong type.
+        InvalidInput: A section or a field has a wrong type.
     """
     result = dict(spec)
     for name, field in _FIELD_OF_SECTION.items():
@@ -80,11 +83,11 @@ def complete_node_slo(spec: Mapping[str, JsonValue]) -> JsonObject:
 
 
 def update_extensions(old: Mapping[str, JsonValue], answers: Mapping[str, JsonValue]) -> JsonObject:
-    """Return the NodeSLO's extensions after every registered plug-in has answered for the node.
+    """Return the extensions of a NodeSLO after every registered plugin has given its value for the node.
 
     Args:
-        old: Extensions of the NodeSLO that exists; keys without a plug-in stay as they are.
-        answers: Extension key -> value of its plug-in; None deletes the key.
+        old: Extensions of the existing NodeSLO. Keys without a plugin stay unchanged.
+        answers: Extension key -> value of its plugin; None deletes the key.
 
     Source:
         protocol spec, 6.10

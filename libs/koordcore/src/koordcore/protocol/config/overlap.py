@@ -1,4 +1,4 @@
-"""Overlaps: whether two entries of one section match one node, in theory or among the existing nodes.
+"""Find entries of one section that match the same node, hypothetical or existing.
 
 Source:
     protocol spec, 6.11 rules 6 and 7; manager spec, 12.2
@@ -15,17 +15,17 @@ from koordcore.protocol.config.parse import WrittenEntry
 from koordcore.protocol.objects import LabelSelector
 
 _MAX_VIRTUAL_NODES: Final = 10_000
-"""Per entry: bounds the work that one text can cause; a selector with more combinations is judged by its first ones."""
+"""Largest number of hypothetical nodes per entry. It limits the work that one text can cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlap:
-    """Two or more entries match one node.
+    """Two or more entries that match the same node.
 
     Attributes:
-        names: Of the entries, in order.
-        path: Of the second entry that matches.
-        example_nodes: Existing nodes that show it; empty when the node was thought up.
+        names: Names of the entries, in order.
+        path: Path of the second entry that matches.
+        example_nodes: Existing nodes that the entries match; empty if the node is hypothetical.
     """
 
     names: tuple[str, ...]
@@ -34,12 +34,13 @@ class Overlap:
 
 
 def virtual_nodes(selector: LabelSelector) -> Iterator[dict[str, str]]:
-    """Yield label sets that an entry was written for.
+    """Yield hypothetical label sets that the selector of an entry was written for.
 
-    MatchLabels plus value i mod count of every expression with values.
+    Set i has the labels of matchLabels, and of every expression with values the value number (i mod number of values).
+    Operators are ignored.
 
-    The number of nodes is the product of the counts; as they repeat with the least common multiple, only that many are
-    made. The operator is not looked at.
+    Koordinator creates as many sets as the product of the numbers of values. They repeat after the least common
+    multiple, so only that many are created.
     """
     valued = [expression for expression in selector.match_expressions if expression.values]
     period = math.lcm(*(len(expression.values) for expression in valued))
@@ -51,7 +52,7 @@ def virtual_nodes(selector: LabelSelector) -> Iterator[dict[str, str]]:
 
 
 def first_overlap(entries: Sequence[WrittenEntry]) -> Overlap | None:
-    """Return the first virtual node of any entry that two entries match; None if there is none."""
+    """Return the first hypothetical node that two entries match; None if there is none."""
     if len(entries) < 2:
         return None
     for entry in entries:
@@ -65,7 +66,7 @@ def first_overlap(entries: Sequence[WrittenEntry]) -> Overlap | None:
 
 
 def first_node_conflict(entries: Sequence[WrittenEntry], node: str, labels: Mapping[str, str]) -> Overlap | None:
-    """Return the entries that match this existing node if there is more than one, else None."""
+    """Return the entries that match this existing node if there are two or more, else None."""
     matching = _matching(entries, labels) if len(entries) > 1 else []
     if len(matching) < 2:
         return None

@@ -1,7 +1,7 @@
-"""From the text of one ConfigMap key to parsed values in canonical spelling.
+"""Parse the text of one ConfigMap key into values in canonical spelling.
 
-The leniency of protocol spec, 1.2 lives here: keys match case-insensitively, unknown keys are ignored, null and the
-empty text mean "not set", a value of the wrong type makes the whole document invalid. Next: strategy.py.
+It implements protocol spec, 1.2: keys match case-insensitively, unknown keys are ignored, null and the empty text mean
+"not set". A value of a wrong type makes the whole text invalid. Next module: strategy.py.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class WrittenEntry:
     """One node entry as the user wrote it.
 
     Attributes:
-        path: Where it stands in the document, `nodeConfigs[0]`.
-        name: "" when the user gave none.
-        labels: The selector as written; None: there is none, and the entry matches no node.
-        selector: The same ready to match; None: there is none, or it is invalid.
-        selector_fault: Why it is invalid, with its path inside the document.
-        strategy: Only the fields that were written.
+        path: Path in the document, such as `nodeConfigs[0]`.
+        name: Name of the entry; "" if not set.
+        labels: The selector as written; None if absent, and the entry then matches no node.
+        selector: The compiled selector; None if it is absent or invalid.
+        selector_fault: Error of an invalid selector, with its path in the document.
+        strategy: Fields that the user wrote.
     """
 
     path: str
@@ -65,7 +65,7 @@ class WrittenEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenSection:
-    """One section as the user wrote it; cluster_path is "" for the flat shape."""
+    """One section as the user wrote it; `cluster_path` is "" for the flat layout."""
 
     cluster: JsonObject
     cluster_path: str
@@ -73,16 +73,19 @@ class WrittenSection:
 
 
 def decode_document(text: str) -> JsonValue:
-    """Return the JSON value of a text.
+    """Decode a JSON text.
 
     Raises:
-        InvalidInput: With line and column.
+        InvalidInput: The text is not valid JSON. The error has line and column.
     """
     return cast("JsonValue", parse_json(text))
 
 
 def _representable(value: JsonValue, path: str) -> JsonValue:
-    """Check that the value can be written as JSON again: escapes may produce lone surrogates, exponents infinity."""
+    """Check that the value can be encoded as JSON again.
+
+    Escapes may produce lone surrogates, and exponents infinity.
+    """
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     if isinstance(value, float) and not math.isfinite(value):
@@ -95,17 +98,17 @@ def _representable(value: JsonValue, path: str) -> JsonValue:
 
 
 Faults: TypeAlias = list[InvalidInput] | None
-"""Collects what fields are wrong, which are then left out; None: the first one is raised."""
+"""List that collects invalid fields, which are then left out. None: raise the first error instead."""
 
 
 def parse_value(kind: Kind, value: JsonValue, path: str, faults: Faults = None) -> JsonValue:
-    """Convert a decoded JSON value to the kind of its field, in canonical spelling.
+    """Convert a decoded JSON value to the type of its field, in canonical spelling.
 
     Args:
-        faults: Collects what is wrong inside of objects.
+        faults: Collects errors inside objects; None: raise the first one.
 
     Raises:
-        InvalidInput: The JSON type is wrong or a duration or quantity cannot be read.
+        InvalidInput: The JSON type is wrong, or a duration or quantity is invalid.
     """
     match kind:
         case Bool():
@@ -184,15 +187,15 @@ def _parse_list(kind: Kind, value: JsonValue, path: str) -> list[JsonValue]:
 
 
 def parse_object(obj: Obj, document: Mapping[str, JsonValue], path: str, faults: Faults = None) -> JsonObject:
-    """Return the fields that a document sets, in the order and spelling of the table.
+    """Return the fields that a JSON object sets, in the order and spelling of the table.
 
-    Nulls and empty texts are unset.
+    Nulls and empty texts count as not set.
 
     Args:
-        faults: Collects what is wrong, field by field.
+        faults: Collects errors field by field; None: raise the first one.
 
     Raises:
-        InvalidInput: As parse_value, without `faults`.
+        InvalidInput: As for `parse_value`, if `faults` is None.
     """
     written = _respelled(document, *(field.name for field in obj.fields))
     result: JsonObject = {}
@@ -208,7 +211,7 @@ def parse_object(obj: Obj, document: Mapping[str, JsonValue], path: str, faults:
 
 @contextmanager
 def _collecting(faults: Faults) -> Generator[None]:
-    """Collect an InvalidInput of the block instead of raising it, if there is a collector."""
+    """Append an InvalidInput raised in the block to `faults` instead of raising it, unless `faults` is None."""
     try:
         yield
     except InvalidInput as error:
@@ -222,14 +225,14 @@ def _respelled(document: Mapping[str, JsonValue], *names: str) -> dict[str, Json
 
 
 def parse_section(table: SectionTable, text: str, faults: Faults = None) -> WrittenSection:
-    """Parse the value of one ConfigMap key.
+    """Parse the text of one ConfigMap key.
 
     Args:
-        faults: Collects what fields and entries are wrong; these are then left out.
+        faults: Collects errors of fields and entries, which are then left out; None: raise the first one.
 
     Raises:
-        InvalidInput: The text is not JSON, not an object, or (without `faults`) a field has the wrong type; an invalid
-            selector is no such error, its entry carries the fault.
+        InvalidInput: The text is not a JSON object, or, if `faults` is None, a field has a wrong type. An invalid
+            selector does not raise; its entry has the fault.
 
     Source:
         protocol spec, 6.1; manager spec, 3.1
@@ -283,7 +286,7 @@ def _parse_entry(fields: Obj, document: JsonObject, path: str, faults: Faults) -
 
 
 def _parse_selector(document: JsonObject, path: str) -> LabelSelector:
-    """Parse a selector and check only types; missing text becomes empty, which compile_selector rejects."""
+    """Parse a selector and check only types. A missing text becomes empty, which `compile_selector` refuses."""
     written = _respelled(document, "matchLabels", "matchExpressions")
     found = written.get("matchLabels")
     labels = {} if found is None else _object(found, f"{path}.matchLabels")

@@ -1,4 +1,4 @@
-"""The sections of slo-controller-config, their layout and their special rules.
+"""The sections of slo-controller-config: their layouts and special rules.
 
 Source:
     protocol spec, 6.1 and 6.2
@@ -25,18 +25,18 @@ from koordcore.protocol.config.tables import (
 
 
 class SectionShape(StrEnum):
-    """How the cluster part and the node entries are laid out in the JSON document (protocol spec, 6.1)."""
+    """Layout of the cluster part and the node entries in the JSON document (protocol spec, 6.1)."""
 
     FLAT = "flat"
-    """Strategy fields at the top, plus `nodeConfigs`."""
+    """Strategy fields at the top level, and `nodeConfigs`."""
     STRATEGY = "strategy"
     """`clusterStrategy` and `nodeStrategies`."""
     CLUSTER_ONLY = "cluster-only"
-    """Strategy fields at the top and no node entries."""
+    """Strategy fields at the top level, without node entries."""
 
 
 class SectionName(StrEnum):
-    """A section is a key of the ConfigMap's data without the suffix `-config`."""
+    """Name of a section: the key of the ConfigMap's data without the suffix `-config`."""
 
     COLOCATION = "colocation"
     RESOURCE_THRESHOLD = "resource-threshold"
@@ -51,19 +51,20 @@ class SectionName(StrEnum):
 
     @property
     def key(self) -> str:
-        """The key of the ConfigMap's data."""
+        """Key of the ConfigMap's data."""
         return f"{self.value}-config"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SectionTable:
-    """One section: its layout, its fields and its special rules.
+    """Definition of one section: its layout, its fields and its special rules.
 
     Attributes:
-        parse_error_event: Reason of the Warning event on the ConfigMap when the text cannot be parsed.
-        empty_is_default: Empty text counts as an absent key; otherwise it is a parse error (protocol spec, 6.2).
-        idle_without_value: With no accepted value ever, readers stay idle; otherwise they start from the defaults.
-        entry_inherits: A node entry is overlaid on the cluster part; otherwise it replaces it (host applications).
+        parse_error_event: Reason of the Warning event on the ConfigMap if the text is invalid.
+        empty_is_default: Whether an empty text counts as an absent key; otherwise it is invalid (protocol spec, 6.2).
+        idle_without_value: Whether readers stay idle until a value was accepted; otherwise they use the defaults.
+        entry_inherits: Whether a node entry is merged over the cluster part; otherwise it replaces it (host
+            applications).
     """
 
     name: SectionName
@@ -76,12 +77,12 @@ class SectionTable:
 
     @property
     def defaults(self) -> JsonObject:
-        """The cluster strategy when the key is absent."""
+        """Cluster strategy if the key is absent."""
         return defaults_of(self.fields)
 
     @property
     def entries_key(self) -> str:
-        """The JSON key that holds the node entries."""
+        """JSON key of the node entries."""
         return "nodeStrategies" if self.shape is SectionShape.STRATEGY else "nodeConfigs"
 
 

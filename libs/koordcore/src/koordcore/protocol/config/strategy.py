@@ -1,7 +1,7 @@
-"""The effective strategy of a node: default, cluster, first matching entry, then the overrides of the node.
+"""Compute the effective strategy of a node: defaults, cluster part, first matching entry, overrides of the node.
 
-A `Section` is resolved once per configuration; asking it for a node walks selectors only and returns a shared value, so
-thousands of nodes cost thousands of selector checks and no merges. Next: config_map.py.
+A `Section` is resolved once per configuration. A lookup for a node only checks selectors and returns a shared value.
+Next module: config_map.py.
 
 Source:
     protocol spec, 6.2 and 6.3; manager spec, 3.2 and 4.1
@@ -32,7 +32,7 @@ from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import parse_quantity
 
 Strategy: TypeAlias = Mapping[str, JsonValue]
-"""A strategy in wire spelling. Shared between nodes: never change one in place."""
+"""A strategy as JSON values. Nodes share it: never change it in place."""
 
 RATIO_LABELS: Final = (
     (CPU_RECLAIM_RATIO, "cpuReclaimThresholdPercent"),
@@ -40,14 +40,14 @@ RATIO_LABELS: Final = (
     (MID_STATIC_CPU_RESERVED_RATIO, "midStaticCPUReservedPercent"),
     (MID_STATIC_MEMORY_RESERVED_RATIO, "midStaticMemoryReservedPercent"),
 )
-"""Node label -> the field that it overrides."""
+"""Node label -> field that it overrides."""
 
 _DECIMAL_FLOAT: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SectionEntry:
-    """A node entry after the merge; if `fell_back`, it was invalid and equals the cluster strategy."""
+    """A node entry after the merge. `fell_back`: it was invalid, so it equals the cluster strategy."""
 
     name: str
     selector: Selector
@@ -64,32 +64,31 @@ class Section:
     entries: tuple[SectionEntry, ...] = ()
 
     def entry_for(self, labels: Mapping[str, str]) -> SectionEntry | None:
-        """Return the first entry whose selector matches the node's labels; None = the cluster strategy answers."""
+        """Return the first entry whose selector matches the labels; None if the cluster strategy applies."""
         for entry in self.entries:
             if entry.selector.matches(labels):
                 return entry
         return None
 
     def strategy_for(self, labels: Mapping[str, str]) -> Strategy:
-        """Return the strategy of a node with these labels, before the overrides that the node itself carries."""
+        """Return the strategy of a node with these labels, without the overrides on the node itself."""
         entry = self.entry_for(labels)
         return self.cluster if entry is None else entry.strategy
 
 
 def default_section(name: SectionName) -> Section:
-    """Return the section as it is without its key."""
+    """Return the section as if its key were absent."""
     return Section(name=name, cluster=SECTIONS[name].defaults)
 
 
 def read_section(name: SectionName, text: str | None) -> Section:
-    """Return the section that one key of the ConfigMap asks for.
+    """Return the section that the text of its key defines.
 
     Args:
-        text: None = the key is absent.
+        text: Text of the key; None if the key is absent.
 
     Raises:
-        InvalidInput: The text cannot be parsed or the merged cluster strategy is invalid; the caller keeps the previous
-            section.
+        InvalidInput: The text or the merged cluster strategy is invalid. The caller keeps the previous section.
     """
     table = SECTIONS[name]
     if text is None or (text == "" and table.empty_is_default):
@@ -98,10 +97,11 @@ def read_section(name: SectionName, text: str | None) -> Section:
 
 
 def resolve_section(table: SectionTable, written: WrittenSection) -> Section:
-    """Merge defaults, cluster part and entries, each checked for runtime validity.
+    """Merge defaults, cluster part and entries, and check the runtime ranges of each result.
 
     Raises:
-        InvalidInput: The cluster strategy is invalid; an invalid entry falls back to the cluster strategy.
+        InvalidInput: The cluster strategy is invalid. An invalid entry does not raise; it falls back to the cluster
+            strategy.
     """
     cluster = merge(table.fields, table.defaults, written.cluster)
     fault = runtime_fault(table.fields, cluster, written.cluster_path)
@@ -126,7 +126,7 @@ def resolve_section(table: SectionTable, written: WrittenSection) -> Section:
 
 
 def runtime_fault(obj: Obj, strategy: Strategy, path: str) -> InvalidInput | None:
-    """Return the first field of a merged strategy outside its runtime range, or None."""
+    """Return the error of the first field of a merged strategy outside its runtime range; None if valid."""
     for field in obj.fields:
         value = strategy.get(field.name)
         where = f"{path}.{field.name}" if path else field.name
@@ -141,17 +141,18 @@ def runtime_fault(obj: Obj, strategy: Strategy, path: str) -> InvalidInput | Non
 
 
 def range_fault(allowed: Range, value: JsonValue, path: str) -> InvalidInput | None:
-    """Return the error of a number outside its range, or None."""
+    """Return the error of a number outside its range; None if it is inside."""
     if isinstance(value, int | float) and not allowed.allows(value):
         return InvalidInput(str(allowed), value, path)
     return None
 
 
 def override_colocation(strategy: Strategy, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Strategy:
-    """Return a colocation strategy with the overrides of the node: the annotation, then the four ratio labels.
+    """Return a colocation strategy with the overrides of the node applied.
 
-    Malformed annotations and labels are ignored; the result is not validated. percent = trunc(float64(ratio) * 100), so
-    0.29 gives 28. Returns `strategy` itself when the node says nothing.
+    The annotation is applied first, then the four ratio labels. Invalid annotations and labels are ignored. The result
+    is not validated. A label's percentage is trunc(float64(ratio) * 100), so 0.29 gives 28. Returns the same object if
+    the node has no overrides.
 
     Source:
         protocol spec, 6.3; manager spec, 4.1
@@ -175,7 +176,7 @@ def override_colocation(strategy: Strategy, labels: Mapping[str, str], annotatio
 
 
 def ratio_percent(text: str) -> int | None:
-    """Return trunc(float64(text) * 100); None if the text is not a decimal number, is negative or exceeds int64."""
+    """Return trunc(float64(text) * 100); None if the text is not a decimal, is negative or exceeds int64."""
     if _DECIMAL_FLOAT.fullmatch(text) is None:
         return None
     ratio = float(text)
@@ -184,11 +185,11 @@ def ratio_percent(text: str) -> int | None:
 
 
 def override_system(strategy: Strategy, annotations: Mapping[str, str]) -> Strategy:
-    """Return a system strategy with the node's own network bandwidth.
+    """Return a system strategy with the network bandwidth of the node's annotation applied.
 
     Raises:
-        InvalidInput: The annotation is no quantity: the section is then unset for this node and its agent falls back to
-            the defaults (protocol spec, 15 item 18).
+        InvalidInput: The annotation is not a quantity. The section is then unset for this node, and its agent uses the
+            defaults (protocol spec, 15 item 18).
     """
     text = annotations.get(NETWORK_BANDWIDTH)
     if text is None:

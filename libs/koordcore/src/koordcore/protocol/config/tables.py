@@ -1,7 +1,7 @@
-"""The tables of slo-controller-config: fields, types, defaults and ranges of every section.
+"""Tables of slo-controller-config: fields, types, defaults and ranges of every section.
 
-Sections 6.3 to 6.9 of the protocol spec and section 16.1 of the manager spec as data. parse.py reads text by them,
-merge() of kinds.py combines values by them, admission.py checks ranges by them, agent.py completes them.
+They state sections 6.3 to 6.9 of the protocol spec and section 16.1 of the manager spec as data. parse.py, kinds.merge,
+admission.py and agent.py all use these tables.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ COLOCATION = Obj(
         Field("extensions", OpenMap()),
     )
 )
-"""Protocol spec, 6.3."""
+"""Fields of the section colocation (protocol spec, 6.3)."""
 
 RESOURCE_THRESHOLD = Obj(
     (
@@ -99,7 +99,7 @@ RESOURCE_THRESHOLD = Obj(
         Bounds("cpuEvictBESatisfactionUpperPercent", "cpuEvictBESatisfactionLowerPercent", lower_has_default=False),
     ),
 )
-"""Protocol spec, 6.4."""
+"""Fields of the section resource-threshold (protocol spec, 6.4)."""
 
 CPU_QOS = Obj(
     (
@@ -159,7 +159,7 @@ IO_CFG = Obj(
         ),
     )
 )
-"""Admission does not look into block lists (manager spec, 12.2 step 3); the NodeSLO schema does (protocol spec, 9)."""
+"""Fields of a block device. Admission does not check block lists (manager spec, 12.2); the NodeSLO schema does."""
 
 BLKIO_QOS = Obj(
     (
@@ -217,7 +217,7 @@ RESOURCE_QOS = Obj(
         Field("cgroupRoot", QOS_CLASS),
     )
 )
-"""Protocol spec, 6.5. No defaults here: the manager sends what was written and the agent completes it (agent.py)."""
+"""Fields of the section resource-qos (protocol spec, 6.5). The agent adds the defaults; see agent.py."""
 
 CPU_BURST = Obj(
     (
@@ -228,7 +228,7 @@ CPU_BURST = Obj(
         Field("sharePoolThresholdPercent", Int(), default=50, webhook=PERCENT),
     )
 )
-"""Protocol spec, 6.6."""
+"""Fields of the section cpu-burst (protocol spec, 6.6)."""
 
 SYSTEM = Obj(
     (
@@ -242,7 +242,7 @@ SYSTEM = Obj(
         Field("totalNetworkBandwidth", QuantityValue(), default="0"),
     )
 )
-"""Protocol spec, 6.7."""
+"""Fields of the section system (protocol spec, 6.7)."""
 
 APPLICATION = Obj(
     (
@@ -264,7 +264,7 @@ APPLICATION = Obj(
 )
 
 HOST_APPLICATION = Obj((Field("applications", ListOf(APPLICATION), default=[]),))
-"""Protocol spec, 6.8."""
+"""Fields of the section host-application (protocol spec, 6.8)."""
 
 CPU_NORMALIZATION = Obj(
     (
@@ -292,7 +292,7 @@ RESOURCE_AMPLIFICATION = Obj(
         Field("resourceAmplificationRatio", MapOf(Float())),
     )
 )
-"""Both: protocol spec, 6.9."""
+"""Fields of the section resource-amplification (protocol spec, 6.9)."""
 
 
 def _signal(warn: float, critical: float) -> Obj:
@@ -333,7 +333,7 @@ SLO_ADJUST = Obj(
         ),
     )
 )
-"""Manager spec, 16.1; ours, so the runtime ranges are ours as well."""
+"""Fields of the section slo-adjust (manager spec, 16.1). It is Koordstream's own section."""
 
 
 INTERFERENCE = Obj(
@@ -371,4 +371,4 @@ INTERFERENCE = Obj(
         Field("memAllocRatio", Float(), default=0.1, runtime=POSITIVE),
     )
 )
-"""Agent spec, 18: goes to the node as NodeSLO `extensions.interference`."""
+"""Fields of the section interference (agent spec, 18). The node gets it as `extensions.interference`."""

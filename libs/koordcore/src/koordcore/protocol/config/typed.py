@@ -1,7 +1,6 @@
 """The two strategies that services compute with, as typed values with units in the names.
 
-Everything else of the configuration travels to the node in wire spelling and is read there. A field of the table that
-is missing here, or the reverse, fails a test.
+The other strategies go to the node as JSON and are read there. A test compares the fields with the tables.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ class MemoryCollectPolicy(StrEnum):
 
 
 class CpuSuppressPolicy(StrEnum):
-    """How best-effort pods are suppressed."""
+    """Method with which best-effort pods are suppressed."""
 
     CPUSET = "cpuset"
     CFS_QUOTA = "cfsQuota"
 
 
 class CpuEvictPolicy(StrEnum):
-    """What best-effort cpu satisfaction is measured against."""
+    """Denominator of the CPU satisfaction of best-effort pods."""
 
     BY_REAL_LIMIT = "evictByRealLimit"
     BY_ALLOCATABLE = "evictByAllocatable"
@@ -52,21 +51,21 @@ _ACRONYMS: Final = {"cpu": "CPU", "be": "BE"}
 
 
 def wire_name(attribute: str) -> str:
-    """Return the wire spelling of an attribute: `mid_cpu_threshold_percent` is `midCPUThresholdPercent`."""
+    """Return the JSON name of an attribute: `mid_cpu_threshold_percent` is `midCPUThresholdPercent`."""
     first, *rest = attribute.split("_")
     return first + "".join(_ACRONYMS.get(part, part.capitalize()) for part in rest)
 
 
 class ColocationStrategy(msgspec.Struct, frozen=True, kw_only=True, rename=wire_name):
-    """How unused resources of a node are offered to batch and mid pods, and how usage is measured.
+    """Rules for offering unused resources of a node to batch and mid pods, and for measuring usage.
 
-    Percent fields are whole percents of the node's capacity; a reclaim threshold may exceed 100.
-    batch_*_threshold_percent cap by capacity; None = no cap
+    Percent fields are whole percents of the node's capacity. A reclaim threshold may exceed 100. A
+    `batch_*_threshold_percent` caps batch resources by capacity; None: no cap.
 
     Attributes:
-        metric_windows_seconds: Windows of aggregated usage.
-        mid_reclaim_static: Mid resources by fixed ratio instead of by prediction.
-        extensions: For plug-ins: any JSON, uninterpreted.
+        metric_windows_seconds: Windows over which usage is aggregated.
+        mid_reclaim_static: Whether mid resources are a fixed ratio of the capacity, and not predicted.
+        extensions: JSON values for plugins, not interpreted here.
 
     Source:
         protocol spec, 6.3; manager spec, 4.1
@@ -96,7 +95,9 @@ class ColocationStrategy(msgspec.Struct, frozen=True, kw_only=True, rename=wire_
 
 
 class ResourceThresholdStrategy(msgspec.Struct, frozen=True, kw_only=True, rename=wire_name):
-    """When the agent suppresses and evicts. None: not set, the default of the feature applies.
+    """Thresholds at which the agent suppresses and evicts pods.
+
+    None: not set, so the default of the feature applies.
 
     Source:
         protocol spec, 6.4
@@ -124,9 +125,10 @@ class ResourceThresholdStrategy(msgspec.Struct, frozen=True, kw_only=True, renam
 
 
 def colocation_strategy(strategy: Strategy) -> ColocationStrategy:
-    """Return the typed form of an effective colocation strategy (defaults merged in).
+    """Convert an effective colocation strategy (with defaults) to its typed form.
 
-    Unknown text acts as the default policy: cpu has `usage` and `maxUsageRequest`, memory also `request`.
+    An unknown policy counts as the default policy. Policies for cpu are `usage` and `maxUsageRequest`, for memory also
+    `request`.
     """
     fields = dict(strategy)
     windows = cast("dict[str, list[str]]", fields.pop("metricAggregatePolicy"))["durations"]
@@ -147,7 +149,10 @@ def colocation_strategy(strategy: Strategy) -> ColocationStrategy:
 
 
 def resource_threshold_strategy(strategy: Strategy) -> ResourceThresholdStrategy:
-    """Return the typed form of a threshold strategy (defaults merged in); unknown policies act as the default one."""
+    """Convert a threshold strategy (with defaults) to its typed form.
+
+    An unknown policy counts as the default policy.
+    """
     return msgspec.convert(
         {
             **strategy,
