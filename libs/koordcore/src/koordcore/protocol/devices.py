@@ -5,12 +5,19 @@ Source:
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final, cast
 
 import msgspec
 
 from koordcore.protocol.objects import KubeStruct, ObjectMeta, Quantities, object_from_json
+from koordcore.protocol.resource_names import DEPRECATED_DEVICE, rename_resources
 from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.resources import Amounts, parse_amounts
+
+HIGHEST_MINOR: Final = 255
+HIGHEST_NUMA_NODE: Final = 63
+UNKNOWN_NUMA_NODE: Final = -1
 
 
 class DeviceTopology(KubeStruct):
@@ -73,3 +80,56 @@ def device_from(raw: Mapping[str, Any] | None) -> Device | None:
         return None if raw is None else object_from_json(raw, Device)
     except codec.DecodeError:
         return None
+
+
+def read_devices(raw: Mapping[str, Any]) -> tuple[list[DeviceDetails], list[InvalidInput]]:
+    """Return the devices of a Device object, and why other entries of it are ignored.
+
+    An entry is ignored by itself: it is malformed, it has no type, an index or an amount is out of range, or it has
+    the type and the minor of an earlier entry.
+
+    Source: scheduler-fine-grained spec, 2.1.
+    """
+    spec = raw.get("spec")
+    entries: object = cast("Mapping[str, object]", spec).get("devices") if isinstance(spec, Mapping) else spec
+    if entries is None:
+        return [], []
+    if not isinstance(entries, list):
+        return [], [InvalidInput("a list", entries, "spec.devices")]
+    found: dict[tuple[str, int], DeviceDetails] = {}
+    ignored: list[InvalidInput] = []
+    for index, entry in enumerate(cast("list[object]", entries)):
+        try:
+            device = object_from_json(entry, DeviceDetails)
+            _require_valid(device)
+            if (device.type, device.minor) in found:
+                raise InvalidInput("stated once for each type", device.minor, "minor")
+            found[device.type, device.minor] = device
+        except codec.DecodeError as error:
+            ignored.append(InvalidInput(f"a device ({error})", entry, f"spec.devices[{index}]"))
+        except InvalidInput as error:
+            ignored.append(error.at(f"spec.devices[{index}]"))
+    return list(found.values()), ignored
+
+
+def device_amounts(device: DeviceInfo) -> Amounts:
+    """Return the capacity of a device by resource name; deprecated names are replaced.
+
+    Raises:
+        InvalidInput: An amount is not a quantity.
+    """
+    return parse_amounts(rename_resources(device.resources, DEPRECATED_DEVICE))
+
+
+def _require_valid(device: DeviceDetails) -> None:
+    if not device.type:
+        raise InvalidInput("the type of a device, for example gpu", device.type, "type")
+    if not 0 <= device.minor <= HIGHEST_MINOR:
+        raise InvalidInput(f"an integer from 0 to {HIGHEST_MINOR}", device.minor, "minor")
+    numa = device.topology.node_id if device.topology is not None else UNKNOWN_NUMA_NODE
+    if not UNKNOWN_NUMA_NODE <= numa <= HIGHEST_NUMA_NODE:
+        raise InvalidInput(f"an integer from {UNKNOWN_NUMA_NODE} to {HIGHEST_NUMA_NODE}", numa, "topology.nodeID")
+    try:
+        device_amounts(device)
+    except InvalidInput as error:
+        raise error.at("resources") from error

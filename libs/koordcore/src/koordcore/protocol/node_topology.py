@@ -50,6 +50,7 @@ class NodeResourceTopology(KubeStruct):
     """topology.node.k8s.io/v1alpha1, named as its node."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    topology_policies: list[str] = []
     zones: list[Zone] = []
 
     def cpu_basic_info(self) -> CpuBasicInfo | None:

@@ -21,12 +21,16 @@ from koordcore.events.envelope import (
 )
 from koordcore.events.management.admission import admission_ref
 from koordcore.events.objects.mirror import PodSpecAdded
+from koordcore.events.scheduling.pod import PodPlaced
 from koordcore.protocol.generated_names import generated_base
+from koordcore.stories.hardware import NodeHardware
 
 from koordctl.access.clients import NOT_FOUND, manager, projector
+from koordctl.access.hardware import hardware_at
 from koordctl.access.log import OpenLog, open_log, wait_for
 from koordctl.access.past import ask_as_of, moment_text
 from koordctl.access.run_clock import clock_sentence, run_clock
+from koordctl.explain.hardware_lines import gives_hardware
 from koordctl.explain.node_story import NodeSample, NodeStory, node_story, sample_of
 from koordctl.explain.pod_admission import (
     decision_on_generated,
@@ -105,7 +109,7 @@ def node(
     as_of: AsOf = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show a node: usage, the overcommit formula with its numbers, best-effort suppression, the NodeSLO in force.
+    """Show a node: usage, hardware with who holds what, overcommit, best-effort suppression, the NodeSLO in force.
 
     Examples:
 
@@ -163,17 +167,28 @@ async def _explained_pod(uid: str, past: Past | None, *, by_name: bool) -> PodSt
         for token in nodes:
             of_node = await _aggregate(log, "nodestate", token, past, after=placed[0].seq)
             facts += (event for event in of_node if event.type in _RUNS)
+        hardware = await _hardware_of(log, placed)
         admitted = await _admission_of(log, facts, is_last=by_name)
         if past is not None:
             before = [stored for stored in admitted if stored.based_on <= past.position]
             explanations = [*before, *_past_explanations(uid, past.answer["timeline"])]
-            return explained_pod(uid, facts, explanations, _past_use(past.answer))
+            return explained_pod(uid, facts, explanations, _past_use(past.answer), hardware)
         explanations = [
             *admitted,
             *await log.explanations.of_subject(log.names.subject("explanations", AggregateRef("pod", uid))),
         ]
         report = await _last_report(log, name_token(msgspec.json.decode(placed[-1].body)["node"])) if placed else None
-        return explained_pod(uid, facts, explanations, _use_of(uid, report))
+        return explained_pod(uid, facts, explanations, _use_of(uid, report), hardware)
+
+
+async def _hardware_of(log: OpenLog, placed: list[StoredEvent]) -> dict[int, NodeHardware]:
+    """Return position of a placement -> hardware of its node then, for placements that gave hardware."""
+    found: dict[int, NodeHardware] = {}
+    for stored in placed:
+        event = CATALOGUE.read(stored)
+        if isinstance(event, PodPlaced) and gives_hardware(event.allocation):
+            found[stored.seq] = await hardware_at(log, event.node, stored.seq)
+    return found
 
 
 async def _admission_of(log: OpenLog, facts: list[StoredEvent], *, is_last: bool) -> list[StoredEvent]:
@@ -213,7 +228,10 @@ async def _node_story(name: str, past: Past | None) -> NodeStory:
         else:
             report = await _last_report(log, token)
             sample = sample_of(report) if report is not None else None
-        return node_story(name, specs[-1] if specs else None, policy, state, sample)
+        story = node_story(name, specs[-1] if specs else None, policy, state, sample)
+        hardware = await hardware_at(log, name, None if past is None else past.position)
+        is_known = hardware.sockets or hardware.owners or hardware.problems
+        return msgspec.structs.replace(story, hardware=hardware if is_known else None)
 
 
 async def _aggregate(log: OpenLog, kind: str, id_: str, past: Past | None, *, after: int = 0) -> list[StoredEvent]:

@@ -26,6 +26,7 @@ from koordcore.events.management.nodepolicy import OvercommitTerms
 from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecChanged
 from koordcore.state.aggregates import NodePolicyState
 from koordcore.state.cluster import evolve
+from koordcore.stories.hardware import NodeHardware
 from koordcore.values.resources import parse_amounts
 
 from koordctl.render.units import duration_text
@@ -93,6 +94,7 @@ class NodeStory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         contended: Pods that suffer interference, with the signal.
         running: Number of running pods.
         sample: Usage in the newest report, or None if there is none.
+        hardware: Sockets, zones, cores and devices with the pods that hold them, or None if nothing is reported.
     """
 
     name: str
@@ -112,6 +114,7 @@ class NodeStory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     contended: list[str] = []
     running: int = 0
     sample: NodeSample | None = None
+    hardware: NodeHardware | None = None
 
 
 def node_story(

@@ -3,8 +3,9 @@
 `commands/explain.py` fetches the events. `story_text.py` prints the result.
 """
 
-from collections.abc import Iterable
-from typing import Literal, TypeAlias
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 from koordcore.events.agents.nodestate import PodsStarted
@@ -18,12 +19,15 @@ from koordcore.events.scheduling.placement_explanation import PlacementExplanati
 from koordcore.events.scheduling.pod import PodNominated, PodPlaced, PodReleased, Victim
 from koordcore.protocol.annotations.binding import binding_annotations
 from koordcore.protocol.pod_resources import pod_requests
+from koordcore.stories.hardware import NodeHardware
 from koordcore.stories.pod import Moment, pod_story
 
+from koordctl.explain.hardware_lines import chosen_lines
 from koordctl.render.units import seconds_between
 
 Status: TypeAlias = Literal["Pending", "Placed", "Running", "Deleted", "Denied"]
 """Denied: admission has admitted no pod of this name."""
+_NO_HARDWARE: Final[Mapping[int, NodeHardware]] = MappingProxyType({})
 
 
 class StoryEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -41,6 +45,7 @@ class StoryEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         node: Node of a nomination.
         victims: Victims of a nomination.
         annotations: Annotations of the allocation, as they are written with the binding.
+        chosen: CPUs, zones and devices of the allocation, with their places in the node.
         steps: Steps of admission that changed the pod.
         rules: Rules of admission that denied the request.
         trace: Trace id.
@@ -57,6 +62,7 @@ class StoryEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     node: str = ""
     victims: list[Victim] = []
     annotations: dict[str, str] = {}
+    chosen: list[str] = []
     steps: list[str] = []
     rules: list[str] = []
     trace: str = ""
@@ -97,9 +103,21 @@ class PodStory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def explained_pod(
-    uid: str, facts: Iterable[StoredEvent], explanations: Iterable[StoredEvent], used: Used | None = None
+    uid: str,
+    facts: Iterable[StoredEvent],
+    explanations: Iterable[StoredEvent],
+    used: Used | None = None,
+    hardware: Mapping[int, NodeHardware] = _NO_HARDWARE,
 ) -> PodStory:
-    """Return the life of a pod. Arguments as of `koordcore.stories.pod.pod_story`."""
+    """Return the life of a pod.
+
+    Args:
+        uid: The pod.
+        facts: As of `koordcore.stories.pod.pod_story`.
+        explanations: As of `koordcore.stories.pod.pod_story`.
+        used: Usage in the last report of its node.
+        hardware: Position of a placement -> hardware of its node then, for placements that gave hardware.
+    """
     namespace = name = node = submitted_at = placed_at = ""
     status: Status = "Pending"
     requests: dict[str, int] = {}
@@ -128,7 +146,7 @@ def explained_pod(
         status=status,
         node=node,
         requests=requests,
-        moments=[_entry(moment) for moment in moments],
+        moments=[_entry(moment, hardware) for moment in moments],
         used=used if node else None,
         wait_seconds=seconds_between(submitted_at, placed_at) if submitted_at and placed_at else None,
     )
@@ -140,7 +158,7 @@ def denied_pod(namespace: str, name: str, explanations: Iterable[StoredEvent]) -
     return PodStory(namespace=namespace, name=name, uid="", status="Denied", moments=moments)
 
 
-def _entry(moment: Moment) -> StoryEntry:
+def _entry(moment: Moment, hardware: Mapping[int, NodeHardware] = _NO_HARDWARE) -> StoryEntry:
     stored, event = moment.stored, moment.event
     entry = StoryEntry(
         step=moment.step,
@@ -153,8 +171,13 @@ def _entry(moment: Moment) -> StoryEntry:
     match event:
         case PodPlaced():
             written = binding_annotations(event.allocation, event.gang, event.annotations, {})
+            of_node = hardware.get(stored.seq)
             return msgspec.structs.replace(
-                entry, attempt=event.attempt, explanation=event.explanation, annotations=written
+                entry,
+                attempt=event.attempt,
+                explanation=event.explanation,
+                annotations=written,
+                chosen=list(chosen_lines(event.allocation, of_node)) if of_node is not None else [],
             )
         case PodUnschedulable():
             return msgspec.structs.replace(

@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from koordctl.explain.decision_lines import basis_line, explanation_lines, headline
+from koordctl.explain.hardware_lines import hardware_lines
 from koordctl.explain.node_policy import other_lines, overcommit_lines
 from koordctl.explain.node_story import NodeStory
 from koordctl.explain.pod_story import PodStory, StoryEntry
@@ -100,6 +101,7 @@ def _moment_lines(same: Sequence[StoryEntry]) -> Iterator[Line]:
     style = STYLES.get(what, "")
     yield Line(f"  {time_text(moment.at)}  {what:<18} {sentence}{attempt}{position}".rstrip(), style)
     yield from (Line(f"      {detail}") for detail in details)
+    yield from (Line(f"      given {chosen}") for chosen in moment.chosen)
     yield from (Line(f"      writes {key}: {value}".rstrip()) for key, value in sorted(moment.annotations.items()))
     if len(same) > 1:
         until = f" (attempt {last.attempt})" if last.attempt else ""
@@ -110,7 +112,7 @@ def _moment_lines(same: Sequence[StoryEntry]) -> Iterator[Line]:
 
 
 def node_lines(story: NodeStory, as_of: str = "") -> Iterator[Line]:
-    """Yield a node: usage, overcommit with its terms, best-effort quota, protection, NodeSLO.
+    """Yield a node: usage, hardware, overcommit with its terms, best-effort quota, protection, NodeSLO.
 
     `as_of` names a past moment in the headline, or empty for the present.
     """
@@ -119,6 +121,9 @@ def node_lines(story: NodeStory, as_of: str = "") -> Iterator[Line]:
     yield Line(f"Node {story.name}{as_of}: {story.host or 'no agent yet'}", "bold")
     yield Line(f"  allocatable {amounts_text(story.allocatable)}")
     yield from _usage_lines(story)
+    if story.hardware is not None:
+        yield Line("  hardware", "bold")
+        yield from (Line(f"    {line}") for line in hardware_lines(story.hardware))
     yield Line("  overcommit", "bold")
     if story.batch_cpu_milli is None:
         yield Line(f"    no batch resources: {story.overcommit_reason or 'not computed yet'}")

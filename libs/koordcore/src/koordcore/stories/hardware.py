@@ -1,0 +1,367 @@
+"""The hardware of a node as a tree, with the pods that hold it. Pure; for `koord explain node` and the dashboard.
+
+    socket -> NUMA zone -> cores -> CPUs
+                        -> PCIe switches -> GPUs, RDMA adapters, FPGAs
+
+Its facts are the Node, NodeResourceTopology and Device objects and the ledger of the node. So the tree of a past
+position needs the same four states as of that position.
+
+Source: scheduler-fine-grained spec, 1.1, 1.2, 1.12, 2.1.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from koordcore.events.scheduling.node_ledger import PodOnNode
+from koordcore.protocol import keys
+from koordcore.protocol.annotations.cpu import (
+    KubeletCpuManagerPolicy,
+    node_cpu_bind_policy,
+    parse_kubelet_cpu_manager_policy,
+    parse_system_qos_resource,
+)
+from koordcore.protocol.annotations.cpu_topology import HIGHEST_ZONE, parse_cpu_topology, parse_kubelet_cpus
+from koordcore.protocol.node_topology import NodeResourceTopology
+from koordcore.protocol.objects import Node, object_from_json
+from koordcore.protocol.reservation import NONE_RESERVED, parse_node_reservation, reported_reserved_cpus
+from koordcore.state.allocation_rules import violations
+from koordcore.stories.device_cards import Card, cards_of
+from koordcore.values import codec
+from koordcore.values.cpuset import EMPTY, parse_cpuset
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.resources import Amounts, parse_amounts
+from koordcore.values.topology import CpuPlace, CpuTopology
+
+UNKNOWN: Final = -1
+"""Id of the socket or zone of hardware whose place is not reported."""
+_MOST_PROBLEMS: Final = 50
+
+T = TypeVar("T")
+
+
+class Owner(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod that holds hardware.
+
+    Attributes:
+        qos: Koordinator QoS class.
+        cpuset: CPUs that it owns, as a Linux list; empty if none.
+        cpu_bind_policy: `FullPCPUs` or `SpreadByPCPUs`; empty without CPUs.
+        cpu_exclusive_policy: `PCPULevel` or `NUMANodeLevel`; empty if it asked for none.
+        zones: NUMA zone -> amounts that are charged there.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    qos: str
+    cpuset: str = ""
+    cpu_bind_policy: str = ""
+    cpu_exclusive_policy: str = ""
+    zones: dict[int, dict[str, int]] = {}
+
+
+class Cpu(msgspec.Struct, frozen=True, kw_only=True):
+    """One logical CPU.
+
+    Attributes:
+        id: Its id.
+        owners: Uids of the pods that own it; more than one is a conflict. Without an owner it belongs to the shared
+            pools.
+        reserved: Why no pod ever gets it; empty if pods may.
+    """
+
+    id: int
+    owners: tuple[str, ...] = ()
+    reserved: str = ""
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a pod could own it."""
+        return not self.owners and not self.reserved
+
+
+class Core(msgspec.Struct, frozen=True, kw_only=True):
+    """A physical core. `id` is unique in its socket; its CPUs are siblings."""
+
+    id: int
+    cpus: tuple[Cpu, ...]
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a pod could own the whole core."""
+        return all(cpu.is_free for cpu in self.cpus)
+
+
+class ZoneAmount(msgspec.Struct, frozen=True, kw_only=True):
+    """A resource of a zone: allocatable, and what pods hold with a NUMA policy. Milli-cores for `cpu`, else units."""
+
+    total: int
+    used: int
+
+
+class Switch(msgspec.Struct, frozen=True, kw_only=True):
+    """A PCIe switch with its devices. An empty id means unknown."""
+
+    id: str
+    cards: tuple[Card, ...]
+
+
+class Zone(msgspec.Struct, frozen=True, kw_only=True):
+    """A NUMA node.
+
+    Attributes:
+        id: Its id; -1 holds devices without a known place.
+        cores: Its cores in this socket, by id.
+        amounts: Resource name -> total and used; empty if the zone is not reported.
+        switches: PCIe switches by id.
+        cpus_free: Number of CPUs that a pod could own.
+        cores_free: Number of whole cores that a pod could own.
+    """
+
+    id: int
+    cores: tuple[Core, ...] = ()
+    amounts: dict[str, ZoneAmount] = {}
+    switches: tuple[Switch, ...] = ()
+    cpus_free: int = 0
+    cores_free: int = 0
+
+
+class Socket(msgspec.Struct, frozen=True, kw_only=True):
+    """A processor socket with its zones, by id. The id -1 means unknown."""
+
+    id: int
+    zones: tuple[Zone, ...]
+
+
+class NodeHardware(msgspec.Struct, frozen=True, kw_only=True):
+    """The hardware of a node.
+
+    Attributes:
+        node: Name of the node.
+        cpu_bind_policy: What the node does with the CPUs of every pod.
+        topology_policy: NUMA topology policy of the node; empty if it has none.
+        sockets: The tree, by id.
+        owners: Pods that hold a part of it, by namespace and name.
+        conflicts: What is held more than once, as sentences.
+        problems: Parts of the objects that are ignored, with the reason.
+    """
+
+    node: str
+    cpu_bind_policy: str = "None"
+    topology_policy: str = ""
+    sockets: tuple[Socket, ...] = ()
+    owners: tuple[Owner, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def zones(self) -> list[Zone]:
+        """All zones, by socket and id."""
+        return [zone for socket in self.sockets for zone in socket.zones]
+
+    @property
+    def cards(self) -> list[Card]:
+        """All devices, by place."""
+        return [card for zone in self.zones for switch in zone.switches for card in switch.cards]
+
+
+def node_hardware(
+    name: str,
+    *,
+    node: Node | None,
+    topology: Mapping[str, Any] | None,
+    device: Mapping[str, Any] | None,
+    pods: Mapping[str, PodOnNode],
+) -> NodeHardware:
+    """Return the hardware of a node. Parts of the objects that cannot be read are ignored and reported.
+
+    Args:
+        name: Name of the node.
+        node: The Node object; None if it is gone.
+        topology: The NodeResourceTopology as stored; None if there is none.
+        device: The Device object as stored; None if there is none.
+        pods: Pods of the node's ledger by uid.
+    """
+    problems: list[str] = []
+    reported = _topology(topology, problems)
+    cards, ignored = cards_of(device, pods)
+    problems += [f"Device: {error}" for error in ignored]
+    own = node.metadata.annotations if node is not None else {}
+    labels = node.metadata.labels if node is not None else {}
+    annotations = reported.metadata.annotations
+    written = annotations.get(keys.CPU_TOPOLOGY, "")
+    places = _tried(lambda: parse_cpu_topology(written), (), f"[{keys.CPU_TOPOLOGY}]", problems)
+    kubelet = _tried(lambda: parse_kubelet_cpu_manager_policy(annotations), KubeletCpuManagerPolicy(), "", problems)
+    reserved = _reserved(places, annotations, own, kubelet, problems)
+    policies = reported.topology_policies
+    return NodeHardware(
+        node=name,
+        cpu_bind_policy=node_cpu_bind_policy(labels, kubelet),
+        topology_policy=labels.get(keys.NUMA_TOPOLOGY_POLICY, "") or (policies[0] if policies else ""),
+        sockets=_sockets(places, _cpus(places, reserved, pods), _amounts(reported, pods, problems), cards),
+        owners=_owners(pods),
+        conflicts=tuple(_named(each.sentence(), each.holders, pods) for each in violations(pods)),
+        problems=tuple(problems[:_MOST_PROBLEMS]),
+    )
+
+
+def _topology(raw: Mapping[str, Any] | None, problems: list[str]) -> NodeResourceTopology:
+    try:
+        return NodeResourceTopology() if raw is None else object_from_json(raw, NodeResourceTopology)
+    except codec.DecodeError as error:
+        problems.append(f"NodeResourceTopology: {error}")
+        return NodeResourceTopology()
+
+
+def _tried(read: Callable[[], T], otherwise: T, where: str, problems: list[str]) -> T:
+    """Return what `read` returns; if the input is invalid, report it with its place and return `otherwise`."""
+    try:
+        return read()
+    except InvalidInput as error:
+        problems.append(f"NodeResourceTopology: {error.at(where)}")
+        return otherwise
+
+
+def _reserved(
+    places: Sequence[CpuPlace],
+    reported: Mapping[str, str],
+    own: Mapping[str, str],
+    kubelet: KubeletCpuManagerPolicy,
+    problems: list[str],
+) -> dict[int, str]:
+    """Return CPU -> why pods never get it.
+
+    Source: scheduler-fine-grained spec, 1.2.
+    """
+    both = {key: reported.get(key) or own.get(key, "") for key in (keys.NODE_RESERVATION, keys.SYSTEM_QOS_RESOURCE)}
+    given = {key: text for key, text in both.items() if text}
+    system = _tried(lambda: parse_system_qos_resource(given), None, "", problems)
+    reservation = _tried(lambda: parse_node_reservation(given), NONE_RESERVED, "", problems)
+    node_reserved = reported_reserved_cpus(reservation, CpuTopology(tuple(places))) if places else ""
+    of_kubelet = _tried(lambda: parse_kubelet_cpus(reported), [], f"[{keys.POD_CPU_ALLOCS}]", problems)
+    lists = [
+        (f"kubelet gave it to {each.namespace}/{each.name}", each.cpuset)
+        for each in of_kubelet
+        if each.managed_by_kubelet and each.uid
+    ]
+    lists += [("reserved by the kubelet", kubelet.reserved_cpus), ("reserved on the node", node_reserved)]
+    if system is not None and system.exclusive:
+        lists.append(("reserved for system QoS", system.cpuset))
+    known = {place.cpu for place in places}
+    reasons: dict[int, str] = {}
+    for reason, text in lists:
+        for cpu in _tried(lambda text=text: parse_cpuset(text), EMPTY, f"{reason}: cpuset", problems) & known:
+            reasons.setdefault(cpu, reason)
+    return reasons
+
+
+def _cpus(places: Sequence[CpuPlace], reserved: Mapping[int, str], pods: Mapping[str, PodOnNode]) -> dict[int, Cpu]:
+    owners: defaultdict[int, list[str]] = defaultdict(list)
+    for uid in sorted(pods):
+        if pods[uid].allocation.cpuset:
+            for cpu in pods[uid].allocation.cpus:
+                owners[cpu].append(uid)
+    return {
+        place.cpu: Cpu(id=place.cpu, owners=tuple(owners.get(place.cpu, ())), reserved=reserved.get(place.cpu, ""))
+        for place in places
+    }
+
+
+def _amounts(
+    topology: NodeResourceTopology, pods: Mapping[str, PodOnNode], problems: list[str]
+) -> dict[int, dict[str, ZoneAmount]]:
+    """Return zone -> resource -> total and used."""
+    totals: dict[int, Amounts] = {}
+    for index, zone in enumerate(topology.zones):
+        id_ = zone.id
+        if zone.type != "Node" or id_ is None or id_ > HIGHEST_ZONE or zone.name != f"node-{id_}":
+            problems.append(
+                f"NodeResourceTopology: zones[{index}]: must be of type Node and named node-<N>, got {zone.name[:60]!r}"
+            )
+            continue
+        listed = {each.name: each.allocatable for each in zone.resources}
+        totals[id_] = _tried(lambda listed=listed: parse_amounts(listed), {}, f"zones[{index}].resources", problems)
+    used: defaultdict[int, Amounts] = defaultdict(dict)
+    for pod in pods.values():
+        for part in pod.allocation.zones:
+            for name, amount in part.amounts.items():
+                used[part.zone][name] = used[part.zone].get(name, 0) + amount
+    return {
+        zone: {
+            name: ZoneAmount(total=totals.get(zone, {}).get(name, 0), used=used.get(zone, {}).get(name, 0))
+            for name in sorted({*totals.get(zone, {}), *used.get(zone, {})})
+        }
+        for zone in {*totals, *used}
+    }
+
+
+def _sockets(
+    places: Sequence[CpuPlace],
+    cpus: Mapping[int, Cpu],
+    amounts: Mapping[int, dict[str, ZoneAmount]],
+    cards: Sequence[Card],
+) -> tuple[Socket, ...]:
+    """Return the tree. A zone that no CPU and no device places in a socket stands under the unknown socket."""
+    cores: defaultdict[tuple[int, int], defaultdict[int, list[Cpu]]] = defaultdict(lambda: defaultdict(list))
+    home: dict[int, int] = {}
+    for place in places:
+        home.setdefault(place.node, place.socket)
+        cores[place.socket, place.node][place.core].append(cpus[place.cpu])
+    for card in cards:
+        if card.zone != UNKNOWN and card.socket != UNKNOWN:
+            home.setdefault(card.zone, card.socket)
+    switches: defaultdict[int, defaultdict[str, list[Card]]] = defaultdict(lambda: defaultdict(list))
+    for card in cards:
+        switches[card.zone][card.switch].append(card)
+    keys_ = {*cores, *((home.get(zone, UNKNOWN), zone) for zone in (*amounts, *switches))}
+    by_socket: defaultdict[int, list[Zone]] = defaultdict(list)
+    for socket, zone in sorted(keys_, key=lambda key: (key[0] == UNKNOWN, key[0], key[1] == UNKNOWN, key[1])):
+        is_home = home.get(zone, UNKNOWN) == socket
+        of_zone: Mapping[int, Sequence[Cpu]] = cores.get((socket, zone)) or {}
+        found = tuple(Core(id=core & 0xFFFF, cpus=tuple(of_zone[core])) for core in sorted(of_zone))
+        by_socket[socket].append(
+            Zone(
+                id=zone,
+                cores=found,
+                amounts=amounts.get(zone, {}) if is_home else {},
+                switches=_switches(switches.get(zone) or {}) if is_home else (),
+                cpus_free=sum(cpu.is_free for core in found for cpu in core.cpus),
+                cores_free=sum(core.is_free for core in found),
+            )
+        )
+    return tuple(Socket(id=socket, zones=tuple(zones)) for socket, zones in by_socket.items())
+
+
+def _switches(found: Mapping[str, Sequence[Card]]) -> tuple[Switch, ...]:
+    return tuple(
+        Switch(id=id_, cards=tuple(sorted(found[id_], key=lambda card: (card.type, card.minor))))
+        for id_ in sorted(found)
+    )
+
+
+def _owners(pods: Mapping[str, PodOnNode]) -> tuple[Owner, ...]:
+    owners = [
+        Owner(
+            uid=uid,
+            namespace=pod.namespace,
+            name=pod.name,
+            qos=pod.qos,
+            cpuset=pod.allocation.cpuset,
+            cpu_bind_policy=pod.allocation.cpu_bind_policy,
+            cpu_exclusive_policy=pod.allocation.cpu_exclusive_policy,
+            zones={zone.zone: zone.amounts for zone in pod.allocation.zones},
+        )
+        for uid, pod in pods.items()
+        if pod.allocation.cpuset or pod.allocation.zones or pod.allocation.devices
+    ]
+    return tuple(sorted(owners, key=lambda owner: (owner.namespace, owner.name, owner.uid)))
+
+
+def _named(sentence: str, holders: Iterable[str], pods: Mapping[str, PodOnNode]) -> str:
+    for uid in holders:
+        if uid in pods:
+            sentence = sentence.replace(uid, f"{pods[uid].namespace}/{pods[uid].name}")
+    return sentence

@@ -1,0 +1,30 @@
+"""The hardware of a node from the log, now or as of a position."""
+
+from koordcore.events.envelope import AggregateRef, StoredEvent, name_token
+from koordcore.events.objects.custom import custom_ref
+from koordcore.stories.hardware import NodeHardware
+
+from koordctl.access.log import OpenLog
+from koordctl.explain.hardware_lines import hardware_from_events
+
+
+async def hardware_at(log: OpenLog, node: str, position: int | None) -> NodeHardware:
+    """Return the hardware of a node with the pods that hold it.
+
+    Args:
+        log: The log.
+        node: Name of the node.
+        position: Last position to read; None for the present.
+    """
+
+    async def events(ref: AggregateRef) -> list[StoredEvent]:
+        found = await log.bus.events.read_aggregate(ref)
+        return found if position is None else [event for event in found if event.seq <= position]
+
+    return hardware_from_events(
+        node,
+        spec=await events(AggregateRef("nodespec", name_token(node))),
+        topology=await events(custom_ref("noderesourcetopologies", "", node)),
+        device=await events(custom_ref("devices", "", node)),
+        ledger=await events(AggregateRef("node", name_token(node))),
+    )
