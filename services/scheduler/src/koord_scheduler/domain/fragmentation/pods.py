@@ -1,0 +1,89 @@
+"""Pods as the fragmentation measure sees them, and the typical pods of a workload.
+
+Next module to read: `nodes`.
+
+Source: gpu-fragmentation spec, 1 and 3.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+WHOLE_GPU: Final = 1000
+"""GPU milli of one whole GPU."""
+
+
+class GpuPod(NamedTuple):
+    """Requests of a pod. Pods with equal requests are equal for the measure.
+
+    Attributes:
+        milli_cpu: Requested milli-cores.
+        gpu_milli: Requested GPU milli on each GPU, 0..1000.
+        num_gpu: Number of GPUs.
+        gpu_spec: Allowed GPU models joined by "|"; empty: any model.
+    """
+
+    milli_cpu: int
+    gpu_milli: int
+    num_gpu: int
+    gpu_spec: str = ""
+
+    @property
+    def is_share(self) -> bool:
+        """Whether the pod uses a part of one GPU."""
+        return self.num_gpu == 1 and self.gpu_milli < WHOLE_GPU
+
+    @property
+    def total_milli(self) -> int:
+        """GPU milli on all GPUs together."""
+        return self.gpu_milli * self.num_gpu
+
+    def allows(self, model: str) -> bool:
+        """Whether the pod may use GPUs of this model."""
+        return not self.gpu_spec or model in self.gpu_spec.split("|")
+
+
+class TypicalPod(NamedTuple):
+    """Requests that the workload often has.
+
+    Attributes:
+        pod: The requests.
+        frequency: Part of the workload with these requests, 0..1.
+    """
+
+    pod: GpuPod
+    frequency: float
+
+
+def gpu_pod(milli_cpu: int, gpu_milli: int, num_gpu: int, gpu_spec: str = "") -> GpuPod:
+    """Return a pod with valid GPU requests.
+
+    A request above one whole GPU is capped to one whole GPU. A pod without GPUs has no GPU milli.
+    """
+    return GpuPod(milli_cpu, min(gpu_milli, WHOLE_GPU) if num_gpu else 0, num_gpu, gpu_spec)
+
+
+def typical_pods(pods: Iterable[GpuPod], threshold_percent: float = 95) -> list[TypicalPod]:
+    """Return the most frequent requests that together make up `threshold_percent` of all pods.
+
+    Pods without GPUs take part. If two requests are equally frequent, the larger tuple comes first.
+
+    Args:
+        pods: The workload, one entry for each pod.
+        threshold_percent: Requests are taken until they cover this part of the pods, in percent.
+
+    Returns:
+        Requests by falling frequency. The frequencies of the returned requests sum to 1. Empty for no pods.
+
+    Source: gpu-fragmentation spec, 3.
+    """
+    counts = Counter(pods)
+    wanted = counts.total() * threshold_percent
+    taken: list[tuple[GpuPod, int]] = []
+    covered = 0
+    for pod, count in sorted(counts.items(), key=lambda one: (one[1], one[0]), reverse=True):
+        if covered * 100 >= wanted:
+            break
+        taken.append((pod, count))
+        covered += count
+    return [TypicalPod(pod, count / covered) for pod, count in taken]

@@ -1,0 +1,127 @@
+"""The placement policies of the benchmark, behind one interface.
+
+Next module to read: `arrivals`.
+
+Source: gpu-fragmentation spec, 4.
+"""
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Final, NamedTuple, Protocol
+
+import numpy as np
+
+from koord_scheduler.domain.fragmentation import baselines
+from koord_scheduler.domain.fragmentation.gradient import gradient_scores
+from koord_scheduler.domain.fragmentation.measure import Measure
+from koord_scheduler.domain.fragmentation.nodes import NO_GPU, Bools, GpuColumns, Ints
+from koord_scheduler.domain.fragmentation.pods import GpuPod
+
+
+class PolicyName(StrEnum):
+    """The policies, in the order of tables."""
+
+    RANDOM = "Random"
+    DOT_PRODUCT = "DotProd"
+    GPU_CLUSTERING = "GpuClustering"
+    GPU_PACKING = "GpuPacking"
+    BEST_FIT = "BestFit"
+    FGD = "FGD"
+
+
+class Scored(NamedTuple):
+    """Scores of N nodes for one pod.
+
+    Attributes:
+        scores: int64 (N,).
+        gpus: int64 (N,), the GPU that a share takes on the node, else `NO_GPU`.
+    """
+
+    scores: Ints
+    gpus: Ints
+
+
+class NodeTags(NamedTuple):
+    """Which kinds of pods run on N nodes.
+
+    Attributes:
+        has_tag: bool (N,), whether a pod with the tag of the scored pod runs on the node.
+        tags: int64 (N,), number of different tags on the node.
+    """
+
+    has_tag: Bools
+    tags: Ints
+
+
+class Policy(Protocol):
+    """A placement policy."""
+
+    def scored(self, nodes: GpuColumns, pod: GpuPod, tags: NodeTags) -> Scored:
+        """Return the scores of the nodes and the GPUs of a share. The scores of nodes without room mean nothing."""
+        ...
+
+    def compared(self, scores: Ints, feasible: Bools) -> Ints:
+        """Return the scores to compare, int64 (N,), once the feasible nodes are known."""
+        ...
+
+
+class Gradient:
+    """FGD.
+
+    Attributes:
+        measure: The fragmentation measure of the workload.
+    """
+
+    def __init__(self, measure: Measure) -> None:
+        self.measure = measure
+
+    def scored(self, nodes: GpuColumns, pod: GpuPod, tags: NodeTags) -> Scored:
+        """Return by how much the fragmentation of each node falls, as a score."""
+        return Scored(*gradient_scores(self.measure, nodes, pod))
+
+    def compared(self, scores: Ints, feasible: Bools) -> Ints:
+        """Return the scores unchanged."""
+        return scores
+
+
+class Baseline:
+    """A policy that scores nodes and puts a share on the GPU with the least room.
+
+    Attributes:
+        score: Returns the score of each node.
+        is_normalized: Whether the scores are stretched to 0..100 over the feasible nodes.
+    """
+
+    def __init__(self, score: Callable[[GpuColumns, GpuPod, NodeTags], Ints], *, is_normalized: bool = False) -> None:
+        self.score = score
+        self.is_normalized = is_normalized
+
+    def scored(self, nodes: GpuColumns, pod: GpuPod, tags: NodeTags) -> Scored:
+        """Return the scores of the nodes and the GPUs of a share."""
+        gpus = (
+            baselines.tightest_gpus(nodes, pod) if pod.is_share else np.full(len(nodes.model), NO_GPU, dtype=np.int64)
+        )
+        return Scored(self.score(nodes, pod, tags), gpus)
+
+    def compared(self, scores: Ints, feasible: Bools) -> Ints:
+        """Return the scores, stretched if the policy says so."""
+        return baselines.min_max(scores, feasible) if self.is_normalized else scores
+
+
+def _equal(nodes: GpuColumns, pod: GpuPod, tags: NodeTags) -> Ints:
+    return np.zeros(len(nodes.model), dtype=np.int64)
+
+
+BASELINES: Final[Mapping[PolicyName, Baseline]] = {
+    PolicyName.RANDOM: Baseline(_equal),
+    PolicyName.DOT_PRODUCT: Baseline(lambda nodes, pod, _: baselines.dot_product_scores(nodes, pod)),
+    PolicyName.GPU_CLUSTERING: Baseline(lambda nodes, pod, tags: baselines.clustering_scores(nodes, pod, *tags)),
+    PolicyName.GPU_PACKING: Baseline(lambda nodes, pod, _: baselines.packing_scores(nodes, pod)),
+    PolicyName.BEST_FIT: Baseline(lambda nodes, pod, _: baselines.best_fit_scores(nodes, pod), is_normalized=True),
+}
+"""The policies that need no typical pods. Random scores all nodes alike; `Arrivals` then chooses at random."""
+
+
+def policy_of(name: PolicyName, measure: Measure) -> Policy:
+    """Return the policy with this name."""
+    return BASELINES[name] if name in BASELINES else Gradient(measure)
