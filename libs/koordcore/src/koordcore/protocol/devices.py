@@ -1,4 +1,4 @@
-"""Device: the GPUs, RDMA adapters and FPGAs of a node, as its agent reports them.
+"""The Device object: GPUs, RDMA adapters and FPGAs of a node, as its agent reports them.
 
 Source:
     protocol spec, 9 (Device); manager spec, 5.10, 5.11
@@ -21,7 +21,7 @@ UNKNOWN_NUMA_NODE: Final = -1
 
 
 class DeviceTopology(KubeStruct):
-    """`spec.devices[].topology`. A NUMA node of -1 is unknown."""
+    """Object `spec.devices[].topology`. NUMA node -1 means unknown."""
 
     socket_id: int = msgspec.field(default=-1, name="socketID")
     node_id: int = msgspec.field(default=-1, name="nodeID")
@@ -30,21 +30,21 @@ class DeviceTopology(KubeStruct):
 
 
 class DeviceFunction(KubeStruct):
-    """`spec.devices[].vfGroups[].vfs[]`: a virtual function."""
+    """A virtual function: object `spec.devices[].vfGroups[].vfs[]`."""
 
     minor: int = 0
     bus_id: str = msgspec.field(default="", name="busID")
 
 
 class DeviceFunctionGroup(KubeStruct):
-    """`spec.devices[].vfGroups[]`."""
+    """A group of virtual functions: object `spec.devices[].vfGroups[]`."""
 
     labels: dict[str, str] = {}
     vfs: list[DeviceFunction] = []
 
 
 class DeviceInfo(KubeStruct):
-    """`spec.devices[]`: what the sums over a node's devices need."""
+    """Fields of `spec.devices[]` that are needed to sum up a node's devices."""
 
     type: str = ""
     health: bool = False
@@ -52,7 +52,7 @@ class DeviceInfo(KubeStruct):
 
 
 class DeviceDetails(DeviceInfo):
-    """`spec.devices[]` with all that choosing a device needs."""
+    """Fields of `spec.devices[]` that are needed to choose a device."""
 
     id: str = ""
     minor: int = -1
@@ -62,20 +62,20 @@ class DeviceDetails(DeviceInfo):
 
 
 class DeviceSpec(KubeStruct):
-    """`spec` of a Device."""
+    """Object `spec` of a Device."""
 
     devices: list[DeviceInfo] = []
 
 
 class Device(KubeStruct):
-    """scheduling.koordinator.sh/v1alpha1, named as its node."""
+    """The devices of one node (scheduling.koordinator.sh/v1alpha1), named like the node."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: DeviceSpec = msgspec.field(default_factory=DeviceSpec)
 
 
 def device_from(raw: Mapping[str, Any] | None) -> Device | None:
-    """Return the devices of a stored object; None if there is no object or it cannot be read."""
+    """Return the Device in a stored JSON object; None if there is no object or it is invalid."""
     try:
         return None if raw is None else object_from_json(raw, Device)
     except codec.DecodeError:

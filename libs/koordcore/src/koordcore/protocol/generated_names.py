@@ -1,4 +1,4 @@
-"""Names that an API server generates from `generateName`: the truncated prefix and five letters.
+"""Names that an API server generates from `generateName`: the truncated prefix and five characters.
 
 Source:
     Kubernetes, metadata.generateName (names of at most 63 letters; vowels and what looks like them left out)
@@ -12,11 +12,11 @@ _LETTERS: Final = frozenset("bcdfghjklmnpqrstvwxz2456789")
 
 
 def generated_base(name: str) -> str:
-    """Return the prefix of a name that an API server may have generated; empty if it cannot be a generated one."""
+    """Return the prefix of a name that an API server may have generated; empty if it cannot be generated."""
     base, suffix = name[:-_SUFFIX], name[-_SUFFIX:]
     return base if _LETTERS.issuperset(suffix) else ""
 
 
 def base_of_names(generate_name: str) -> str:
-    """Return the prefix of the names that are generated from a `generateName`."""
+    """Return the prefix of the names that an API server generates from a `generateName`."""
     return generate_name[:_MOST]

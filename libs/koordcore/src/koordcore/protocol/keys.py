@@ -1,7 +1,6 @@
-"""Every label and annotation key of the protocol, spelled exactly as users write it.
+"""Every label and annotation key of the protocol, exactly as users write it.
 
-One constant per key, grouped by the object that carries it; the value formats are parsed in `annotations/` and its
-neighbours. source    protocol spec, 4
+Keys are grouped by the object that has them. The modules in `annotations/` parse the values. Source: protocol spec, 4.
 """
 
 from typing import Final
@@ -77,7 +76,7 @@ EVICTION_COST: Final = "scheduling.koordinator.sh/eviction-cost"
 SOFT_EVICTION: Final = "scheduling.koordinator.sh/soft-eviction"
 LOAD_ESTIMATED_SCALING_FACTORS: Final = "scheduling.koordinator.sh/load-estimated-scaling-factors"
 RECOMMENDED_USAGE: Final = "scheduling.koordinator.sh/recommended-usage"
-"""What the recommender expects a pod to use, a JSON resource list (manager spec, 15.7)."""
+"""Usage that the recommender expects of a pod: a JSON resource list (manager spec, 15.7)."""
 LOAD_ESTIMATED_SECONDS_AFTER_POD_SCHEDULED: Final = (
     "scheduling.koordinator.sh/load-estimated-seconds-after-pod-scheduled"
 )

@@ -1,7 +1,7 @@
 """Names of all documented fields of the accepted Kubernetes kinds and their parts.
 
-The objects of `koordcore.protocol.objects` have the fields that somebody here reads; these are the
-others. `kubernetes_fields.json` is made from the models of the Kubernetes client by
+`koordcore.protocol.objects` defines only the fields that Koordstream reads. The names here also include all other
+fields. `kubernetes_fields.json` is made from the models of the Kubernetes client by
 `python -m koord_manager.shell.export_fields`, and held equal to them by a test.
 """
 
@@ -12,11 +12,11 @@ from importlib.resources import files
 from koordcore.values import codec
 
 FieldTypes = Mapping[str, str]
-"""JSON name of a field -> the type of its value, or of the items of its list; "" for text, numbers, maps, any JSON."""
+"""JSON name of a field -> type of its value or list items; "" for text, numbers, maps and any JSON."""
 
 
 @cache
 def field_types() -> Mapping[str, FieldTypes]:
-    """Type (`PodSpec`) -> its fields. Read once (about 1 ms) and kept."""
+    """Return type name (`PodSpec`) -> its fields. The file is read once (about 1 ms)."""
     text = (files("koordcore.protocol") / "kubernetes_fields.json").read_bytes()
     return codec.decode(text, dict[str, dict[str, str]])

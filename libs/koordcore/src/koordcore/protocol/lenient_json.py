@@ -1,9 +1,8 @@
-"""JSON of annotations and ConfigMap keys: keys in any case are accepted, wrong types are not.
+"""Decode JSON of annotations and ConfigMap keys: field names match in any case, types must be exact.
 
-Keys match the declared field names without regard to case, an exact spelling winning over others; unknown keys are
-dropped; of a repeated key the last counts; null means "not set". A wrong type makes the whole value invalid: no text
-for a boolean, no `15.0` for an integer. Types are msgspec structs; a pydantic model uses `fold_keys` in a "before"
-validator.
+An exact spelling takes precedence over other spellings of a field. Unknown keys are dropped. The last of a repeated key
+counts. null means "not set". A wrong type makes the whole value invalid, such as text for a boolean or `15.0` for an
+integer. Types are msgspec structs. A pydantic model uses `fold_keys` in a "before" validator.
 
 Source:
     protocol spec, 1.2
@@ -24,12 +23,12 @@ T = TypeVar("T")
 
 
 def parse_json(text: str) -> object:
-    """Return the decoded value of strict JSON.
+    """Decode a text as strict JSON.
 
-    No NaN, no trailing comma, no comment; the last of a repeated key counts.
+    NaN, trailing commas and comments are refused. The last of a repeated key counts.
 
     Raises:
-        InvalidInput: With the reader's reason, for anything else (the empty text included).
+        InvalidInput: The text is not strict JSON, or is empty. The error has the reason of the decoder.
     """
     try:
         decoded: object = json.loads(text, parse_constant=_refuse_constant)
@@ -45,7 +44,7 @@ def _refuse_constant(name: str) -> NoReturn:
 def fold_keys(entry: Mapping[str, object], names: Iterable[str]) -> dict[str, object]:
     """Return `entry` with its keys spelled as in `names`; other keys are dropped.
 
-    A key in exact spelling wins over a folded one; of several folded ones the last counts.
+    An exactly spelled key takes precedence over other spellings. Of several other spellings the last one counts.
     """
     by_folded = _folded(tuple(names))
     respelled: dict[str, object] = {}
@@ -66,10 +65,10 @@ def _folded(names: tuple[str, ...]) -> Mapping[str, str]:
 
 
 def decode(text: str, kind: type[T]) -> T:
-    """Return a value of the msgspec type `kind` from the text of an annotation or ConfigMap key.
+    """Decode the text of an annotation or ConfigMap key as a value of the msgspec type `kind`.
 
     Raises:
-        InvalidInput: Naming the path and the rule.
+        InvalidInput: The text does not match the type. The error has path and rule.
 
     Source:
         protocol spec, 1.2
@@ -78,7 +77,7 @@ def decode(text: str, kind: type[T]) -> T:
 
 
 def convert(value: object, kind: type[T]) -> T:
-    """Return a value of the msgspec type `kind` from a decoded JSON value; `null` is the empty object of a struct."""
+    """Convert a decoded JSON value to the msgspec type `kind`. `null` becomes a struct with its defaults."""
     shape = _shape(kind)
     if value is None and isinstance(shape, msgspec.inspect.StructType):
         value = {}
@@ -122,9 +121,9 @@ def _takes_null(shape: msgspec.inspect.Type) -> bool:
 
 
 def _member_for(value: object, shape: msgspec.inspect.UnionType) -> msgspec.inspect.Type:
-    """Return the member that `value` can be.
+    """Return the type of the union that fits `value`.
 
-    A union has at most one object and at most one list (msgspec's own rule).
+    A union has at most one object type and at most one list type (a rule of msgspec).
     """
     objects = (msgspec.inspect.StructType, msgspec.inspect.DictType)
     wanted = objects if isinstance(value, dict) else (msgspec.inspect.ListType,)

@@ -1,4 +1,4 @@
-"""NodeResourceTopology: the NUMA zones of a node and facts about its processor.
+"""The NodeResourceTopology object: the NUMA zones of a node and facts about its processor.
 
 Source:
     protocol spec, 9 (NodeResourceTopology); manager spec, 5.4, 5.6
@@ -21,7 +21,7 @@ _ZONE_ID = re.compile(r".*-([0-9]+)", re.DOTALL)
 
 
 class ZoneResource(KubeStruct):
-    """`zones[].resources[]`."""
+    """Amounts of one resource in a zone: object `zones[].resources[]`."""
 
     name: str = ""
     capacity: str | int | float = "0"
@@ -30,7 +30,7 @@ class ZoneResource(KubeStruct):
 
 
 class Zone(KubeStruct):
-    """`zones[]`."""
+    """A NUMA zone: object `zones[]`."""
 
     name: str = ""
     type: str = ""
@@ -38,23 +38,23 @@ class Zone(KubeStruct):
 
     @property
     def id(self) -> int | None:
-        """The NUMA node: the number after the last `-` of the name; None when there is none.
+        """Number of the NUMA node: the digits after the last `-` of the name; None without digits.
 
-        source    manager spec, 5.4
+        Source: manager spec, 5.4.
         """
         match = _ZONE_ID.fullmatch(self.name)
         return int(match[1]) if match else None
 
 
 class NodeResourceTopology(KubeStruct):
-    """topology.node.k8s.io/v1alpha1, named as its node."""
+    """The topology of one node (topology.node.k8s.io/v1alpha1), named like the node."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     topology_policies: list[str] = []
     zones: list[Zone] = []
 
     def cpu_basic_info(self) -> CpuBasicInfo | None:
-        """Return model and settings of the processor; None when the agent has not reported them, or not readably."""
+        """Return model and settings of the processor; None if they are absent or invalid."""
         try:
             return parse_present(
                 self.metadata.annotations, keys.CPU_BASIC_INFO, lambda text: lenient_json.decode(text, CpuBasicInfo)
@@ -64,7 +64,7 @@ class NodeResourceTopology(KubeStruct):
 
 
 def topology_from(raw: Mapping[str, Any] | None) -> NodeResourceTopology | None:
-    """Return the topology of a stored object; None if there is no object or it cannot be read."""
+    """Return the topology in a stored JSON object; None if there is no object or it is invalid."""
     try:
         return None if raw is None else object_from_json(raw, NodeResourceTopology)
     except codec.DecodeError:

@@ -1,9 +1,8 @@
-"""The Kubernetes objects that the log mirrors, cut down to the fields that some part of the system reads.
+"""The Kubernetes objects that the log mirrors, reduced to the fields that Koordstream reads.
 
-These are the hot-path types: msgspec structs that decode in microseconds and drop what they do not name (container
-environment, commands, volumes' secrets and managed fields never enter the log). What a user may write, with field,
-rule and value in the error, is judged at the edge by `koordcore.protocol.manifests`, which produces these types.
-Field names on the wire are Kubernetes' own (camelCase).
+They are msgspec structs that decode in microseconds and drop all other fields. So container environment, commands,
+volumes' secrets and managed fields never enter the log. `koordcore.protocol.manifests` validates the documents of users
+and produces these types. JSON names are those of Kubernetes (camelCase).
 """
 
 from typing import TypeVar, cast
@@ -13,15 +12,18 @@ import msgspec
 from koordcore.values import codec
 
 Quantities = dict[str, str | int | float]
-"""A resource list as written: name -> quantity text or bare JSON number (protocol spec, 1.1)."""
+"""Resource list as written: name -> quantity text or JSON number (protocol spec, 1.1)."""
 
 
 class KubeStruct(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True, gc=False):
-    """Base of all API structs: camelCase on the wire, defaults left out. Trees: no garbage collector need follow."""
+    """Base of all API structs: camelCase in JSON, defaults left out.
+
+    They contain no cycles, so the garbage collector does not track them.
+    """
 
 
 class OwnerReference(KubeStruct):
-    """`metadata.ownerReferences[]`."""
+    """An owner: object `metadata.ownerReferences[]`."""
 
     api_version: str = ""
     kind: str = ""
@@ -31,7 +33,7 @@ class OwnerReference(KubeStruct):
 
 
 class ObjectMeta(KubeStruct):
-    """`metadata`. Absent text is ""; times are RFC 3339 text as the API server writes it."""
+    """Object `metadata`. An absent text is ""; times are RFC 3339 texts of the API server."""
 
     name: str = ""
     namespace: str = ""
@@ -45,7 +47,7 @@ class ObjectMeta(KubeStruct):
 
 
 class LabelSelectorRequirement(KubeStruct):
-    """One expression of a label selector: In, NotIn, Exists, DoesNotExist (Gt, Lt in node selectors)."""
+    """One expression of a label selector: In, NotIn, Exists, DoesNotExist; node selectors also Gt, Lt."""
 
     key: str
     operator: str
@@ -53,21 +55,21 @@ class LabelSelectorRequirement(KubeStruct):
 
 
 class LabelSelector(KubeStruct):
-    """`matchLabels` and `matchExpressions`, ANDed (protocol spec, 1.3)."""
+    """A label selector: `matchLabels` and `matchExpressions` must all match (protocol spec, 1.3)."""
 
     match_labels: dict[str, str] = {}
     match_expressions: list[LabelSelectorRequirement] = []
 
 
 class ResourceRequirements(KubeStruct):
-    """`resources` of a container or a pod."""
+    """Requests and limits: object `resources` of a container or a pod."""
 
     requests: Quantities = {}
     limits: Quantities = {}
 
 
 class ContainerPort(KubeStruct):
-    """`ports[]` of a container."""
+    """A port: object `ports[]` of a container."""
 
     container_port: int = 0
     host_port: int = 0
@@ -76,7 +78,7 @@ class ContainerPort(KubeStruct):
 
 
 class Container(KubeStruct):
-    """A container or init container; `restart_policy` "Always" makes an init container a sidecar."""
+    """A container or init container. `restart_policy` "Always" makes an init container a sidecar."""
 
     name: str = ""
     image: str = ""
@@ -86,7 +88,7 @@ class Container(KubeStruct):
 
 
 class Toleration(KubeStruct):
-    """`spec.tolerations[]`; operator defaults to Equal, empty effect matches every effect."""
+    """Object `spec.tolerations[]`. The default operator is Equal; an empty effect matches every effect."""
 
     key: str = ""
     operator: str = "Equal"
@@ -96,7 +98,7 @@ class Toleration(KubeStruct):
 
 
 class Taint(KubeStruct):
-    """`spec.taints[]` of a node."""
+    """Object `spec.taints[]` of a node."""
 
     key: str
     effect: str
@@ -105,27 +107,27 @@ class Taint(KubeStruct):
 
 
 class NodeSelectorTerm(KubeStruct):
-    """Expressions over labels and fields, ANDed; an empty term matches nothing."""
+    """Expressions over labels and fields that must all match. An empty term matches no node."""
 
     match_expressions: list[LabelSelectorRequirement] = []
     match_fields: list[LabelSelectorRequirement] = []
 
 
 class NodeSelector(KubeStruct):
-    """Terms, ORed."""
+    """Terms of which at least one must match."""
 
     node_selector_terms: list[NodeSelectorTerm] = []
 
 
 class PreferredSchedulingTerm(KubeStruct):
-    """A weighted node selector term, weight 1..100."""
+    """A node selector term with a weight of 1 to 100."""
 
     weight: int = 1
     preference: NodeSelectorTerm = msgspec.field(default_factory=NodeSelectorTerm)
 
 
 class NodeAffinity(KubeStruct):
-    """`spec.affinity.nodeAffinity`."""
+    """Object `spec.affinity.nodeAffinity`."""
 
     required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
     preferred: list[PreferredSchedulingTerm] = msgspec.field(
@@ -134,7 +136,7 @@ class NodeAffinity(KubeStruct):
 
 
 class PodAffinityTerm(KubeStruct):
-    """One term of pod (anti-)affinity."""
+    """One term of pod affinity or anti-affinity."""
 
     topology_key: str = ""
     label_selector: LabelSelector | None = None
@@ -145,14 +147,14 @@ class PodAffinityTerm(KubeStruct):
 
 
 class WeightedPodAffinityTerm(KubeStruct):
-    """A preferred term, weight 1..100."""
+    """A preferred pod affinity term with a weight of 1 to 100."""
 
     weight: int = 1
     pod_affinity_term: PodAffinityTerm = msgspec.field(default_factory=PodAffinityTerm)
 
 
 class PodAffinity(KubeStruct):
-    """`spec.affinity.podAffinity` and `podAntiAffinity` (same shape)."""
+    """Objects `spec.affinity.podAffinity` and `podAntiAffinity`, which have the same fields."""
 
     required: list[PodAffinityTerm] = msgspec.field(
         default_factory=list[PodAffinityTerm], name="requiredDuringSchedulingIgnoredDuringExecution"
@@ -163,7 +165,7 @@ class PodAffinity(KubeStruct):
 
 
 class Affinity(KubeStruct):
-    """`spec.affinity`."""
+    """Object `spec.affinity`."""
 
     node_affinity: NodeAffinity | None = None
     pod_affinity: PodAffinity | None = None
@@ -171,7 +173,7 @@ class Affinity(KubeStruct):
 
 
 class TopologySpreadConstraint(KubeStruct):
-    """`spec.topologySpreadConstraints[]`."""
+    """Object `spec.topologySpreadConstraints[]`."""
 
     max_skew: int = 1
     topology_key: str = ""
@@ -184,32 +186,32 @@ class TopologySpreadConstraint(KubeStruct):
 
 
 class VolumeClaimSource(KubeStruct):
-    """`spec.volumes[].persistentVolumeClaim`."""
+    """Object `spec.volumes[].persistentVolumeClaim`."""
 
     claim_name: str = ""
 
 
 class Volume(KubeStruct):
-    """`spec.volumes[]`: its claim, if it is one; what else a volume holds (secrets among it) is not kept."""
+    """Object `spec.volumes[]`. Only a claim is kept; other sources, such as secrets, are dropped."""
 
     name: str = ""
     persistent_volume_claim: VolumeClaimSource | None = None
 
 
 class PodResourceClaim(KubeStruct):
-    """`spec.resourceClaims[]`."""
+    """Object `spec.resourceClaims[]`."""
 
     name: str = ""
 
 
 class SchedulingGate(KubeStruct):
-    """`spec.schedulingGates[]`."""
+    """Object `spec.schedulingGates[]`."""
 
     name: str
 
 
 class PodSpec(KubeStruct):
-    """`spec` of a pod."""
+    """Object `spec` of a pod."""
 
     containers: list[Container] = []
     init_containers: list[Container] = []
@@ -232,7 +234,7 @@ class PodSpec(KubeStruct):
 
 
 class PodCondition(KubeStruct):
-    """`status.conditions[]` of a pod."""
+    """Object `status.conditions[]` of a pod."""
 
     type: str = ""
     status: str = ""
@@ -241,7 +243,7 @@ class PodCondition(KubeStruct):
 
 
 class PodStatus(KubeStruct):
-    """`status` of a pod."""
+    """Object `status` of a pod."""
 
     phase: str = ""
     qos_class: str = ""
@@ -259,14 +261,14 @@ class Pod(KubeStruct):
 
 
 class NodeSpec(KubeStruct):
-    """`spec` of a node."""
+    """Object `spec` of a node."""
 
     unschedulable: bool = False
     taints: list[Taint] = []
 
 
 class NodeCondition(KubeStruct):
-    """`status.conditions[]` of a node."""
+    """Object `status.conditions[]` of a node."""
 
     type: str = ""
     status: str = ""
@@ -274,14 +276,14 @@ class NodeCondition(KubeStruct):
 
 
 class ContainerImage(KubeStruct):
-    """`status.images[]` of a node."""
+    """Object `status.images[]` of a node."""
 
     names: list[str] = []
     size_bytes: int = 0
 
 
 class NodeStatus(KubeStruct):
-    """`status` of a node."""
+    """Object `status` of a node."""
 
     capacity: Quantities = {}
     allocatable: Quantities = {}
@@ -298,7 +300,7 @@ class Node(KubeStruct):
 
 
 class Namespace(KubeStruct):
-    """A namespace: only its metadata matters here."""
+    """A namespace. Only its metadata is kept."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
 
@@ -313,21 +315,21 @@ class PriorityClass(KubeStruct):
 
 
 class ConfigMap(KubeStruct):
-    """A ConfigMap's text entries."""
+    """The text entries of a ConfigMap."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     data: dict[str, str] = {}
 
 
 class PodTemplate(KubeStruct):
-    """`spec.template` of a workload."""
+    """Object `spec.template` of a workload."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
 
 
 class Workload(KubeStruct):
-    """A Deployment or Job as a pod template with a number of pods (Job: `parallelism`)."""
+    """A Deployment or Job: a pod template and a number of pods (Job: `parallelism`)."""
 
     kind: str = ""
     api_version: str = ""
@@ -341,7 +343,7 @@ O = TypeVar("O", bound=KubeStruct)  # noqa: E741 - the conventional letter for "
 
 
 def without_nulls(value: object) -> object:
-    """Return the same JSON value with object entries that are `null` dropped: Kubernetes reads them as absent."""
+    """Return the JSON value without object entries that are `null`; Kubernetes reads them as absent."""
     if isinstance(value, dict):
         entries = cast("dict[str, object]", value)
         return {key: without_nulls(item) for key, item in entries.items() if item is not None}
@@ -352,16 +354,16 @@ def without_nulls(value: object) -> object:
 
 
 def object_from_json(raw: object, kind: type[O]) -> O:
-    """Return the subset of a decoded JSON object; unknown fields are dropped, nulls count as absent.
+    """Convert decoded JSON to the type `kind`. Unknown fields are dropped; nulls count as absent.
 
     Raises:
-        codec.DecodeError: Naming the path, for a field of a wrong type.
+        codec.DecodeError: A field has a wrong type. The error has its path.
     """
     return codec.convert(without_nulls(raw), kind)
 
 
 def pod_from_json(raw: object) -> Pod:
-    """Return a pod from decoded JSON, see `object_from_json`."""
+    """Convert decoded JSON to a Pod; see `object_from_json`."""
     try:
         # objects from an API server hold no nulls, and looking for them takes ten times as long as the conversion
         return codec.convert(raw, Pod)
@@ -370,5 +372,5 @@ def pod_from_json(raw: object) -> Pod:
 
 
 def node_from_json(raw: object) -> Node:
-    """Return a node from decoded JSON, see `object_from_json`."""
+    """Convert decoded JSON to a Node; see `object_from_json`."""
     return object_from_json(raw, Node)

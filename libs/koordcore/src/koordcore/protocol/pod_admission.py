@@ -1,6 +1,7 @@
-"""Valid combinations of QoS, priority and resources of a pod; all violations are collected.
+"""Rules for combining QoS class, priority and resources of a pod.
 
-The webhook (and `koord apply` without Kubernetes) turns the list into one refusal. Judged on the raw classes.
+The webhook, and `koord apply` without Kubernetes, turn all violations into one refusal. The rules use the classes as
+written, without fallbacks.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from koordcore.values.quantity import NANO_PER_UNIT, Quantity
 
 
 class Rule(StrEnum):
-    """Names of the rules, as reported."""
+    """Names of the rules in refusals."""
 
     IMMUTABLE_QOS = "immutable-qos"
     IMMUTABLE_PRIORITY_CLASS = "immutable-priority-class"
@@ -33,7 +34,7 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """A broken rule: its field, its name, and a sentence with the invalid value."""
+    """A violated rule: its field, its name, and a sentence with the invalid value."""
 
     rule: Rule
     field: str
@@ -49,14 +50,14 @@ _QOS_FIELD: Final = f"metadata.labels[{keys.QOS_CLASS}]"
 
 
 def validate_pod(pod: Pod, old_pod: Pod | None = None, *, skip_validating_priority: bool = False) -> list[Violation]:
-    """Return every rule that the pod breaks, sorted by rule name; an empty list admits it.
+    """Return every rule that the pod violates, sorted by rule name; empty if it is admitted.
 
     Args:
-        old_pod: The stored pod on update, None on create.
-        skip_validating_priority: Gate ColocationProfileSkipValidatingPriority: the sub-priority label may change.
+        old_pod: The stored pod before an update; None on create.
+        skip_validating_priority: Gate ColocationProfileSkipValidatingPriority: the label sub-priority may change.
 
     Raises:
-        InvalidInput: A malformed quantity among the requests.
+        InvalidInput: A request is not a valid quantity.
 
     Source:
         protocol spec, 2.3; vectors protocol/qos_priority_admission

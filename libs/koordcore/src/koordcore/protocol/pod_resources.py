@@ -1,8 +1,8 @@
-"""Requests and limits of a pod: containers, sidecars, the peak of init containers, and overhead, as integers.
+"""Requests and limits of a pod as integers: containers, sidecars, the peak of init containers, and overhead.
 
 Amounts are milli-cores for `cpu` and whole units for everything else (`kubernetes.io/batch-cpu` is milli-cores
-already). Sums are exact (nano-units) and rounded once at the end. Called for every pod on every scheduling attempt:
-no models, no copies, and a short way for the pod that has nothing but containers. source    scheduler-core spec, 5.1
+already). Sums are exact (nano-units) and rounded once at the end. The functions run for every pod on every scheduling
+attempt, so they have a fast path for pods with containers only. Source: scheduler-core spec, 5.1.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from koordcore.values.resources import CPU, Amounts
 
 MEMORY: Final = "memory"
 DEFAULT_CPU_MILLI: Final = 100
-"""Counted for a container without a cpu request by scores that need a non-zero request."""
+"""Milli-cores that `pod_requests_non_zero` assumes for a container without a cpu request."""
 DEFAULT_MEMORY_BYTES: Final = 200 * 1024 * 1024
-"""Counted for a container without a memory request, likewise."""
+"""Bytes that `pod_requests_non_zero` assumes for a container without a memory request."""
 
 _ALWAYS: Final = "Always"
 _NON_ZERO: Final = {CPU: DEFAULT_CPU_MILLI * NANO_PER_MILLI, MEMORY: DEFAULT_MEMORY_BYTES * NANO_PER_UNIT}
@@ -26,16 +26,17 @@ _NO_DEFAULTS: Final[dict[str, int]] = {}
 
 
 def pod_requests(pod: Pod) -> Amounts:
-    """Return total request by resource.
+    """Return the total request of a pod by resource.
 
         max( sum containers + sum sidecars, max over init containers i of (request_i + sum sidecars before i) ) +
         overhead
 
-    A sidecar is an init container with restartPolicy Always; while it starts, the peak is the sidecars so far and
-    itself. Pod-level requests replace cpu, memory and hugepages. A resource that nobody names is absent.
+    A sidecar is an init container with restartPolicy Always. While it starts, the peak is the sum of the earlier
+    sidecars and itself. Pod-level requests replace cpu, memory and hugepages. Resources that the pod does not request
+    are absent.
 
     Raises:
-        InvalidInput: Naming the resource of a malformed quantity.
+        InvalidInput: A quantity is invalid. The error has the resource.
 
     Source:
         scheduler-core spec, 5.1
@@ -44,7 +45,9 @@ def pod_requests(pod: Pod) -> Amounts:
 
 
 def pod_requests_non_zero(pod: Pod) -> Amounts:
-    """As `pod_requests`, a container without cpu counting 100 milli-cores, without memory 200 MiB; an explicit 0 stays.
+    """Return the total request of a pod, with defaults for containers without cpu or memory requests.
+
+    The defaults are 100 milli-cores and 200 MiB. An explicit 0 stays 0.
 
     Source:
         scheduler-core spec, 5.1
@@ -53,7 +56,7 @@ def pod_requests_non_zero(pod: Pod) -> Amounts:
 
 
 def pod_limits(pod: Pod) -> Amounts:
-    """Return total limit by resource, same shape; overhead is added only to a resource that has a limit.
+    """Return the total limit of a pod by resource. Overhead is added only to resources that have a limit.
 
     Source:
         scheduler-core spec, 5.1
@@ -62,7 +65,7 @@ def pod_limits(pod: Pod) -> Amounts:
 
 
 def pod_requests_nano(pod: Pod) -> dict[str, int]:
-    """`pod_requests` in nano-units, for rules about exact amounts (whole cores)."""
+    """Return `pod_requests` in nano-units, for rules about exact amounts such as whole cores."""
     return _total(pod, limits=False, defaults=_NO_DEFAULTS)
 
 

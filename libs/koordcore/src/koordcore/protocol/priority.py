@@ -1,6 +1,7 @@
-"""Priority classes and values of a pod: bands of `spec.priority`, the label that overrides them, and the fallbacks.
+"""Priority classes and values of a pod: bands of `spec.priority`, the label that overrides them, and fallbacks.
 
-`priority_class_raw` is what the user wrote (admission); `priority_class` always answers (accounting, translation).
+`priority_class_raw` is the class as written, for admission. `priority_class` has fallbacks, for accounting and
+translation.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from koordcore.values.invalid import InvalidInput
 
 
 class PriorityBand(StrEnum):
-    """The four priority classes."""
+    """The four priority classes of Koordinator."""
 
     PROD = "koord-prod"
     MID = "koord-mid"
@@ -28,7 +29,7 @@ class PriorityBand(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BandRange:
-    """Numbers of one class, both ends included; `default` stands in when a pod has no number."""
+    """Range of priority values of one class, both bounds included. `default` applies to pods without a value."""
 
     lowest: int
     highest: int
@@ -54,7 +55,7 @@ PREEMPTION_LOWER_PRIORITY: Final = "PreemptLowerPriority"
 
 
 def installed_priority_classes() -> tuple[PriorityClass, ...]:
-    """Return the PriorityClass objects that are installed with the system, valued at the lower end of their band.
+    """Return the PriorityClass objects that are installed; their value is the lower bound of the band.
 
     Source:
         protocol spec, 2.1
@@ -68,12 +69,12 @@ def installed_priority_classes() -> tuple[PriorityClass, ...]:
 
 
 def band_of_name(name: str) -> PriorityBand | None:
-    """Return the class called `name`, None for any other text."""
+    """Return the priority class with this name; None for any other text."""
     return _BY_NAME.get(name)
 
 
 def band_of_value(value: int) -> PriorityBand | None:
-    """Return the class whose band holds `value`; None in the gaps and outside.
+    """Return the priority class whose range contains the value; None if no range contains it.
 
     Source:
         protocol spec, 2.1
@@ -85,9 +86,10 @@ def band_of_value(value: int) -> PriorityBand | None:
 
 
 def priority_class_raw(pod: Pod) -> PriorityBand | None:
-    """Return the class that the user wrote.
+    """Return the priority class as the user wrote it; None if there is none.
 
-    A present label decides alone (unknown text is none), else the number's band.
+    If the label is present, only the label counts, and an unknown text means none. Otherwise the range of
+    `spec.priority` decides.
 
     Source:
         protocol spec, 2.2 (4)
@@ -99,7 +101,9 @@ def priority_class_raw(pod: Pod) -> PriorityBand | None:
 
 
 def priority_class(pod: Pod) -> PriorityBand:
-    """Return the class that the pod counts as: the written one, else by QoS (BE is koord-batch, all others koord-prod).
+    """Return the priority class of the pod, with fallbacks.
+
+    Without a written class, BE pods are koord-batch and all other pods koord-prod.
 
     Source:
         protocol spec, 2.2 (5)
@@ -108,7 +112,9 @@ def priority_class(pod: Pod) -> PriorityBand:
 
 
 def priority_value(pod: Pod | None) -> int:
-    """`spec.priority` if it is set and not zero, whatever the class; else the default of the pod's class; no pod: 0.
+    """Return the priority value of a pod; 0 without a pod.
+
+    The value is `spec.priority` if it is set and not zero, else the default of the pod's class.
 
     Source:
         protocol spec, 2.2 (6)
@@ -119,12 +125,12 @@ def priority_value(pod: Pod | None) -> int:
 
 
 def sub_priority(pod: Pod) -> int:
-    """Return the rank inside a class, higher first.
+    """Return the priority of a pod inside its class, higher first.
 
-    An int32 literal (`0x10`, `010` octal, `1_000`); absent or empty is 0.
+    The label is an int32 literal (`0x10`, `010` octal, `1_000`). An absent or empty label is 0.
 
     Raises:
-        InvalidInput: Any other text; see `sub_priority_or_zero`.
+        InvalidInput: The label is not an int32 literal.
 
     Source:
         protocol spec, 2.2 (7)

@@ -1,6 +1,7 @@
-"""QoS classes of a pod: what the user wrote (`qos_raw`) and what it counts as (`qos`).
+"""QoS classes of a pod: as the user wrote it (`qos_raw`), and with fallbacks (`qos`).
 
-Admission judges the raw class, accounting and enforcement the one with fallbacks. Priority classes are in `priority`.
+Admission uses the class as written. Accounting and enforcement use the class with fallbacks. Priority classes are in
+`priority`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class QosClass(StrEnum):
 
 
 class KubeQos(StrEnum):
-    """Kubernetes' own classes."""
+    """QoS classes of Kubernetes."""
 
     GUARANTEED = "Guaranteed"
     BURSTABLE = "Burstable"
@@ -42,7 +43,9 @@ _NATIVE: Final = ("cpu", "memory")
 
 
 def qos_raw(pod: Pod) -> QosClass | None:
-    """Return the class that the user wrote, None for none; annotations are never consulted.
+    """Return the Koordinator QoS class that the label states; None if it states none.
+
+    Annotations are not read.
 
     Source:
         protocol spec, 2.2 (1)
@@ -51,13 +54,13 @@ def qos_raw(pod: Pod) -> QosClass | None:
 
 
 def kube_qos(pod: Pod) -> str:
-    """Kubernetes' class: `status.qosClass` as it stands, else computed from cpu and memory alone.
+    """Return the Kubernetes QoS class: `status.qosClass` if set, else computed from cpu and memory.
 
-    Pod-level resources, when set, are looked at instead of containers and init containers. Extended resources do not
-    count, so a pod of batch resources only is BestEffort.
+    Pod-level resources, if set, are used instead of those of the containers. Extended resources do not count, so a pod
+    with batch resources only is BestEffort.
 
     Raises:
-        InvalidInput: A malformed cpu or memory quantity.
+        InvalidInput: A cpu or memory quantity is invalid.
 
     Source:
         protocol spec, 2.2 (2)
@@ -97,9 +100,9 @@ def _positive_nano(value: str | int | float | None) -> int:
 
 
 def qos(pod: Pod) -> QosClass:
-    """Return the class that the pod counts as.
+    """Return the Koordinator QoS class of a pod, with fallbacks.
 
-    The written one, else Guaranteed -> LSR, Burstable -> LS, BestEffort -> BE.
+    Without a written class, the Kubernetes class decides: Guaranteed -> LSR, Burstable -> LS, BestEffort -> BE.
 
     Source:
         protocol spec, 2.2 (3)

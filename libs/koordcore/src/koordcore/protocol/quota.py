@@ -1,4 +1,4 @@
-"""A quota as its ElasticQuota object says it: what is read of the object, with every default applied."""
+"""Quotas as ElasticQuota objects define them, with every default applied."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,18 +14,21 @@ from koordcore.values.resources import Amounts, amount_of, parse_resources
 
 BUILT_IN: Final = frozenset((keys.ROOT_QUOTA, keys.SYSTEM_QUOTA, keys.DEFAULT_QUOTA))
 BESIDE_THE_TREE: Final = frozenset((keys.SYSTEM_QUOTA, keys.DEFAULT_QUOTA))
-"""Quotas that take no part in the division: what they use is taken from the total beforehand."""
+"""Quotas outside of the quota tree. Their usage is subtracted from the total before it is divided."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaSpec:
-    """One quota. Amounts: milli-cores for cpu, whole units otherwise; a name that a list lacks is not the same as 0.
+    """Definition of one quota.
 
-    parent        as written, the root when nothing is; the root itself has ""
-    weight        shared weight: the annotation, or max when it is missing, malformed or all zero
-    tree_id       "" is the default tree
-    tree_total, unschedulable
-                  annotations total-resource and unschedulable-resource of a tree's root quota; None: not given
+    Amounts are milli-cores for cpu and whole units otherwise. A resource that a list lacks differs from an amount of 0.
+
+    Attributes:
+        parent: Parent as written; the root quota by default. The root itself has "".
+        weight: Shared weight: the annotation, or max if it is absent, invalid or all zero.
+        tree_id: Id of the quota tree; "" for the default tree.
+        tree_total: Annotation total-resource of the root quota of a tree; None if absent.
+        unschedulable: Annotation unschedulable-resource of the root quota of a tree; None if absent.
     """
 
     name: str
@@ -45,11 +48,11 @@ class QuotaSpec:
 
 
 def quota_spec(metadata: ObjectMeta, minimum: Quantities, maximum: Quantities) -> QuotaSpec:
-    """Return what an ElasticQuota object says; `minimum` and `maximum` are `spec.min` and `spec.max` as written.
+    """Return the definition in an ElasticQuota object. `minimum` and `maximum` are `spec.min` and `spec.max`.
 
-    A malformed resource list counts as empty (admission has refused it), a malformed annotation as absent; deprecated
-    resource names are read as the current ones.
-    source    scheduler-core spec, 10.1; protocol spec, 3.1, 4.6
+    An invalid resource list counts as empty; admission refuses such objects. An invalid annotation counts as absent.
+    Deprecated resource names are replaced by the current ones. Source: scheduler-core spec, 10.1; protocol spec, 3.1,
+    4.6.
     """
     labels, annotations = metadata.labels, metadata.annotations
     upper = _amounts(maximum) or {}
@@ -74,7 +77,7 @@ def quota_spec(metadata: ObjectMeta, minimum: Quantities, maximum: Quantities) -
 
 
 def shared_weight(written: Mapping[str, int], maximum: Mapping[str, int]) -> Mapping[str, int]:
-    """Return the weights in force: as written (a negative one counts 0), or max when nothing but zeros is written."""
+    """Return the shared weight in force: as written with negative values as 0, or max if all are zero."""
     weight = {name: amount for name, amount in written.items() if amount > 0}
     return weight or maximum
 
@@ -89,7 +92,7 @@ def _json(text: str | None) -> object:
 
 
 def _amounts(raw: object) -> Amounts | None:
-    """None for what is no resource list."""
+    """Return a resource list as amounts; None if it is not a valid resource list."""
     if not isinstance(raw, Mapping):
         return None
     try:
@@ -100,7 +103,7 @@ def _amounts(raw: object) -> Amounts | None:
 
 
 def _texts(raw: object) -> tuple[str, ...]:
-    """() for what is no list of texts."""
+    """Return a JSON list of texts; empty if the value is not such a list."""
     if not isinstance(raw, list):
         return ()
     items = cast("list[object]", raw)

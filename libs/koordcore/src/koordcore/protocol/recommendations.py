@@ -1,4 +1,4 @@
-"""Recommendation objects: which pods one looks at, and what it lets happen to them.
+"""Recommendation objects: the pods that they select, and how far they are applied.
 
 Source:
     manager spec, 15.1; protocol spec, 9
@@ -28,7 +28,7 @@ _TEMPLATE_HASH: Final = "pod-template-hash"
 
 
 class UpdateMode(StrEnum):
-    """How far a recommendation is carried out. Auto is Recreate until pods can be resized in place."""
+    """How a recommendation is applied. Auto equals Recreate, because pods cannot be resized in place yet."""
 
     OFF = "Off"
     INITIAL = "Initial"
@@ -37,14 +37,14 @@ class UpdateMode(StrEnum):
 
 
 class ControlledValues(StrEnum):
-    """What of a container is set."""
+    """Which values of a container a recommendation sets."""
 
     REQUESTS_AND_LIMITS = "RequestsAndLimits"
     REQUESTS_ONLY = "RequestsOnly"
 
 
 class WorkloadReference(KubeStruct):
-    """`spec.target.workload`."""
+    """Object `spec.target.workload`."""
 
     kind: str = ""
     name: str = ""
@@ -52,7 +52,7 @@ class WorkloadReference(KubeStruct):
 
 
 class RecommendationTarget(KubeStruct):
-    """`spec.target`."""
+    """Object `spec.target`."""
 
     type: str = ""
     workload: WorkloadReference | None = None
@@ -60,20 +60,20 @@ class RecommendationTarget(KubeStruct):
 
 
 class RecommendationSpec(KubeStruct):
-    """`spec`."""
+    """Object `spec` of a Recommendation."""
 
     target: RecommendationTarget = msgspec.field(default_factory=RecommendationTarget)
 
 
 class Recommendation(KubeStruct):
-    """analysis.koordinator.sh/v1alpha1."""
+    """A Recommendation object (analysis.koordinator.sh/v1alpha1)."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: RecommendationSpec = msgspec.field(default_factory=RecommendationSpec)
 
 
 class ContainerPolicy(KubeStruct):
-    """What the resource policy says of a container."""
+    """Resource policy of one container."""
 
     mode: str = "Auto"
     min_allowed: Quantities = {}
@@ -82,16 +82,16 @@ class ContainerPolicy(KubeStruct):
 
     @property
     def is_off(self) -> bool:
-        """Whether the container is left alone."""
+        """Whether the recommendation does not change this container."""
         return self.mode == "Off"
 
 
 class Target(NamedTuple):
-    """What a Recommendation looks at.
+    """The pods that a Recommendation selects.
 
     Attributes:
-        key: Equal targets of a namespace have equal ones: `Deployment/web`, `pods app=web`.
-        selector: None: the workload of that kind and name.
+        key: Text that identifies the target in its namespace: `Deployment/web`, `pods app=web`.
+        selector: Selector of the pods. None: the pods of the workload with that kind and name.
     """
 
     namespace: str
@@ -101,10 +101,10 @@ class Target(NamedTuple):
     selector: Selector | None = None
 
     def matches(self, pod: Pod, owners: Iterable[OwnerReference]) -> bool:
-        """Return whether the target means the pod.
+        """Return whether the target selects the pod.
 
         Args:
-            owners: The pod's controllers, nearest first: those that are known of the chain up to its workload.
+            owners: Known controllers of the pod up to its workload, nearest first.
         """
         if pod.metadata.namespace != self.namespace:
             return False
@@ -116,7 +116,10 @@ class Target(NamedTuple):
         )
 
     def _is_replica_set(self, owner: OwnerReference, pod: Pod) -> bool:
-        """Return a ReplicaSet of the Deployment that is meant, told by its name when the object itself is not known."""
+        """Return whether the owner is a ReplicaSet of the target Deployment.
+
+        It is recognised by its name if the object itself is not known.
+        """
         if self.kind != "Deployment" or owner.kind != "ReplicaSet":
             return False
         template = pod.metadata.labels.get(_TEMPLATE_HASH)
@@ -127,7 +130,7 @@ def target_of(recommendation: Recommendation) -> Target:
     """Return the target of a Recommendation.
 
     Raises:
-        InvalidInput: Naming the field, when it says nothing that could be looked at.
+        InvalidInput: The target is missing or incomplete. The error has the field.
     """
     namespace, written = recommendation.metadata.namespace, recommendation.spec.target
     match written.type:
@@ -154,10 +157,10 @@ def target_of(recommendation: Recommendation) -> Target:
 
 
 def update_mode(annotations: Mapping[str, str]) -> UpdateMode:
-    """Return how far the recommendation is carried out; Off without the annotation.
+    """Return how the recommendation is applied; Off without the annotation.
 
     Raises:
-        InvalidInput: A text that is none of the modes.
+        InvalidInput: The text is not a known mode.
     """
     text = annotations.get(UPDATE_MODE, "")
     if not text:
@@ -169,10 +172,10 @@ def update_mode(annotations: Mapping[str, str]) -> UpdateMode:
 
 
 def resource_policies(annotations: Mapping[str, str]) -> dict[str, ContainerPolicy]:
-    """Return container name or `*` -> its policy.
+    """Return container name or `*` -> resource policy.
 
     Raises:
-        InvalidInput: Malformed JSON, quantities or values.
+        InvalidInput: The JSON, a quantity or a value is invalid.
     """
     text = annotations.get(RESOURCE_POLICY)
     if not text:
@@ -194,7 +197,10 @@ def resource_policies(annotations: Mapping[str, str]) -> dict[str, ContainerPoli
 
 
 def policy_of(policies: Mapping[str, ContainerPolicy], container: str) -> ContainerPolicy:
-    """Return the policy of a container: its own, else that of `*`, else to set requests and limits without caps."""
+    """Return the policy of a container.
+
+    It is the container's own policy, else that of `*`. Without both, requests and limits are set without caps.
+    """
     return policies.get(container) or policies.get(EVERY_CONTAINER) or ContainerPolicy()
 
 

@@ -1,6 +1,7 @@
-"""Node reservation: what a node keeps back from pods, as annotation, as resources and as CPU ids.
+"""Node reservation: resources and CPUs of a node that are not available to pods.
 
-The scheduler trims allocatable with it, the manager and the agent deduct it, the agent resolves a quantity into CPUs.
+The scheduler reduces allocatable by it. The manager and the agent deduct it. The agent chooses CPUs for a reserved
+quantity.
 
 Source:
     protocol spec, 7
@@ -25,17 +26,17 @@ from koordcore.values.topology import CpuTopology, take_packed
 POLICY_DEFAULT: Final = "Default"
 POLICY_RESERVED_CPUS_ONLY: Final = "ReservedCPUsOnly"
 _NEVER_TRIMMED: Final = frozenset({BATCH_CPU, BATCH_MEMORY})
-"""Batch resources are computed net of the reservation already."""
+"""Resources that are not reduced, because batch resources are already computed without the reservation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReservation:
-    """A node's reservation as written.
+    """The reservation of a node as its annotation states it.
 
     Attributes:
-        resources: Exact; negative entries are read as zero.
-        reserved_cpus: The text, "" when only quantities are given.
-        apply_policy: "" or Default: trim the scheduler's view; any other text: do not.
+        resources: Reserved quantities; negative ones count as zero.
+        reserved_cpus: CPU list as written; "" if only quantities are given.
+        apply_policy: "" or Default: reduce allocatable in the scheduler; any other text: do not.
     """
 
     resources: ResourceList = field(default_factory=dict[str, Quantity])
@@ -53,11 +54,11 @@ class _Annotation(msgspec.Struct, rename={"reserved_cpus": "reservedCPUs", "appl
 
 
 def parse_node_reservation(annotations: Mapping[str, str]) -> NodeReservation:
-    """Return the reservation that the node's annotation states; an absent or empty annotation reserves nothing.
+    """Return the reservation that the node's annotation states; empty if it is absent or empty.
 
     Raises:
-        InvalidInput: Malformed JSON or any bad quantity: callers then ignore the whole annotation (`node_reservation`
-            does).
+        InvalidInput: The annotation is not valid JSON, or a quantity is invalid. Callers then ignore the whole
+            annotation, as `node_reservation` does.
 
     Source:
         protocol spec, 7
@@ -78,7 +79,7 @@ def parse_node_reservation(annotations: Mapping[str, str]) -> NodeReservation:
 
 
 def node_reservation(annotations: Mapping[str, str]) -> NodeReservation:
-    """As `parse_node_reservation`, a malformed annotation counting as none."""
+    """Return the reservation that the node's annotation states; empty if it is absent or invalid."""
     try:
         return parse_node_reservation(annotations)
     except InvalidInput:
@@ -86,7 +87,7 @@ def node_reservation(annotations: Mapping[str, str]) -> NodeReservation:
 
 
 def num_reserved_cpus(reservation: NodeReservation) -> int:
-    """Return the number of CPUs the quantity asks for, rounded up to whole ones; 0 when ids are given explicitly.
+    """Return the number of CPUs in the reserved quantity, rounded up; 0 if CPU ids are given.
 
     Source:
         protocol spec, 7.2 (1)
@@ -98,9 +99,9 @@ def num_reserved_cpus(reservation: NodeReservation) -> int:
 
 
 def reserved_resources(reservation: NodeReservation) -> ResourceList:
-    """Return what is kept back, as resources.
+    """Return the reservation as a resource list.
 
-    Explicit CPU ids win over the cpu quantity; an unreadable list reserves nothing.
+    CPU ids take precedence over the cpu quantity. An invalid CPU list reserves no CPUs.
 
     Source:
         protocol spec, 7.2 (2)
@@ -115,7 +116,7 @@ def reserved_resources(reservation: NodeReservation) -> ResourceList:
 
 
 def kubelet_reserved(capacity: Mapping[str, Quantity], allocatable: Mapping[str, Quantity]) -> ResourceList:
-    """max(0, capacity - allocatable) of cpu and memory.
+    """Return max(0, capacity - allocatable) of cpu and memory, which the kubelet reserves.
 
     Source:
         protocol spec, 7.2 (3)
@@ -126,9 +127,9 @@ def kubelet_reserved(capacity: Mapping[str, Quantity], allocatable: Mapping[str,
 def agent_reserved(
     reservation: NodeReservation, capacity: Mapping[str, Quantity], allocatable: Mapping[str, Quantity]
 ) -> ResourceList:
-    """Return what overcommit and suppression deduct.
+    """Return the reservation that overcommit and suppression deduct.
 
-    The larger of kubelet's and the annotation's, whatever the apply policy.
+    Per resource, it is the larger of the kubelet's reservation and the annotation. The apply policy does not matter.
 
     Source:
         protocol spec, 7.2 (4)
@@ -139,9 +140,9 @@ def agent_reserved(
 def numa_zone_reserved(
     capacity: Mapping[str, Quantity], allocatable: Mapping[str, Quantity], zones: int
 ) -> ResourceList:
-    """Return what each of `zones` NUMA zones keeps back of cpu and memory.
+    """Return the cpu and memory that are reserved in each of `zones` NUMA zones.
 
-    ceil(milli(capacity - allocatable) / zones), >= 0.
+    It is ceil(milli(capacity - allocatable) / zones), at least 0.
 
     Source:
         protocol spec, 7.5 (only with node label `enable-numa-reservation` = true)
@@ -151,11 +152,11 @@ def numa_zone_reserved(
 
 
 def trim_allocatable(allocatable: Mapping[str, Quantity], reservation: NodeReservation) -> ResourceList:
-    """Return the scheduler's view.
+    """Return allocatable without the reservation, as the scheduler uses it.
 
-    max(0, allocatable - reserved) for every reserved resource except batch cpu and memory.
+    It is max(0, allocatable - reserved) for every reserved resource except batch cpu and memory.
 
-    Another apply policy than "" or Default leaves allocatable as it is.
+    Allocatable is not reduced if the apply policy is neither "" nor Default.
 
     Source:
         protocol spec, 7.4 (first row)
@@ -170,12 +171,13 @@ def trim_allocatable(allocatable: Mapping[str, Quantity], reservation: NodeReser
 
 
 def reported_reserved_cpus(reservation: NodeReservation, topology: CpuTopology) -> str:
-    """Return the CPU list that the agent reports.
+    """Return the reserved CPUs as the list that the agent reports.
 
-    The explicit one in canonical form, else a packed choice from all CPUs.
+    If CPU ids are given, they are returned in canonical form. Otherwise the CPUs for the reserved quantity are chosen
+    from all CPUs, packed.
 
     Returns:
-        "" when nothing is reserved, the list is unreadable, or the node has too few CPUs.
+        The CPU list. "" if nothing is reserved, the list is invalid, or the node has too few CPUs.
 
     Source:
         protocol spec, 7.3

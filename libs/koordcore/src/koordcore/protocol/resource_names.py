@@ -1,8 +1,7 @@
-"""Resource names, the renaming of old ones, and the translation of native cpu and memory into a class's own resources.
+"""Resource names, their renaming, and the translation of cpu and memory into the resources of a priority class.
 
-Three operations of admission and of the scheduler's view: `rename_resources` (deprecated or mapped names),
-`translate_pod` (native to batch or mid), `refresh_extended_resource_spec` (the annotation that the node reads). All
-return new values.
+There are three operations: `rename_resources` (deprecated or mapped names), `translate_pod` (native to batch or mid),
+and `refresh_extended_resource_spec` (the annotation that the agent reads). All return new values.
 """
 
 from __future__ import annotations
@@ -60,19 +59,21 @@ NATIVE_TO_EXTENDED: Final[Mapping[PriorityBand, Mapping[str, str]]] = {
     PriorityBand.BATCH: {CPU: BATCH_CPU, MEMORY: BATCH_MEMORY},
     PriorityBand.MID: {CPU: MID_CPU, MEMORY: MID_MEMORY},
 }
-"""What native resources become for a class; prod and free keep them."""
+"""Priority class -> native resource -> extended resource. Prod and free pods keep native resources."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplaceResources:
-    """The user's own mapping of a pod: names to erase, then names to move, in the order written."""
+    """Resource mapping of a pod's annotation: names to remove, then names to rename, in order."""
 
     erase: tuple[str, ...] = ()
     replace: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def parse_replace_resources(text: str) -> ReplaceResources:
-    """`a:b,c:d,e:` as erasures (empty right side) and moves; entries without exactly one `:` are skipped.
+    """Parse the annotation `a:b,c:d,e:`; an empty right side removes the resource.
+
+    Entries without exactly one `:` are ignored.
 
     Source:
         protocol spec, 3.1
@@ -92,13 +93,13 @@ def parse_replace_resources(text: str) -> ReplaceResources:
 
 
 def rename_resources(resources: Quantities, mapping: Mapping[str, str]) -> Quantities:
-    """Return the list with each `from` moved to its `to`.
+    """Return the resource list with names replaced by `mapping`.
 
-    A `to` that is already present leaves both as they are; a moved `cpu` becomes milli(q) as an integer. The same
-    object comes back when nothing changes.
+    If the new name is already present, both entries stay. A renamed `cpu` becomes an integer in milli-cores. If nothing
+    changes, the same object is returned.
 
     Raises:
-        InvalidInput: A moved cpu is no quantity.
+        InvalidInput: A renamed cpu is not a valid quantity.
 
     Source:
         protocol spec, 3.1; vectors protocol/resource_rename
@@ -115,7 +116,7 @@ def rename_resources(resources: Quantities, mapping: Mapping[str, str]) -> Quant
 
 
 def replace_resources(resources: Quantities, wish: ReplaceResources) -> Quantities:
-    """Return the list after the erasures, then the moves, of the user's annotation.
+    """Return the resource list after the removals, then the renamings, of the pod's annotation.
 
     Source:
         protocol spec, 3.1
@@ -127,10 +128,10 @@ def replace_resources(resources: Quantities, wish: ReplaceResources) -> Quantiti
 def rename_pod(pod: Pod, mapping: Mapping[str, str] = DEPRECATED) -> Pod:
     """Return the pod with the resources of its containers, init containers and overhead renamed.
 
-    Itself if nothing changes.
+    If nothing changes, the same object is returned.
 
     Source:
-        protocol spec, 3.1 (the resources inside `device-allocated` are the device plug-in's affair)
+        protocol spec, 3.1 (the resources inside `device-allocated` are renamed by the device plugin)
     """
     spec = pod.spec
     containers = [_rename_container(container, mapping) for container in spec.containers]
@@ -148,10 +149,12 @@ def rename_pod(pod: Pod, mapping: Mapping[str, str] = DEPRECATED) -> Pod:
 
 
 def replace_pod_resources(pod: Pod, wish: ReplaceResources) -> Pod:
-    """The pod with the user's mapping applied to requests, limits and overhead of containers and init containers.
+    """Return the pod with the resource mapping of its annotation applied.
+
+    It is applied to requests, limits and overhead of containers and init containers.
 
     Raises:
-        InvalidInput: A moved cpu is no quantity.
+        InvalidInput: A renamed cpu is not a valid quantity.
 
     Source:
         protocol spec, 3.1; manager spec, 10.4
@@ -190,11 +193,11 @@ class Translated(NamedTuple):
 
 
 def translate_pod(pod: Pod) -> Translated:
-    """Return native cpu and memory as the extended resources of the pod's class (batch or mid, with fallbacks).
+    """Return the pod with native cpu and memory replaced by the extended resources of its class.
 
-    Requests, limits and overhead are renamed, an existing extended value is overwritten, cpu counted in milli-cores.
-    Then a container's extended limit without a request becomes its request. Pods of class prod and free are left alone.
-    The caller knows whether a profile asked for it. raises InvalidInput for a malformed cpu quantity.
+    Requests, limits and overhead are renamed, with cpu in milli-cores. An existing extended value is overwritten. Then
+    an extended limit of a container without a request also becomes its request. Pods of class prod and free stay
+    unchanged. Raises InvalidInput if a cpu quantity is invalid.
 
     Source:
         protocol spec, 3.2; vectors protocol/resource_translate
@@ -214,10 +217,12 @@ def translate_pod(pod: Pod) -> Translated:
 
 
 def translate_resources(resources: Quantities, mapping: Mapping[str, str]) -> Quantities:
-    """One list with its native names replaced, cpu counted in milli-cores; an extended value that is there is replaced.
+    """Return one resource list with native names replaced by extended ones, cpu in milli-cores.
+
+    An existing extended value is replaced.
 
     Raises:
-        InvalidInput: A malformed quantity.
+        InvalidInput: A quantity is invalid.
 
     Source:
         protocol spec, 3.2; manager spec, 8.3
@@ -240,23 +245,25 @@ def _translate_container(container: Container, mapping: Mapping[str, str]) -> Co
 
 
 class ExtendedResourceContainer(msgspec.Struct, omit_defaults=True, frozen=True):
-    """Batch resources of one container in the annotation; texts as written."""
+    """Batch resources of one container in the annotation, as written."""
 
     limits: dict[str, str | int | float | None] = {}
     requests: dict[str, str | int | float | None] = {}
 
 
 class ExtendedResourceSpec(msgspec.Struct, omit_defaults=True, frozen=True):
-    """Value of the annotation `extended-resource-spec`: containers that have batch resources, by name."""
+    """Value of the annotation `extended-resource-spec`: the containers with batch resources, by name."""
 
     containers: dict[str, ExtendedResourceContainer] = {}
 
 
 def extended_resource_spec(pod: Pod) -> ExtendedResourceSpec:
-    """Batch cpu and memory of the ordinary containers; init containers, overhead and mid resources are left out.
+    """Return the batch cpu and memory of a pod's containers.
+
+    Init containers, overhead and mid resources are left out.
 
     Raises:
-        InvalidInput: A malformed batch quantity.
+        InvalidInput: A batch quantity is invalid.
 
     Source:
         protocol spec, 3.3
@@ -282,10 +289,10 @@ def _batch_only(resources: Quantities) -> dict[str, str | int | float | None]:
 
 
 def parse_extended_resource_spec(annotations: Mapping[str, str]) -> ExtendedResourceSpec | None:
-    """Return the annotation's value, None when it is absent.
+    """Parse the annotation `extended-resource-spec`; None if it is absent.
 
     Raises:
-        InvalidInput: Malformed JSON and for entries that are no quantities.
+        InvalidInput: The annotation is not valid JSON, or an entry is not a quantity.
 
     Source:
         protocol spec, 3.3
@@ -304,13 +311,13 @@ def parse_extended_resource_spec(annotations: Mapping[str, str]) -> ExtendedReso
 
 
 def refresh_extended_resource_spec(pod: Pod) -> str | None:
-    """Return the text to write into the annotation, or None when it is right as it stands.
+    """Return the text to write into the annotation; None if it needs no change.
 
-    Nothing is written when the value is the same, or when there is neither a batch resource nor an annotation; a stale
+    It needs no change if the value is the same, or if the pod has neither batch resources nor the annotation. The
     annotation of a pod without batch resources becomes `{}`.
 
     Raises:
-        InvalidInput: The present annotation is malformed: the admission fails.
+        InvalidInput: The existing annotation is invalid. The admission then fails.
 
     Source:
         protocol spec, 3.3

@@ -1,4 +1,4 @@
-"""API objects that placement reads beside pods and nodes, cut down to the fields that some part of the system reads.
+"""Further API objects that placement reads, reduced to the fields that Koordstream reads.
 
 Source:
     scheduler-core spec, 5.6, 5.9, 6, 10.1
@@ -10,20 +10,20 @@ from koordcore.protocol.objects import KubeStruct, LabelSelector, NodeSelector, 
 
 
 class ElasticQuotaSpec(KubeStruct):
-    """`ElasticQuota.spec`: resource lists as written."""
+    """Object `spec` of an ElasticQuota: resource lists as written."""
 
     min: Quantities = {}
     max: Quantities = {}
 
 
 class ElasticQuotaStatus(KubeStruct):
-    """`ElasticQuota.status`."""
+    """Object `status` of an ElasticQuota."""
 
     used: Quantities = {}
 
 
 class ElasticQuota(KubeStruct):
-    """scheduling.sigs.k8s.io/v1alpha1."""
+    """An ElasticQuota object (scheduling.sigs.k8s.io/v1alpha1)."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: ElasticQuotaSpec = msgspec.field(default_factory=ElasticQuotaSpec)
@@ -31,7 +31,7 @@ class ElasticQuota(KubeStruct):
 
 
 class PodDisruptionBudgetSpec(KubeStruct):
-    """`PodDisruptionBudget.spec`: the amounts are integers or percentages, as written."""
+    """Object `spec` of a PodDisruptionBudget. Amounts are integers or percentages, as written."""
 
     selector: LabelSelector | None = None
     min_available: int | str | None = None
@@ -39,7 +39,10 @@ class PodDisruptionBudgetSpec(KubeStruct):
 
 
 class PodDisruptionBudgetStatus(KubeStruct):
-    """`PodDisruptionBudget.status`; disrupted_pods: name -> time of an eviction that is under way."""
+    """Object `status` of a PodDisruptionBudget.
+
+    `disrupted_pods`: pod name -> time of an eviction that has not finished.
+    """
 
     disruptions_allowed: int = 0
     current_healthy: int = 0
@@ -49,7 +52,7 @@ class PodDisruptionBudgetStatus(KubeStruct):
 
 
 class PodDisruptionBudget(KubeStruct):
-    """policy/v1."""
+    """A PodDisruptionBudget object (policy/v1)."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: PodDisruptionBudgetSpec = msgspec.field(default_factory=PodDisruptionBudgetSpec)
@@ -57,33 +60,33 @@ class PodDisruptionBudget(KubeStruct):
 
 
 class ServiceSpec(KubeStruct):
-    """`Service.spec`."""
+    """Object `spec` of a Service."""
 
     selector: dict[str, str] = {}
 
 
 class Service(KubeStruct):
-    """v1: its selector is the default selector of topology spread."""
+    """A Service object (v1). Its selector is a default selector of topology spread."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: ServiceSpec = msgspec.field(default_factory=ServiceSpec)
 
 
 class ControllerSpec(KubeStruct):
-    """`spec` of a controller of pods."""
+    """Object `spec` of a controller of pods."""
 
     selector: LabelSelector | None = None
 
 
 class SelectingController(KubeStruct):
-    """apps/v1 or batch/v1: its selector is a default selector of topology spread."""
+    """A controller of pods (apps/v1 or batch/v1). Its selector is a default selector of topology spread."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: ControllerSpec = msgspec.field(default_factory=ControllerSpec)
 
 
 class PersistentVolumeClaimSpec(KubeStruct):
-    """`PersistentVolumeClaim.spec`."""
+    """Object `spec` of a PersistentVolumeClaim."""
 
     volume_name: str = ""
     storage_class_name: str | None = None
@@ -91,27 +94,27 @@ class PersistentVolumeClaimSpec(KubeStruct):
 
 
 class PersistentVolumeClaim(KubeStruct):
-    """v1."""
+    """A PersistentVolumeClaim object (v1)."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: PersistentVolumeClaimSpec = msgspec.field(default_factory=PersistentVolumeClaimSpec)
 
 
 class VolumeNodeAffinity(KubeStruct):
-    """`PersistentVolume.spec.nodeAffinity`."""
+    """Object `spec.nodeAffinity` of a PersistentVolume."""
 
     required: NodeSelector | None = None
 
 
 class PersistentVolumeSpec(KubeStruct):
-    """`PersistentVolume.spec`."""
+    """Object `spec` of a PersistentVolume."""
 
     node_affinity: VolumeNodeAffinity | None = None
     access_modes: list[str] = []
 
 
 class PersistentVolume(KubeStruct):
-    """v1, cluster scoped; zone labels stand in its metadata."""
+    """A PersistentVolume object (v1), cluster-scoped. Its labels have its zone."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: PersistentVolumeSpec = msgspec.field(default_factory=PersistentVolumeSpec)

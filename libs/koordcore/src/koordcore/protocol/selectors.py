@@ -1,8 +1,7 @@
-"""Label selectors: `matchLabels` and `matchExpressions`, ANDed.
+"""Label selectors: `matchLabels` and `matchExpressions`, which must all match.
 
-`compile_selector` judges the syntax once; the compiled selector only matches. A missing selector has no meaning of
-its own: config sections and NodeSLO rendering read it as "nothing", colocation profiles as "no restriction", so
-callers say which.
+`compile_selector` checks the syntax once; the compiled selector only matches. A missing selector means "nothing" in
+config sections and NodeSLO rendering, and "no restriction" in colocation profiles. So callers state its meaning.
 
 Source:
     protocol spec, 1.3
@@ -35,14 +34,14 @@ class Operator(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One condition on one key."""
+    """One condition on one label key."""
 
     key: str
     operator: Operator
     values: frozenset[str]
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Does it hold for these labels? NotIn holds when the key is absent."""
+        """Return whether the labels meet the condition. NotIn is met if the key is absent."""
         match self.operator:
             case Operator.IN:
                 return self.key in labels and labels[self.key] in self.values
@@ -56,21 +55,21 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """A selector whose syntax is known to be good; without requirements it matches everything."""
+    """A selector with valid syntax. Without requirements it matches everything."""
 
     requirements: tuple[Requirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Do all requirements hold?"""
+        """Return whether the labels meet all requirements."""
         return all(requirement.matches(labels) for requirement in self.requirements)
 
 
 def compile_selector(selector: LabelSelector) -> Selector:
-    """Return the selector, ready to match.
+    """Check a selector and return it ready to match.
 
     Raises:
-        InvalidInput: An unknown operator, In/NotIn without values, Exists/DoesNotExist with values, and for keys or
-            values that no label can have.
+        InvalidInput: The operator is unknown, In or NotIn has no values, Exists or DoesNotExist has values, or a key or
+            value is not valid in labels.
 
     Source:
         protocol spec, 1.3
@@ -91,7 +90,9 @@ def compile_selector(selector: LabelSelector) -> Selector:
 
 
 def is_matching(selector: LabelSelector | None, labels: Mapping[str, str], *, missing: bool) -> bool:
-    """Does `selector` match `labels`? A missing selector answers `missing`; one that cannot be read matches nothing.
+    """Return whether the selector matches the labels; `missing` if there is no selector.
+
+    An invalid selector matches nothing.
 
     Source:
         protocol spec, 1.3 (an unparseable selector makes its entry be skipped)
@@ -117,7 +118,10 @@ def _requirement(key: str, operator: Operator, values: list[str], path: str) -> 
 
 
 def check_label_key(key: str, path: str = "") -> None:
-    """Raise InvalidInput unless `key` is `[dns-prefix/]name`: name at most 63, prefix at most 253 characters."""
+    """Check a label key: `[dns-prefix/]name`, name at most 63 and prefix at most 253 characters.
+
+    Raises InvalidInput if it is invalid.
+    """
     prefix, slash, name = key.rpartition("/")
     good_prefix = not slash or (0 < len(prefix) <= 253 and _DNS.fullmatch(prefix) is not None)
     if not good_prefix or _NAME.fullmatch(name) is None:
@@ -125,6 +129,9 @@ def check_label_key(key: str, path: str = "") -> None:
 
 
 def check_label_value(value: str, path: str = "") -> None:
-    """Raise InvalidInput unless `value` is empty or at most 63 letters, digits, - _ ., alphanumeric at both ends."""
+    """Check a label value: empty, or up to 63 letters, digits, `-`, `_`, `.`, alphanumeric at both ends.
+
+    Raises InvalidInput if it is invalid.
+    """
     if _VALUE.fullmatch(value) is None:
         raise InvalidInput("a label value (at most 63 letters, digits, - _ ., alphanumeric at both ends)", value, path)

@@ -1,7 +1,8 @@
-"""State of each aggregate kind; how one event changes it is in `evolution`.
+"""State of each aggregate kind. The package `evolution` defines how events change it.
 
 An aggregate's state depends on the events of its own subject alone, so any object can be rebuilt as of any position
-from a handful of events. Every state keeps `seq`, the sequence of its last event: the expectation of the next append.
+from a handful of events. Every state has `seq`, the sequence of its last event. The next append must name it as the
+expected position.
 
 Source:
     event-bus spec, 2.1 and 4.1
@@ -32,10 +33,12 @@ class AggregateState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class BindingOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the API server answered to the binding of one placement (`placement`: sequence of its `PodPlaced`).
+    """Answer of the API server to the binding of one placement.
+
+    `placement` is the sequence of its `PodPlaced`.
 
     Attributes:
-        failure: "" bound; else the reason why it never will be.
+        failure: Reason why the pod cannot be bound there; "" if it was bound.
     """
 
     placement: int
@@ -44,10 +47,12 @@ class BindingOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class PodSpecState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """A pod as its user wants it. `added_at` is the time of submission; `added_seq` orders pods by arrival.
+    """A pod as its user specified it.
+
+    `added_at` is the time of submission. `added_seq` orders pods by arrival.
 
     Attributes:
-        binding: Outcome of the last binding that was tried; None: none yet, or no Kubernetes.
+        binding: Outcome of the last binding attempt; None if there was none, or without Kubernetes.
     """
 
     object: Pod
@@ -57,19 +62,19 @@ class PodSpecState(AggregateState, frozen=True, kw_only=True, omit_defaults=True
 
 
 class NodeSpecState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """A node as the API server has it; None once it is gone (its name may come back)."""
+    """A node object; None after it was deleted. The same name may be used again."""
 
     object: Node | None = None
 
 
 class PodState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """Where a pod is placed. `node` is "" after a release that leaves the pod to be placed again.
+    """Placement of a pod. `node` is "" after a release, until the pod is placed again.
 
     Attributes:
-        nominated: Node that it is nominated to, "" none.
-        allocation: Of the placement; see `PodPlaced`.
-        gang: Of the placement; see `PodPlaced`.
-        annotations: Of the placement; see `PodPlaced`.
+        nominated: Node that the pod is nominated to; "" if none.
+        allocation: Allocation of the placement; see `PodPlaced`.
+        gang: Gang group that is bound together; see `PodPlaced`.
+        annotations: Annotations that installed plugins set; see `PodPlaced`.
     """
 
     namespace: str
@@ -85,17 +90,17 @@ class PodState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NodeLedger(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """What pods hold on a node, by uid. `requested` is the sum of their requests."""
+    """Pods that hold resources of a node, by uid. `requested` is the sum of their requests."""
 
     pods: dict[str, PodOnNode] = {}
     requested: dict[str, int] = {}
 
 
 class NodeHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A node's health as last assessed; see `NodeHealthAssessed`.
+    """The health of a node as last assessed; see `NodeHealthAssessed`.
 
     Attributes:
-        annotation: Text of `slo-health` as it stands on the node: only what is worth a write.
+        annotation: Text of the annotation `slo-health` on the node. Small changes are not written.
     """
 
     level: str
@@ -110,20 +115,20 @@ class NodeHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NodePolicyState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """What the manager decided for a node: resources lent, ratios, devices, NodeSLO, how to measure.
+    """Decisions of the manager for a node: overcommitted resources, ratios, devices, NodeSLO, metric collection.
 
-    batch_*, mid_*       None: not published
+    Fields that begin with `batch_` or `mid_` are None if the resource is not published.
 
     Attributes:
-        origin: Of the batch resources: before third parties, and what those hold.
-        third_party: Of the batch resources: before third parties, and what those hold.
-        cpu_normalization: Text of the annotation; None: the manager never wrote one.
-        amplification: Text of the annotation; None: there is none.
+        origin: Batch resources before the amounts of third parties are subtracted.
+        third_party: Amounts of batch resources that third parties use.
+        cpu_normalization: Text of the annotation; None if the manager never wrote one.
+        amplification: Text of the annotation; None if there is none.
         ratios_computed: Whether the two ratios were ever decided.
-        devices: What the node's devices give it; devices_computed: whether that was ever decided.
-        device_labels: What the node's devices give it; devices_computed: whether that was ever decided.
-        slo: None: not rendered; metric_policy: likewise.
-        health: None: never adjusted.
+        devices: Resource name -> amount that the node's devices provide.
+        device_labels: Labels that the node's devices set on the node.
+        slo: NodeSLO spec; None if it was not rendered yet.
+        health: Health of the node; None if it was never assessed.
     """
 
     batch_cpu_milli: int | None = None
@@ -153,13 +158,13 @@ class NodePolicyState(AggregateState, frozen=True, kw_only=True, omit_defaults=T
 
 
 class NodeAgentState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """What the node's agent has done: who it is, pods running there, quota of the best-effort class in force.
+    """State that the node's agent reported: its identity, running pods, and the quota of best-effort pods.
 
     Attributes:
-        evicting: Uid -> reason of the pods that the agent evicted and that are not known to have stopped.
-        evicted: Pods that it has evicted so far.
-        contended: Contention -> pod and signal, of the contentions that go on.
-        topology: CPUs and NUMA nodes as last reported; None: not reported.
+        evicting: Uid -> reason, for pods that the agent evicted and that have not stopped yet.
+        evicted: Number of pods that the agent has evicted.
+        contended: Id of a current contention -> its pod and signal.
+        topology: CPUs and NUMA nodes as last reported; None if never reported.
     """
 
     host: str = ""
@@ -175,13 +180,13 @@ class NodeAgentState(AggregateState, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class NamespaceState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """A namespace; None once it is gone."""
+    """A namespace; None after it was deleted."""
 
     object: Namespace | None = None
 
 
 class PriorityClassState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """A priority class; None once it is gone."""
+    """A priority class; None after it was deleted."""
 
     object: PriorityClass | None = None
 
@@ -193,7 +198,10 @@ class WorkloadState(AggregateState, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class ConfigState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """A ConfigMap: the version in force (None: none, or gone), why a newer one was rejected, and what to look at."""
+    """A ConfigMap: the version in force, the reasons why a newer one was rejected, and warnings.
+
+    The version is None if there was none or it was deleted.
+    """
 
     object: ConfigMap | None = None
     accepted_seq: int = 0
@@ -202,19 +210,22 @@ class ConfigState(AggregateState, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class CustomObjectState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """A custom resource as stored, in Kubernetes' shape; None once it is gone (its name may come back)."""
+    """A custom resource as stored, as a Kubernetes object; None after it was deleted.
+
+    The same name may be used again.
+    """
 
     object: dict[str, Any] | None = None
 
 
 class ControllerState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """A controller's look at the whole cluster: whether too many nodes look abnormal (`controller.slo-adjust`)."""
+    """Cluster-wide state of a controller: whether too many nodes look abnormal (`controller.slo-adjust`)."""
 
     mass_abnormal: bool = False
 
 
 class QuotaProfileState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """The root quota that a profile asks for; see `QuotaProfileRendered`."""
+    """The root quota that a profile defines; see `QuotaProfileRendered`."""
 
     quota_namespace: str = ""
     quota_name: str = ""
@@ -226,7 +237,7 @@ class QuotaProfileState(AggregateState, frozen=True, kw_only=True, omit_defaults
 
 
 class RecommendationState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """What a Recommendation recommends; without a target once it is gone (its name may come back)."""
+    """Amounts that a Recommendation recommends. It has no target after the object was deleted."""
 
     target: str = ""
     mode: str = "Off"
@@ -238,14 +249,14 @@ class RecommendationState(AggregateState, frozen=True, kw_only=True, omit_defaul
 
 
 class EvictionState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """An eviction that is asked for and not done; dropped when it is over."""
+    """A requested eviction that has not finished. It is dropped when the eviction ends."""
 
     request: PodEvictionRequested
     requested_at: str
 
 
 class GangState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of a gang: members placed together the last time, and the status of its PodGroup (None: unsaid)."""
+    """Last placement of a gang, and the status of its PodGroup (None: not published yet)."""
 
     namespace: str
     name: str
@@ -260,19 +271,19 @@ class QuotaState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ScheduleExplanationState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """What a ScheduleExplanation says."""
+    """The published answer to a ScheduleExplanation."""
 
     status: ScheduleExplanationComputed
 
 
 class ClusterTopologyState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """The domains of the network."""
+    """The domains of the cluster's network."""
 
     status: ClusterTopologyComputed
 
 
 class DriftState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """How often in a row sweeps found the same difference; dropped when it is healed."""
+    """Number of consecutive sweeps that found the same drift. It is dropped when the drift has ended."""
 
     difference: str
     fingerprint: str
@@ -280,13 +291,13 @@ class DriftState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class GenesisState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """The epoch that the log was begun with."""
+    """The cluster epoch with which the log began."""
 
     cluster_epoch: int
 
 
 class FoldControlState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """Events that an operator told a fold to skip."""
+    """Positions that an operator told a fold to skip."""
 
     skipped: list[int] = []
 

@@ -1,15 +1,15 @@
-"""What all allocations of one node have to obey, whoever made them.
+"""Rules that all allocations of one node have to obey.
 
     1. Two pods never own one CPU.
     2. The shares of one device never exceed 100 percent.
     3. A virtual function has one holder.
     4. A reservation gives no more than it holds.
 
-A Reservation holds its resources under its own uid, like a pod. What its owners take, they take out of that, so a
-reservation and its owners do not violate rules 1 to 3 among each other.
+A Reservation holds its resources under its own uid, like a pod. Its owners take their share from these resources. So
+rules 1 to 3 do not apply between a reservation and its owners.
 
-The scheduler refuses a decision that takes part in a violation. A fold accepts every fact: schedulers of others may
-overlap, which `koord verify` reports.
+The scheduler refuses a decision that takes part in a violation. A fold accepts every fact, because other schedulers may
+violate the rules. `koord verify` reports such violations.
 
 Source: scheduler-fine-grained spec, 1.2 (maxRefCount 1), 2.1, 3.5, 3.9, 6.
 """
@@ -29,32 +29,32 @@ from koordcore.values.allocation import Allocation
 
 WHOLE_DEVICE: Final = 100
 PERCENTAGES: Final = (GPU_CORE, GPU_MEMORY_RATIO, RDMA, FPGA, HUAWEI_NPU_DVPP)
-"""Resources of which a device has 100."""
+"""Device resources that are percentages: a device has 100 of each."""
 _FINISHED: Final = ("Succeeded", "Failed")
 
 
 class Holder(Protocol):
-    """A holder of resources of a node: a pod or a Reservation."""
+    """Something that holds resources of a node: a pod or a Reservation."""
 
     @property
     def requests(self) -> Mapping[str, int]:
-        """Amounts that it takes of the node."""
+        """Amounts that it holds, by resource."""
         ...
 
     @property
     def allocation(self) -> Allocation:
-        """What it was given beyond amounts."""
+        """Its allocation: CPUs, zones, devices and use of a reservation."""
         ...
 
 
 class Violation(NamedTuple):
-    """A broken rule.
+    """A violated allocation rule.
 
     Attributes:
-        subject: What is held too often or too much, for example `CPU 3`.
-        holders: Uids of those that hold it, ascending.
-        taken: Sum of their shares; 0 if the subject cannot be shared.
-        limit: Largest sum that is allowed; 0 if the subject cannot be shared.
+        subject: Resource that is held twice or beyond its limit, for example `CPU 3`.
+        holders: Uids of its holders, ascending.
+        taken: Sum of the holders' shares; 0 if the resource cannot be shared.
+        limit: Largest allowed sum; 0 if the resource cannot be shared.
     """
 
     subject: str
@@ -63,7 +63,7 @@ class Violation(NamedTuple):
     limit: int = 0
 
     def sentence(self) -> str:
-        """Return one line for a person."""
+        """Return the violation as one sentence."""
         holders = ", ".join(self.holders)
         if self.limit or self.taken:
             return f"{self.subject}: {self.taken} of {self.limit} is taken, by {holders}"
@@ -71,10 +71,10 @@ class Violation(NamedTuple):
 
 
 def violations(holders: Mapping[str, Holder]) -> list[Violation]:
-    """Return every broken rule among the holders of one node, in a fixed order.
+    """Return every violation among the holders of one node, in a fixed order.
 
     Args:
-        holders: By uid: the pods of the node's ledger, Reservations among them.
+        holders: Uid -> holder: the pods of the node's ledger, Reservations included.
     """
     allocated = {uid: holder for uid, holder in holders.items() if holder.allocation.is_exclusive}
     if not allocated:
@@ -88,9 +88,9 @@ def violations(holders: Mapping[str, Holder]) -> list[Violation]:
 
 
 def objections(holders: Mapping[str, Holder], uid: str, holder: Holder) -> list[Violation]:
-    """Return the violations that `holder` takes part in once it is among the holders of a node; empty: it may be.
+    """Return the violations that `holder` would take part in on a node; empty if it may be placed.
 
-    Violations of others that are there already are not in the way of a decision that does not touch them.
+    Existing violations that do not involve `holder` do not count.
     """
     if not holder.allocation.is_exclusive:
         return []
@@ -119,7 +119,7 @@ def _shared_functions(allocated: Mapping[str, Holder]) -> Iterator[Violation]:
 
 
 def _shared(subject: str, owners: Sequence[str], allocated: Mapping[str, Holder]) -> Iterator[Violation]:
-    """Yield a violation if more than one holds the subject, not counting a reservation beside its own users."""
+    """Yield a violation if several holders own the subject, apart from a reservation and its owners."""
     if len(owners) > 1:
         used = {_reservation_of(allocated[uid]) for uid in owners}
         holders = [uid for uid in owners if uid not in used]
@@ -143,7 +143,7 @@ def _exceeded_shares(allocated: Mapping[str, Holder]) -> Iterator[Violation]:
 
 
 def _taken(shares: Mapping[str, int], allocated: Mapping[str, Holder]) -> int:
-    """Return the sum of the shares; a reservation counts only as far as its users leave it."""
+    """Return the sum of the shares. A reservation only counts with the part that its owners do not use."""
     total = sum(shares.values())
     users: dict[str, int] = defaultdict(int)
     for uid, share in shares.items():
@@ -172,22 +172,23 @@ def _overdrawn(allocated: Mapping[str, Holder], holders: Mapping[str, Holder]) -
 
 
 def _reservation_of(holder: Holder) -> str:
-    """Return uid of the reservation that the holder uses; empty without one."""
+    """Return the uid of the reservation that the holder uses; empty if it uses none."""
     used = holder.allocation.reservation
     return used.uid if used is not None else ""
 
 
 class _BoundByOthers(NamedTuple):
-    """A pod that somebody else bound: what its annotations state."""
+    """A pod that another scheduler bound, with the allocation of its annotations."""
 
     allocation: Allocation
     requests: Mapping[str, int]
 
 
 def broken_rules(state: ClusterState) -> dict[str, list[Violation]]:
-    """Return the violations on each node of a cluster, by the node's name; nodes without any are left out.
+    """Return node name -> violations of its allocations, for all nodes with violations.
 
-    Pods that somebody else bound count with what their annotations state, unless the node's ledger has them.
+    A pod that another scheduler bound counts with the allocation in its annotations, unless the node's ledger contains
+    it.
     """
     ledgers = state.of_kind(NodeLedger)
     placed = {uid for ledger in ledgers.values() for uid in ledger.pods}

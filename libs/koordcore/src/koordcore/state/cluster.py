@@ -1,7 +1,7 @@
-"""All aggregates of one cluster at one position of the log, their canonical hash, and the snapshot of both.
+"""All aggregates of one cluster at one position of the log, their canonical hash, and their snapshot.
 
-The hash is a sum (mod 2^128) of one digest per aggregate, so a change costs one digest, any fold can give it at any
-position, and the projector can compute it from its rows. Two states are equal exactly when position and hash are.
+The hash is the sum (mod 2^128) of one digest per aggregate, so a change costs one digest. The projector can compute it
+from its rows. Two states are equal exactly if position and hash are equal.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ _MODULUS = 1 << 128
 def aggregate_digest(ref: AggregateRef, state: AggregateState) -> int:
     """Return the 128-bit digest of one aggregate.
 
-    Blake2b over `<kind>.<id>`, a line feed and the state's canonical JSON.
+    It is the BLAKE2b digest of `<kind>.<id>`, a line feed and the state's canonical JSON.
     """
     hasher = hashlib.blake2b(digest_size=16)
     hasher.update(f"{ref.kind}.{ref.id}\n".encode())
@@ -34,17 +34,17 @@ def aggregate_digest(ref: AggregateRef, state: AggregateState) -> int:
 
 
 def combine_digests(digests: Iterable[int]) -> str:
-    """Return the state hash of a set of aggregates, 32 hex digits; the empty cluster gives 32 zeros."""
+    """Combine aggregate digests into the state hash, 32 hex digits; 32 zeros for no aggregates."""
     return f"{sum(digests) % _MODULUS:032x}"
 
 
 def decode_state(kind: str, data: bytes | str) -> AggregateState:
-    """Return state of an aggregate from its JSON, e.g. from a projector's row. Raises codec.DecodeError."""
+    """Decode the state of an aggregate from JSON, such as a row of the projector. Raises codec.DecodeError."""
     return codec.decode(data, STATE_TYPES[kind])
 
 
 def evolve(state: AggregateState | None, event: Event, stored: StoredEvent) -> AggregateState | None:
-    """Return state of one aggregate after one event; None when the aggregate is gone for good."""
+    """Return the state of one aggregate after one event; None if the aggregate is dropped."""
     return EVOLVE[type(event)](state, event, stored)
 
 
@@ -54,9 +54,10 @@ class _SnapshotBody(msgspec.Struct):
 
 
 class ClusterState:
-    """The state of the cluster. Only `apply` changes it; one task owns an instance.
+    """The state of the cluster at one position of the log. Only `apply` changes it; one task owns an instance.
 
-    position    sequence of the last applied (or passed over) event; 0 before the first
+    Attributes:
+        position: Sequence of the last applied or skipped event; 0 before the first.
     """
 
     def __init__(self) -> None:
@@ -67,12 +68,13 @@ class ClusterState:
         self._sum = 0
 
     def apply(self, stored: StoredEvent) -> Event | None:
-        """Fold one event; returns it typed.
+        """Apply one event to the state and return it decoded.
 
-        Events at or before `position` are skipped and give None, as do ignorable ones that this code does not know.
+        Events at or before `position` are skipped and give None. So are ignorable events that this code does not know.
 
         Raises:
-            UnreadableEvent: The state is unchanged, the fold has to halt before this event.
+            UnreadableEvent: The event cannot be decoded. The state is unchanged; the fold has to halt before this
+                event.
         """
         if stored.seq <= self.position:
             return None
@@ -90,19 +92,22 @@ class ClusterState:
         return event
 
     def skip(self, seq: int) -> None:
-        """Skip an event because an operator recorded it (`EventSkipped`) or this fold does not need it."""
+        """Advance past one event that an operator skipped (`EventSkipped`) or that this fold does not need."""
         self.position = max(self.position, seq)
 
     def get(self, ref: AggregateRef) -> AggregateState | None:
-        """Return state of one aggregate; None if it never existed or is gone for good."""
+        """Return the state of one aggregate; None if it never existed or was dropped."""
         return self._states[ref.kind].get(ref.id)
 
     def of_kind(self, kind: type[S]) -> dict[str, S]:
-        """Return all aggregates of one state type by id. The live dictionary: read only, do not keep."""
+        """Return all aggregates of one state type by id, as the internal dictionary. Do not change or keep it."""
         return self._states[_KIND_OF[kind]]  # type: ignore[return-value]  # keyed by STATE_TYPES
 
     def last_seq(self, ref: AggregateRef) -> int:
-        """Return sequence of the aggregate's last event: the expectation of the next append; 0 when it is new."""
+        """Return the sequence of the last event of an aggregate; 0 if it has none.
+
+        The next append to the aggregate must name it as the expected position.
+        """
         state = self._states[ref.kind].get(ref.id)
         return state.seq if state is not None else 0
 
@@ -115,13 +120,13 @@ class ClusterState:
 
     @property
     def aggregate_count(self) -> int:
-        """How many aggregates there are, those of gone nodes included."""
+        """Number of aggregates, including those of deleted objects whose name may come back."""
         return sum(len(of_kind) for of_kind in self._states.values())
 
     def hash(self) -> str:
-        """Return canonical hash of all aggregates, 32 hex digits.
+        """Return the canonical hash of all aggregates, 32 hex digits.
 
-        One digest per aggregate changed since the last call.
+        It computes one digest per aggregate that has changed since the last call.
         """
         for ref in self._dirty:
             self._sum -= self._digests.pop(ref, 0)
@@ -134,9 +139,9 @@ class ClusterState:
         return f"{self._sum % _MODULUS:032x}"
 
     def snapshot(self) -> Iterator[bytes]:
-        """Return position and all aggregates as JSON, in pieces; joined, `restore` is the inverse.
+        """Return position and all aggregates as JSON in pieces, for `restore`.
 
-        They tell of the state as it is when this is called, whatever is folded before they are taken.
+        The pieces contain the state at the time of the call, even if events are applied before they are consumed.
         """
         position, states = self.position, {kind: dict(self._states[kind]) for kind in sorted(self._states)}
         aggregates = {kind: mapping_pieces(of_kind.items()) for kind, of_kind in states.items()}
@@ -144,7 +149,7 @@ class ClusterState:
 
     @classmethod
     def restore(cls, data: bytes) -> "ClusterState":
-        """Return the state of a snapshot. Raises codec.DecodeError for bytes of another schema."""
+        """Return the state in a snapshot. Raises codec.DecodeError if the bytes have another schema."""
         body = codec.decode(data, _SnapshotBody)
         state = cls()
         state.position = body.position
@@ -159,7 +164,7 @@ _KIND_OF: dict[type[AggregateState], str] = {model: kind for kind, model in STAT
 
 
 def schema_fingerprint() -> str:
-    """Return digest of the schemas of all aggregate states: a snapshot taken under another one is not loaded."""
+    """Return the digest of the schemas of all states. Snapshots with another one are not loaded."""
     schemas, components = msgspec.json.schema_components([STATE_TYPES[kind] for kind in sorted(STATE_TYPES)])
     description: dict[str, Any] = {"schemas": list(schemas), "components": components}
     return hashlib.blake2b(codec.encode_canonical(description), digest_size=16).hexdigest()

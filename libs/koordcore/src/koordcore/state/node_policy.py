@@ -1,4 +1,4 @@
-"""What a node's policy puts on the node: extended resources, annotations and labels, as a reader of the node sees them.
+"""Extended resources, annotations and labels that a node policy sets on the node.
 
 Source:
     manager spec, 5.5 to 5.12, 16.4
@@ -10,9 +10,9 @@ from koordcore.state.aggregates import NodePolicyState
 
 
 def lent_resources(policy: NodePolicyState) -> dict[str, int]:
-    """Return the extended resources that the policy puts into the capacity and allocatable of the node, in whole units.
+    """Return the extended resources that the policy sets in the node's capacity and allocatable.
 
-    Withdrawn resources are left out.
+    Amounts are in whole units. Withdrawn resources are left out.
     """
     lent = {
         BATCH_CPU: policy.batch_cpu_milli,
@@ -24,7 +24,7 @@ def lent_resources(policy: NodePolicyState) -> dict[str, int]:
 
 
 def decided_annotations(policy: NodePolicyState) -> dict[str, str]:
-    """Return annotations of the node that were decided; those that are removed or left as they are, are left out."""
+    """Return the annotations that the policy sets on the node; removed and unchanged ones are left out."""
     texts = {
         keys.CPU_NORMALIZATION_RATIO: policy.cpu_normalization,
         keys.RESOURCE_AMPLIFICATION_RATIO: policy.amplification,

@@ -1,4 +1,4 @@
-"""Index of pods by name, by controlling owner, and by the node that the API binds them to."""
+"""Index of pods by name, by controlling owner, and by the node that they are bound to."""
 
 from koordcore.events.envelope import name_token
 from koordcore.protocol.objects import Pod
@@ -7,7 +7,7 @@ _FINISHED = ("Succeeded", "Failed")
 
 
 class PodIndex:
-    """Uids of pods by name, owner and node. Each change costs the same in a cluster of any size."""
+    """Uids of pods by name, owner and node. The cost of a change does not depend on the cluster's size."""
 
     def __init__(self) -> None:
         self._by_name: dict[tuple[str, str], str] = {}
@@ -17,7 +17,7 @@ class PodIndex:
         self._nodes: dict[str, str] = {}
 
     def put(self, uid: str, pod: Pod) -> tuple[str, str]:
-        """Index a pod; return the tokens of its former and its new node, both empty if the node is the same."""
+        """Index a pod; return the tokens of its former and new node, both empty if the node is unchanged."""
         self._by_name[pod.metadata.namespace, pod.metadata.name] = uid
         owners = tuple(owner.uid for owner in pod.metadata.owner_references if owner.controller)
         if owners:
@@ -27,7 +27,7 @@ class PodIndex:
         return self._bind(uid, name_token(pod.spec.node_name) if pod.status.phase not in _FINISHED else "")
 
     def drop(self, uid: str, namespace: str, name: str) -> tuple[str, tuple[str, ...]]:
-        """Remove a pod and return the token of its node, empty without one, and the uids of its owners."""
+        """Remove a pod; return the token of its node (empty without one) and the uids of its owners."""
         before, _ = self._bind(uid, "")
         if self._by_name.get((namespace, name)) == uid:
             del self._by_name[namespace, name]
@@ -52,7 +52,7 @@ class PodIndex:
         return before, node
 
     def uid(self, namespace: str, name: str) -> str | None:
-        """Return the uid of the pod with a name; None if there is none."""
+        """Return the uid of the pod with this name; None if there is none."""
         return self._by_name.get((namespace, name))
 
     def of_owner(self, uid: str) -> set[str]:
@@ -60,13 +60,13 @@ class PodIndex:
         return self._by_owner.get(uid, set())
 
     def owners(self) -> list[str]:
-        """Return the uids of the owners that control a pod."""
+        """Return the uids of all owners that control at least one pod."""
         return list(self._by_owner)
 
     def node(self, uid: str) -> str:
-        """Return the token of the node that the API binds a pod to; empty if there is none."""
+        """Return the token of the node that the pod is bound to; empty if it is not bound."""
         return self._nodes.get(uid, "")
 
     def bound_on(self, node: str) -> set[str]:
-        """Return the uids of the unfinished pods that the API binds to a node (token)."""
+        """Return the uids of the unfinished pods that are bound to a node (token)."""
         return self._by_node.get(node, set())

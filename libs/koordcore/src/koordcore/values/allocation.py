@@ -28,7 +28,7 @@ class ZoneAmounts(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class VirtualFunction(msgspec.Struct, frozen=True, gc=False):
-    """A virtual function of a device; `bus_id` is unique on its node."""
+    """A virtual function of a device. `bus_id` is unique on its node."""
 
     minor: int
     bus_id: str
@@ -55,7 +55,7 @@ class AllocatedDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class ReservationUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What a pod takes from a reservation.
+    """Amounts that a pod takes from a reservation.
 
     Attributes:
         name: Name of the Reservation.
@@ -70,7 +70,7 @@ class ReservationUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class Allocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What a pod was given on its node beyond its requests. Most pods are given `NOTHING`.
+    """What a pod was given on its node beyond its requests. Most pods have the empty allocation `NOTHING`.
 
     Attributes:
         version: Version of this shape. A reader refuses a version that it does not know.
@@ -95,12 +95,12 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
     @property
     def is_exclusive(self) -> bool:
-        """Whether it has a part that not everybody can have: CPUs, devices, or a part of a reservation."""
+        """Whether it has exclusive parts: CPUs, devices, or a part of a reservation."""
         return bool(self.cpuset or self.devices) or self.reservation is not None
 
     @property
     def cpus(self) -> CpuSet:
-        """The CPUs of `cpuset`, parsed at each call."""
+        """CPUs of `cpuset`, parsed at each call."""
         return parse_cpuset(self.cpuset)
 
 
@@ -109,11 +109,11 @@ NOTHING: Final = Allocation()
 
 
 class ContributedTwice(Exception):
-    """Two plugins contributed the same part of one allocation: a bug in one of them, or in the configuration."""
+    """Two plugins contributed the same part of one allocation: a bug or a configuration error."""
 
 
 def combined(contributions: Iterable[Allocation]) -> Allocation:
-    """Merge what several plugins contribute to one allocation.
+    """Merge the parts that several plugins contribute to one allocation.
 
     The parts are the CPUs with their policies, the zones, the devices of one type, the reservation, and the quota.
     Each part comes from at most one contribution; their order does not matter.

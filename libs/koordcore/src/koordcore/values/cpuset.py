@@ -1,4 +1,4 @@
-"""Linux CPU lists: `0-3,8` as an immutable set of CPU ids and back.
+"""Linux CPU lists: convert `0-3,8` to an immutable set of CPU ids and back.
 
 The value is a plain `frozenset[int]`, so union, intersection, difference and subset are Python's own operators.
 Choosing CPUs by topology is in `topology`.
@@ -23,12 +23,13 @@ _RULE: Final = f"a CPU list such as 0-3,8 (ranges end at {MAX_RANGE_END} or belo
 
 
 def parse_cpuset(text: str) -> CpuSet:
-    """Return the CPUs of a list: items `a` or `a-b`, comma separated, decimal, in any order, repeated or not.
+    """Parse a Linux CPU list: decimal ids or ranges `a-b`, comma separated, in any order.
 
-    Empty text is the empty set; `b < a` contributes nothing.
+    The empty text gives the empty set. A range with b < a adds no CPU. CPUs may occur repeatedly.
 
     Raises:
-        InvalidInput: Blanks, an empty item, a lone sign, a second `-`, a range end above 4096 or an id beyond int32.
+        InvalidInput: The text has a blank, an empty item, a sign without a number, a second `-`, a range end above
+            4096, or an id beyond int32.
 
     Source:
         protocol spec, 7.1
@@ -49,7 +50,7 @@ def parse_cpuset(text: str) -> CpuSet:
 
 
 def format_cpuset(cpus: Iterable[int]) -> str:
-    """Return the canonical list: ascending, runs of two or more as `a-b`, joined with commas; "" for no CPU.
+    """Format CPUs as the canonical list: ascending, runs of two or more as `a-b`; "" for no CPU.
 
     Source:
         protocol spec, 7.1
@@ -69,7 +70,7 @@ def format_cpuset(cpus: Iterable[int]) -> str:
 
 
 def is_same_cpuset(a: str, b: str) -> bool:
-    """Return whether both texts are valid CPU lists of the same CPUs. Never raises.
+    """Return whether both texts are valid CPU lists with the same CPUs. Never raises.
 
     Source:
         protocol spec, 7.1

@@ -1,10 +1,10 @@
-"""A histogram whose samples lose weight with age. The recommender and the peak prediction of nodes use it.
+"""A histogram whose samples lose weight with age, for the recommender and the peak prediction of nodes.
 
     weight of a sample at t  = w * 2^((t - reference) / half life)
     percentile p             = the end of the bucket in which the running sum of weights reaches p * total
 
-Old samples are never touched: newer ones weigh more. Once the newest would weigh more than 2^100, the reference moves
-and every stored weight is scaled at once.
+Old samples are not changed; newer ones get a larger weight. When the weight of a new sample would exceed 2^100, the
+reference moves and all stored weights are scaled.
 
     kind of user     cpu: first bucket, range, half life      memory: first bucket, range, half life
     recommender      0.01 core, 1000, 24 h                    1e7 bytes, 1e12, 24 h
@@ -26,16 +26,16 @@ import msgspec
 from koordcore.values.invalid import InvalidInput
 
 _YEAR_ONE: Final = -62_135_596_800
-"""0001-01-01 UTC in unix seconds: where reference times start, and what their multiples are counted from."""
+"""0001-01-01 UTC in unix seconds. The reference moves in multiples of the half life counted from here."""
 _MAX_EXPONENT: Final = 100
-"""Half lives between the reference and a sample before the reference moves."""
+"""Largest distance between reference and sample, in half lives, before the reference moves."""
 _CHECKPOINT_SCALE: Final = 10_000
-"""Weight of the heaviest bucket of a checkpoint."""
+"""Weight of the heaviest bucket in a checkpoint."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinearBuckets:
-    """Buckets of equal size; the last one begins at or after `max_value`."""
+    """Buckets of equal size. The last one begins at or after `max_value`."""
 
     max_value: float
     bucket_size: float
@@ -46,11 +46,11 @@ class LinearBuckets:
 
     @cached_property
     def count(self) -> int:
-        """The number of buckets: ceil(max / size) + 1."""
+        """Number of buckets: ceil(max / size) + 1."""
         return math.ceil(self.max_value / self.bucket_size) + 1
 
     def find(self, value: float) -> int:
-        """Return the bucket of a value: floor(value / size), clamped; 0 if the value is not a number."""
+        """Return the index of the bucket of a value: floor(value / size), clamped; 0 for NaN."""
         return int(min(value / self.bucket_size, self.count - 1)) if value > 0 else 0
 
     def start(self, bucket: int) -> float:
@@ -60,7 +60,7 @@ class LinearBuckets:
 
 @dataclass(frozen=True, kw_only=True)
 class ExponentialBuckets:
-    """Buckets of which each is `ratio` times as wide as the one before: the same relative error everywhere."""
+    """Buckets that are each `ratio` times as wide as the one before, for a constant relative error."""
 
     max_value: float
     first_bucket_size: float
@@ -73,11 +73,11 @@ class ExponentialBuckets:
 
     @cached_property
     def count(self) -> int:
-        """The number of buckets: ceil(log_ratio(max * (ratio - 1) / first + 1)) + 1."""
+        """Number of buckets: ceil(log_ratio(max * (ratio - 1) / first + 1)) + 1."""
         return math.ceil(self._logarithm(self.max_value)) + 1
 
     def find(self, value: float) -> int:
-        """Return the bucket of a value, clamped: floor(log_ratio(value * (ratio - 1) / first + 1))."""
+        """Return the index of the bucket of a value: floor(log_ratio(value * (ratio - 1) / first + 1)), clamped."""
         if not value >= self.first_bucket_size:
             return 0
         return int(min(self._logarithm(value), self.count - 1))
@@ -91,15 +91,15 @@ class ExponentialBuckets:
 
 
 Buckets = LinearBuckets | ExponentialBuckets
-"""How a range of values is cut into buckets, numbered from 0."""
+"""Division of a range of values into numbered buckets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistogramOptions:
-    """What two histograms must share to be merged.
+    """Options that two histograms must share to be merged.
 
     Attributes:
-        epsilon: Weights below it count as none at the ends of the histogram.
+        epsilon: Smaller weights are ignored at both ends of the histogram.
         half_life_seconds: Time in which a sample loses half of its weight; None: samples do not age.
     """
 
@@ -114,11 +114,13 @@ class HistogramOptions:
 
 
 class HistogramCheckpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A histogram in few bytes: weights relative to the largest (10000), those that round to 0 left out.
+    """A compact form of a histogram: weights relative to the largest (10000).
+
+    Weights that round to 0 are left out.
 
     Attributes:
-        reference_timestamp: Unix seconds at which a weight of 1 is a sample's own; None: unknown, or samples do not
-            age.
+        reference_timestamp: Unix seconds of the reference, at which a sample has its own weight; None if unknown or
+            samples do not age.
     """
 
     reference_timestamp: float | None = None
@@ -128,12 +130,12 @@ class HistogramCheckpoint(msgspec.Struct, frozen=True, kw_only=True, rename="cam
 
 @dataclass(slots=True)
 class DecayingHistogram:
-    """Weights of samples by bucket. One task owns an instance; equal instances answer equally.
+    """Weights of samples by bucket. Only one task may use an instance.
 
     Attributes:
-        weights: Bucket -> weight, without zeros.
-        total: Sum of all weights added, minus those subtracted.
-        reference: Unix seconds at which a sample weighs just its own weight.
+        weights: Bucket -> weight; zeros are left out.
+        total: Sum of all added weights minus all subtracted ones.
+        reference: Unix seconds at which a sample has exactly its own weight.
     """
 
     options: HistogramOptions
@@ -142,14 +144,14 @@ class DecayingHistogram:
     reference: float = _YEAR_ONE
 
     def add(self, value: float, weight: float, at: float) -> None:
-        """Count a sample. `at`: unix seconds."""
+        """Add a sample that was taken at `at` (unix seconds)."""
         aged = weight * self._factor(at)
         bucket = self.options.buckets.find(value)
         self.weights[bucket] = self.weights.get(bucket, 0.0) + aged
         self.total += aged
 
     def subtract(self, value: float, weight: float, at: float) -> None:
-        """Remove a sample that was added with the same arguments; weights below epsilon become 0."""
+        """Remove a sample that was added with the same arguments. Weights below epsilon become 0."""
         aged = weight * self._factor(at)
         bucket = self.options.buckets.find(value)
         left = self._floored(self.weights.get(bucket, 0.0) - aged)
@@ -165,13 +167,14 @@ class DecayingHistogram:
         return not self._used()
 
     def percentile(self, fraction: float) -> float:
-        """Return the end of the bucket up to which `fraction` of the weight lies; 0 when empty.
+        """Return the end of the bucket at which `fraction` of the weight is reached; 0 if empty.
 
         Args:
-            fraction: 0 to 1; 0 gives the end of the first bucket in use.
+            fraction: 0 to 1. 0 gives the end of the first used bucket.
 
         Returns:
-            For the last bucket of the range its start, which is all that is known of it.
+            The upper bound of the bucket in the unit of the values. The last bucket has no upper bound, so its start is
+            returned.
         """
         used = self._used()
         if not used:
@@ -188,10 +191,10 @@ class DecayingHistogram:
         return buckets.start(found + 1 if found < buckets.count - 1 else found)
 
     def merge(self, other: DecayingHistogram) -> None:
-        """Add another histogram's weights, both seen from the newer reference. `other` stays as it is.
+        """Add the weights of another histogram, both relative to the newer reference.
 
         Raises:
-            ValueError: Other options: such weights mean something else.
+            ValueError: The options differ.
         """
         if other.options != self.options:
             raise ValueError("histograms of different options cannot be merged")
@@ -205,7 +208,7 @@ class DecayingHistogram:
         self.total += other.total * scale
 
     def checkpoint(self) -> HistogramCheckpoint:
-        """Return the histogram in few bytes; `load` gives nearly the same percentiles."""
+        """Return a compact form from which `load` restores nearly the same percentiles."""
         used = self._used()
         heaviest = max((self.weights[bucket] for bucket in used), default=0.0)
         scaled = {
@@ -218,10 +221,10 @@ class DecayingHistogram:
         )
 
     def load(self, checkpoint: HistogramCheckpoint) -> None:
-        """Add what a checkpoint holds, each weight times totalWeight / sum(weights); an empty one changes nothing.
+        """Add the content of a checkpoint, each weight times totalWeight / sum(weights).
 
         Raises:
-            InvalidInput: A bucket that this histogram does not have, or for a weight that is none.
+            InvalidInput: A bucket does not exist in this histogram, or a weight is invalid.
         """
         count = self.options.buckets.count
         for bucket, weight in checkpoint.bucket_weights.items():
@@ -245,7 +248,7 @@ class DecayingHistogram:
             self.weights, self.total, self.reference = loaded.weights, loaded.total, loaded.reference
 
     def _used(self) -> list[int]:
-        """Return buckets with a weight, ascending, from the first to the last that has at least epsilon."""
+        """Return the buckets between the first and the last with a weight of at least epsilon, ascending."""
         epsilon = self.options.epsilon
         buckets = sorted(self.weights)
         low, high = 0, len(buckets)

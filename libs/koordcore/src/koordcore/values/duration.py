@@ -1,6 +1,6 @@
 """Go durations: `1h5m`, `300ms`, `1.5m`, `-1s`, `0`.
 
-Users write them in annotations and configuration; inside, a length of time is an integer number of nanoseconds.
+Users write them in annotations and configuration. In code, a duration is an integer number of nanoseconds.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _RULE: Final = "a duration such as 30s, 1h5m or 0 (units ns us ms s m h)"
 
 NANOS_PER_SECOND: Final = 10**9
 MAX_LENGTH: Final = 256
-"""Longest text accepted: it bounds the work that a text can cause."""
+"""Longest accepted text. It limits the work that a text can cause."""
 
 
 def parse_duration(text: str) -> int:
-    """Return the nanoseconds of a Go duration; fractions of a nanosecond are truncated.
+    """Parse a Go duration into nanoseconds; fractions of a nanosecond are truncated.
 
     Raises:
-        InvalidInput: The empty text, a number without unit (except `0`), blanks, and lengths beyond 292 years.
+        InvalidInput: The text is empty, has a blank, has a number without unit (except `0`), or exceeds 292 years.
 
     Source:
         protocol spec, 1.2
@@ -60,12 +60,12 @@ def parse_duration(text: str) -> int:
 
 
 def parse_seconds(text: str) -> float:
-    """Return the same in seconds."""
+    """Parse a Go duration into seconds."""
     return parse_duration(text) / NANOS_PER_SECOND
 
 
 def format_duration(nanos: int) -> str:
-    """Return the text that Go prints: `5m0s`, `24h0m0s`, `1.5s`, `250ms`, `0s`.
+    """Format nanoseconds as Go does: `5m0s`, `24h0m0s`, `1.5s`, `250ms`, `0s`.
 
     Source:
         protocol spec, 1.2

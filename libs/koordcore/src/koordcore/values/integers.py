@@ -1,4 +1,4 @@
-"""Integer texts as Go reads them: each rule of the protocol says whether it accepts `0x10`, `+5` or `007`."""
+"""Parse integers as Go does. Each rule of the protocol states whether it accepts `0x10`, `+5` or `007`."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _PREFIXED: Final = re.compile(
     r"([+-]?)(?:0[xX]((?:_?[0-9a-fA-F])+)|0[bB]((?:_?[01])+)|0[oO]((?:_?[0-7])+)|0((?:_?[0-7])+)|(0|[1-9](?:_?[0-9])*))"
 )
 MAX_LENGTH: Final = 256
-"""Longest text accepted: it bounds the work that a text can cause."""
+"""Longest accepted text. It limits the work that a text can cause."""
 
 _BASES: Final = (16, 2, 8, 8, 10)
 
 
 def parse_decimal(text: str, bits: int = 32) -> int:
-    """Return a signed decimal of at most `bits` bits: `5`, `+5`, `-5`, `007`.
+    """Parse a signed decimal of at most `bits` bits: `5`, `+5`, `-5`, `007`.
 
     Raises:
-        InvalidInput: The empty text, blanks, `_`, other digits than ASCII, or a number out of range.
+        InvalidInput: The text is empty, has blanks, `_` or non-ASCII digits, or the number is out of range.
     """
     if len(text) > MAX_LENGTH or _DECIMAL.fullmatch(text) is None:
         raise InvalidInput(f"a decimal int{bits}", text)
@@ -29,10 +29,10 @@ def parse_decimal(text: str, bits: int = 32) -> int:
 
 
 def parse_literal(text: str, bits: int = 32) -> int:
-    """Return a signed integer literal: decimal, `0x10`, `0b11`, `0o7`, `010` (octal), `_` between digits.
+    """Parse a signed integer literal: decimal, `0x10`, `0b11`, `0o7`, `010` (octal), `_` between digits.
 
     Raises:
-        InvalidInput: Every other text and for numbers out of range.
+        InvalidInput: The text has another form, or the number is out of range.
 
     Source:
         protocol spec, 2.2 (7)

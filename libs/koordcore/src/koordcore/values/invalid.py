@@ -1,22 +1,22 @@
-"""The one error of user input: which field, which rule, which value.
+"""The one error for invalid user input: field, rule and value.
 
-Every parser of `koordcore.values` and `koordcore.protocol` raises it; admission turns it into a refusal, a controller
-into a condition plus an event, and keeps the last good value. Nothing else is raised for what a user may write.
+Every parser of `koordcore.values` and `koordcore.protocol` raises it, and no other error, for invalid input. Admission
+turns it into a refusal. A controller turns it into a condition and an event, and keeps the last valid value.
 """
 
 from __future__ import annotations
 
 _SHOWN = 120
-"""Longest part of an offending value that a message repeats."""
+"""Longest part of an invalid value that a message repeats."""
 
 
 class InvalidInput(ValueError):
-    """A value that a user wrote and that no rule of the protocol accepts.
+    """A user wrote an invalid value.
 
     Args:
-        path: Where it stands: a key, a field path (`spec.containers[0].name`) or "" when the caller knows it better.
-        rule: What would be accepted, as a sentence fragment ("a Kubernetes quantity").
-        value: The offending value, unchanged.
+        path: Place of the value: a key, a field path (`spec.containers[0].name`), or "" if the caller adds it.
+        rule: Sentence fragment that says which values are accepted, such as "a Kubernetes quantity".
+        value: The invalid value, unchanged.
     """
 
     def __init__(self, rule: str, value: object, path: str = "") -> None:
@@ -29,7 +29,7 @@ class InvalidInput(ValueError):
         return type(self), (self.rule, self.value, self.path)
 
     def sentence(self) -> str:
-        """One line for a person: `path: must be rule, got value`."""
+        """The error as one sentence: `path: must be rule, got value`."""
         shown = repr(self.value)
         if len(shown) > _SHOWN:
             shown = shown[:_SHOWN] + "..."
@@ -37,7 +37,7 @@ class InvalidInput(ValueError):
         return f"{where}must be {self.rule}, got {shown}"
 
     def at(self, path: str) -> InvalidInput:
-        """Return the same error with a path put in front of its own path."""
+        """Return the same error with `path` put before its own path."""
         if not self.path:
             joined = path
         elif self.path.startswith("["):

@@ -1,6 +1,6 @@
-"""JSON of large values, encoded in pieces of a few values each; the pieces joined are the document.
+"""Encode the JSON of large values in pieces of a few values each; joined, the pieces are the document.
 
-A piece is encoded when it is asked for, so whoever writes it can do something else between two of them.
+A piece is encoded when it is consumed, so the consumer can run other tasks between two pieces.
 
     object_pieces({"position": [b"7"], "pods": array_pieces(pods)})  ->  {"position":7,"pods":[...]}
 """
@@ -12,11 +12,11 @@ from typing import Final
 from koordcore.values import codec
 
 PIECE: Final = 200
-"""Values in a piece: with objects as pods are, a millisecond's work."""
+"""Number of values in a piece; encoding a piece of pods takes about a millisecond."""
 
 
 def array_pieces(values: Iterable[object], size: int = PIECE) -> Iterator[bytes]:
-    """Yield the values as an array, so many in a piece."""
+    """Yield the values as a JSON array, `size` values in a piece."""
     taking, opening = iter(values), b"["
     while some := list(islice(taking, size)):
         yield opening + codec.encode(some)[1:-1]
@@ -25,7 +25,7 @@ def array_pieces(values: Iterable[object], size: int = PIECE) -> Iterator[bytes]
 
 
 def mapping_pieces(items: Iterable[tuple[str, object]]) -> Iterator[bytes]:
-    """Yield the items as an object; no key occurs twice."""
+    """Yield the items as a JSON object; keys must be unique."""
     taking, opening = iter(items), b"{"
     while some := dict(islice(taking, PIECE)):
         yield opening + codec.encode(some)[1:-1]
@@ -34,7 +34,7 @@ def mapping_pieces(items: Iterable[tuple[str, object]]) -> Iterator[bytes]:
 
 
 def object_pieces(members: Mapping[str, Iterable[bytes]]) -> Iterator[bytes]:
-    """Yield an object of members that are in pieces themselves."""
+    """Yield a JSON object whose members are themselves given in pieces."""
     opening = b"{"
     for name, pieces in members.items():
         yield opening + codec.encode(name) + b":"

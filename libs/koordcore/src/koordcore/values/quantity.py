@@ -1,8 +1,8 @@
-"""Kubernetes resource quantities: exact decimals down to a nano, with the notation they were written in.
+"""Kubernetes resource quantities: exact decimals down to a nano, and the notation in which they were written.
 
-A quantity crosses the system as text (`1500m`, `4Gi`, `1k`); inside, amounts are plain integers (milli-cores, bytes).
-`parse_milli` and `parse_value` are the doors of the hot path; `Quantity` is the value for everything that has to be
-written back. Resource lists are in `resources`.
+A quantity is sent as text (`1500m`, `4Gi`, `1k`). In code, amounts are plain integers (milli-cores, bytes).
+`parse_milli` and `parse_value` are the fast parsers. `Quantity` is used for values that are written back to objects.
+Resource lists are in `resources`.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from koordcore.values.invalid import InvalidInput
 NANO_PER_UNIT: Final = 10**9
 NANO_PER_MILLI: Final = 10**6
 MAX_EXPONENT: Final = 400
-"""Largest |exponent| accepted in `1e400`: beyond any real amount, and it bounds the work that a text can cause."""
+"""Largest absolute exponent accepted in `1e400`. It limits the work that a text can cause."""
 
 MAX_LENGTH: Final = 256
-"""Longest text accepted, for the same reason."""
+"""Longest accepted text. It limits the work that a text can cause."""
 
 _RULE: Final = "a Kubernetes quantity (digits with one of n u m k M G T P E Ki Mi Gi Ti Pi Ei or an exponent)"
 
 
 class Notation(IntEnum):
-    """How a quantity was written, hence how it is written back."""
+    """Notation of a quantity: decimal suffix, binary suffix or exponent. It is kept for output."""
 
     DECIMAL = 0
     BINARY = 1
@@ -53,14 +53,14 @@ def _divide_away_from_zero(number: int, divisor: int) -> int:
 @total_ordering
 @dataclass(frozen=True, slots=True, eq=False)
 class Quantity:
-    """An exact amount in nano-units and the notation to write it in.
+    """An exact amount in nano-units, and the notation for output.
 
-    Comparison and hash look at the amount only: `1Ki` equals `1024`.
+    Comparison and hash use only the amount: `1Ki` equals `1024`.
 
     Attributes:
-        nano: The amount times 10**9, any integer; exact.
-        notation: Decided by the text it came from; arithmetic keeps the left operand's, or the other's when the left is
-            zero.
+        nano: The amount times 10**9; an exact integer.
+        notation: Notation of the parsed text. Arithmetic keeps that of the left operand, or of the right one if the
+            left is zero.
 
     Source:
         protocol spec, 1.1
@@ -70,23 +70,23 @@ class Quantity:
     notation: Notation = Notation.DECIMAL
 
     def value(self) -> int:
-        """Return whole units, rounded away from zero."""
+        """Return the amount in whole units, rounded away from zero."""
         return _divide_away_from_zero(self.nano, NANO_PER_UNIT)
 
     def milli(self) -> int:
-        """Return thousandths of a unit, rounded away from zero (`100500u` is 101)."""
+        """Return the amount in thousandths of a unit, rounded away from zero (`100500u` is 101)."""
         return _divide_away_from_zero(self.nano, NANO_PER_MILLI)
 
     def is_zero(self) -> bool:
-        """Whether the amount is zero, however it is written."""
+        """Whether the amount is zero, in any notation."""
         return self.nano == 0
 
     def canonical(self) -> str:
-        """Return the text that a canonical writer produces.
+        """Return the text in Kubernetes' canonical form.
 
         Decimal: the largest suffix that leaves an integer (1500m stays, 2000m is 2, 1000 is 1k). Binary: the largest
-        binary suffix that leaves an integer, in decimal form when |amount| < 1024 or fractional. Exponent: exponents
-        that are multiples of 3. Zero is `0`.
+        binary suffix that leaves an integer; decimal form if |amount| < 1024 or fractional. Exponent: exponents that
+        are multiples of 3. Zero is `0`.
 
         Source:
             protocol spec, 1.1
@@ -142,23 +142,23 @@ ZERO: Final = Quantity(0)
 
 
 def of_value(amount: int, notation: Notation = Notation.DECIMAL) -> Quantity:
-    """Return the quantity of so many whole units."""
+    """Return the quantity of `amount` whole units."""
     return Quantity(amount * NANO_PER_UNIT, notation)
 
 
 def of_milli(amount: int, notation: Notation = Notation.DECIMAL) -> Quantity:
-    """Return the quantity of so many thousandths, e.g. milli-cores."""
+    """Return the quantity of `amount` thousandths, for example milli-cores."""
     return Quantity(amount * NANO_PER_MILLI, notation)
 
 
 def parse_quantity(text: str) -> Quantity:
-    """Return the quantity that `text` denotes.
+    """Parse the text of a quantity.
 
-    No blanks, no hexadecimal, case matters; `1.` and `.5` are numbers; `1E` is exa, `1E3` an exponent. Anything finer
-    than a nano is rounded away from zero. The result is cached: equal texts give the same immutable value.
+    Blanks and hexadecimal numbers are invalid, and case matters. `1.` and `.5` are valid. `1E` is exa, `1E3` an
+    exponent. Amounts below a nano are rounded away from zero. Results are cached.
 
     Raises:
-        InvalidInput: Every other text, the empty one included.
+        InvalidInput: The text has another form or is empty.
 
     Source:
         protocol spec, 1.1
@@ -195,10 +195,10 @@ def _parse(text: str) -> Quantity:
 
 
 def quantity_from_json(value: object) -> Quantity:
-    """Return the quantity of a decoded JSON value: text, a bare number, or null (zero).
+    """Return the quantity of a decoded JSON value: text, number, or null (zero).
 
     Raises:
-        InvalidInput: Booleans, lists and objects, and for texts that are no quantity.
+        InvalidInput: The value is a boolean, list or object, or a text that is not a quantity.
 
     Source:
         protocol spec, 1.1
@@ -216,10 +216,10 @@ def quantity_from_json(value: object) -> Quantity:
 
 
 def canonical_from_json(value: object) -> str:
-    """Return the canonical text of a decoded JSON value; of a text it is remembered.
+    """Return the canonical text of a quantity in a decoded JSON value. Results for texts are cached.
 
     Raises:
-        InvalidInput: As quantity_from_json.
+        InvalidInput: As for `quantity_from_json`.
     """
     return _canonical_text(value) if isinstance(value, str) else quantity_from_json(value).canonical()
 
@@ -230,10 +230,10 @@ def _canonical_text(text: str) -> str:
 
 
 def canonical_milli(value: str | int | float) -> str:
-    """Return the canonical text of an amount counted in thousandths, rounded away from zero: "1.5" is "1500".
+    """Return the canonical text of the amount in thousandths, rounded away from zero: "1.5" -> "1500".
 
     Raises:
-        InvalidInput: As quantity_from_json.
+        InvalidInput: As for `quantity_from_json`.
     """
     return _canonical_milli_text(value) if isinstance(value, str) else of_value(parse_milli(value)).canonical()
 
@@ -244,12 +244,12 @@ def _canonical_milli_text(text: str) -> str:
 
 
 def quantity_from_json_text(text: str) -> Quantity:
-    """Return the quantity of an undecoded JSON literal: `"2Gi"`, `1.5`, `1e3`, `null`.
+    """Return the quantity of a JSON literal that is not decoded: `"2Gi"`, `1.5`, `1e3`, `null`.
 
     A bare number is read from its own digits, never through a float, so `1e3` keeps its exponent form.
 
     Raises:
-        InvalidInput: As quantity_from_json, and for a text that is no JSON.
+        InvalidInput: As for `quantity_from_json`, or the text is not JSON.
     """
     stripped = text.strip(" \t\r\n")
     if stripped[:1] in _JSON_NUMBER_START:
@@ -262,10 +262,10 @@ def quantity_from_json_text(text: str) -> Quantity:
 
 
 def parse_milli(value: str | int | float) -> int:
-    """Return thousandths of a unit, rounded away from zero. The fast path for cpu: "2", "1500m", 0.5.
+    """Parse thousandths of a unit, rounded away from zero: "2", "1500m", 0.5. The fast parser for cpu.
 
     Raises:
-        InvalidInput: As parse_quantity.
+        InvalidInput: As for `parse_quantity`.
     """
     if isinstance(value, str):
         if value.isascii() and len(value) <= MAX_LENGTH:
@@ -278,10 +278,10 @@ def parse_milli(value: str | int | float) -> int:
 
 
 def parse_value(value: str | int | float) -> int:
-    """Return whole units, rounded away from zero. The fast path for bytes and counts: "4Gi", "128974848", "1k".
+    """Parse whole units, rounded away from zero: "4Gi", "128974848", "1k". The fast parser for bytes and counts.
 
     Raises:
-        InvalidInput: As parse_quantity.
+        InvalidInput: As for `parse_quantity`.
     """
     if isinstance(value, str):
         if value.isascii() and len(value) <= MAX_LENGTH:

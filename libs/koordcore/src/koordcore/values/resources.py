@@ -1,8 +1,7 @@
-"""Resource lists: name -> amount, with the arithmetic that the protocol defines.
+"""Resource lists (name -> amount) and the arithmetic that the protocol defines.
 
-Two forms. *Exact* lists (`ResourceList`, quantities) are for what is written back to a user. *Amounts* (`Amounts`,
-integers: milli-cores for `cpu`, whole units for everything else) are for computing. An absent resource equals zero in
-both.
+There are two forms. A `ResourceList` has exact quantities, for values that are written back to objects. `Amounts` are
+integers for computing: milli-cores for `cpu`, whole units for everything else. In both, an absent resource equals zero.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ Amounts: TypeAlias = dict[str, int]
 
 
 def parse_resources(raw: object) -> ResourceList:
-    """Return a resource list from decoded JSON; null is the empty list, a null entry the zero quantity.
+    """Parse a resource list from decoded JSON; null gives an empty list, a null entry the zero quantity.
 
     Raises:
-        InvalidInput: Naming the resource, when `raw` is no object or one entry is no quantity.
+        InvalidInput: `raw` is not an object, or an entry is not a quantity. The error has the resource.
 
     Source:
         protocol spec, 1.1
@@ -42,15 +41,15 @@ def parse_resources(raw: object) -> ResourceList:
 
 
 def format_resources(resources: Mapping[str, Quantity]) -> dict[str, str]:
-    """Return the list with canonical texts, sorted by name."""
+    """Return name -> canonical text, sorted by name."""
     return {name: resources[name].canonical() for name in sorted(resources)}
 
 
 def parse_amounts(raw: Mapping[str, str | int | float]) -> Amounts:
-    """Return integers of a resource list: milli-cores for `cpu`, whole units (rounded up) for every other name.
+    """Parse a resource list into integers: milli-cores for `cpu`, else whole units rounded up.
 
     Raises:
-        InvalidInput: Naming the resource.
+        InvalidInput: A quantity is invalid. The error has the resource.
 
     Source:
         scheduler-core spec, conventions
@@ -65,20 +64,20 @@ def parse_amounts(raw: Mapping[str, str | int | float]) -> Amounts:
 
 
 def amount_of(name: str, quantity: Quantity) -> int:
-    """Return the integer that stands for `quantity` of resource `name`.
+    """Return a quantity of resource `name` as an integer.
 
-    Milli-cores for `cpu`, whole units otherwise.
+    The unit is milli-cores for `cpu`, else whole units.
     """
     return quantity.milli() if name == CPU else quantity.value()
 
 
 def quantity_of(name: str, amount: int) -> Quantity:
-    """Return the inverse of `amount_of`."""
+    """Return an integer amount of resource `name` as a quantity: the inverse of `amount_of`."""
     return of_milli(amount) if name == CPU else of_value(amount)
 
 
 def add(*lists: Mapping[str, Quantity]) -> ResourceList:
-    """Return the sum, resource by resource."""
+    """Return the sum of resource lists, resource by resource."""
     total: ResourceList = {}
     for resources in lists:
         for name, quantity in resources.items():
@@ -87,14 +86,14 @@ def add(*lists: Mapping[str, Quantity]) -> ResourceList:
 
 
 def subtract(a: Mapping[str, Quantity], b: Mapping[str, Quantity]) -> ResourceList:
-    """Return `a - b` over the names of both; amounts may be negative."""
+    """Return `a - b` over the resources of both. Amounts may be negative."""
     return {name: a.get(name, ZERO) - b.get(name, ZERO) for name in _names(a, b)}
 
 
 def maximum(a: Mapping[str, Quantity], b: Mapping[str, Quantity]) -> ResourceList:
-    """Return the larger of the two, resource by resource, over the names of both.
+    """Return the larger quantity of each resource, over the resources of both.
 
-    A resource that one lacks is the other's.
+    If only one list has a resource, its quantity is taken.
     """
     return {
         name: max(a[name], b[name]) if name in a and name in b else a.get(name, b.get(name, ZERO))
@@ -103,7 +102,7 @@ def maximum(a: Mapping[str, Quantity], b: Mapping[str, Quantity]) -> ResourceLis
 
 
 def is_equal(a: Mapping[str, Quantity], b: Mapping[str, Quantity]) -> bool:
-    """Return whether both lists are equal by value; an absent resource is zero.
+    """Return whether both lists have equal amounts; an absent resource counts as zero.
 
     Source:
         protocol spec, 1.1
@@ -112,7 +111,7 @@ def is_equal(a: Mapping[str, Quantity], b: Mapping[str, Quantity]) -> bool:
 
 
 def is_within(a: Mapping[str, Quantity], b: Mapping[str, Quantity]) -> bool:
-    """Return whether every resource of `a` is at most that of `b`; an absent resource is zero."""
+    """Return whether every resource of `a` is at most that of `b`; an absent resource counts as zero."""
     return all(a.get(name, ZERO) <= b.get(name, ZERO) for name in _names(a, b))
 
 

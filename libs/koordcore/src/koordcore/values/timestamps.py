@@ -1,10 +1,10 @@
-"""RFC 3339 texts of events: UTC, microseconds, always 27 characters, so that text order is time order."""
+"""RFC 3339 times of events: UTC with microseconds, always 27 characters, so that text order is time order."""
 
 from datetime import UTC, datetime
 
 
 def rfc3339(moment: datetime) -> str:
-    """`2026-11-21T08:00:00.000000Z` of an aware time.
+    """Format an aware time as `2026-11-21T08:00:00.000000Z`.
 
     Source:
         event-bus spec, 3.1
@@ -13,7 +13,7 @@ def rfc3339(moment: datetime) -> str:
 
 
 def unix_seconds(text: str) -> float:
-    """Return unix seconds of an RFC 3339 time; 0.0 for a text that is none."""
+    """Parse an RFC 3339 time into unix seconds; 0.0 if the text is not a valid time."""
     try:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:

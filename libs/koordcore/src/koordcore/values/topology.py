@@ -1,6 +1,6 @@
-"""The CPUs of a node by socket, NUMA node and core, and the packed choice of n of them.
+"""The CPUs of a node by socket, NUMA node and core, and the packed choice of CPUs.
 
-The agent reports the reserved CPUs of a node with it; the scheduler's own CPU accumulator is another algorithm.
+The agent chooses the reserved CPUs of a node with it. The scheduler's CPU accumulator is a different algorithm.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _Members: TypeAlias = dict[int, frozenset[int]]
 
 @dataclass(frozen=True, slots=True)
 class CpuTopology:
-    """All CPUs of a node; the groupings are derived once.
+    """All CPUs of a node, grouped by socket, NUMA node and core.
 
     Attributes:
-        sockets: Id -> CPU ids.
-        nodes: Id -> CPU ids.
-        cores: Id -> CPU ids.
+        sockets: Socket id -> CPU ids.
+        nodes: NUMA node id -> CPU ids.
+        cores: Core id -> CPU ids.
     """
 
     places: tuple[CpuPlace, ...]
@@ -60,19 +60,19 @@ class CpuTopology:
 
     @property
     def cpus(self) -> CpuSet:
-        """Every CPU id."""
+        """Ids of all CPUs."""
         return frozenset(place.cpu for place in self.places)
 
 
 def take_packed(topology: CpuTopology, count: int, available: CpuSet | None = None) -> CpuSet | None:
-    """Return `count` CPUs out of `available` (default: all), packed into whole cores, NUMA nodes and sockets.
+    """Choose `count` CPUs out of `available` (default: all), packed into cores, NUMA nodes and sockets.
 
-    Whole free sockets first, then whole free NUMA nodes, then whole free cores, then single CPUs. A unit is free when
-    all its CPUs are still untaken; in each group the unit with fewest untaken CPUs comes first, then the smaller id.
-    NUMA nodes are looked at socket by socket, cores NUMA node by NUMA node, in that order.
+    Whole free sockets are taken first, then whole free NUMA nodes, whole free cores, and single CPUs. A unit is free if
+    all its CPUs are available. Within each group, the unit with the fewest available CPUs comes first, then the smaller
+    id. NUMA nodes are ordered by socket, cores by NUMA node.
 
     Returns:
-        The empty set for count < 1; None when fewer than `count` CPUs are available.
+        The chosen CPUs; empty for count < 1. None if fewer than `count` CPUs are available.
 
     Source:
         protocol spec, 7.3 (steps 1-5); agent spec, 4.7.1; vectors protocol/node_reservation, agent/cpu_shared_pool

@@ -1,7 +1,7 @@
-"""Custom resources: their definitions as package data, and the admission that an API server performs.
+"""Custom resources: their definitions as package data, and admission as an API server performs it.
 
-`admit` is the door of `koord apply` and of the manager for every kind of protocol spec, section 9. Read schema.py,
-catalogue.py, admit.py in this order.
+`koord apply` and the manager admit every kind of protocol spec, section 9 with `admit`. Read schema.py, catalogue.py,
+admit.py in this order.
 """
 
 from koordcore.protocol.crd.admit import Accepted, Refused, admit, admit_as, first_violation, prune_and_default

@@ -1,4 +1,4 @@
-"""`python -m koordcore.protocol.crd DIR`: write the definitions to DIR for kubectl, remove the ones that are gone."""
+"""`python -m koordcore.protocol.crd DIR`: write all definitions to DIR for kubectl, and remove obsolete ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from koordcore.protocol.crd.catalogue import definition_texts
 
 
 def main(arguments: list[str]) -> int:
-    """Copy every definition into the one folder named on the command line."""
+    """Copy every definition into the one folder that the command line names."""
     if len(arguments) != 1:
         sys.stderr.write("usage: python -m koordcore.protocol.crd DIR\n")
         return 2

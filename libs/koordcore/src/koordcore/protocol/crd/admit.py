@@ -1,7 +1,6 @@
-"""Admission of a custom resource as an API server does it: prune, default, validate.
+"""Admission of a custom resource as an API server performs it: prune, default, validate.
 
-`admit` is the door; `prune_and_default` and `first_violation` are its two halves, for callers that need one of them (a
-status update, a test). Everything works on decoded JSON and changes none of it.
+`admit` consists of `prune_and_default` and `first_violation`. All functions take decoded JSON and do not change it.
 
 Source:
     protocol spec, 9; vectors/protocol/crd_object.json
@@ -42,12 +41,12 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """The rule for which the object is not stored.
+    """The first rule that the object violates. The object is not stored.
 
     Attributes:
-        field: Path of the first violation, `spec.owners[0].controller.uid`; "" = the object itself.
-        rule: What would be accepted, as a sentence fragment.
-        value: What was found there; None when the field is missing.
+        field: Path of the violation, such as `spec.owners[0].controller.uid`; "" for the object itself.
+        rule: Sentence fragment that says which values are accepted.
+        value: Value of the field; None if the field is missing.
     """
 
     field: str
@@ -62,14 +61,14 @@ class Refused:
 
 
 def admit(document: Json) -> Accepted | Refused:
-    """Return the stored form of a custom resource, or the first rule that it breaks.
+    """Return the stored form of a custom resource, or the first rule that it violates.
 
-    Order as in the API server: fields that the schema does not name are dropped, nulls of fields that may not be null
-    are dropped, defaults are filled in (inside objects and list items that are present), and the result is validated.
-    The status is kept; the caller decides whether this door may write it.
+    The order is that of the API server. Fields that the schema does not name, and nulls of fields that may not be null,
+    are dropped. Defaults are added inside objects and list items that are present. Then the result is validated. The
+    status is kept; the caller decides whether the request may change it.
 
     Args:
-        document: Decoded JSON; not changed, but the result shares its metadata and open subtrees (pod templates,
+        document: Decoded JSON. It is not changed, but the result shares its metadata and open subtrees (pod templates,
             patches).
     """
     if not isinstance(document, dict):
@@ -89,16 +88,16 @@ def admit(document: Json) -> Accepted | Refused:
 
 
 def admit_as(resource: ResourceVersion, document: dict[str, Json]) -> Accepted | Refused:
-    """Return the stored form of a document of a known kind, or the first rule that it breaks."""
+    """Return the stored form of a document of a known kind, or the first rule that it violates."""
     stored = prune_and_default(resource.schema, document)
     violation = first_violation(resource.schema, stored)
     return violation if violation is not None else Accepted(object=stored)
 
 
 def prune_and_default(schema: Schema, document: dict[str, Json]) -> dict[str, Json]:
-    """Return an object without unknown fields and with defaults.
+    """Return a copy of the object without unknown fields and with defaults.
 
-    `metadata` and open subtrees are shared with the document.
+    The copy shares `metadata` and open subtrees with the document.
     """
     pruned = _prune(schema, document)
     assert isinstance(pruned, dict)
@@ -144,7 +143,7 @@ def _fill_defaults(schema: Schema, value: Json) -> None:
 
 
 def first_violation(schema: Schema, value: Json, path: str = "") -> Refused | None:
-    """Return the first rule of the schema that the value breaks, outer levels before inner ones, or None."""
+    """Return the first rule of the schema that the value violates, outer levels first; None if valid."""
     if value is None:
         return None if schema.nullable or _takes_anything(schema) else _wrong_type(schema, value, path)
     if not _has_type(schema, value):

@@ -1,7 +1,7 @@
 """The custom resource definitions that Koordstream installs, as package data.
 
-`schemas/<group>_<plural>.yaml` beside this file are the one truth; `schemas/crds/` of the repository is a copy for
-kubectl, written by `python -m koordcore.protocol.crd DIR` and held equal by a test. Next: admit.py.
+The source files are `schemas/<group>_<plural>.yaml` beside this module. `python -m koordcore.protocol.crd DIR` writes
+the copy in `schemas/crds/` of the repository for kubectl; a test compares both. Next module: admit.py.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from koordcore.protocol.crd.schema import Json, Schema, build_schema
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrinterColumn:
-    """One column of a table of such objects; json_path is relative to the object (`.status.phase`)."""
+    """One column in a table of objects. `json_path` is relative to the object (`.status.phase`)."""
 
     name: str
     type: str
@@ -31,7 +31,7 @@ class ResourceVersion:
     """One version of a custom resource.
 
     Attributes:
-        has_status: The status is a subresource: only the status door may change it.
+        has_status: Whether the status is a subresource, which only requests to `/status` may change.
     """
 
     group: str
@@ -48,12 +48,12 @@ class ResourceVersion:
 
     @property
     def api_version(self) -> str:
-        """`group/version` as objects write it; the core group has no name."""
+        """`group/version` as in objects; only `version` for the core group."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
 def definition_texts() -> dict[str, str]:
-    """File name -> YAML text of every definition, sorted by name."""
+    """Return file name -> YAML text of every definition, sorted by name."""
     folder = files("koordcore.protocol.crd") / "schemas"
     found = {entry.name: entry for entry in folder.iterdir() if entry.name.endswith(".yaml")}
     return {name: found[name].read_text(encoding="utf-8") for name in sorted(found)}
@@ -61,7 +61,10 @@ def definition_texts() -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def resource_versions() -> tuple[ResourceVersion, ...]:
-    """Return every version of every definition, in the order of the files. Read once (about 30 ms) and kept."""
+    """Return every version of every definition, in the order of the files.
+
+    The files are read once (about 30 ms).
+    """
     return tuple(version for text in definition_texts().values() for version in _versions(text))
 
 
@@ -71,7 +74,7 @@ def _by_api_version_and_kind() -> Mapping[tuple[str, str], ResourceVersion]:
 
 
 def find_resource(api_version: str, kind: str) -> ResourceVersion | None:
-    """Return the served version of a kind, or None when it is not one of ours."""
+    """Return the served version of a custom resource kind; None for other kinds."""
     found = _by_api_version_and_kind().get((api_version, kind))
     return found if found is not None and found.served else None
 

@@ -1,7 +1,7 @@
-"""Kinds of Kubernetes that are mirrored as written, because placement and evictions read them.
+"""Kubernetes kinds that are mirrored as written because placement and evictions read them.
 
-What an API server would judge of them and nobody here reads is not judged: open schemas with the fields that are read.
-Controllers (ReplicaSet, StatefulSet, DaemonSet) are known for their selectors; nobody here makes pods of them.
+Their schemas are open and only define the fields that are read, so other fields are not validated. Of controllers
+(ReplicaSet, StatefulSet, DaemonSet) only the selectors are read; no pods are created for them.
 
 Source:
     scheduler-core spec, 5.6 (default spreading), 5.9 (volumes), 6 (disruption budgets)
@@ -53,7 +53,7 @@ def _kind(
     required: tuple[str, ...] = (),
     scope: Scope = "Namespaced",
 ) -> ResourceVersion:
-    """Return a kind in version v1. columns: name -> path below the object."""
+    """Return a kind in version v1. `columns`: name -> path below the object."""
     schema: dict[str, Any] = {
         **_OPEN,
         "required": ["spec"],
@@ -132,12 +132,12 @@ def kubernetes_kinds() -> tuple[ResourceVersion, ...]:
 
 @lru_cache(maxsize=1)
 def accepted_kinds() -> tuple[ResourceVersion, ...]:
-    """Return all kinds that are mirrored as `customspec`: the custom resources, then these kinds."""
+    """Return all kinds that are mirrored as `customspec`: custom resources and these Kubernetes kinds."""
     return (*resource_versions(), *kubernetes_kinds())
 
 
 def find_accepted(api_version: str, kind: str) -> ResourceVersion | None:
-    """Return the served version of a kind, a custom resource or one of these; None: nothing of the kind is kept."""
+    """Return the served version of a kind that is mirrored as `customspec`; None for other kinds."""
     found = find_resource(api_version, kind)
     if found is not None:
         return found

@@ -1,7 +1,7 @@
-"""A structural schema as a value: the subset of OpenAPI v3 that the custom resource definitions use.
+"""Structural schemas as values: the subset of OpenAPI v3 that the custom resource definitions use.
 
-catalogue.py reads YAML into it; admit.py walks it to prune, default and validate. A keyword that is not known here is
-an error at load time, so that no rule of a definition is silently ignored.
+catalogue.py reads them from YAML. admit.py uses them to prune, default and validate. An unknown keyword is an error at
+load time, so no rule of a definition is silently ignored.
 """
 
 from __future__ import annotations
@@ -34,18 +34,16 @@ _INT_OR_STRING: Final = [{"type": "integer"}, {"type": "string"}]
 
 
 class UnsupportedSchema(ValueError):
-    """A shipped definition uses a keyword that admission would not enforce: a defect of the file, not of input."""
+    """A shipped definition uses a keyword that admission would not enforce. The file has to be corrected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schema:
-    """One node of a structural schema; absent keywords are None, empty or False.
-
-    preserve_unknown keep fields that `properties` does not name
+    """One node of a structural schema. Absent keywords are None, empty or False.
 
     Attributes:
-        type: Object, array, string, integer, number, boolean; None = any type.
-        default: Meaningful only when has_default (null is no default).
+        type: object, array, string, integer, number or boolean; None: any type.
+        default: Default value. It only counts if `has_default`, because null is not a default.
     """
 
     type: str | None = None
@@ -74,10 +72,10 @@ def build_schema(node: Mapping[str, Json], path: str = "") -> Schema:
     """Return the schema that an `openAPIV3Schema` document describes.
 
     Args:
-        path: Where the node stands, for messages.
+        path: Path of the node in the definition, for error messages.
 
     Raises:
-        UnsupportedSchema: A keyword outside the known ones, and for an anyOf that is not int-or-string.
+        UnsupportedSchema: A keyword is unknown, or an anyOf is not int-or-string.
     """
     unknown = sorted(node.keys() - _KNOWN_KEYWORDS)
     if unknown:

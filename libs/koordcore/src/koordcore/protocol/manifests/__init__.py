@@ -1,7 +1,7 @@
-"""Manifests: the documents of `koord apply`, read and validated.
+"""Manifests: read and validate the documents of `koord apply`.
 
 `documents` (text -> decoded documents, within budgets) -> `reader` (document -> typed object of
-`koordcore.protocol.objects`) -> `rules` (what the Kubernetes API would refuse: field, rule, value).
+`koordcore.protocol.objects`) -> `rules` (the Kubernetes API's validation: field, rule, value).
 """
 
 from koordcore.protocol.manifests.documents import read_documents

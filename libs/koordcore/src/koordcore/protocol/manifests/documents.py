@@ -1,8 +1,9 @@
-"""The text of a manifest as decoded documents, with limits on what a small text may expand to.
+"""Split the text of a manifest into decoded documents, within limits on their size after expansion.
 
-JSON (one value, or a `kind: List`) takes the fast path; everything else is read as YAML 1.1 with JSON's types only: no
-timestamps, no tags, no aliases that multiply. A document that cannot be read refuses the whole text, since where it
-ends is not known; a document that reads well but is wrong refuses only itself (`reader`).
+JSON (one value, or a `kind: List`) is decoded by a fast parser. Everything else is read as YAML 1.1 with JSON's types
+only: timestamps and tags are not supported, and aliases count against the limits. If one document has a syntax error,
+the whole text is refused, because the end of that document is unknown. If a document is well-formed but invalid, only
+this document is refused (`reader`).
 """
 
 import math
@@ -14,15 +15,15 @@ from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
 MAX_BYTES = 16 * 1024 * 1024
-"""Longest text accepted in one request: the body that the services' HTTP servers take (a test holds them equal)."""
+"""Longest text in one request. It equals the body limit of the services' HTTP servers; a test compares both."""
 MAX_DEPTH = 64
 """Deepest nesting of a YAML document."""
 MAX_VALUES = 2_000_000
-"""Most values (scalars, list items, entries) of all documents together, aliases counted as often as they are used."""
+"""Largest number of scalars, list items and entries of all documents; each use of an alias counts."""
 
 
 class _ManifestLoader(yaml.CSafeLoader):
-    """YAML with JSON's types: dates stay text, `!!binary`, sets and other tags are refused by construction."""
+    """YAML loader with JSON's types only: dates stay text, and tags such as `!!binary` are refused."""
 
 
 _ManifestLoader.yaml_implicit_resolvers = {
@@ -32,14 +33,15 @@ _ManifestLoader.yaml_implicit_resolvers = {
 
 
 def read_documents(text: bytes) -> list[object]:
-    """Return decoded documents of a text, in order; empty documents are left out and Lists are opened.
+    """Decode the documents of a text, in order. Empty documents are left out, and Lists are expanded.
 
     Returns:
-        JSON values: dict with text keys, list, str, int, float, bool, None (in a patch a null means something).
+        JSON values: dict with text keys, list, str, int, float, bool, None. Nulls are kept because they have a meaning
+        in patches.
 
     Raises:
-        InvalidInput: Naming the document (`documents[2]`), or the place in a text that is no YAML (`line 3, column 7`),
-            the rule and the offending part.
+        InvalidInput: The text is not valid YAML or exceeds a limit. The error has the document (`documents[2]`) or the
+            place (`line 3, column 7`), the rule, and the invalid part.
     """
     if len(text) > MAX_BYTES:
         raise InvalidInput(f"at most {MAX_BYTES} bytes in one request", f"{len(text)} bytes")
@@ -58,7 +60,7 @@ def read_documents(text: bytes) -> list[object]:
 
 
 def _decode_json(text: bytes) -> list[Any] | None:
-    """Return top-level values of a JSON text; None if it is not JSON (it may still be YAML's flow style)."""
+    """Return the top-level values of a JSON text; None if it is not JSON, but perhaps YAML's flow style."""
     if text.lstrip()[:1] not in (b"{", b"["):
         return None
     try:
@@ -78,7 +80,7 @@ def _decode_yaml(text: bytes) -> list[Any]:
 
 
 def _no_yaml(error: yaml.YAMLError, text: bytes) -> InvalidInput:
-    """Return the YAML error with its position, and the position of the part that contains it."""
+    """Return the error of an invalid YAML text, with its place and the invalid part."""
     mark = getattr(error, "problem_mark", None)
     begin = getattr(error, "context_mark", None)
     problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error).splitlines()[0]
@@ -97,7 +99,7 @@ def _no_yaml(error: yaml.YAMLError, text: bytes) -> InvalidInput:
 
 
 def _place(line: int, column: int) -> str:
-    """Return line and column as editors count them, from 1."""
+    """Format line and column as editors count them, from 1."""
     return f"line {line + 1}, column {column + 1}"
 
 
@@ -106,7 +108,7 @@ def _shown(text: bytes) -> str:
 
 
 def _opened(document: object) -> list[object]:
-    """Return the items of a `kind: List`, or the document itself."""
+    """Return the items of a `kind: List`, or the document itself as a list."""
     if isinstance(document, dict):
         entries = cast("dict[str, object]", document)
         items = entries.get("items")
@@ -116,13 +118,13 @@ def _opened(document: object) -> list[object]:
 
 
 class _Budget:
-    """Counts values while copying a document into plain JSON types."""
+    """Counts values while a document is copied into plain JSON types."""
 
     def __init__(self, values: int) -> None:
         self._left = values
 
     def checked(self, value: object, path: str, depth: int) -> object:
-        """Return a copy of the value. Raises InvalidInput for types that JSON lacks, or over budget."""
+        """Return a copy of the value. Raises InvalidInput for types that JSON lacks and for exceeded limits."""
         self._left -= 1
         if self._left < 0:
             raise InvalidInput(f"at most {MAX_VALUES} values in one request", "more", path)

@@ -1,7 +1,7 @@
-"""One decoded document as one typed object, or every violation.
+"""Convert one decoded document to one typed object, or report every violation.
 
-The shape is defined once, by the structs of `koordcore.protocol.objects`; this module turns a mismatch of shape into
-field, rule and value, and hands what has the right shape to `rules`.
+The structs of `koordcore.protocol.objects` define the types. This module turns a wrong type into an error with field,
+rule and value. `rules` validates objects with correct types.
 """
 
 import re
@@ -30,11 +30,11 @@ from koordcore.values.invalid import InvalidInput
 
 @dataclass(slots=True, kw_only=True)
 class CustomObject:
-    """A custom resource: its definition, its metadata, and the whole of it as an API server would store it.
+    """A custom resource: its definition, its metadata, and its stored form.
 
     Attributes:
-        metadata: What the rules look at; `document` keeps every field of it that the user wrote.
-        document: Pruned and defaulted by the schema (`koordcore.protocol.crd.admit`).
+        metadata: Typed metadata for the rules.
+        document: The object, pruned and defaulted by its schema (`koordcore.protocol.crd.admit`), with all metadata.
     """
 
     resource: ResourceVersion
@@ -53,14 +53,14 @@ KINDS: dict[tuple[str, str], type[Any]] = {
     ("apps/v1", "Deployment"): Workload,
     ("batch/v1", "Job"): Workload,
 }
-"""(apiVersion, kind) -> type of the mirrored subset."""
+"""(apiVersion, kind) -> type of the mirrored object."""
 
 NAMESPACED = {"Pod", "ConfigMap", "Deployment", "Job"}
-"""Kinds that live in a namespace ("default" when the manifest names none)."""
+"""Kinds that have a namespace ("default" if the manifest states none)."""
 
 
 class InvalidManifest(Exception):
-    """A rejected document, with every violation."""
+    """A refused document, with every violation."""
 
     def __init__(self, violations: list[InvalidInput]) -> None:
         super().__init__("; ".join(violation.sentence() for violation in violations))
@@ -71,9 +71,9 @@ class Manifest(NamedTuple):
     """An accepted document.
 
     Attributes:
-        kind: As written.
-        object: The typed object, namespace filled in.
-        document: The document itself, for who needs fields that the typed object has not; not to be changed.
+        kind: Kind as the user wrote it.
+        object: Typed object with its namespace set.
+        document: The decoded document, for callers that need fields that the typed object lacks. Do not change it.
     """
 
     kind: str
@@ -82,13 +82,13 @@ class Manifest(NamedTuple):
 
 
 def read_manifest(document: object) -> Manifest:
-    """Return the typed object of a document that obeys the rules of its kind.
+    """Convert a document to its typed object and validate it by the rules of its kind.
 
     Args:
-        document: JSON value, as `read_documents` gives it.
+        document: JSON value, as `read_documents` returns it.
 
     Raises:
-        InvalidManifest: With field, rule and value of every violation.
+        InvalidManifest: The document is invalid. The error has field, rule and value of every violation.
     """
     manifest = shape_manifest(document)
     check_manifest(manifest)
@@ -96,13 +96,14 @@ def read_manifest(document: object) -> Manifest:
 
 
 def shape_manifest(document: object) -> Manifest:
-    """Return the typed object of a document; only its shape is checked, not the rules of its kind.
+    """Convert a document to its typed object; check only its types, not the rules of its kind.
 
-    An API server changes an object (mutating webhooks) before it judges it; who does the same needs the two steps
-    apart. Null entries count as absent.
+    An API server runs mutating webhooks between these two steps; callers that do the same need them separately. Null
+    entries count as absent.
 
     Raises:
-        InvalidManifest: Naming the first field of another shape; for custom resources the first rule of the schema.
+        InvalidManifest: A field has a wrong type, or a custom resource violates its schema. The error has the first
+            violation.
     """
     if not isinstance(document, dict):
         raise InvalidManifest([InvalidInput("an object with apiVersion, kind and metadata", document, "document")])
@@ -135,7 +136,7 @@ def shape_manifest(document: object) -> Manifest:
 
 
 def check_manifest(manifest: Manifest) -> None:
-    """Raise InvalidManifest with every rule of its kind that the object breaks."""
+    """Validate an object by the rules of its kind. Raises InvalidManifest with every violation."""
     subject = manifest.object
     if isinstance(subject, CustomObject):
         violations = rules.check_metadata(subject.metadata, namespaced=subject.resource.scope == "Namespaced")
@@ -168,9 +169,9 @@ def _custom(resource: ResourceVersion, entries: dict[str, Any]) -> CustomObject:
 
 
 def _flattened(kind: str, entries: dict[str, object]) -> dict[str, object]:
-    """Return a Deployment or Job as our Workload.
+    """Return a Deployment or Job as the fields of our Workload.
 
-    Replicas (Job: parallelism), selector and template lifted out of spec.
+    Replicas (Job: parallelism), selector and template move from `spec` to the top level.
     """
     spec = entries.get("spec")
     if not isinstance(spec, dict):
@@ -195,9 +196,9 @@ _MISMATCH = re.compile(r"^(?P<rule>.*?)(?: - at `\$?(?P<path>.*)`)?$", re.DOTALL
 
 
 def _shape(value: dict[str, object], model: type[Any]) -> object:
-    """Return the struct of a JSON object.
+    """Convert a JSON object to a struct.
 
-    Raises InvalidManifest naming the path, what was expected, and the value there.
+    Raises InvalidManifest with path, expected type and value.
     """
     try:
         return codec.convert(value, model)
@@ -206,7 +207,7 @@ def _shape(value: dict[str, object], model: type[Any]) -> object:
 
 
 def shape_mismatch(error: Exception, value: object) -> InvalidInput:
-    """Return the error of a JSON value: path, expected type and actual value."""
+    """Return the error of a JSON value with a wrong type: path, expected type and value."""
     match = _MISMATCH.match(str(error))
     assert match is not None
     path = (match["path"] or "").lstrip(".")
@@ -221,7 +222,7 @@ _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
 
 
 def _value_at(value: object, path: str) -> object:
-    """Return the value at `a.b[0].c`; None if the path does not exist."""
+    """Return the value at a path such as `a.b[0].c`; None if the path does not exist."""
     for name, index in _STEP.findall(path):
         if index and isinstance(value, list):
             items = cast("list[object]", value)

@@ -1,6 +1,6 @@
-"""Rules of the Kubernetes API for the mirrored objects; each violation has field, rule and value.
+"""Validation rules of the Kubernetes API for mirrored objects; each violation has field, rule and value.
 
-Shape was checked before (`reader`). Rules of QoS and priority classes are `koordcore.protocol.pod_admission`'s.
+`reader` has already checked the types. `koordcore.protocol.pod_admission` has the rules of QoS and priority classes.
 """
 
 import re
@@ -45,12 +45,12 @@ _NODE_SELECTOR_OPERATORS = _SELECTOR_OPERATORS | {"Gt", "Lt"}
 
 
 def check(kind: str, subject: Any) -> list[InvalidInput]:
-    """Return every violation of a typed object; empty when it is valid."""
+    """Return every violation of a typed object; empty if it is valid."""
     return list(_CHECKS[kind](subject))
 
 
 def check_metadata(meta: ObjectMeta, *, namespaced: bool) -> list[InvalidInput]:
-    """Return every violation of an object's metadata, for kinds whose own rules are in their schema."""
+    """Return every violation of an object's metadata, for kinds whose other rules are in their schema."""
     return list(_metadata(meta, "metadata", namespaced=namespaced))
 
 
@@ -118,9 +118,9 @@ def _quantities(resources: Quantities, path: str) -> Iterator[InvalidInput]:
 
 
 def _is_overcommittable(name: str) -> bool:
-    """Return whether limit and request may differ.
+    """Return whether limit and request of the resource may differ.
 
-    Native resources and those under kubernetes.io, hugepages excepted.
+    True for native resources and resources under kubernetes.io, except hugepages.
     """
     domain, slash, _ = name.rpartition("/")
     if not slash:

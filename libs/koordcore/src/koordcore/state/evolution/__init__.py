@@ -1,1 +1,1 @@
-"""How one event changes the state of its aggregate; one module for each who says such events, all in `registry`."""
+"""Functions that apply one event to the state of its aggregate: one module per writer, listed in `registry`."""

@@ -1,4 +1,4 @@
-"""What the nodes' agents have done."""
+"""Apply events of node agents."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What the API server has, as its mirror tells it: pods, nodes, namespaces, controllers, configuration, and others."""
+"""Apply events of mirrored API objects: pods, nodes, namespaces, workloads, ConfigMaps and custom resources."""
 
 from typing import Final
 

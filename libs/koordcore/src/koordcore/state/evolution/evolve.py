@@ -1,4 +1,4 @@
-"""What an evolve function is: it records facts, has no failure branch for valid events and consults no clock."""
+"""The type of evolve functions. They record facts, accept every valid event, and read no clock."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,8 +7,8 @@ from koordcore.events.envelope import Event, StoredEvent
 from koordcore.state.aggregates import AggregateState
 
 Evolve = Callable[[Any, Any, StoredEvent], AggregateState | None]
-"""(state or None, event, stored) -> new state; None drops the aggregate for good (its id never comes back)."""
+"""(state or None, event, stored event) -> new state; None drops the aggregate."""
 
 
 def dropped(_: AggregateState | None, __: Event, ___: StoredEvent) -> None:
-    """The aggregate's id is a uid: it never comes back, nothing needs to be remembered."""
+    """Drop the aggregate. Its id is a uid, which is never used again."""

@@ -1,4 +1,4 @@
-"""What came of decisions at the API server, and how log and objects differ."""
+"""Apply events of the gateway: answers of the API server, evictions, and drift."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What the manager decides: what nodes lend and how they are judged, quotas of profiles, recommendations."""
+"""Apply events of the manager: node policies, health, quotas of profiles, recommendations."""
 
 from typing import Any, Final
 

@@ -30,4 +30,4 @@ EVOLVE: Final[dict[type[Event], Evolve]] = {
     **OF_THE_GATEWAY,
     EventSkipped: _event_skipped,
 }
-"""Event type -> its evolve function; complete for every type of the facts stream (tested)."""
+"""Event type -> evolve function. A test checks that every type of the facts stream has one."""

@@ -1,4 +1,4 @@
-"""What schedulers decide: placements, nominations, what pods hold on nodes; how gangs and quotas stand."""
+"""Apply events of schedulers: placements, nominations, node ledgers, gangs and quotas."""
 
 from typing import Final
 
@@ -57,7 +57,7 @@ def _nomination_cleared(state: PodState | None, event: PodNominationCleared, at:
 
 
 def _added(total: dict[str, int], part: dict[str, int], sign: int) -> dict[str, int]:
-    """Return total + sign * part, entries that become 0 dropped."""
+    """Return total + sign * part; entries that become 0 are dropped."""
     result = dict(total)
     for name, amount in part.items():
         value = result.get(name, 0) + sign * amount
