@@ -1,11 +1,8 @@
-"""Adapters of the log's ports: in memory, and on NATS JetStream.
+"""Adapters of the ports of the log: in memory, and on NATS JetStream.
 
-    names       what streams and subjects are called            streams, bootstrap   what exists on the server
-    factory     the way in: one `Bus` per process               memory               everything without a server
-    wire        nats-py with a faster parser and raw publishes  connection           one connection per process
-    outcome     the table of append answers, pure               append, reads        writing, reading at the leader
-    follower    strict order from a checkpoint                  jetstream            `EventLog` made of those three
-    fold        the runner that services share                  replay               state as of a position or time
+Start with `names` (streams and subjects) and `factory` (one `Bus` per process). `client` is the connection, `write`
+appends events, `read` follows streams, `adapters` implements the ports, `folds` runs folds, `work` carries requests
+and work queues, and `setup` creates what exists on the server.
 
 Source:
     event-bus spec

@@ -1,4 +1,4 @@
-"""Everything that a service needs of the bus, made once by its composition root.
+"""Create all bus adapters of a service at once, for its composition root.
 
 async with open_bus(BusSettings(urls=..., cluster="demo", user="scheduler", ...)) as bus: ...
 bus = memory_bus()          the same ports without a server
@@ -35,13 +35,13 @@ from koordcore.ports.snapshots import SnapshotStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BusSettings:
-    """How a service reaches the log of its cluster.
+    """Addresses and credentials with which a service reaches the log of its cluster.
 
     Attributes:
-        urls: One or more servers.
+        urls: URLs of one or more servers.
         cluster: Id of the Kubernetes cluster (letters, digits, `-`).
-        user: Principal, e.g. "scheduler"; decides the inbox prefix.
-        nkey_seed_file: None: the server asks for no authentication.
+        user: Name of the principal, for example "scheduler". It determines the inbox prefix.
+        nkey_seed_file: File with the seed. None: connect without authentication.
     """
 
     urls: tuple[str, ...]
@@ -54,7 +54,7 @@ class BusSettings:
     follower: FollowerSettings = field(default_factory=lambda: DEFAULTS)
 
     def connection(self) -> ConnectionSettings:
-        """Return the part of it that makes the connection."""
+        """Return the settings of the connection."""
         return ConnectionSettings(
             urls=self.urls,
             name=self.instance or self.user,
@@ -67,7 +67,7 @@ class BusSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bus:
-    """The ports of one process. `connection` is None in memory."""
+    """All ports of one process. `connection` is None in memory."""
 
     names: BusNames
     events: EventLog
@@ -81,7 +81,7 @@ class Bus:
 
 
 def memory_bus(cluster: str = "memory", *, log: MemoryLog | None = None) -> Bus:
-    """Return everything in memory. Several buses over one `log` behave like several services on one server."""
+    """Return all ports in memory. Several buses over one `log` behave like services on one server."""
     shared = log or MemoryLog()
     return Bus(
         names=BusNames(cluster),
@@ -97,7 +97,9 @@ def memory_bus(cluster: str = "memory", *, log: MemoryLog | None = None) -> Bus:
 
 @contextlib.asynccontextmanager
 async def open_bus(settings: BusSettings, *, metrics: BusMetrics = NO_METRICS) -> AsyncGenerator[Bus]:
-    """Connect; flush and close at the end. Leave only after the last append was acknowledged.
+    """Connect and provide all ports; flush and close at the end of the context.
+
+    Leave the context only after the last append was acknowledged.
 
     Raises:
         ConnectRefused: The server refuses this user, its TLS or its version: retrying does not help.
@@ -121,7 +123,7 @@ def bus_on(
     metrics: BusMetrics = NO_METRICS,
     follower: FollowerSettings = DEFAULTS,
 ) -> Bus:
-    """Return all ports over one connection."""
+    """Return all ports over an open connection."""
     return Bus(
         names=names,
         events=JetStreamEventLog(connection, names, metrics=metrics, follower=follower),
@@ -138,7 +140,7 @@ def bus_on(
 async def bootstrap_bus(
     settings: BusSettings, *, replicas: int = 1, sizes: StreamSizes | None = None
 ) -> dict[str, Change]:
-    """Create or check every stream of the cluster (the bootstrap job); return what was done by stream.
+    """Create or check every stream of the cluster (the bootstrap job); return the change per stream.
 
     Raises what `connect` and `bootstrap` raise.
     """

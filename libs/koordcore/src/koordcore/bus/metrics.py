@@ -1,6 +1,6 @@
-"""The metrics that adapters report, as a Protocol.
+"""The metrics that bus adapters report, as a Protocol.
 
-`koordcore.service.telemetry.metrics.BusMetrics` turns it into Prometheus series.
+`koordcore.service.telemetry.metrics.BusMetrics` exports them to Prometheus.
 
 Source:
     event-bus spec, 12
@@ -10,18 +10,18 @@ from typing import Protocol
 
 
 class BusMetrics(Protocol):
-    """Receives measurements of the use of the log in this process."""
+    """Receives measurements of this process's use of the log."""
 
     def append(self, outcome: str, seconds: float) -> None:
         """Count an append by outcome: `appended`, `duplicate`, `conflict`, `full`, `unavailable`, `misconfigured`."""
         ...
 
     def conflict(self, kind: str) -> None:
-        """Count a refused expectation of an aggregate of this kind."""
+        """Count an append that was refused because an aggregate of this kind had newer events."""
         ...
 
     def follower_lag(self, fold: str, *, events: int, seconds: float) -> None:
-        """Report how far a fold is behind the head of its stream."""
+        """Report the distance of a fold from the head of its stream."""
         ...
 
     def follower_halted(self, fold: str, *, halted: bool) -> None:
@@ -29,11 +29,11 @@ class BusMetrics(Protocol):
         ...
 
     def dlq_depth(self, consumer: str, depth: int) -> None:
-        """Report the number of parked items of a worker."""
+        """Report the number of parked work items of a consumer."""
         ...
 
     def gap(self, fold: str) -> None:
-        """Count a gap after which a follower began again at its checkpoint."""
+        """Count a gap after which a follower restarted at its checkpoint."""
         ...
 
     def snapshot_age(self, fold: str, seconds: float) -> None:
@@ -42,7 +42,7 @@ class BusMetrics(Protocol):
 
 
 class NoMetrics:
-    """Reports nothing."""
+    """Discards all measurements."""
 
     def append(self, outcome: str, seconds: float) -> None:
         """Do nothing."""

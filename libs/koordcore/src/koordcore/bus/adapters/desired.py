@@ -1,6 +1,7 @@
-"""Desired state of nodes in the KV bucket, and the pushes that keep agents fresh.
+"""Desired state of nodes in the KV bucket, and the pushes of facts to agents.
 
-Neither needs a consumer on the server: reads are direct gets, pushes are the copies that the facts stream republishes.
+Neither needs a consumer on the server. Reads are direct gets. Pushes are the messages that the facts stream
+republishes.
 
 Source:
     event-bus spec, 2, 3.3
@@ -19,7 +20,7 @@ from koordcore.ports.desired import DesiredNode, Push
 from koordcore.values import codec
 
 WILDCARD_FROM_NODES = 16
-"""From so many nodes in one process on, one subscription per kind replaces one per node and kind."""
+"""Number of nodes from which a process uses one wildcard subscription per kind instead of one per node."""
 QUEUE = 50_000
 
 
@@ -65,7 +66,7 @@ class JetStreamDesiredStore:
             raise BucketRefused(f"{self._names.desired_bucket}: {answer.code}/{answer.err_code} {answer.description}")
 
     async def _repeat(self, subject: str, payload: bytes, header: bytes) -> tuple[bytes, bytes]:
-        """Return a request that may be repeated: gets, and writes of a whole value by its only writer."""
+        """Send a request that may be repeated, until it is answered."""
         reply = await self._connection.patiently(
             lambda: self._connection.request(subject, payload, header=header), subject, deadline=self._deadline
         )

@@ -1,4 +1,4 @@
-"""`EventLog` on JetStream: `append`, `reads` and `follower` over one connection.
+"""`EventLog` on JetStream, made of appender, stream reader and follower over one connection.
 
 Source:
     event-bus spec, 3.2, 4

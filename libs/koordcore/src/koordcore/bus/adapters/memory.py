@@ -1,6 +1,7 @@
-"""The ports without a server, for tests, what-if runs and embedded tools. Same meaning, same contract suite.
+"""The ports without a server, for tests, what-if runs and embedded tools.
 
-A `MemoryLog` is the stream; several `MemoryEventLog` handles share it, as services share a server.
+Several `MemoryEventLog` handles share one `MemoryLog`, as services share a server. The contract tests of the adapters
+cover this module too.
 """
 
 import asyncio
@@ -29,11 +30,11 @@ _NAMES = BusNames("memory")
 
 
 class MemoryLog:
-    """One stream in memory.
+    """One stream of facts in memory.
 
     Args:
-        max_events: Refuse (`ev`) beyond so many; None: unlimited.
-        max_payload: Bytes of one event with its headers, as a server has it by default.
+        max_events: Refuse appends that would exceed this number of events; None: no limit.
+        max_payload: Largest event with its headers in bytes. The default is that of a server.
     """
 
     def __init__(self, *, max_events: int | None = None, max_payload: int = 1024**2) -> None:
@@ -48,23 +49,23 @@ class MemoryLog:
         self._pushes: list[asyncio.Queue[Push | None]] = []
 
     def trim(self, upto: int) -> None:
-        """Forget events with sequence <= upto, as the retention job does."""
+        """Delete events with sequence <= upto, as the retention job does."""
         for seq in range(self.first_seq, min(upto, self.last_seq) + 1):
             event = self._events.pop(seq)
             self._of[event.ref].remove(seq)
         self.first_seq = max(self.first_seq, min(upto, self.last_seq) + 1)
 
     def last_of(self, ref: AggregateRef) -> StoredEvent | None:
-        """Return newest event of an aggregate."""
+        """Return the newest event of an aggregate; None if it has none."""
         seqs = self._of.get(ref)
         return self._events[seqs[-1]] if seqs else None
 
     def of(self, ref: AggregateRef, after: int) -> list[StoredEvent]:
-        """Return events of an aggregate after a position."""
+        """Return the events of an aggregate with a position after `after`."""
         return [self._events[seq] for seq in self._of.get(ref, ()) if seq > after]
 
     def by_id(self, event_id: str) -> StoredEvent | None:
-        """Return the event with this id."""
+        """Return the event with this id; None if it is not stored."""
         seq = self._ids.get(event_id)
         return self._events.get(seq) if seq is not None else None
 
@@ -80,7 +81,7 @@ class MemoryLog:
         return found
 
     def store(self, ref: AggregateRef, headers: dict[str, str], body: bytes) -> int:
-        """Append without an expectation and return the sequence."""
+        """Append an event without an expected position and return its sequence."""
         previous = self.last_of(ref)
         self.last_seq += 1
         event = StoredEvent(self.last_seq, ref, dict(headers), body, time.time_ns())
@@ -104,13 +105,13 @@ class MemoryLog:
             await future
 
     def subscribe(self) -> asyncio.Queue[Push | None]:
-        """Return a queue that gets every further event."""
+        """Return a queue that receives every further event."""
         queue: asyncio.Queue[Push | None] = asyncio.Queue()
         self._pushes.append(queue)
         return queue
 
     def unsubscribe(self, queue: asyncio.Queue[Push | None]) -> None:
-        """End a subscription."""
+        """End a subscription that `subscribe` began."""
         self._pushes.remove(queue)
 
 
@@ -201,7 +202,7 @@ class MemoryObservationLog:
     """A lossy stream in memory; see `koordcore.ports.observations.ObservationLog`.
 
     Args:
-        keep: Newest messages kept.
+        keep: Number of messages that are kept; older ones are dropped.
     """
 
     def __init__(self, *, keep: int = 1_000_000) -> None:

@@ -1,6 +1,6 @@
-"""Lossy streams on JetStream: observations and explanations, published without waiting for storage.
+"""Streams for observations and explanations on JetStream, published without waiting for storage.
 
-While the bus is away the newest messages wait in a bounded ring and are sent after the reconnect.
+While the server is unavailable, a bounded ring keeps the newest messages. They are sent after the reconnect.
 
 Source:
     event-bus spec, 2 (KOORD_OBS, KOORD_EXPLANATIONS), 3.3, 8 (what is shed first)
@@ -26,16 +26,16 @@ log = logging.getLogger("koordcore.bus")
 
 RING = 10_000
 UNSENT_BYTES = 4 * 1024 * 1024
-"""Beyond so much that the socket has not taken yet, observations wait in the ring: they are shed before facts."""
+"""If more bytes than this are unsent in the socket, observations wait in the ring, so that facts are sent first."""
 _READS_AT_ONCE = 32
 
 
 class JetStreamObservationLog:
-    """One lossy stream; see `koordcore.ports.observations.ObservationLog`.
+    """One stream whose messages may be lost; see `koordcore.ports.observations.ObservationLog`.
 
     Args:
         class_: "obs" or "explanations".
-        ring: Messages kept while there is no connection; the oldest is dropped for the newest.
+        ring: Number of messages that are kept without a connection. A new message replaces the oldest one.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 # pyright: reportUnknownMemberType=false
 # nats-py's object store is only partly annotated.
-"""Snapshots of folds in the object store: `<fold>/<sequence>`, the last five of each fold.
+"""Snapshots of folds in the object store, as `<fold>/<sequence>`; the newest five of each fold are kept.
 
 Source:
     event-bus spec, 2 (koord_snap), 6
@@ -29,14 +29,14 @@ _ARRAY = b"\xdd"
 
 
 class _Encoded(io.BufferedIOBase):
-    """A snapshot as MessagePack, read in pieces: the state is never copied as a whole."""
+    """A snapshot as a readable MessagePack file. It is encoded in pieces, so the state is not copied as a whole."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._parts = _parts(snapshot)
         self._rest = memoryview(b"")
 
     def readable(self) -> bool:
-        """Return True: the object can be read."""
+        """Return True, because the object can be read."""
         return True
 
     def readinto(self, buffer: object) -> int:
@@ -61,7 +61,7 @@ def _parts(snapshot: Snapshot) -> Iterator[bytes]:
 
 
 class _SnapshotStream(JetStreamContext):
-    """A subscription that names its stream; the library would look it up on the server, which needs a permission."""
+    """A subscription that knows its stream. The library would look it up, which needs a permission."""
 
     stream = ""
 
@@ -70,7 +70,7 @@ class _SnapshotStream(JetStreamContext):
         return self
 
     async def find_stream_name_by_subject(self, subject: str) -> str:
-        """Return the one stream that is subscribed to."""
+        """Return the known stream."""
         return self.stream
 
 

@@ -1,1 +1,1 @@
-"""The client of NATS: wire format, connection and requests."""
+"""NATS client: wire format, connection and requests."""

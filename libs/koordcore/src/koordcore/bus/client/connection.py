@@ -1,8 +1,8 @@
 # pyright: reportUnknownMemberType=false
 # nats-py's connect and close are only partly annotated.
-"""The connection of a process: settings, requests over one inbox, and callbacks after reconnects.
+"""The NATS connection of a process: settings, requests over one inbox, and callbacks after reconnects.
 
-Builds on `wire`; `append`, `reads`, `follower` and the stores share a `BusConnection`.
+All adapters of a process share one `BusConnection`, which uses `wire`.
 
 Source:
     event-bus spec, 10, 11
@@ -33,23 +33,23 @@ _AUTHORIZATION_WORDS = ("authorization", "authentication", "permissions")
 
 
 class ConnectRefused(Exception):
-    """The server refuses this user, its TLS or its version: retrying does not help."""
+    """The server refuses the user, the TLS settings or the version. A retry would not help."""
 
 
 class NotConnected(Exception):
-    """There is no connection at this moment; nothing was sent."""
+    """There is no connection at this moment. Nothing was sent."""
 
 
 class NoAnswer(Exception):
-    """The server did not answer in time, or the connection broke while waiting: whether it acted is unknown."""
+    """The server did not answer in time, or the connection broke. It is unknown whether the server acted."""
 
 
 class NoResponders(NoAnswer):
-    """Nobody serves the subject: JetStream is starting, has no leader, or the stream does not exist."""
+    """No server handles the subject: JetStream is starting or has no leader, or the stream does not exist."""
 
 
 class Denied(Exception):
-    """The user may not publish to, or subscribe to, this subject."""
+    """The user has no permission to publish to, or subscribe to, this subject."""
 
     def __init__(self, subject: str) -> None:
         super().__init__(f"permission denied: {subject}")
@@ -67,14 +67,14 @@ class TlsClientFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSettings:
-    """How to reach the log.
+    """Addresses and credentials for a connection to the NATS server.
 
     Attributes:
-        urls: One or more servers, `nats://host:port` or `tls://host:port`.
-        name: Shown by the server's monitoring.
-        user: Principal; its inbox prefix is `_INBOX_<user>`.
-        nkey_seed_file: File with the seed `SU...`; None: no authentication.
-        connect_seconds: How long the first connection may take before `connect` gives up.
+        urls: URLs of one or more servers, `nats://host:port` or `tls://host:port`.
+        name: Name of the connection in the server's monitoring.
+        user: Name of the principal. Its inbox prefix is `_INBOX_<user>`.
+        nkey_seed_file: File with the seed `SU...`. None: connect without authentication.
+        connect_seconds: Time after which `connect` gives up.
     """
 
     urls: tuple[str, ...]
@@ -93,19 +93,19 @@ class ConnectionSettings:
 
 
 class Reply(NamedTuple):
-    """An answer: raw header block (b"" without headers) and payload."""
+    """An answer of the server: raw header block (b"" without headers) and payload."""
 
     header: bytes
     data: bytes
 
     @property
     def status(self) -> str:
-        """Status code of a reply without content (`503`: no responders); "" for an ordinary one."""
+        """Status code of a reply without payload (`503`: no responders); "" for an ordinary reply."""
         return self.header[9:12].decode() if self.header[8:9] == b" " else ""
 
 
 class BusConnection:
-    """A live connection. Made by `connect`; all adapters of the process share it."""
+    """An open connection, created by `connect`. All adapters of the process share it."""
 
     def __init__(self, client: BusClient, settings: ConnectionSettings) -> None:
         self.client = client
@@ -121,19 +121,19 @@ class BusConnection:
         client.on_denied = self._denied
 
     async def open(self) -> None:
-        """Subscribe to the inbox; called once by `connect`."""
+        """Subscribe to the inbox. `connect` calls it once."""
         self._inbox = self.client.new_inbox()
         await self.client.subscribe_sink(f"{self._inbox}.*", self._dispatch)
         self._connected.set()
 
     @property
     def is_connected(self) -> bool:
-        """Whether commands reach a server now."""
+        """Whether the connection to a server is established now."""
         return self.client.is_connected and not self.client.is_draining
 
     @property
     def is_closed(self) -> bool:
-        """Whether the connection has ended for good."""
+        """Whether the connection was closed permanently."""
         return self.client.is_closed
 
     @property
@@ -148,7 +148,7 @@ class BusConnection:
         return self.client.max_payload
 
     async def wait_connected(self, seconds: float) -> bool:
-        """Wait until there is a connection; return False after `seconds` or if the connection is closed for good."""
+        """Wait until the connection is established; return False after `seconds` or if it was closed."""
         if self.is_connected:
             return True
         with contextlib.suppress(TimeoutError):
@@ -182,16 +182,16 @@ class BusConnection:
         deadline: float,
         retry_if: Callable[[Exception], bool] = lambda error: isinstance(error, (NotConnected, NoAnswer)),
     ) -> T:
-        """Repeat a request while nobody answers, waiting for the connection in between.
+        """Repeat a request until it is answered, and wait for the connection between attempts.
 
         Args:
-            ask: One request that may be repeated.
-            what: Names the request in the error.
-            deadline: Real seconds.
-            retry_if: Whether an error is worth another try; others are raised at once.
+            ask: Sends the request once. It must be safe to repeat.
+            what: Name of the request in errors.
+            deadline: Real seconds after which the request fails.
+            retry_if: Whether an error allows another attempt. Other errors are raised at once.
 
         Raises:
-            NoAnswer: After the deadline, or if the connection was closed for good.
+            NoAnswer: The deadline passed, or the connection was closed permanently.
         """
         time = asyncio.get_running_loop().time
         end = time() + deadline
@@ -215,10 +215,12 @@ class BusConnection:
             raise
 
     def expect(self, subjects: tuple[str, ...]) -> tuple[bytes, asyncio.Future[Reply]]:
-        """Return a one-time address (its token) and the future of the answer; `forget` it afterwards.
+        """Return the token of a one-time reply address, and the future of its answer.
+
+        The caller has to call `forget` with the token afterwards.
 
         Args:
-            subjects: What is published meanwhile: a refusal by permission fails the future with `Denied`.
+            subjects: Subjects that the caller will publish to. If one is denied, the future fails with `Denied`.
         """
         token = b"%x" % next(self._tokens)
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
@@ -248,27 +250,27 @@ class BusConnection:
         return reply
 
     def address(self, token: bytes) -> str:
-        """Return the reply subject of a token."""
+        """Return the reply subject that belongs to a token."""
         return f"{self._inbox}.{token.decode()}"
 
     def write(self, commands: bytes) -> None:
-        """Send encoded commands.
+        """Send encoded protocol commands.
 
         Raises:
-            NotConnected: Nothing was sent.
+            NotConnected: There is no connection; nothing was sent.
         """
         if not self.is_connected:
             raise NotConnected
         self.client.write(commands)
 
     def on_reconnect(self, action: Callable[[], None]) -> Callable[[], None]:
-        """Call `action` after every reconnect; return the function that ends this."""
+        """Call `action` after every reconnect; return a function that ends this."""
         key = next(self._tokens)
         self._on_reconnect[key] = action
         return lambda: void(self._on_reconnect.pop(key, None))
 
     async def drain_and_close(self) -> None:
-        """Send what is pending, then close. Call after the last append was acknowledged."""
+        """Send pending data, then close. Call it after the last append was acknowledged."""
         self.is_closing = True
         if not self.client.is_closed:
             with contextlib.suppress(NatsError, OSError, TimeoutError):
@@ -278,12 +280,12 @@ class BusConnection:
         self._fail_waiting(NoAnswer("the connection was closed"))
 
     def disconnected(self) -> None:
-        """Called when the client lost its connection."""
+        """Record that the client lost its connection."""
         self._connected.clear()
         self._fail_waiting(NoAnswer("the connection broke"))
 
     def reconnected(self) -> None:
-        """Called when the client has reconnected and repeated its subscriptions."""
+        """Record that the client has reconnected and repeated its subscriptions."""
         self.epoch += 1
         self._connected.set()
         for action in list(self._on_reconnect.values()):
@@ -311,14 +313,14 @@ class BusConnection:
 
 
 def void(_: object) -> None:
-    """Drop a value."""
+    """Discard a value."""
 
 
 async def connect(settings: ConnectionSettings) -> BusConnection:
-    """Connect with the settings of event-bus spec, 11, within `connect_seconds`.
+    """Connect within `connect_seconds`, with the settings of event-bus spec, 11.
 
     Raises:
-        ConnectRefused: A wrong user, wrong TLS or an unusable seed (at once: waiting would not help).
+        ConnectRefused: User, TLS settings or seed are wrong. It is raised at once, because waiting would not help.
         NotConnected: No server was reached in time.
     """
     client = BusClient()

@@ -1,11 +1,11 @@
 # pyright: reportPrivateUsage=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 # This file extends nats-py's client below its public surface; nats-py is only partly annotated.
-"""nats-py's client with a faster inbound path and raw publishes.
+"""A NATS client: nats-py with a faster parser and raw publishing.
 
 nats-py spends about 25 us on each message (two regular expressions, a task switch, an e-mail style header parser).
-`BusClient` keeps its connection handling (reconnects, pings, TLS, NKEYs) and replaces what is hot: a position based
-parser, subscriptions whose messages go to a plain function, and commands that are encoded by us. Next: `connection`.
+`BusClient` keeps its connection handling (reconnects, pings, TLS, NKEYs). It replaces the parser, delivers messages to
+a plain function, and sends commands that the caller has encoded. Next module: `connection`.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from nats.errors import ProtocolError
 from nats.protocol.parser import Parser
 
 Sink = Callable[[bytes, bytes, bytes, bytes], None]
-"""(subject, reply, header block or b"", payload); runs in the reader: short, never raises, never blocks."""
+"""Function that receives (subject, reply, header block or b"", payload). It must be fast, and not raise or block."""
 
 HEADER_LINE = b"NATS/1.0\r\n"
 
@@ -27,10 +27,10 @@ _DENIED = re.compile(r'permissions violation for (publish|subscription) to "([^"
 
 
 def encode_headers(headers: dict[str, str]) -> bytes:
-    """Return header lines of a message, without the version line before and the empty line after them.
+    """Encode header lines of a message, without the version line and the final empty line.
 
     Raises:
-        ValueError: A name or value holds a line break: it would end the header.
+        ValueError: A name or value contains a line break.
     """
     text = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
     if text.count("\n") != len(headers) or text.count("\r") != len(headers):
@@ -40,7 +40,10 @@ def encode_headers(headers: dict[str, str]) -> bytes:
 
 
 def decode_headers(block: bytes) -> dict[str, str]:
-    """Return headers of a message; a status line (`NATS/1.0 408 Request Timeout`) gives `Status` and `Description`."""
+    """Decode the headers of a message.
+
+    A status line (`NATS/1.0 408 Request Timeout`) becomes the headers `Status` and `Description`.
+    """
     lines = block.decode("utf-8", "replace").split("\r\n")
     found: dict[str, str] = {}
     for line in lines[1:]:
@@ -55,7 +58,7 @@ def decode_headers(block: bytes) -> dict[str, str]:
 
 
 def hpub(subject: str, reply: str, header_lines: bytes, payload: bytes) -> bytes:
-    """Return the command that publishes a message with headers (as `encode_headers` gives them)."""
+    """Return the protocol command that publishes a message with headers (from `encode_headers`)."""
     header_size = len(HEADER_LINE) + len(header_lines) + 2
     return b"HPUB %b %b %d %d\r\nNATS/1.0\r\n%b\r\n%b\r\n" % (
         subject.encode(),
@@ -68,12 +71,12 @@ def hpub(subject: str, reply: str, header_lines: bytes, payload: bytes) -> bytes
 
 
 def pub(subject: str, reply: str, payload: bytes) -> bytes:
-    """Return the command that publishes a message without headers."""
+    """Return the protocol command that publishes a message without headers."""
     return b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), reply.encode(), len(payload), payload)
 
 
 class BusClient(Client):
-    """One connection. `sinks` receive the messages of their subscription directly from the parser."""
+    """A NATS connection. The parser passes messages directly to the `sinks` of their subscriptions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,7 +85,10 @@ class BusClient(Client):
         self._ps = FastParser(self)
 
     async def subscribe_sink(self, subject: str, sink: Sink) -> int:
-        """Subscribe; messages go to `sink`. Survives reconnects. Returns the id for `unsubscribe_sink`."""
+        """Subscribe and pass messages to `sink`; return the id for `unsubscribe_sink`.
+
+        The subscription is repeated after a reconnect.
+        """
         # The callback is never called: the parser looks into `sinks` first, so the subscription's own queue stays
         # empty. The future keeps nats-py from starting a task per subscription.
         sid = self._sid + 1
@@ -99,7 +105,7 @@ class BusClient(Client):
             await subscription.unsubscribe()
 
     def write(self, commands: bytes) -> None:
-        """Hand commands to the flusher. The caller limits pending commands and checks `is_connected`."""
+        """Queue commands for sending. The caller limits pending commands and checks `is_connected`."""
         self._pending.append(commands)
         self._pending_data_size += len(commands)
         queue = self._flush_queue
@@ -108,7 +114,7 @@ class BusClient(Client):
 
 
 class FastParser(Parser):
-    """The inbound protocol by positions in the received bytes instead of regular expressions."""
+    """Parser of the inbound protocol that uses byte positions instead of regular expressions."""
 
     def __init__(self, client: BusClient) -> None:
         self._client = client
@@ -122,7 +128,7 @@ class FastParser(Parser):
         self._needed = 0
 
     async def parse(self, data: bytes = b"") -> None:
-        """Dispatch all complete messages of the bytes received so far.
+        """Process all complete messages in the bytes received so far.
 
         Raises:
             ProtocolError

@@ -1,1 +1,1 @@
-"""Folding the log: the runner that every service uses, and replay up to a position."""
+"""Folding of the log: the runner that every service uses, and replay up to a position."""

@@ -1,4 +1,4 @@
-"""What a fold is: a state that events are applied to, how it begins, and what is reported of it."""
+"""Types of a fold: the state that events are applied to, how it begins, and what is reported about it."""
 
 from collections.abc import Callable, Iterator
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -7,22 +7,22 @@ from koordcore.events.envelope import StoredEvent
 
 
 class Foldable(Protocol):
-    """State that is a fold of the log, e.g. `koordcore.state.ClusterState`."""
+    """A state that is a fold of the log, for example `koordcore.state.ClusterState`."""
 
     def apply(self, stored: StoredEvent) -> object:
-        """Fold one event and return what `on_batch` shall be given for it.
+        """Apply one event and return a value for `on_batch`.
 
         Raises:
-            Exception: The event cannot be folded; the state is unchanged.
+            Exception: The event cannot be applied. The state is unchanged.
         """
         ...
 
     def skip(self, seq: int) -> None:
-        """Advance past one event without folding it."""
+        """Advance past one event without applying it."""
         ...
 
     def snapshot(self) -> Iterator[bytes]:
-        """Return the state as it is now, as bytes in pieces. The fold may go on before they are consumed."""
+        """Return the current state as bytes in pieces. Events may be applied before they are consumed."""
         ...
 
 
@@ -30,14 +30,14 @@ F = TypeVar("F", bound=Foldable)
 
 
 class Folded(NamedTuple):
-    """An event that was applied, with the result of `apply`."""
+    """An event that was applied, and the result of `apply`."""
 
     stored: StoredEvent
     result: object
 
 
 class Halt(NamedTuple):
-    """The event before which a fold is halted, and the reason."""
+    """The event before which a fold has halted, and the reason."""
 
     seq: int
     reason: str
@@ -47,12 +47,12 @@ class Halt(NamedTuple):
 
 
 class FoldSource(NamedTuple, Generic[F]):  # type: ignore[misc]  # generic named tuples are allowed since 3.11
-    """How the state of a fold begins.
+    """Functions that create the first state of a fold.
 
     Attributes:
         fresh: Returns the empty state.
-        restore: Returns the state of a snapshot, given its bytes joined.
-        fingerprint: Digest of the schema of the state.
+        restore: Returns the state in a snapshot, given its joined bytes.
+        fingerprint: Digest of the schema of the state. Snapshots with another digest are not used.
     """
 
     fresh: Callable[[], F]

@@ -1,4 +1,4 @@
-"""Reads that outlast an outage of the log: a fold keeps its state and asks again."""
+"""Repeat reads during an outage of the log."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -13,7 +13,7 @@ _log: Final = logging.getLogger("koordcore.bus")
 
 
 async def patiently(read: Callable[[], Awaitable[T]]) -> T:
-    """Return the answer of a read, however long the log does not answer."""
+    """Repeat a read until the log answers, and return the answer."""
 
     def note(error: Exception, delay: float) -> None:
         _log.warning("bus_read_repeated reason=%s retry_seconds=%.1f", error, delay)

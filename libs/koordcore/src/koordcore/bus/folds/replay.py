@@ -1,4 +1,4 @@
-"""State as of any position or time: fold the history up to it.
+"""Compute the state as of a position or time by folding the history up to it.
 
 Source:
     event-bus spec, 6 (as-of query)
@@ -22,14 +22,14 @@ async def state_at(
     snapshots: SnapshotStore | None = None,
     skipped: frozenset[int] = frozenset(),
 ) -> F:
-    """Return the fold's state after every event with sequence <= upto.
+    """Return the state of the fold after every event with sequence <= upto.
 
-    Raises HistoryGone; what `apply` raises for a poison event.
+    Raises HistoryGone if events are trimmed, and the error of `apply` if an event cannot be applied.
 
     Args:
-        upto: At most the head's; 0 gives the empty state.
-        fold: Whose snapshots may shorten the way; "" or no store: from the first event.
-        skipped: Sequences that operators told the fold to pass over.
+        upto: Position, at most that of the head; 0 gives the empty state.
+        fold: Name of the fold whose snapshots may be used; "" to begin at the first event.
+        skipped: Sequences that an operator told the fold to skip.
     """
     state = source.fresh()
     position = 0
@@ -48,13 +48,13 @@ async def state_at(
 
 
 async def position_at_time(events: EventLog, moment: str) -> int:
-    """Return the last position before the first event that occurred after `moment`: what was known then.
+    """Return the last position before the first event that occurred after `moment`.
 
     Args:
-        moment: RFC 3339, UTC, microseconds, as `Koord-Occurred-At` is written (equal formats compare as text).
+        moment: RFC 3339 time, UTC with microseconds, as in the header `Koord-Occurred-At`.
 
     Returns:
-        0 when the first event is later; the head when none is.
+        The position. 0 if all events are later; the head if none is.
 
     Raises:
         HistoryGone: The beginning of the log has been trimmed.

@@ -1,11 +1,11 @@
-"""The runner that folds the log, shared by all services: load, follow, apply, snapshot, halt before a poison event.
+"""The runner that folds the log in every service: load, follow, apply, snapshot, halt.
 
     1. newest usable snapshot, else the first event        4. `on_batch`: what the service does with the news
     2. history up to the head -> caught up                 5. lag, snapshots every 100 k events or 15 min
     3. follow, apply one event after another
 
-If an event cannot be read or applied, the fold halts before it. The state stays readable. The fold goes on when an
-operator records `EventSkipped` on `fold.<name>`, or a fixed version of the code is started.
+If an event cannot be read or applied, the fold halts before it. The state stays readable. The fold continues after an
+operator has recorded `EventSkipped` on `fold.<name>`, or after a start with corrected code.
 
 Source:
     event-bus spec, 3.2, 6, 8
@@ -34,27 +34,29 @@ LAG_SECONDS = 1.0
 
 
 class FoldRunner(Generic[F]):
-    """One fold of one process. `run` is its only writer; others read `state` between batches.
+    """Runs one fold of one process.
+
+    Only `run` changes the state. Others may read `state` between batches.
 
     Args:
         name: Name of the fold in snapshots, in metrics and in the aggregate `fold.<name>`.
         events: The log.
-        source: How the state begins.
-        clock: For lag and snapshots.
-        snapshots: None: the fold always begins at the first event.
-        code_version: Written into snapshots.
-        kinds: Aggregate kinds that it folds; None: all.
-        on_batch: Called after each applied batch, in order; the fold waits for it.
-        metrics: Where lag, halts and the age of the snapshot are reported.
+        source: Functions that create the first state.
+        clock: Clock for lag and snapshots.
+        snapshots: Store of snapshots. None: the fold begins at the first event.
+        code_version: Version of the code that is written into snapshots.
+        kinds: Aggregate kinds to fold; None: all.
+        on_batch: Called after each applied batch, in order. The fold waits until it returns.
+        metrics: Receives lag, halts and the age of the snapshot.
         batch: Largest number of events that are applied without a pause.
-        snapshot_events: A snapshot is due after so many events.
-        snapshot_seconds: A snapshot is due after so long.
-        halted_poll_seconds: Pause between two looks for a recorded skip.
+        snapshot_events: Number of events after which a snapshot is due.
+        snapshot_seconds: Seconds after which a snapshot is due.
+        halted_poll_seconds: Seconds between two checks for a recorded skip.
 
     Attributes:
-        state: The fold.
-        position: Position of the last folded (or skipped) event.
-        halted: None while the fold goes on.
+        state: The current state.
+        position: Sequence of the last applied or skipped event.
+        halted: Event and reason of a halt; None while the fold runs.
     """
 
     def __init__(
@@ -106,21 +108,21 @@ class FoldRunner(Generic[F]):
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether everything that was in the log at the start has been folded."""
+        """Whether all events that were in the log at the start have been folded."""
         return self._caught_up.is_set()
 
     async def caught_up(self) -> None:
-        """Wait for `is_caught_up`."""
+        """Wait until all events that were in the log at the start have been folded."""
         await self._caught_up.wait()
 
     async def reached(self, seq: int) -> None:
-        """Wait until the event at `seq` was folded or skipped."""
+        """Wait until the event at `seq` was applied or skipped."""
         while self.position < seq:
             self._moved.clear()
             await self._moved.wait()
 
     async def reached_or_halted(self, seq: int) -> Halt | None:
-        """Wait until the event at `seq` was folded and return None, or until the fold is halted before it."""
+        """Wait until the event at `seq` was applied or the fold halts before it; return the halt or None."""
         while self.position < seq:
             if self.halted is not None:
                 return self.halted
@@ -130,13 +132,13 @@ class FoldRunner(Generic[F]):
 
     @property
     def lag_seconds(self) -> float:
-        """Seconds since the oldest event that is not folded yet was first seen in the log; 0 if there is none."""
+        """Seconds for which the oldest event that is not folded has been in the log; 0 if there is none."""
         while self._heads and self._heads[0][0] <= self.position:
             self._heads.popleft()
         return self._clock.monotonic() - self._heads[0][1] if self._heads else 0.0
 
     async def load(self) -> None:
-        """Begin at the newest usable snapshot, else at the first event. Called by `run`, and separately by tools."""
+        """Load the newest usable snapshot, or begin with the empty state. `run` and tools call it."""
         self._skipped = await recorded_skips(self._events, self.name)
         if self._keeper is None:
             self.state, self.position = self._source.fresh(), 0
@@ -145,10 +147,10 @@ class FoldRunner(Generic[F]):
             self.state, self.position = await self._keeper.load(head.last_seq)
 
     async def run(self) -> None:
-        """Fold for ever. Cancel to stop; the state then stands after the last applied event.
+        """Fold until cancelled. Then the state contains all events up to the last applied one.
 
         Raises:
-            HistoryGone: Events that are needed are trimmed and no snapshot covers them.
+            HistoryGone: Needed events are trimmed, and no snapshot contains them.
         """
         # 1. load
         await self.load()
@@ -179,11 +181,11 @@ class FoldRunner(Generic[F]):
                     await self._keeper.close()
 
     async def save_snapshot(self) -> Snapshot | None:
-        """Save the state as it is now; None without a store. The fold may go on meanwhile."""
+        """Save the current state while the fold continues; return None without a store."""
         return None if self._keeper is None else await self._keeper.save(self.state, self.position)
 
     async def save_at_end(self) -> None:
-        """Save the state of a process that stops, if its successor gains time by it."""
+        """Save the state of a stopping process if that makes the next start faster."""
         if self._keeper is not None and self.is_caught_up:
             await self._keeper.save_at_end(self.state, self.position)
 
@@ -196,7 +198,7 @@ class FoldRunner(Generic[F]):
                 self._keeper.save_if_due(self.state, self.position)
 
     async def _apply(self, events: list[StoredEvent], at: int) -> int:
-        """Apply events from index `at` on and return the next index; wait at a poison event for a recorded skip."""
+        """Apply events from index `at` on and return the next index; halt before an event that fails."""
         state = self.state
         folded: list[Folded] = []
         halt: Halt | None = None
@@ -221,7 +223,7 @@ class FoldRunner(Generic[F]):
         return at
 
     async def _wait_for_skip(self, halt: Halt) -> None:
-        """Halt before an event until an operator has recorded that it is skipped."""
+        """Halt before an event until an operator records that it is skipped."""
         self._skipped |= await recorded_skips(self._events, self.name)
         if halt.seq in self._skipped:
             return

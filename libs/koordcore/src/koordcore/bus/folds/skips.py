@@ -1,4 +1,6 @@
-"""Positions that operators told folds to skip: `koord bus skip` records `EventSkipped` on `fold.<name>`.
+"""Read the positions that operators told folds to skip.
+
+`koord bus skip` records `EventSkipped` on `fold.<name>`.
 
 Source:
     event-bus spec, 8
@@ -14,16 +16,16 @@ from koordcore.events.registry import UnreadableEvent
 from koordcore.ports.eventlog import EventLog
 
 KIND: Final = "fold"
-"""Kind of the aggregates that hold the skips of one fold each."""
+"""Kind of the aggregates that record skips, one aggregate per fold."""
 
 
 async def recorded_skips(log: EventLog, fold: str) -> set[int]:
-    """Return the positions that this fold skips. Waits while the log does not answer."""
+    """Return the positions that this fold has to skip. Waits while the log does not answer."""
     return skipped_by(await patiently(lambda: log.read_aggregate(AggregateRef(KIND, fold))))
 
 
 def skipped_by(events: "list[StoredEvent]") -> set[int]:
-    """Return the positions that these events of `fold` aggregates name. Unreadable records are ignored."""
+    """Return the positions in these events of `fold` aggregates. Events that cannot be read are ignored."""
     skips: set[int] = set()
     for stored in events:
         try:

@@ -1,4 +1,4 @@
-"""Snapshots of one fold: load the newest usable one, save a new one when it is due, in slices beside the fold."""
+"""Snapshots of one fold: load the newest usable one, and save a new one in slices when it is due."""
 
 import asyncio
 import gc
@@ -15,15 +15,15 @@ _log = logging.getLogger("koordcore.bus")
 SNAPSHOT_EVENTS = 100_000
 SNAPSHOT_SECONDS = 15 * 60.0
 WORTH_A_SNAPSHOT_EVENTS = 5_000
-"""Folding fewer events than these is faster than saving and loading a snapshot."""
+"""Number of events below which folding is faster than saving and loading a snapshot."""
 SLICE_SECONDS = 0.004
-"""Longest time of encoding without letting other tasks run, in the host's time."""
+"""Longest time of encoding without yielding to other tasks, in host time."""
 LAST_SNAPSHOT_SECONDS = 5.0
-"""How long a fold that ends waits for a snapshot that is being saved."""
+"""Longest time that a stopping fold waits for a snapshot that is being saved."""
 
 
 class _Taken(NamedTuple):
-    """A snapshot that is not encoded yet: the state at a position."""
+    """State and position of a snapshot that is not encoded yet."""
 
     position: int
     at: str
@@ -35,12 +35,12 @@ class SnapshotKeeper(Generic[F]):
 
     Args:
         fold: Name of the fold.
-        source: How its state begins.
-        store: Where snapshots are kept.
-        clock: Its monotonic time says when a snapshot is due.
-        code_version: Written into snapshots.
-        every_events: A snapshot is due after so many events.
-        every_seconds: A snapshot is due after so long, if anything was folded.
+        source: Functions that create the first state.
+        store: Store of snapshots.
+        clock: Clock whose monotonic time decides when a snapshot is due.
+        code_version: Version of the code that is written into snapshots.
+        every_events: Number of events after which a snapshot is due.
+        every_seconds: Seconds after which a snapshot is due, if any event was applied.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class SnapshotKeeper(Generic[F]):
         return self._clock.monotonic() - self._moment
 
     async def load(self, at_most: int) -> tuple[F, int]:
-        """Return the state and position of the newest usable snapshot; without one the empty state and 0.
+        """Return state and position of the newest usable snapshot, or the empty state and 0.
 
         Args:
             at_most: Last position of the log.
@@ -83,11 +83,11 @@ class SnapshotKeeper(Generic[F]):
         return _restored(self._source.restore, b"".join(found.state)), found.seq
 
     async def save(self, state: F, position: int) -> Snapshot:
-        """Save the state as it is now. The fold may go on meanwhile."""
+        """Save the current state while the fold continues."""
         return await self._save(self._taken(state, position))
 
     def save_if_due(self, state: F, position: int) -> None:
-        """Begin to save the state if a snapshot is due and none is being saved."""
+        """Start saving the state if a snapshot is due and none is being saved."""
         is_saving = self._saving is not None and not self._saving.done()
         if is_saving or position == self._position:
             return
@@ -95,12 +95,12 @@ class SnapshotKeeper(Generic[F]):
             self._saving = asyncio.create_task(self._try_to_save(self._taken(state, position)))
 
     async def save_at_end(self, state: F, position: int) -> None:
-        """Save the state of a process that stops, if its successor gains time by it."""
+        """Save the state of a stopping process if that makes the next start faster."""
         if position - self._position >= WORTH_A_SNAPSHOT_EVENTS:
             await self._try_to_save(self._taken(state, position))
 
     async def close(self) -> None:
-        """Wait a moment for a snapshot that is being saved: half of one would stay in the store for ever."""
+        """Wait a short time for a snapshot that is being saved; a partial one would stay in the store."""
         if self._saving is not None:
             await asyncio.wait({self._saving}, timeout=LAST_SNAPSHOT_SECONDS)
             self._saving.cancel()
@@ -109,7 +109,7 @@ class SnapshotKeeper(Generic[F]):
         return _Taken(position, self._clock.now().isoformat(), state.snapshot())
 
     async def _try_to_save(self, taken: _Taken) -> None:
-        """Save, or log the error: a missing snapshot costs time at the next start and nothing else."""
+        """Save a snapshot; log an error, because a missing snapshot only makes the next start slower."""
         try:
             await self._save(taken)
         except Exception as error:  # noqa: BLE001 - whatever the store says, the fold goes on without a snapshot
@@ -137,7 +137,7 @@ class SnapshotKeeper(Generic[F]):
 
 
 async def _in_slices(pieces: Iterator[bytes]) -> tuple[bytes, ...]:
-    """Return all pieces; let other tasks run in between."""
+    """Return all pieces, and yield to other tasks between them."""
     taken: list[bytes] = []
     time = asyncio.get_running_loop().time
     until = time() + SLICE_SECONDS
@@ -150,7 +150,7 @@ async def _in_slices(pieces: Iterator[bytes]) -> tuple[bytes, ...]:
 
 
 def _restored(restore: Callable[[bytes], F], state: bytes) -> F:
-    """Restore a state of millions of objects that stay: the collector need not search them for cycles, now or later."""
+    """Restore a state, and exclude its objects from garbage collection, because they are never freed."""
     collects = gc.isenabled()
     gc.disable()
     try:

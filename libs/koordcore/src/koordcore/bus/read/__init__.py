@@ -1,1 +1,1 @@
-"""Reading streams: at the leader, and in strict order through a follower."""
+"""Reading streams: single reads at the stream's leader, and followers in strict order."""

@@ -1,4 +1,4 @@
-"""Headers of stored events, parsed on first use."""
+"""Headers of stored events, parsed at the first access."""
 
 from collections.abc import Iterator
 from typing import TypeVar, overload
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class EventHeaders(DeferredHeaders):
-    """Headers of a stored event, parsed on first use: a fold skips its own events without parsing them."""
+    """Headers of a stored event, parsed at the first access. A fold skips its own events without parsing."""
 
     __slots__ = ("_block", "_read")
 
@@ -29,7 +29,7 @@ class EventHeaders(DeferredHeaders):
     @overload
     def get(self, key: str, default: T, /) -> str | T: ...
     def get(self, key: str, default: object = None, /) -> object:
-        """Return the header, or the default; not the slow way of `Mapping`."""
+        """Return a header or the default; faster than `Mapping.get`."""
         return self._headers().get(key, default)
 
     def __getitem__(self, name: str) -> str:
@@ -48,7 +48,7 @@ class EventHeaders(DeferredHeaders):
 
 
 def _event_headers(block: bytes) -> dict[str, str]:
-    """Return the headers; the layout of `wire.encode_headers` is taken the short way."""
+    """Parse headers, with a fast path for the layout of `wire.encode_headers`."""
     if block[8:10] == b"\r\n":
         try:
             return dict([line.split(": ", 1) for line in block[10:-4].decode().split("\r\n")])  # type: ignore[arg-type]  # pairs

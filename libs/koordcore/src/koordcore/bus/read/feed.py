@@ -1,7 +1,7 @@
-"""The messages of one consumer between the parser and the fold (event-bus spec, 3.2).
+"""Buffer of one consumer's messages between the parser and the fold (event-bus spec, 3.2).
 
-Messages reach `Feed` straight from the parser (no task switch, headers parsed once), are checked for order there, and
-wait in a bounded list. Pull requests overlap, so that the server never idles.
+The parser passes messages directly to `Feed`, which checks their order and keeps them in a bounded list. Pull requests
+overlap, so that the server never waits for a request.
 """
 
 import asyncio
@@ -30,8 +30,9 @@ _encode = msgspec.json.Encoder().encode
 class Feed:
     """The messages of one consumer, in order.
 
-    trouble    why the consumer has to be made anew, "" nothing
-    drained    everything that the consumer had is given
+    Attributes:
+        trouble: Reason why the consumer must be created again; "" while it works.
+        drained: Whether all messages of the consumer were delivered.
     """
 
     def __init__(
@@ -57,19 +58,19 @@ class Feed:
         self._last_pending = b""
 
     async def subscribe(self) -> None:
-        """Subscribe to a private inbox: pulled messages carry their stream subject, not the reply address."""
+        """Subscribe to a private inbox. Pulled messages keep their stream subject."""
         if self._connection.is_closed:
             raise NotConnected
         self._subscription = await self._connection.client.subscribe_sink(self._inbox, self._receive)
 
     def open(self, name: str) -> None:
-        """Request the first messages of the existing consumer."""
+        """Request the first messages of an existing consumer."""
         self._name = name
         self._heard = self._loop.time()
         self._request_more()
 
     async def close(self) -> None:
-        """Delete the consumer. If the server does not receive this, it deletes the consumer after a minute."""
+        """Delete the consumer. If the server does not receive the request, it deletes it after a minute."""
         if self._subscription is not None:
             await self._connection.client.unsubscribe_sink(self._subscription)
         if self._name:
@@ -77,11 +78,11 @@ class Feed:
                 self._connection.write(pub(f"$JS.API.CONSUMER.DELETE.{self._stream}.{self._name}", "", b""))
 
     def fail_reconnected(self) -> None:
-        """Mark the feed as failed: its requests were lost with the connection."""
+        """Mark the feed as failed, because a reconnect loses its pull requests."""
         self._fail("reconnected")
 
     async def next_batch(self, size: int) -> list[StoredEvent] | None:
-        """Wait for events and return 1 to `size` of them in order; None if the consumer must be created again."""
+        """Wait for events and return 1 to `size` of them; None if the consumer must be created again."""
         while not self._events:
             if self.trouble:
                 return None
@@ -129,7 +130,7 @@ class Feed:
         return self._last_pending == b"0"
 
     def _request_more(self) -> None:
-        """Keep `window` messages requested or waiting; request halves, so that two requests overlap."""
+        """Keep `window` messages requested or buffered, in two overlapping requests."""
         half = self._settings.window // 2
         room = self._settings.window - self._outstanding - len(self._events)
         if self.trouble or room < half:

@@ -1,7 +1,7 @@
-"""Strict order from a checkpoint: the follower of event-bus spec, 3.2, on an ephemeral pull consumer (`feed`).
+"""Follow a stream in strict order from a checkpoint (event-bus spec, 3.2), with an ephemeral pull consumer (`feed`).
 
-consumer: ack none, memory, one replica, gone 60 s after its last request
-a gap in consumer sequences, silence, a reconnect, a lost consumer  ->  a new consumer at the last delivered + 1
+The consumer acknowledges nothing, is kept in memory by one replica, and is deleted 60 s after its last request. After
+a gap in its sequences, silence, a reconnect or its loss, a new consumer begins after the last delivered event.
 """
 
 import asyncio
@@ -50,7 +50,10 @@ _decode_created = msgspec.json.Decoder(_Created).decode
 
 
 class Follower:
-    """Reads one stream in order. Each call of `follow` or `history` has its own consumer; calls may be concurrent."""
+    """Reads one stream in order. Each call of `follow` or `history` has its own consumer.
+
+    Calls may be concurrent.
+    """
 
     def __init__(
         self,
@@ -135,11 +138,11 @@ class Follower:
                 await asyncio.sleep(_jitter(min(0.02 * 2**reconnects, 1.0)))
 
     async def _passed(self, position: int, upto: int, head: LogHead, kinds: Sequence[str] | None) -> int:
-        """Return where a history goes on whose consumer had nothing more behind `position`.
+        """Return the position at which a history continues after its consumer had no more messages.
 
-        At its end, if that was all.
+        This is `upto` if no events are left.
 
-        The consumer may be on a server that is behind (event-bus spec, 13), so the leader is asked for what follows.
+        The consumer may be on a server that is behind (event-bus spec, 13), so this asks the leader for the next event.
         """
         try:
             following = await self._following(position, kinds)
@@ -156,10 +159,7 @@ class Follower:
         return max(position, head.last_seq)
 
     async def _following(self, position: int, kinds: Sequence[str] | None) -> int | None:
-        """Return sequence of the first event of these kinds behind a position, as the leader has it.
-
-        None: there is none.
-        """
+        """Return the sequence of the next event of these kinds, read at the leader; None if there is none."""
         found = [await self._reader.next_of(subject, position + 1) for subject in self._filters(kinds)]
         return min((event.seq for event in found if event is not None), default=None)
 
@@ -167,11 +167,11 @@ class Follower:
         return [f"{self._prefix}>"] if kinds is None else [f"{self._prefix}{kind}.*" for kind in kinds]
 
     async def _require_history(self, position: int) -> LogHead:
-        """Return bounds of the stream once they cover `position`.
+        """Return the bounds of the stream after checking that it contains all events after `position`.
 
         Raises:
-            HistoryGone: Events after `position` are trimmed, or when the stream ends before it for longer than
-                `went_back_seconds` (it was replaced by another one).
+            HistoryGone: Events after `position` are trimmed, or the stream ends before `position` for longer than
+                `went_back_seconds`, because it was replaced.
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + self._settings.went_back_seconds
@@ -193,7 +193,7 @@ class Follower:
             await asyncio.sleep(0.1)
 
     async def _create_consumer(self, feed: Feed, position: int, kinds: Sequence[str] | None) -> int:
-        """Create the consumer, open the first requests, and return the number of pending messages."""
+        """Create the consumer, send the first pull requests, and return its number of pending messages."""
         name = f"f-{bytes(self._nuid.next()).decode()}"
         request = _CreateConsumer(
             self._stream,

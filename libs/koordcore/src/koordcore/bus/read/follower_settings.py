@@ -1,19 +1,19 @@
-"""Timing of followers (event-bus spec, 3.2)."""
+"""Time limits of followers (event-bus spec, 3.2)."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowerSettings:
-    """Timing of followers, real seconds.
+    """Time limits of followers in real seconds.
 
     Attributes:
-        heartbeat_seconds: The server speaks at least so often while a request is open.
-        silence_seconds: After so much silence the consumer is made anew.
-        request_seconds: Life of one pull request.
-        window: Messages asked for and not yet taken by the fold, at most.
-        went_back_seconds: How long a stream may end before the checkpoint before that is an error (a leader catches
-            up).
+        heartbeat_seconds: Interval of the server's heartbeats while a pull request is open.
+        silence_seconds: Time without a message after which the consumer is created again.
+        request_seconds: Lifetime of one pull request.
+        window: Largest number of messages that are requested or buffered.
+        went_back_seconds: Time for which a stream may end before the checkpoint until it is an error. A new leader may
+            need this time to catch up.
     """
 
     heartbeat_seconds: float = 1.0

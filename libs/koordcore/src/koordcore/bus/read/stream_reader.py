@@ -1,7 +1,7 @@
-"""Reads of facts at the leader of the stream, and the bounds of a stream.
+"""Read facts at the leader of the stream, and the bounds of a stream.
 
-Never through a direct get: that may be answered by a follower that is behind, and an expectation taken from it is
-stale (event-bus spec, 13).
+Direct gets are not used. A follower that is behind may answer them, and an expected position from it would be stale
+(event-bus spec, 13).
 """
 
 from datetime import UTC, datetime
@@ -14,9 +14,9 @@ from koordcore.events.envelope import AggregateRef, StoredEvent
 from koordcore.ports.eventlog import LogHead, Misconfigured
 
 NOT_FOUND = (10037, 10059)
-"""No message found; stream not found."""
+"""Error codes: no message found, stream not found."""
 _DEFINITE = (*NOT_FOUND, 10023, 10047)
-"""503 answers that will not change by asking again: these, and that resources or storage are used up."""
+"""Error codes of 503 answers for which a repetition does not help."""
 _ANSWER_SECONDS = 2.0
 
 
@@ -91,7 +91,7 @@ async def api(connection: BusConnection, subject: str, payload: bytes, *, timeou
     """Send one request to the JetStream API and return the answer.
 
     Raises:
-        ApiError: An error answer of the JetStream API.
+        ApiError: The answer is an error.
         NotConnected: There is no connection at this moment; nothing was sent.
         NoAnswer: The server did not answer in time, or the connection broke while waiting: whether it acted is unknown.
         NoResponders: Nobody serves the subject: JetStream is starting, has no leader, or the stream does not exist.
@@ -105,13 +105,13 @@ async def api(connection: BusConnection, subject: str, payload: bytes, *, timeou
 
 
 async def patient_api(connection: BusConnection, subject: str, payload: bytes, *, deadline: float = 30.0) -> bytes:
-    """Send a request as `api` does; repeat it while nobody answers or the server is not ready.
+    """Send a request like `api`, and repeat it while the server does not answer or is not ready.
 
-    For requests that may be repeated. Real seconds.
+    The request must be safe to repeat. `deadline` is in real seconds.
 
     Raises:
-        ApiError: A definite refusal.
-        NoAnswer: After `deadline`.
+        ApiError: The server refused the request, and a repetition would not help.
+        NoAnswer: The deadline passed.
         Denied: The user may not publish to, or subscribe to, this subject.
     """
     return await connection.patiently(
@@ -129,7 +129,7 @@ def _is_unanswered(error: Exception) -> bool:
 
 
 def nanoseconds(text: str) -> int:
-    """Return nanoseconds since 1970 of the server's RFC 3339 time (up to nine decimals)."""
+    """Return an RFC 3339 time of the server (up to nine decimals) as nanoseconds since 1970."""
     whole, _, rest = text.rstrip("Z").partition(".")
     if "+" in rest or len(rest) > 9 or not (rest.isdigit() or not rest):
         return round(datetime.fromisoformat(text).timestamp() * 1_000_000_000)
@@ -148,11 +148,11 @@ class StreamReader:
         self._info = f"$JS.API.STREAM.INFO.{stream}"
 
     async def head(self) -> LogHead:
-        """Return bounds of the stream, from its leader.
+        """Return the bounds of the stream, read at its leader.
 
         Raises:
             Misconfigured: The stream does not exist.
-            NoAnswer: After the deadline.
+            NoAnswer: The deadline passed.
         """
         try:
             state = _decode_info(await patient_api(self._connection, self._info, b"", deadline=self._deadline)).state
@@ -161,19 +161,19 @@ class StreamReader:
         return LogHead(max(1, state.first_seq), state.last_seq)
 
     async def last_of(self, subject: str) -> StoredEvent | None:
-        """Return newest message of one exact subject; None if there is none."""
+        """Return the newest message of one subject; None if there is none."""
         return await self._message(_ByLast(subject))
 
     async def next_of(self, subject: str, seq: int) -> StoredEvent | None:
-        """Return the first message of a subject (wildcards allowed) with sequence >= seq; None if there is none."""
+        """Return the first message of a subject (wildcards allowed) with sequence >= seq; None if none."""
         return await self._message(_ByNext(subject, seq))
 
     async def at(self, seq: int) -> StoredEvent | None:
-        """Return the message at a position; None if it is not kept (any more)."""
+        """Return the message at a position; None if it is not stored or was trimmed."""
         return await self._message(_BySequence(seq))
 
     async def of_subject(self, subject: str, *, after: int = 0) -> list[StoredEvent]:
-        """Return all messages of one exact subject with sequence > after, in order."""
+        """Return all messages of one subject with sequence > after, in order."""
         last = await self.last_of(subject)
         if last is None or last.seq <= after:
             return []
@@ -188,7 +188,7 @@ class StreamReader:
         return found
 
     async def between(self, subject: str, begin: datetime, end: datetime) -> list[StoredEvent]:
-        """Return all messages of a subject (wildcards allowed) that were stored from `begin` to `end`, in order."""
+        """Return all messages of a subject (wildcards allowed) stored from `begin` to `end`, in order."""
         found: list[StoredEvent] = []
         event = await self._message(_BySince(subject, begin.astimezone(UTC).isoformat()))
         while event is not None and event.stored_at_ns <= end.timestamp() * 1_000_000_000:

@@ -1,1 +1,1 @@
-"""What exists on the server: streams, consumers, users and their permissions."""
+"""Configuration of the server: streams, consumers, users and their permissions."""

@@ -1,7 +1,7 @@
-"""Creates and changes streams, buckets and stores on the server; nothing else does.
+"""Create and change streams, buckets and stores on the server. No other code does this.
 
-Idempotent: run it at every start of the stack. A stream that exists with another configuration is changed only in
-fields that lose nothing; any other difference stops with its name, and a person decides.
+It is idempotent and runs at every start of the stack. Of an existing stream only fields are changed that lose no data.
+Any other difference is an error that a person has to resolve.
 
 Source:
     event-bus spec, 2 (rules), 9.2 (versions)
@@ -19,13 +19,13 @@ from koordcore.bus.setup.streams import StreamSpec
 MINIMUM_VERSION = (2, 12, 0)
 
 SAFE_FIELDS = frozenset({"description", "max_bytes", "duplicate_window", "num_replicas", "max_msgs_per_subject"})
-"""Fields that may be changed on an existing stream. Growing `max_bytes` is how a full stream is opened again."""
+"""Fields that may change on an existing stream. A full stream accepts messages again after `max_bytes` grows."""
 
 _ABSENT_MEANS: dict[str, Any] = {"compression": "none", "description": ""}
 
 
 class StreamDiffers(Exception):
-    """A stream exists with another configuration in fields that are not changed silently."""
+    """A stream exists with other values in fields that must not change automatically."""
 
     def __init__(self, stream: str, differences: dict[str, tuple[Any, Any]]) -> None:
         text = "; ".join(f"{field} is {found!r}, not {wanted!r}" for field, (found, wanted) in differences.items())
@@ -35,11 +35,11 @@ class StreamDiffers(Exception):
 
 
 class ServerTooOld(Exception):
-    """The server lacks atomic batches."""
+    """The server does not support atomic batches."""
 
 
 class Change(StrEnum):
-    """What the bootstrap did to one stream."""
+    """Change that the bootstrap made to one stream."""
 
     CREATED = "created"
     UPDATED = "updated"
@@ -47,12 +47,12 @@ class Change(StrEnum):
 
 
 async def bootstrap(connection: BusConnection, specs: Iterable[StreamSpec]) -> dict[str, Change]:
-    """Create or change the streams as declared; return what was done by stream.
+    """Create or change the streams as declared; return the change per stream.
 
     Raises:
-        ServerTooOld: The server lacks atomic batches.
-        StreamDiffers: A stream exists with another configuration in fields that are not changed silently.
-        ApiError: No space, no rights.
+        ServerTooOld: The server does not support atomic batches.
+        StreamDiffers: A stream exists with other values in fields that must not change automatically.
+        ApiError: The server refused: too little space or missing permissions.
         NoAnswer: The server did not answer in time, or the connection broke while waiting: whether it acted is unknown.
     """
     require_version(connection.server_version)
@@ -91,9 +91,9 @@ async def _ensure(connection: BusConnection, spec: StreamSpec) -> Change:
 
 
 def compare(found: dict[str, Any], wanted: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return fields in which an existing configuration differs.
+    """Return the fields whose existing value differs from the wanted one: name -> (found, wanted).
 
-    Name -> (found, wanted). Fields that we leave out are free.
+    Fields that `wanted` does not contain are ignored.
     """
     differences: dict[str, tuple[Any, Any]] = {}
     for field in sorted({*wanted, *(("republish",) if "republish" in found else ())}):

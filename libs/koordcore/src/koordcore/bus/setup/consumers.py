@@ -1,4 +1,4 @@
-"""Durable consumers of workers, as values. `bootstrap_consumers` creates them; services only bind.
+"""Durable consumers of workers, as values. `bootstrap_consumers` creates them; services only bind to them.
 
 Source:
     event-bus spec, 2 (rules), 3.2
@@ -18,11 +18,11 @@ _SECOND = 1_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSpec:
-    """One durable pull consumer.
+    """Configuration of one durable pull consumer.
 
     Attributes:
-        backoff_seconds: Delays of our naks. Not the consumer's own `backoff`: that replaces `ack_wait`, so work that
-            takes longer than its first value would be delivered a second time meanwhile.
+        backoff_seconds: Delays after failed deliveries. The consumer's own `backoff` is not used, because it replaces
+            `ack_wait`: work that takes longer than its first value would be delivered twice.
     """
 
     stream: str
@@ -34,11 +34,11 @@ class ConsumerSpec:
     backoff_seconds: tuple[float, ...] = (1.0, 5.0, 30.0, 120.0)
 
     def delay_seconds(self, deliveries: int) -> float:
-        """Return how long to wait after so many failed deliveries (from 1)."""
+        """Return the delay after the given number of failed deliveries (from 1)."""
         return self.backoff_seconds[min(deliveries, len(self.backoff_seconds)) - 1]
 
     def config(self) -> dict[str, Any]:
-        """Return the configuration as the JetStream API spells it."""
+        """Return the configuration in the form of the JetStream API."""
         return {
             "durable_name": self.durable,
             "filter_subject": self.filter_subject,
@@ -52,10 +52,10 @@ class ConsumerSpec:
 
 
 async def bootstrap_consumers(connection: BusConnection, specs: Iterable[ConsumerSpec]) -> dict[str, Change]:
-    """Create missing consumers; return what was done by durable name.
+    """Create missing consumers; return the change per durable name.
 
     Raises:
-        StreamDiffers: One exists with another configuration.
+        StreamDiffers: A consumer exists with another configuration.
         ApiError: An error answer of the JetStream API.
         NoAnswer: The server did not answer in time, or the connection broke while waiting: whether it acted is unknown.
     """

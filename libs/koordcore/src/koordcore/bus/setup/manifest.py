@@ -1,6 +1,4 @@
-"""What each service reads and writes. Its permissions are generated from this.
-
-`principals` turns them into allow lists of the server.
+"""Subjects and streams that each service may read and write. `principals` generates permissions from it.
 
 Source:
     event-bus spec, 2.1 (writers), 10 (table)
@@ -11,24 +9,26 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceManifest:
-    """One principal.
+    """Rights of one principal.
 
     Attributes:
-        appends: Aggregate kinds whose facts it decides (read back at the leader).
-        reports: (class, kind) of lossy streams that it publishes: ("obs", "node"), ("explanations", "pod").
-        follows: Streams that it folds or lists: "ev", "obs", "explanations", "adv", "dlq", "cmd".
-        commands: Services that it may ask to act; "*": all.
-        answers: Answers requests (`koordcore.requests`).
-        asks: Services whose endpoints it may ask; "*": all.
-        works_on: Streams of which it runs durable workers ("cmd", "ev").
-        desired: "", "read" or "write": the KV bucket of desired node states.
-        snapshots: Keeps snapshots of its folds.
-        checkpoints: Reads the snapshots that others keep.
-        leads: Takes part in leadership by the KV bucket.
-        sees_leaders: Reads there who leads.
-        parks: May park, retry and drop work items.
-        agent_nodes: Subject token of the agent's node; "*": a process with many simulated nodes; "": no agent.
-        streams: "", "purge" (the retention job) or "create" (the bootstrap job).
+        appends: Aggregate kinds whose facts it appends. It may also read them at the leader.
+        reports: (class, kind) of observations and explanations that it publishes: ("obs", "node"), ("explanations",
+            "pod").
+        follows: Streams that it follows or lists: "ev", "obs", "explanations", "adv", "dlq", "cmd".
+        commands: Services whose work queues it may add requests to; "*": all.
+        answers: Whether it answers requests (`koordcore.requests`).
+        asks: Services whose endpoints it may call; "*": all.
+        works_on: Streams on which it runs durable workers ("cmd", "ev").
+        desired: Access to the KV bucket with desired states: "", "read" or "write".
+        snapshots: Whether it saves snapshots of its folds.
+        checkpoints: Whether it reads the snapshots of other services.
+        leads: Whether it takes part in leader election by the KV bucket.
+        sees_leaders: Whether it may read who leads.
+        parks: Whether it may park, retry and drop work items.
+        agent_nodes: Subject token of the agent's node; "*" for a process with many simulated nodes; "" if it is no
+            agent.
+        streams: Right to change streams: "", "purge" (the retention job) or "create" (the bootstrap job).
     """
 
     name: str
@@ -114,7 +114,7 @@ OPERATOR = ServiceManifest(
     sees_leaders=True,
     parks=True,
 )
-"""The `koord` command of an administrator: looks at everything, records skips, handles parked items."""
+"""The `koord` command of an administrator: reads everything, records skips, handles parked items."""
 
 GENESIS = ServiceManifest(
     name="genesis",
@@ -131,7 +131,7 @@ GENESIS = ServiceManifest(
     ),
     follows=("ev",),
 )
-"""`koord bus genesis`: begins a fresh log with what the API server has."""
+"""`koord bus genesis`: begins a new log with the objects of the API server."""
 
 RETENTION = ServiceManifest(name="retention", follows=("ev",), snapshots=True, streams="purge")
 
@@ -139,7 +139,7 @@ BOOTSTRAP = ServiceManifest(name="bootstrap", streams="create")
 
 
 def agent(node: str = "*", *, name: str = "agent") -> ServiceManifest:
-    """Return the agent of one node (its subject token), or of many simulated nodes (`*`)."""
+    """Return the manifest of the agent of one node (its subject token), or of many simulated nodes (`*`)."""
     return ServiceManifest(name=name, desired="read", agent_nodes=node)
 
 
@@ -153,4 +153,4 @@ EMBEDDED: tuple[ServiceManifest, ...] = (
     GENESIS,
     AUDITOR,
 )
-"""The principals of an embedded stack: its agent process holds all simulated nodes and this host."""
+"""The principals of an embedded stack. Its agent process has all simulated nodes and this host."""

@@ -1,7 +1,7 @@
-"""Users of the server and what each may publish and subscribe to, generated from the service manifests.
+"""Users of the server and their permissions, generated from the service manifests.
 
-Everything that is not listed is denied. A principal may subscribe only to its own inbox, an agent also to the pushes of
-its node, and a service that answers requests also to these.
+Everything that is not listed is denied. A principal may only subscribe to its own inbox. In addition, an agent may
+subscribe to the pushes for its node, and a service to the requests that it answers.
 
 Source:
     event-bus spec, 10
@@ -70,17 +70,17 @@ def permissions(manifest: ServiceManifest, names: BusNames) -> UserPermissions:
 
 
 def seed_file(directory: Path, principal: str) -> Path:
-    """Return the file of a principal's key."""
+    """Return the path of a principal's seed file."""
     return directory / f"{principal}.seed"
 
 
 def nats_users(
     names: BusNames, directory: Path, manifests: Iterable[ServiceManifest] = EMBEDDED
 ) -> tuple[NatsUser, ...]:
-    """Return the users of the server's configuration; missing keys are made, one file per principal, mode 0600.
+    """Return the users for the server's configuration; create missing key files with mode 0600.
 
     Raises:
-        nkeys.NkeysError: A file holds no seed.
+        nkeys.NkeysError: A file does not contain a valid seed.
     """
     return tuple(
         NatsUser(
@@ -122,9 +122,9 @@ def _follow(stream: str) -> list[str]:
 
 
 def _work(stream: str) -> list[str]:
-    """Return a durable consumer that the bootstrap job made.
+    """Return the subjects for working on a stream with a durable consumer of the bootstrap job.
 
-    Take messages and acknowledge them, in both forms of address.
+    They allow to pull messages and to acknowledge them, in both forms of reply subjects.
     """
     return [
         f"$JS.API.CONSUMER.INFO.{stream}.>",

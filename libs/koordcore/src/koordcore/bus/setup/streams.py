@@ -1,6 +1,6 @@
 """The streams, KV buckets and the object store of one cluster, as values.
 
-`bootstrap` creates them; nothing else does. KV buckets and object stores are streams, too.
+`bootstrap` creates them. KV buckets and object stores are streams, too.
 
 Source:
     event-bus spec, 2 (table), 9.2
@@ -35,7 +35,7 @@ class StreamSizes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Republish:
-    """Republish every stored message of `source` as a plain message to `destination`."""
+    """A rule of a stream: publish every stored message of `source` also as a plain message to `destination`."""
 
     source: str
     destination: str
@@ -43,7 +43,7 @@ class Republish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSpec:
-    """The wanted configuration of one stream. Sizes are in bytes, ages in seconds; age 0 keeps messages for ever."""
+    """Wanted configuration of one stream. Sizes are in bytes, ages in seconds; age 0 keeps messages forever."""
 
     name: str
     subjects: tuple[str, ...]
@@ -64,7 +64,7 @@ class StreamSpec:
     description: str = ""
 
     def config(self) -> dict[str, Any]:
-        """Return the configuration as the JetStream API spells it (times in nanoseconds)."""
+        """Return the configuration in the form of the JetStream API (times in nanoseconds)."""
         config: dict[str, Any] = {
             "name": self.name,
             "description": self.description,
@@ -94,11 +94,11 @@ class StreamSpec:
 
 
 def streams(names: BusNames, *, replicas: int, sizes: StreamSizes | None = None) -> tuple[StreamSpec, ...]:
-    """Return the specifications of all streams of one cluster.
+    """Return the configurations of all streams of one cluster.
 
     Args:
-        replicas: Of the streams that hold facts, requests and desired state (3 in production, 1 on a single server);
-            the lossy ones have one.
+        replicas: Number of replicas of streams with facts, requests and desired state (3 in production, 1 on a single
+            server). Other streams have one.
     """
     limits = sizes or StreamSizes()
     c = names.cluster
@@ -199,7 +199,7 @@ def streams(names: BusNames, *, replicas: int, sizes: StreamSizes | None = None)
 
 
 def _advisories(names: BusNames) -> tuple[str, ...]:
-    """Return advisories about this cluster's own streams: clusters that share a server in tests must not overlap."""
+    """Return the advisory subjects of this cluster's streams only, because clusters may share a server in tests."""
     about_consumers = ("MAX_DELIVERIES", "MSG_TERMINATED")
     about_stream = ("CREATED", "DELETED", "UPDATED", "LEADER_ELECTED", "QUORUM_LOST")
     return (

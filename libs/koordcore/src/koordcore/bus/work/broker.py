@@ -1,6 +1,9 @@
 # pyright: reportPrivateUsage=false, reportUnknownMemberType=false
 # FastStream's broker is extended below its public surface: it has no way to take a connection that exists.
-"""FastStream's broker on the connection of the process. Only workers and endpoints import it: it costs 43 MiB."""
+"""FastStream's broker on the connection of the process.
+
+Only workers and endpoints import it, because the import costs 43 MiB.
+"""
 
 from types import TracebackType
 
@@ -9,7 +12,7 @@ from nats.aio.client import Client
 
 
 class SharedBroker(NatsBroker):
-    """A broker that neither opens nor closes its connection.
+    """A broker that uses an existing connection, and does not open or close it.
 
     Args:
         client: The connection of the process.
@@ -30,12 +33,12 @@ class SharedBroker(NatsBroker):
         exc_val: BaseException | None = None,
         exc_tb: TracebackType | None = None,
     ) -> None:
-        """Take no more messages and wait for those that are being handled."""
+        """Take no more messages, and wait for those that are being handled."""
         # Else the broker would drain the connection that others use.
         self._connection = None
         await super().stop(exc_type, exc_val, exc_tb)
 
 
 async def whole_message(message: NatsMessage) -> NatsMessage:
-    """Return the message undecoded: handlers decode bodies themselves."""
+    """Return the message undecoded, because handlers decode bodies themselves."""
     return message

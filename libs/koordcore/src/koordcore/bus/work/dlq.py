@@ -1,6 +1,7 @@
-"""Parked work items: a pointer to the original message and the error, kept until an operator retries or drops them.
+"""Parked work items: failed requests and their errors, kept until an operator retries or drops them.
 
-The original stays in its stream (except for work queues, where the parked item carries it), so `show` reads it again.
+A parked item of a work queue contains the original message. Otherwise the original stays in its stream, where `show`
+reads it.
 
 Source:
     event-bus spec, 2 (KOORD_DLQ), 8
@@ -24,18 +25,18 @@ from koordcore.values import codec
 
 
 class ParkedItem(msgspec.Struct, frozen=True):
-    """A parked item with its number in the list (its sequence in the DLQ stream)."""
+    """A parked item and its number (its sequence in the DLQ stream)."""
 
     number: int
     parked: Parked
 
 
 class NoSuchItem(Exception):
-    """No parked item has this number (any more)."""
+    """No parked item has this number."""
 
 
 class DeadLetters:
-    """The parked items of one cluster: parked by workers, handled by `koord bus dlq`."""
+    """The parked items of one cluster. Workers park them, and `koord bus dlq` handles them."""
 
     def __init__(self, connection: BusConnection, names: BusNames, *, follower: FollowerSettings = DEFAULTS) -> None:
         self._connection = connection
@@ -52,7 +53,7 @@ class DeadLetters:
         )
 
     async def park(self, parked: Parked) -> int:
-        """Store an item and return its number. Parking a message of a consumer again is a no-op."""
+        """Store an item and return its number. No-op if this message of the consumer is already parked."""
         header = encode_headers({"Nats-Msg-Id": f"{parked.consumer}:{parked.stream}:{parked.seq}"})
         reply = await self._connection.request(
             self._names.dlq_subject(parked.consumer), codec.encode(parked), header=header, timeout=5
@@ -63,7 +64,7 @@ class DeadLetters:
         return answer.seq
 
     async def list(self, consumer: str | None = None) -> Sequence[ParkedItem]:
-        """Return all parked items, oldest first; of one consumer, or of all."""
+        """Return all parked items, oldest first, of one consumer or of all."""
         head = await self._reader.head()
         found: list[ParkedItem] = []
         async for batch in self._follower.history(head.first_seq - 1, head.last_seq):
@@ -85,14 +86,13 @@ class DeadLetters:
         return _item(stored)
 
     async def retry(self, number: int) -> ParkedItem:
-        """Publish the original request again on its subject, then drop the item.
+        """Publish the original request again, then drop the item.
 
-        Only requests (`cmd`) can be published again; facts are never appended twice, their workers are asked by a
-        request.
+        Only requests (`cmd`) can be published again, because facts must not be appended twice.
 
         Raises:
             NoSuchItem: No parked item has this number (any more).
-            ValueError: An item that is no request.
+            ValueError: The item is not a request.
         """
         item = await self.show(number)
         parked = item.parked
@@ -124,7 +124,7 @@ class DeadLetters:
             raise NoSuchItem(f"no parked item {number}") from error
 
     async def depths(self) -> dict[str, int]:
-        """Return consumer -> number of parked items, for `koord_bus_dlq_depth`."""
+        """Return consumer -> number of parked items, for the metric `koord_bus_dlq_depth`."""
         depths: dict[str, int] = {}
         for item in await self.list():
             depths[item.parked.consumer] = depths.get(item.parked.consumer, 0) + 1

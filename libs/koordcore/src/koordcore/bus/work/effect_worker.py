@@ -1,13 +1,13 @@
 # pyright: reportUnknownMemberType=false
-"""Workers: effects on the world, one durable consumer per effect, carried by FastStream.
+"""Workers with one durable consumer per effect, carried by FastStream.
 
-FastStream's defaults terminate a message whose handler raised and declare streams; here the policy is explicit:
+By default, FastStream terminates a message whose handler raises, and declares streams. Here the policy is explicit:
 
     handled -> ack      TransientFailure, any other error -> nak with a delay, at the last delivery -> parked + term
     PermanentFailure -> parked + term                      long work -> in_progress every third of ack_wait
 
-The effect itself carries an idempotency key (`WorkItem.id`) or is naturally idempotent. Not for folds (`fold`), and
-not for agents: importing FastStream costs 43 MiB.
+The effect must be idempotent or use the idempotency key `WorkItem.id`. Folds do not use workers. Agents do not either,
+because importing FastStream costs 43 MiB.
 
 Source:
     event-bus spec, 3.2, 3.4, 8
@@ -38,19 +38,19 @@ FETCH_SECONDS = 5.0
 
 
 class TransientFailure(Exception):
-    """Raised by a handler if the effect failed now; it is tried again after a delay."""
+    """A handler raises it if the effect failed temporarily. The item is tried again after a delay."""
 
 
 class PermanentFailure(Exception):
-    """Raised by a handler if the effect can never succeed; the item is parked."""
+    """A handler raises it if the effect can never succeed. The item is parked."""
 
 
 class WorkItem(msgspec.Struct, frozen=True):
-    """One message of work.
+    """One message of work for a handler.
 
     Attributes:
-        id: The message's id: idempotency key of the effect.
-        deliveries: From 1.
+        id: Id of the message: the idempotency key of the effect.
+        deliveries: Number of this delivery, from 1.
     """
 
     id: str
@@ -65,10 +65,10 @@ Handler = Callable[[WorkItem], Awaitable[None]]
 
 
 class Worker:
-    """Handles the messages of one durable consumer, `workers` of them concurrently.
+    """Handles the messages of one durable consumer, at most `workers` of them at a time.
 
     Args:
-        graceful_seconds: How long leaving the context waits for what is under way.
+        graceful_seconds: How long leaving the context waits for items that are being handled.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Worker:
         self._subscriber(self._on_message)
 
     async def __aenter__(self) -> "Worker":
-        """Start taking messages. The consumer must exist (bootstrap)."""
+        """Start taking messages. The bootstrap job must have created the consumer."""
         await self._broker.start()
         self._rest_when_closed()
         return self
@@ -113,7 +113,7 @@ class Worker:
             pass
 
     def _rest_when_closed(self) -> None:
-        """Pause fetches on a closed connection: FastStream would repeat them at once and occupy the loop."""
+        """Pause fetching on a closed connection; FastStream would repeat it without a delay."""
         pull = self._subscriber.subscription
         assert isinstance(pull, JetStreamContext.PullSubscription)
         fetch = pull.fetch

@@ -3,8 +3,9 @@
 
     request, typed body -> once per request id -> handler, within the caller's timeout -> answer or error reply
 
-A lost request or answer is the caller's matter: it asks again with the same id (`koordcore.bus.work.requests`), and a
-request that was carried out already gets the remembered answer. Not for agents: importing FastStream costs 43 MiB.
+If a request or answer is lost, the caller sends the request again with the same id (`koordcore.bus.work.requests`). A
+request that was already carried out gets the same answer again. Agents do not use this module, because importing
+FastStream costs 43 MiB.
 """
 
 import asyncio
@@ -30,17 +31,17 @@ Q = TypeVar("Q", bound=msgspec.Struct)
 A = TypeVar("A", bound=msgspec.Struct)
 
 MOST_SECONDS: Final = 60.0
-"""Longest time that a request may take, whatever its caller says."""
+"""Longest time for a request, even if the caller allows more."""
 REMEMBERED: Final = 256
 """Number of answers that are kept for repeated requests."""
 
 
 class Refusal(Exception):
-    """Raised by a handler: the request gets an error reply instead of an answer.
+    """A handler raises it to send an error reply instead of an answer.
 
     Args:
         code: `INVALID` or `UNAVAILABLE`.
-        message: One sentence for a person.
+        message: One sentence for people.
     """
 
     def __init__(self, code: ErrorCode, message: str) -> None:
@@ -54,13 +55,13 @@ class _Reply(NamedTuple):
 
 
 class EndpointServer:
-    """Answers the requests of one service. Instances of a service share the requests among them.
+    """Answers the requests to the endpoints of one service. Instances of the service share the requests.
 
     Args:
         connection: The connection of the process.
         names: Names of the cluster.
-        workers: Number of requests per endpoint that are carried out at once.
-        graceful_seconds: How long the end waits for requests that are being carried out.
+        workers: Largest number of requests per endpoint that are handled at the same time.
+        graceful_seconds: How long the end waits for requests that are being handled.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class EndpointServer:
     async def _once(
         self, endpoint: Endpoint[Q, A], handler: Callable[[Q], Awaitable[A]], message: NatsMessage
     ) -> _Reply:
-        """Return the reply; of requests with one id only the first is carried out."""
+        """Return the reply. Of requests with the same id, only the first one is carried out."""
         key = (endpoint.verb, message.headers.get(REQUEST_ID, ""))
         carrying_out = self._remembered.get(key)
         if carrying_out is None:

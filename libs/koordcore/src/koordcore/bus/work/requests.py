@@ -1,4 +1,4 @@
-"""Requests to endpoints. Does not import FastStream, so that commands start fast and agents stay small."""
+"""Send requests to endpoints. It does not import FastStream, so commands start fast and agents stay small."""
 
 import asyncio
 import uuid
@@ -38,21 +38,21 @@ async def ask(
     request_id: str = "",
     waits_for_service: bool = True,
 ) -> A:
-    """Send a request and return the answer. Repeats the request while the service is away or cannot answer.
+    """Send a request and return the answer. Repeat the request while the service is unavailable.
 
     Args:
         connection: The connection of the process.
         names: Names of the cluster.
-        endpoint: Whom to ask for what.
+        endpoint: Endpoint to call.
         request: Body of the request.
-        seconds: Real seconds until this function gives up.
-        request_id: Idempotency key; empty: a new one. All tries carry the same key.
-        waits_for_service: Whether to repeat the request while nobody serves the endpoint.
+        seconds: Real seconds after which the call fails.
+        request_id: Idempotency key, sent with every attempt; empty: create a new one.
+        waits_for_service: Whether to repeat the request if no instance serves the endpoint.
 
     Raises:
         RequestFailed: The service refused the request or failed.
-        NoAnswer: Nobody answered in time.
-        Denied: This user may not ask this service.
+        NoAnswer: No instance answered in time.
+        Denied: This user has no permission to call this service.
     """
     subject, body = f"{names.root}{endpoint.address}", codec.encode(request)
     headers = {REQUEST_ID: request_id or str(uuid.uuid4())}

@@ -1,9 +1,9 @@
-"""Append facts to the stream: the loop around `outcome.classify`.
+"""Append facts to the stream, and handle each kind of answer (`outcome.classify`).
 
     encode once -> send (one message, or an atomic batch) -> classify the answer
        stored                    -> Appended
-       conflict, or id known     -> read back at the leader: ours -> Appended, not ours -> Conflict
-       unknown, overload         -> the same bytes again, jittered, until the deadline -> Unavailable
+       conflict, or id known     -> read back at the leader: our event -> Appended, another event -> Conflict
+       unknown, overload         -> the same bytes again after a delay, until the deadline -> Unavailable
 
 Source:
     event-bus spec, 4
@@ -41,13 +41,13 @@ PUBLISH_SECONDS = 2.0
 BACKOFF_SECONDS = (0.05, 2.0)
 IN_FLIGHT_WAIT_SECONDS = (0.005, 0.05)
 _BATCH_HEADERS_BYTES = 256
-"""No more is added to a message when it is sent in a batch."""
+"""Largest number of bytes that sending in a batch adds to the headers of a message."""
 _READS_AT_ONCE = 32
 _UNEXPLAINED_DUPLICATES = 5
 
 
 class Encoded(msgspec.Struct, frozen=True):
-    """An event as it is sent: subject, header lines with id and expectation, payload."""
+    """An event in wire form: subject, header lines with id and expected position, payload."""
 
     subject: str
     header: bytes
@@ -55,10 +55,10 @@ class Encoded(msgspec.Struct, frozen=True):
 
 
 def encode_event(names: BusNames, event: NewEvent) -> Encoded:
-    """Return the bytes of an event, which never change between attempts.
+    """Encode an event. The bytes stay the same for all attempts.
 
     Raises:
-        Unsendable: Subject or headers cannot be sent.
+        Unsendable: Subject or headers contain characters that cannot be sent.
     """
     try:
         subject = names.subject("ev", event.ref)
@@ -73,7 +73,7 @@ def require_distinct(events: Sequence[NewEvent]) -> None:
     """Check that an append has 1 to 1000 events of different aggregates with different ids.
 
     Raises:
-        Unsendable: One append cannot be stored as it is, by a name, an id or its size; the log takes others.
+        Unsendable: The check failed.
     """
     if not events or len(events) > MOST_AT_ONCE:
         raise Unsendable(f"an append holds 1 to {MOST_AT_ONCE} events, got {len(events)}")
@@ -84,10 +84,10 @@ def require_distinct(events: Sequence[NewEvent]) -> None:
 
 
 def require_small(events: Sequence[NewEvent], messages: Sequence[Encoded], max_payload: int) -> None:
-    """Check that the server accepts the size of each message; it would close the connection otherwise.
+    """Check that each message is within the server's size limit. Otherwise it would close the connection.
 
     Raises:
-        TooLarge: Events are larger than the log takes.
+        TooLarge: An event is too large.
     """
     most = max_payload - _BATCH_HEADERS_BYTES
     sizes = (len(message.header) + len(message.payload) for message in messages)
@@ -99,7 +99,7 @@ def require_small(events: Sequence[NewEvent], messages: Sequence[Encoded], max_p
 
 
 class Appender:
-    """Appends of one process. May be used concurrently; the caller keeps one append per aggregate in flight."""
+    """Appends events of one process. Calls may be concurrent, but only one per aggregate."""
 
     def __init__(
         self,
@@ -185,7 +185,7 @@ class Appender:
             pause = min(pause * 2, BACKOFF_SECONDS[1])
 
     async def _send(self, encoded: list[Encoded], end: float) -> AppendReply:
-        """Send once and return the answer; a failure to send and a missing answer are answers, too."""
+        """Send once and return the answer. A failed send or a missing answer also gives an answer."""
         connection = self._connection
         left = end - asyncio.get_running_loop().time()
         if not await connection.wait_connected(max(0.0, left)):
@@ -224,12 +224,12 @@ class Appender:
         return b"".join(commands)
 
     async def _read_back(self, events: Sequence[NewEvent]) -> AppendOutcome | None:
-        """Return what became of our events.
+        """Read the aggregates of our events and return whether the append was stored or refused.
 
-        Stored, refused because an aggregate moved, or None (no aggregate moved yet).
+        Returns None if no aggregate has a new event yet.
 
         Raises:
-            Unsendable: An id was used for another event that the caller had already folded.
+            Unsendable: An id belongs to another event that the caller had already folded.
             NoAnswer: The server did not answer in time, or the connection broke while waiting: whether it acted is
                 unknown.
         """
@@ -259,7 +259,7 @@ class Appender:
         return Appended(last_seq=max(seqs), seqs=tuple(seqs), duplicate=True)
 
     async def _find(self, event: NewEvent, last: StoredEvent | None) -> StoredEvent | None:
-        """Return our event among those after the expectation; None if it is not there."""
+        """Return our event among those after the expected position; None if it is not there."""
         if last is None or last.seq <= event.expected_last:
             return None
         if last.event_id == event.event_id:
@@ -277,10 +277,10 @@ class Appender:
 
 
 def is_same_event(event: NewEvent, stored: StoredEvent) -> bool:
-    """Return whether the stored event with our id is the one that we want to store.
+    """Return whether the stored event with our id has the same content as our event.
 
-    A process that was killed after its append and decides again gives the same id to other content. Its decision is
-    not in the log then, so the answer has to be a conflict, not "stored before".
+    A process that was killed after an append may decide again with other content and the same id. This decision is not
+    in the log, so the append must be a conflict.
     """
     return stored.event_id == event.event_id and stored.body == event.body and stored.ref == event.ref
 

@@ -1,6 +1,6 @@
-"""What the answer to an append means: the table of event-bus spec, 4.3.
+"""Meaning of the answers to an append: the table of event-bus spec, 4.3.
 
-`append` runs the loop around it.
+`append` acts on it.
 """
 
 from enum import StrEnum
@@ -10,33 +10,33 @@ import msgspec
 
 
 class Action(StrEnum):
-    """What the appender does next."""
+    """Next action of the appender."""
 
     STORED = "stored"
     STORED_BEFORE = "stored-before"
-    """Stored by an earlier attempt with the same id."""
+    """An earlier attempt with the same id was stored."""
     READ_BACK = "read-back"
-    """Conflict, or our own lost acknowledgement: look at the subjects at the leader."""
+    """Conflict, or the acknowledgement of our own append was lost. Read the subjects at the leader."""
     WAIT_AND_READ_BACK = "wait-and-read-back"
-    """Another append of a subject is in flight: wait 5 to 50 ms, then look."""
+    """Another append to a subject is being stored. Wait 5 to 50 ms, then read the subjects."""
     READ_BACK_ALL = "read-back-all"
-    """The batch holds an id that is stored already: look at every event."""
+    """The batch has an id that is already stored. Read the subject of every event."""
     REPEAT = "repeat"
-    """Unknown or not ready: the same bytes again after a pause."""
+    """The outcome is unknown or the server is not ready. Send the same bytes again after a delay."""
     BACK_OFF = "back-off"
-    """Overload: the same bytes again after a pause, with fewer appends under way."""
+    """The server is overloaded. Send the same bytes again after a delay, with fewer concurrent appends."""
     FULL = "full"
     STOP = "stop"
-    """A bug or a misconfiguration."""
+    """A bug or a wrong configuration."""
 
 
 class AppendReply(msgspec.Struct, frozen=True):
-    """What came back for an append; `code` 0 stands for an acknowledgement.
+    """The server's answer to an append. `code` 0 stands for an acknowledgement.
 
     Attributes:
-        code: Code of the error, like an HTTP status. 503 without `err_code` means no responders, 408 no answer in time.
+        code: Error code, like an HTTP status. 503 without `err_code`: no responders. 408: no answer in time.
         err_code: The server's own code of the error, for example 10071.
-        count: Events of an acknowledged batch, 0 for a single append.
+        count: Number of events in an acknowledged batch; 0 for a single append.
     """
 
     code: int = 0
@@ -75,9 +75,9 @@ _ACTIONS: dict[int, Action] = {
 
 
 def classify(answer: AppendReply) -> AppendReaction:
-    """Return what to do about an answer.
+    """Return the action for an answer.
 
-    Unlisted server errors (5xx) and overload (429) are repeated, other errors stop.
+    Unknown server errors (5xx) and overload (429) are repeated. Other unknown errors stop.
 
     Source:
         event-bus spec, 4.3
@@ -113,7 +113,7 @@ _decoder = msgspec.json.Decoder(_PubAck)
 
 
 def read_answer(data: bytes) -> AppendReply:
-    """Return the answer in a publish acknowledgement; bytes that are none give code 500, hence a repetition."""
+    """Decode a publish acknowledgement. Invalid bytes give code 500, so the append is repeated."""
     try:
         ack = _decoder.decode(data)
     except msgspec.DecodeError as error:
