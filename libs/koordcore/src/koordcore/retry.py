@@ -1,7 +1,7 @@
-"""The one way to try again: exponential back-off with jitter, and an optional deadline.
+"""Retries with exponential back-off, jitter and an optional deadline.
 
-Only shells retry (STYLE 3.8). A component that waits for something else between two tries, e.g. for news or for a
-button, uses `Backoff` alone; everything else calls `retry`.
+Only shells retry. If a component waits for something else between two attempts, such as an event, it uses `Backoff`.
+All other code calls `retry`.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Backoff:
-    """Delays that double after each failure and are spread by jitter.
+    """Delays that double after each failure, with jitter.
 
     Args:
         first: Nominal first delay in real seconds. The actual delay is between half and one and a half of the nominal.
@@ -26,14 +26,14 @@ class Backoff:
         self._next = first
 
     def reset(self) -> None:
-        """Start again at the first delay, after a success."""
+        """Return to the first delay, after a success."""
         self._next = self._first
 
     def seconds(self, at_least: float | None = None) -> float:
-        """Return the next delay in real seconds and double the one after it.
+        """Return the next delay in real seconds, and double the following one.
 
         Args:
-            at_least: Lower bound that the other side asked for (`Retry-After`); None if it did not.
+            at_least: Lower bound that the server requested (`Retry-After`); None if it did not.
         """
         delay = self._next * (0.5 + random.random())  # noqa: S311 - spreads load, not a secret
         self._next = min(self._most, self._next * 2)

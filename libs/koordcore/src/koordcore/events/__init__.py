@@ -1,4 +1,4 @@
-"""The facts: what was written to the log, and what was observed beside it.
+"""The events: facts that are written to the log, and observations and explanations in other streams.
 
 `envelope` (headers, references, drafts) -> `registry` (type name -> model, schema version, upcasters) -> one module per
 aggregate (`pod`, `podspec`, `node`, ...). `load()` imports them all, so that the registry is complete.

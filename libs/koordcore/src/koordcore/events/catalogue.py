@@ -1,4 +1,4 @@
-"""The complete catalogue: importing this module imports every aggregate's module."""
+"""The complete catalogue of events. Importing this module imports the module of every aggregate."""
 
 from koordcore.events import control
 from koordcore.events.agents import nodestate, observation

@@ -1,4 +1,4 @@
-"""Operator's records about folds. Aggregate: `fold.<name>`. Writer: `koord bus skip`.
+"""Records of operators about folds. Aggregate: `fold.<name>`. Writer: `koord bus skip`.
 
 Source:
     event-bus spec, 8
@@ -10,10 +10,10 @@ from koordcore.events.registry import CATALOGUE
 
 @CATALOGUE.register(kind="fold")
 class EventSkipped(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """An operator decided that a fold passes over one event that it cannot read or apply.
+    """An operator decided that a fold skips one event that it cannot read or apply.
 
     Attributes:
-        seq: Sequence of the event in the facts stream.
+        seq: Sequence of the skipped event in the facts stream.
     """
 
     seq: int

@@ -1,4 +1,4 @@
-"""What surrounds the body of an event: which aggregate, which id, who wrote it, on what it was based.
+"""The envelope of an event: its aggregate, its id, its writer, and the positions that it was based on.
 
 An event is decided as a `Draft` (pure code), sealed into a `NewEvent` by the shell (`seal`), appended through
 `koordcore.ports.EventLog`, and read back as a `StoredEvent`.
@@ -20,7 +20,7 @@ import msgspec
 from koordcore.values import codec
 
 StreamSeq = NewType("StreamSeq", int)
-"""Position in a stream, from 1; 0 means "before the first event"."""
+"""Position in a stream, from 1. 0 means "before the first event"."""
 
 HEADER_ID = "Nats-Msg-Id"
 _ID_LINE: Final = b"\r\nNats-Msg-Id: %b\r\n"
@@ -40,14 +40,18 @@ _EVENT_ID_NAMESPACE = uuid.UUID("6f1d0a52-6a0e-5d0c-9a3e-4b1d6a1f7c11")
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Base of all event bodies: past-tense facts with the inputs a person would ask for; unknown fields are ignored.
+    """Base of all event bodies. Unknown fields are ignored when a body is decoded.
 
-    Events, like API objects, are trees: the garbage collector, which looks for cycles, need not follow them.
+    An event is named in the past tense and contains the inputs of the decision. Event bodies contain no cycles, so the
+    garbage collector does not track them.
     """
 
 
 class AggregateRef(NamedTuple):
-    """One aggregate: its kind and its id as it appears in the subject (`pod` + uid, `node` + name with `.` as `_`)."""
+    """Reference to one aggregate: its kind, and its id as it appears in the subject.
+
+    The id is a uid for `pod`; it is a name with `.` replaced by `_` for `node`.
+    """
 
     kind: str
     id: str
@@ -57,7 +61,7 @@ class AggregateRef(NamedTuple):
 
 
 def name_token(name: str) -> str:
-    """Return the subject token of an object name: `.` becomes `_`, which no Kubernetes name contains.
+    """Return an object name as a subject token: `.` becomes `_`, which no Kubernetes name contains.
 
     Source:
         event-bus spec, 2
@@ -76,13 +80,13 @@ def namespaced_token(namespace: str, name: str) -> str:
 
 
 def namespaced_from_token(token: str) -> tuple[str, str]:
-    """(namespace, name) of a namespaced token; inverse of `namespaced_token`."""
+    """Return (namespace, name) of a namespaced token: the inverse of `namespaced_token`."""
     namespace, _, name = token.partition("=")
     return name_from_token(namespace), name_from_token(name)
 
 
 class BasedOn(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """The positions that a decider had folded when it decided: facts and observations (architecture, 3)."""
+    """Positions that were folded when a decision was made: of facts and of observations (architecture, 3)."""
 
     ev: int = 0
     obs: int = 0
@@ -92,7 +96,7 @@ class Draft(NamedTuple):
     """A decided fact that is not in the log yet.
 
     Attributes:
-        expected_last: Sequence of the last event of this aggregate that the decider folded; 0 for a new aggregate.
+        expected_last: Sequence of the last event of this aggregate that was folded; 0 for a new aggregate.
     """
 
     ref: AggregateRef
@@ -101,14 +105,14 @@ class Draft(NamedTuple):
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Who decides, because of what: the headers shared by all drafts of one decision.
+    """Headers that all drafts of one decision share: its writer, its cause and its basis.
 
     Attributes:
-        causation_id: Id of the event or request that led here.
-        correlation_id: Id of the user-visible thing (the pod's uid).
-        occurred_at: RFC 3339 text, UTC, microseconds, the decider's clock.
-        epoch: Fencing number of the leadership term, 0 without leadership.
-        based_on: Highest fact sequence that the decider had folded.
+        causation_id: Id of the event or request that caused the decision.
+        correlation_id: Id of the object that the user knows, such as the uid of the pod.
+        occurred_at: RFC 3339 time, UTC with microseconds, on the clock of the writer.
+        epoch: Number of the leadership term; 0 without leadership.
+        based_on: Highest sequence of the facts stream that was folded.
     """
 
     causation_id: str
@@ -122,7 +126,10 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class NewEvent(msgspec.Struct, frozen=True, gc=False):
-    """An event ready to be appended: bytes, headers and expectation never change between retries (event-bus, 4.3)."""
+    """An event that is ready to be appended.
+
+    Bytes, headers and expected position stay the same for all attempts (event-bus, 4.3).
+    """
 
     ref: AggregateRef
     headers: dict[str, str]
@@ -131,20 +138,20 @@ class NewEvent(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def event_id(self) -> str:
-        """`Nats-Msg-Id`."""
+        """Id of the event: header `Nats-Msg-Id`."""
         return self.headers[HEADER_ID]
 
 
 class DeferredHeaders(Mapping[str, str]):
-    """Headers that are read when the first is asked for."""
+    """Headers that are parsed at the first access."""
 
     @abstractmethod
     def has_line(self, line: bytes) -> bool:
-        """Return whether a header stands there just so, `Name: value`; answered without reading the others."""
+        """Return whether there is exactly this header line, `Name: value`, without parsing the headers."""
 
 
 class StoredEvent(msgspec.Struct, frozen=True, gc=False):
-    """An event as it stands in the log.
+    """An event as it is stored in the log.
 
     Attributes:
         seq: Position in the stream.
@@ -158,7 +165,7 @@ class StoredEvent(msgspec.Struct, frozen=True, gc=False):
     stored_at_ns: int = 0
 
     def has_id(self, event_id: str) -> bool:
-        """Return whether this is the event of that id."""
+        """Return whether the event has this id."""
         headers = self.headers
         if isinstance(headers, DeferredHeaders):
             return headers.has_line(_ID_LINE % event_id.encode())
@@ -166,65 +173,67 @@ class StoredEvent(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def type(self) -> str:
-        """Event type name, e.g. `PodPlaced`."""
+        """Name of the event type, for example `PodPlaced`."""
         return self.headers.get(HEADER_TYPE, "")
 
     @property
     def schema(self) -> int:
-        """Version of the body's schema, from 1; 0 when the header is missing or no number."""
+        """Version of the body's schema, from 1; 0 if the header is missing or not a number."""
         text = self.headers.get(HEADER_SCHEMA, "")
         return int(text) if text.isascii() and text.isdigit() else 0
 
     @property
     def event_id(self) -> str:
-        """`Nats-Msg-Id`, "" when missing."""
+        """Id of the event: header `Nats-Msg-Id`; "" if missing."""
         return self.headers.get(HEADER_ID, "")
 
     @property
     def causation_id(self) -> str:
-        """Id of the event or request that led here."""
+        """Id of the event or request that caused this event."""
         return self.headers.get(HEADER_CAUSATION, "")
 
     @property
     def correlation_id(self) -> str:
-        """Id of the user-visible thing."""
+        """Id of the object that the user knows, such as the uid of the pod."""
         return self.headers.get(HEADER_CORRELATION, "")
 
     @property
     def actor(self) -> str:
-        """Service, instance and version that wrote it."""
+        """Service, instance and version of the writer."""
         return self.headers.get(HEADER_ACTOR, "")
 
     @property
     def occurred_at(self) -> str:
-        """RFC 3339 text of the decider's clock."""
+        """RFC 3339 time of the event on the clock of its writer."""
         return self.headers.get(HEADER_OCCURRED_AT, "")
 
     @property
     def based_on(self) -> int:
-        """Highest fact sequence that the decider had folded; 0 when missing."""
+        """Highest sequence of the facts stream that the writer had folded; 0 if missing."""
         text = self.headers.get(HEADER_BASED_ON, "")
         return int(text) if text.isascii() and text.isdigit() else 0
 
     @property
     def traceparent(self) -> str:
-        """W3C trace context, "" when missing."""
+        """W3C trace context; "" if missing."""
         return self.headers.get(HEADER_TRACEPARENT, "")
 
     @property
     def trace_id(self) -> str:
-        """Trace that the event belongs to, 32 hex digits; "" when it has no valid trace context."""
+        """Id of the trace that the event belongs to, 32 hex digits; "" without a valid trace context."""
         return trace_id_of(self.traceparent)
 
 
 def trace_id_of(traceparent: str) -> str:
-    """Return the trace id of a W3C trace context; "" if there is none."""
+    """Return the trace id of a W3C trace context; "" if it is invalid."""
     parts = traceparent.split("-")
     return parts[1] if len(parts) >= 4 else ""
 
 
 def event_id(causation_id: str, ref: AggregateRef, index: int) -> str:
-    """Deterministic id: UUIDv5 of (causation id, aggregate, index in the decision); a retried decision yields the same.
+    """Return the deterministic id of an event: UUIDv5 of causation id, aggregate and index in the decision.
+
+    A repeated decision gives the same id.
 
     Source:
         event-bus spec, 3.1
@@ -239,11 +248,11 @@ def event_id(causation_id: str, ref: AggregateRef, index: int) -> str:
 
 
 def seal(draft: Draft, origin: Origin, index: int, schema: int) -> NewEvent:
-    """Return the appendable event of a draft.
+    """Return a draft as an event that can be appended.
 
     Args:
         index: Position of the draft in its decision.
-        schema: Version of the body's schema (from the catalogue; use `Catalogue.seal`).
+        schema: Version of the body's schema. `Catalogue.seal` takes it from the catalogue.
     """
     headers = {
         HEADER_ID: event_id(origin.causation_id, draft.ref, index),

@@ -1,9 +1,9 @@
-"""`python -m koordcore.events.export DIR`: the catalogue as files that others can read, generated and checked in.
+"""`python -m koordcore.events.export DIR`: write the catalogue of events as JSON Schemas and AsyncAPI.
 
     DIR/events/<Type>.v<schema>.json    JSON Schema 2020-12 of each event's body
     DIR/asyncapi.yaml                   AsyncAPI 3: channels (subjects) of events, requests and work; messages, headers
 
-A test fails when the files differ from what the models say.
+A test fails if the files differ from the models.
 
 Source:
     event-bus spec, 2, 3.1, 6
@@ -56,7 +56,7 @@ _WORK_HEADERS: dict[str, tuple[str, str]] = {
 
 
 def body_schema(entry: EventType) -> dict[str, Any]:
-    """Return JSON Schema of an event's body, self-contained."""
+    """Return the self-contained JSON Schema of an event's body."""
     schema = msgspec.json.schema(entry.model)
     return {"$schema": _DIALECT, "$id": f"koordstream/events/{entry.name}.v{entry.schema}.json", **schema}
 
@@ -167,7 +167,7 @@ def _add_endpoints(channels: dict[str, Any], operations: dict[str, Any], message
 
 
 def _add_work_queues(channels: dict[str, Any], operations: dict[str, Any], messages: dict[str, Any]) -> None:
-    """Add a channel for each work queue, and the one where work is parked that cannot be done."""
+    """Add a channel for each work queue, and the channel of parked work items."""
     for queue in WORK_QUEUES:
         messages[queue.request.__name__] = _message(queue.request, "WorkHeaders")
         channels[queue.address] = _channel(f"koord.{{cluster}}.{queue.address}", {}, [queue.request])
@@ -182,7 +182,7 @@ def _add_work_queues(channels: dict[str, Any], operations: dict[str, Any], messa
 
 
 def render() -> dict[str, str]:
-    """Relative path -> text of every generated file."""
+    """Return relative path -> text of every generated file."""
     files = {
         f"events/{entry.name}.v{entry.schema}.json": json.dumps(body_schema(entry), indent=2, sort_keys=True) + "\n"
         for entry in CATALOGUE

@@ -1,8 +1,8 @@
-"""Type name -> model, schema version, upcasters: how stored bytes become a typed event again.
+"""Registry of event types: type name -> model, schema version and upcasters.
 
-Rules (event-bus spec, 6): an additive change keeps the version; anything else is version + 1 with one pure upcaster
-`v -> v+1`; stored bytes never change; a renamed type keeps its old name as an alias; a reader that meets a newer
-version stops, unless the type is flagged ignorable.
+Rules (event-bus spec, 6): An additive change keeps the version. Any other change increments it and adds a pure upcaster
+`v -> v+1`. Stored bytes never change. A renamed type keeps its old name as an alias. A reader halts at a newer version
+unless the type is ignorable.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,13 +15,13 @@ from koordcore.values import codec
 
 Body = dict[str, Any]
 Upcaster = Callable[[Body], Body]
-"""Body of version v -> body of version v + 1; pure."""
+"""Pure function from a body of version v to a body of version v + 1."""
 
 E = TypeVar("E", bound=Event)
 
 
 class UnreadableEvent(Exception):
-    """A stored event that this code cannot read: a fold halts before it (event-bus spec, 8)."""
+    """This code cannot decode a stored event. A fold halts before it (event-bus spec, 8)."""
 
     def __init__(self, seq: int, type_name: str, reason: str) -> None:
         super().__init__(f"event {seq} of type {type_name!r} cannot be read: {reason}")
@@ -31,13 +31,13 @@ class UnreadableEvent(Exception):
 
 
 class EventType(msgspec.Struct, frozen=True, kw_only=True):
-    """One registered type.
+    """One registered event type.
 
     Attributes:
-        stream: "ev" (facts), "obs" (observations), "explanations".
-        kind: The aggregate kind whose subject carries it.
+        stream: Stream of its events: "ev" (facts), "obs" (observations), "explanations".
+        kind: Aggregate kind whose subject its events have.
         schema: Current version, from 1.
-        upcasters: Upcasters[v] turns version v into v + 1; complete for 1..schema-1.
+        upcasters: Version v -> function to version v + 1; complete for 1..schema-1.
     """
 
     name: str
@@ -52,7 +52,7 @@ class EventType(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Catalogue:
-    """All event types of the system, filled at import time by the modules of `koordcore.events`."""
+    """All event types, registered when the modules of `koordcore.events` are imported."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, EventType] = {}
@@ -68,10 +68,10 @@ class Catalogue:
         aliases: tuple[str, ...] = (),
         ignorable: bool = False,
     ) -> Callable[[type[E]], type[E]]:
-        """Return class decorator that registers an event model under its class name.
+        """Return a class decorator that registers an event model under its class name.
 
         Raises:
-            AssertionError: A reused name or an incomplete chain of upcasters: a bug, found at import.
+            AssertionError: A name is used twice, or an upcaster is missing.
         """
 
         def decorate(model: type[E]) -> type[E]:
@@ -97,31 +97,32 @@ class Catalogue:
         return decorate
 
     def __iter__(self) -> Iterator[EventType]:
-        """Return types in order of stream, kind, name."""
+        """Iterate over the types in order of stream, kind and name."""
         return iter(sorted(self._by_model.values(), key=lambda entry: (entry.stream, entry.kind, entry.name)))
 
     def of(self, model: type[Event]) -> EventType:
-        """Return the entry of a model."""
+        """Return the registered type of a model."""
         return self._by_model[model]
 
     def find(self, name: str) -> EventType | None:
-        """Return the entry of a type name or alias; None when unknown."""
+        """Return the registered type of a name or alias; None if unknown."""
         return self._by_name.get(name)
 
     def seal(self, drafts: list[Draft], origin: Origin) -> list[NewEvent]:
-        """Return the appendable events of one decision, in order."""
+        """Return the drafts of one decision as events that can be appended, in order."""
         return [
             seal(draft, origin, index, self._by_model[type(draft.event)].schema) for index, draft in enumerate(drafts)
         ]
 
     def read(self, stored: StoredEvent) -> Event | None:
-        """Return the typed event of a stored one, upcast to the current version.
+        """Decode a stored event and upcast it to the current version.
 
         Returns:
-            None for an ignorable type in a version newer than this code knows.
+            The event. None for an ignorable type in a version that this code does not know.
 
         Raises:
-            UnreadableEvent: An unknown type, an aggregate of the wrong kind, a newer version, or a bad body.
+            UnreadableEvent: The type is unknown, the aggregate has the wrong kind, the version is newer, or the body is
+                invalid.
         """
         name = stored.type
         entry = self._by_name.get(name)
@@ -148,4 +149,4 @@ class Catalogue:
 
 
 CATALOGUE = Catalogue()
-"""The process-wide catalogue; import it from `koordcore.events`, where it is complete."""
+"""The catalogue of the process. Import it from `koordcore.events`, where it is complete."""

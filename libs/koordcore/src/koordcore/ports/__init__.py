@@ -1,1 +1,1 @@
-"""What the shell needs from the world, as Protocols: log, observations, desired state, snapshots, time, leadership."""
+"""Interfaces of the shell as Protocols: log, observations, desired state, snapshots, time, leadership."""

@@ -13,7 +13,7 @@ class Clock(Protocol):
     """The clock of a run. Its seconds may be shorter than those of the host."""
 
     def now(self) -> datetime:
-        """Return the current time, aware and in UTC; equal to `unix()`."""
+        """Return the current time as an aware datetime in UTC; equal to `unix()`."""
         ...
 
     def unix(self) -> float:
@@ -24,23 +24,23 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Return seconds since an arbitrary start.
+        """Return seconds since an arbitrary start; they never go back.
 
-        Never goes back. For durations: differences only, within one process.
+        Use differences of it to measure durations within one process.
         """
         ...
 
     def real_seconds(self, seconds: float) -> float:
-        """Return how long `seconds` of this clock last on the host; infinity on a clock that only moves by hand.
+        """Return how long `seconds` of this clock last on the host; infinity for a clock that moves by hand.
 
-        For time limits given to others: the TTL of a server, `asyncio.timeout`.
+        Use it for time limits outside of this clock, such as a server's TTL or `asyncio.timeout`.
         """
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Wait for so many seconds of this clock; zero or less lets other tasks run once."""
+        """Wait for `seconds` of this clock. With zero or less, other tasks run once."""
         ...
 
     async def wait_until(self, unix_seconds: float) -> None:
-        """Wait until `unix()` reaches a time, even if the time of the host is corrected meanwhile."""
+        """Wait until `unix()` reaches a time, also if the time of the host is corrected meanwhile."""
         ...

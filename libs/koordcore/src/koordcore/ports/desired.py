@@ -1,4 +1,4 @@
-"""Desired state of nodes for their agents, and the pushes that keep it fresh. Adapters in `koordcore.bus`.
+"""Desired state of nodes for their agents, and pushes of changes. Adapters are in `koordcore.bus`.
 
 Source:
     event-bus spec, 2 (KV koord_desired), 3.3
@@ -14,18 +14,17 @@ from koordcore.events.scheduling.node_ledger import PodDetails, PodOnNode
 
 
 class DesiredNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the manager wants on one node.
-
-    annotations node annotations that the agent reads (reservation, system QoS)
+    """Desired state of one node, which the manager writes and the agent applies.
 
     Attributes:
-        pods: Pods of its ledger, as of position `as_of["node"]`: the fold of the ledger's events.
-        details: Uid -> labels and annotations, of pods whose object says otherwise now than the ledger did.
-        others: Pods that somebody else bound to it, which are in no ledger.
-        slo: Effective NodeSLO spec (wire spelling), None: not rendered yet.
-        capacity: Cpu in milli-cores, others in whole units.
-        allocatable: Cpu in milli-cores, others in whole units.
-        metric_policy: `metricCollectPolicy` of its NodeMetric (wire spelling); absent fields have the agent's defaults.
+        pods: Pods of the node's ledger as of position `as_of["node"]`.
+        details: Uid -> labels and annotations, for pods whose object has changed since the ledger entry.
+        others: Pods that another scheduler bound to the node; no ledger contains them.
+        annotations: Annotations of the node that the agent reads (reservation, system QoS).
+        slo: Effective NodeSLO spec as JSON; None if not rendered yet.
+        capacity: Capacity of the node: cpu in milli-cores, others in whole units.
+        allocatable: Allocatable of the node: cpu in milli-cores, others in whole units.
+        metric_policy: `metricCollectPolicy` of its NodeMetric as JSON; absent fields have the agent's defaults.
         as_of: Last folded sequence per aggregate, e.g. {"node": 812, "nodepolicy": 640, "nodespec": 12}.
     """
 
@@ -43,10 +42,11 @@ class DesiredNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class Push(msgspec.Struct, frozen=True):
-    """A fact pushed to an agent.
+    """A fact that is pushed to an agent.
 
     Attributes:
-        last_seq: Sequence of the event before it on the same subject (0: the first); must equal what the agent has.
+        last_seq: Sequence of the previous event on the same subject (0 for the first). If the agent has another one, it
+            missed an event.
     """
 
     event: StoredEvent
@@ -54,28 +54,31 @@ class Push(msgspec.Struct, frozen=True):
 
 
 class DesiredStore(Protocol):
-    """The KV bucket of desired states: written by the manager, read by agents."""
+    """The KV bucket with desired states. The manager writes it, agents read it."""
 
     async def put(self, desired: DesiredNode) -> None:
-        """Replace the node's value."""
+        """Replace the desired state of a node."""
         ...
 
     async def get(self, node: str) -> DesiredNode | None:
-        """Return the node's value or None. It may be stale: compare `as_of` with the pushes."""
+        """Return the desired state of a node; None if there is none.
+
+        It may be old: compare `as_of` with the pushes.
+        """
         ...
 
     async def delete(self, node: str) -> None:
-        """Delete the value of a deleted node."""
+        """Delete the desired state of a deleted node."""
         ...
 
 
 class PushFeed(Protocol):
-    """Facts about some nodes as the log republishes them, without consumers on the server."""
+    """Facts about some nodes, as the log republishes them. It needs no consumers on the server."""
 
     def pushes(self, nodes: Sequence[str], kinds: Sequence[str] = ("node", "nodepolicy")) -> AsyncIterator[Push | None]:
-        """Push for the nodes as they arrive. None: read the desired state (again), then go on.
+        """Iterate over the pushes for these nodes. None means: read the desired state again, then continue.
 
-        The first item is None, given once the subscriptions stand, so that a value read then has no gap to the pushes;
-        another None follows each reconnect and each overflow.
+        The first item is None. It comes after the subscriptions exist, so no push is missed between the desired state
+        read then and the next item. None also follows each reconnect and each overflow.
         """
         ...

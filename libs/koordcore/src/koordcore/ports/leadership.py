@@ -1,7 +1,8 @@
-"""Leadership: which of several equal processes works, with a number that fences off former leaders.
+"""Leadership: the election of one process among several, with a number that fences off former leaders.
 
-Leadership avoids waste; it is not what keeps the log right: every append states what it expects, and the term's epoch
-travels in the envelope (`Koord-Epoch`). Adapters: `KvLeadership` in `koordcore.service.leader.lease_kv`,
+Leadership only avoids duplicate work. The log stays correct without it, because every append names its expected
+position. The epoch of the term is in the envelope (`Koord-Epoch`). Adapters: `KvLeadership` in
+`koordcore.service.leader.lease_kv`,
 `LeaseLeadership` in `koordcore.service.leader.lease_kubernetes`.
 
 Source:
@@ -18,8 +19,8 @@ class Term:
     """One period of leadership.
 
     Attributes:
-        epoch: Fencing number, from 1; a later term of anybody has a greater one.
-        acquired_at_unix: When it began, by the leader's clock.
+        epoch: Fencing number, from 1. Every later term has a greater one.
+        acquired_at_unix: Time at which it began, on the clock of the leader.
     """
 
     holder: str
@@ -32,20 +33,20 @@ OnLost = Callable[[Term, str], None]
 
 
 class Leadership(Protocol):
-    """One candidate."""
+    """A candidate for leadership."""
 
     @property
     def term(self) -> Term | None:
-        """The current term if this candidate leads, else None.
+        """The current term if this candidate leads, else None. Check it before every effect.
 
-        It looks at the clock each time: a process that was paused for too long gets None as soon as it runs again,
-        before any message reaches it. Ask before every effect.
+        It compares with the clock at each access. So a process that was paused for too long gets None as soon as it
+        runs again.
         """
         ...
 
     @property
     def holder(self) -> str | None:
-        """The leader when this candidate last read the lease; None if there was none or it has not read it yet."""
+        """The leader when this candidate last read the lease; None if unknown or if there was none."""
         ...
 
     def subscribe(self, *, acquired: OnAcquired | None = None, lost: OnLost | None = None) -> None:
@@ -53,7 +54,7 @@ class Leadership(Protocol):
         ...
 
     async def acquired(self) -> Term:
-        """Wait until this candidate leads; returns at once when it does."""
+        """Wait until this candidate leads, and return the term."""
         ...
 
     async def lost(self, term: Term) -> str:
@@ -61,15 +62,15 @@ class Leadership(Protocol):
         ...
 
     async def campaign(self) -> None:
-        """Stand for election, renew the lease, stand again; until `resign` or cancellation.
+        """Take part in the election and renew the lease, until `resign` or cancellation.
 
-        Errors of the outside world do not end the campaign.
+        Errors of the lease store do not end the campaign.
         """
         ...
 
     async def resign(self) -> None:
-        """End the campaign. A leader releases the lease, so that another candidate need not wait until it expires.
+        """End the campaign. A leader releases the lease, so that another candidate leads at once.
 
-        Call it when the work of the term has ended: the next leader begins at once.
+        Call it after the work of the term has ended.
         """
         ...

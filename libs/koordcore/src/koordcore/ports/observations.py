@@ -12,12 +12,13 @@ from koordcore.ports.eventlog import LogHead
 
 
 class ObservationLog(Protocol):
-    """One of the lossy streams ("obs" or "explanations"): published without waiting, followed like the log."""
+    """A stream whose messages may be lost ("obs" or "explanations"); publishing does not wait."""
 
     async def publish(self, ref: AggregateRef, event: Event, origin: Origin) -> None:
-        """Publish one message without waiting for storage. While the bus is away, a ring keeps the newest messages.
+        """Publish one message without waiting for storage.
 
-        What is larger than the bus takes is dropped.
+        While the server is unavailable, a ring keeps the newest messages. Messages that exceed the size limit are
+        dropped.
         """
         ...
 
@@ -26,9 +27,12 @@ class ObservationLog(Protocol):
         ...
 
     def follow(self, after: int, *, batch: int = 500) -> AsyncIterator[list[StoredEvent]]:
-        """Return batches in order from after + 1 or from the oldest that is kept; gaps by retention are normal."""
+        """Iterate over batches in order from `after` + 1 or the oldest kept message.
+
+        Trimmed messages are skipped.
+        """
         ...
 
     async def latest(self, refs: Sequence[AggregateRef]) -> list[StoredEvent]:
-        """Return the newest kept message of each aggregate that has one, in the order asked."""
+        """Return the newest kept message of each aggregate that has one, in the order of `refs`."""
         ...

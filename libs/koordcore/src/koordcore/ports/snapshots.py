@@ -21,9 +21,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         fold: Name of the fold.
         seq: Position of the last folded event.
         code_version: Version of the code that wrote it.
-        schema_fingerprint: Digest of the schema of the state; a snapshot with another one is not loaded.
+        schema_fingerprint: Digest of the schema of the state. A snapshot with another digest is not loaded.
         taken_at: RFC 3339 time.
-        state: Bytes as the fold encodes itself, in pieces.
+        state: Encoded state of the fold, in pieces.
         digest: `state_digest` of `state`.
     """
 

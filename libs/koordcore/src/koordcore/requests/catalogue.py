@@ -1,4 +1,4 @@
-"""All endpoints and work queues. Everything that is listed here is in `schemas/asyncapi.yaml`.
+"""All endpoints and work queues. The document `schemas/asyncapi.yaml` contains them.
 
 A new endpoint is one entry here, one handler in its service (`koordcore.bus.work.endpoints`) and, if another principal
 than the operator asks, one entry in `koordcore.bus.setup.manifest`.
@@ -12,7 +12,7 @@ from koordcore.requests.endpoint import Endpoint, WorkQueue
 
 
 class StateHashRequest(msgspec.Struct, frozen=True):
-    """Asks for the hash of the state that a service holds now."""
+    """Request for the hash of the current state of a service."""
 
 
 class StateHash(msgspec.Struct, frozen=True):

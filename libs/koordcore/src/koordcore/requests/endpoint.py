@@ -1,4 +1,4 @@
-"""What an endpoint and a work queue are, and the headers and error replies that all of them share."""
+"""Endpoints and work queues as values, and their common headers and error replies."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,9 +7,9 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 Q = TypeVar("Q", bound=msgspec.Struct)
-"""Body of a request."""
+"""Type of the body of a request."""
 A = TypeVar("A", bound=msgspec.Struct)
-"""Body of an answer."""
+"""Type of the body of an answer."""
 
 REQUEST_ID: Final = "Koord-Request-Id"
 """Header with the idempotency key: requests with the same key are carried out once and get the same answer."""
@@ -23,21 +23,21 @@ class ErrorCode(StrEnum):
     """Kinds of error replies."""
 
     INVALID = "invalid"
-    """The request cannot be read or names something that cannot be; do not repeat it."""
+    """The request cannot be decoded or contains an invalid value. Do not repeat it."""
     UNAVAILABLE = "unavailable"
     """The service cannot answer now; repeat it later."""
     DEADLINE = "deadline"
     """The service did not finish within the caller's timeout."""
     INTERNAL = "internal"
-    """An error of the service; its log has the details."""
+    """The service failed; its log has the details."""
 
 
 class ErrorReply(msgspec.Struct, frozen=True):
-    """Body of a reply that is not an answer.
+    """Body of an error reply.
 
     Attributes:
         code: Kind of error.
-        message: One sentence for a person.
+        message: One sentence for people.
     """
 
     code: ErrorCode
@@ -46,7 +46,7 @@ class ErrorReply(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint(Generic[Q, A]):
-    """A question that a service answers at once, as a request and a reply.
+    """A question that a service answers at once, as request and reply.
 
     Attributes:
         service: Name of the service that answers.
@@ -64,7 +64,7 @@ class Endpoint(Generic[Q, A]):
 
     @property
     def address(self) -> str:
-        """The subject behind `koord.<cluster>.`."""
+        """Subject of the endpoint after `koord.<cluster>.`."""
         return f"req.{self.service}.{self.verb}"
 
 
@@ -86,5 +86,5 @@ class WorkQueue(Generic[Q]):
 
     @property
     def address(self) -> str:
-        """The subject behind `koord.<cluster>.`."""
+        """Subject of the work queue after `koord.<cluster>.`."""
         return f"cmd.{self.service}.{self.verb}"

@@ -1,4 +1,4 @@
-"""A work item that was given up: the body of the messages in `KOORD_DLQ_<cluster>`.
+"""Body of parked work items, the messages in `KOORD_DLQ_<cluster>`.
 
 Source:
     event-bus spec, 2 (KOORD_DLQ), 8
@@ -8,16 +8,16 @@ import msgspec
 
 
 class Parked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A work item that a worker could not carry out, with what is needed to ask for it again.
+    """A work item that a worker could not carry out, with the data to repeat it.
 
     Attributes:
         stream: Stream of the original message.
         seq: Sequence of the original message.
-        consumer: Durable consumer whose worker gave it up.
+        consumer: Durable consumer of the worker that gave it up.
         subject: Subject of the original message.
         headers: Headers of the original message.
         body: Body of the original message.
-        deliveries: Number of times that it was tried.
+        deliveries: Number of attempts.
         error: The last error in one line.
         trace_id: Trace that the original belongs to; empty if none.
         parked_at: RFC 3339 time; empty if not recorded.

@@ -1,1 +1,1 @@
-"""The shell that every service shares: settings, lifecycle, telemetry, HTTP, leadership."""
+"""Shell code that every service shares: settings, lifecycle, telemetry, HTTP, leadership."""

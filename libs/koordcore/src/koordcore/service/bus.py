@@ -1,6 +1,6 @@
-"""How a service reaches the log by its settings, and its election without Kubernetes.
+"""Connection settings of a service's bus, and its leader election without Kubernetes.
 
-Imported by composition roots and by the settings of services of which one instance leads.
+Composition roots use it, and settings of services with leader election.
 """
 
 from typing import Annotated
@@ -18,7 +18,7 @@ from koordcore.service.leader.sole_leader import SoleLeader
 
 
 class ElectedSettings(ServiceSettings):
-    """Settings of a service of which several instances may run and one leads."""
+    """Settings of a service with several instances, of which one leads."""
 
     leader_elect: Annotated[bool, Flag("enable-leader-election")] = Field(
         True, description="Stand for election; without it this instance always leads."
@@ -35,7 +35,7 @@ class ElectedSettings(ServiceSettings):
 
 
 def bus_settings(settings: ServiceSettings) -> BusSettings:
-    """Return how the service reaches the log; its principal is the service's name."""
+    """Return the bus settings of a service; its principal is the service's name."""
     tls = None
     if settings.nats_ca_file is not None:
         tls = TlsClientFiles(ca=settings.nats_ca_file, certificate=settings.nats_cert_file, key=settings.nats_key_file)
@@ -50,9 +50,9 @@ def bus_settings(settings: ServiceSettings) -> BusSettings:
 
 
 def leadership_of(settings: ElectedSettings, bus: Bus) -> Leadership:
-    """Return the election by a key of the log's server; without election, this instance leads.
+    """Return the leader election by a key of the NATS server; without election, this instance leads.
 
-    In the host's time: by a scaled clock a lease would be over before it can be renewed.
+    It uses the host's clock. On a scaled clock, a lease would expire before it can be renewed.
     """
     if not settings.leader_elect:
         return SoleLeader(settings.instance)

@@ -1,10 +1,9 @@
-"""Clocks: the host's time, the scaled time of a run, and time moved by hand in tests.
+"""Clocks: the host's time, the scaled time of a run, and time that tests move by hand.
 
     scaled(t) = origin + (t - origin_real) * speed
 
-All services of a run are given the same text (`--clock 60@<origin_real>@<origin>`), so they agree on the time as well
-as their hosts do. This is the only module of the project that asks the operating system what time it is. The port is
-`koordcore.ports.clock`.
+All services of a run get the same setting (`--clock 60@<origin_real>@<origin>`), so they agree on the time as well as
+their hosts do. No other module reads the time of the operating system. The port is `koordcore.ports.clock`.
 """
 
 import asyncio
@@ -56,10 +55,12 @@ class SystemClock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaledClock:
-    """A clock `speed` times as fast as the host's that showed `origin_unix` when the host's showed `origin_real_unix`.
+    """A clock that runs `speed` times as fast as the host's clock.
+
+    It showed `origin_unix` when the host's clock showed `origin_real_unix`.
 
     Attributes:
-        speed: A positive finite number; 1 with another origin replays a past day at its own pace.
+        speed: A positive finite number. With 1 and another origin, a past day is replayed in real time.
     """
 
     origin_real_unix: float
@@ -75,7 +76,7 @@ class ScaledClock:
 
     @classmethod
     def starting_now(cls, speed: float, *, at_unix: float | None = None) -> "ScaledClock":
-        """Return a clock that leaves the present at `speed`; it shows `at_unix` now (None: the host's present time)."""
+        """Return a clock that starts now at `speed` and shows `at_unix` (None: the host's time)."""
         real = time.time()
         return cls(origin_real_unix=real, origin_unix=real if at_unix is None else at_unix, speed=speed)
 
@@ -113,22 +114,21 @@ async def _wait_until(clock: Clock, unix_seconds: float) -> None:
 
 
 def host_unix_nanos() -> int:
-    """Return the time of the host in nanoseconds since 1970, whatever the clock of the run shows.
+    """Return the host's time in nanoseconds since 1970, independent of the clock of the run.
 
-    For measuring how long our code really took.
+    It is used to measure real durations.
     """
     return time.time_ns()
 
 
 def parse_clock(text: str) -> SystemClock | ScaledClock:
-    """Return the clock that a settings text names; `str(clock)` renders it back exactly.
+    """Return the clock that a setting describes; `str(clock)` gives the setting.
 
     Args:
-        text: `system`, or `<speed>@<origin_real_unix>@<origin_unix>`, or `<speed>` (leaves the present now: one process
-            only).
+        text: `system`, or `<speed>@<origin_real_unix>@<origin_unix>`, or `<speed>` (starts now; only for one process).
 
     Raises:
-        InvalidInput: A value that a user wrote and that no rule of the protocol accepts.
+        InvalidInput: The text has another form.
     """
     if text in ("", "system"):
         return SystemClock()

@@ -1,7 +1,8 @@
-"""Named places where a test may kill the process: `KOORD_FAILPOINT=before_append:3` kills it at the third passage.
+"""Failpoints: named places where a test can kill the process.
 
-A kill is SIGKILL to oneself: nothing is flushed, no handler runs, as when the machine's out-of-memory killer strikes.
-Without the variable a failpoint costs one look at a module attribute.
+`KOORD_FAILPOINT=before_append:3` kills the process when it reaches the place for the third time. The process sends
+SIGKILL to itself, so nothing is flushed and no handler runs. Without the variable, a failpoint costs one attribute
+access.
 
 Source:
     event-bus spec, 12 (named failpoints compiled into the steps)
@@ -15,7 +16,7 @@ VARIABLE: Final = "KOORD_FAILPOINT"
 
 
 class _Armed:
-    """The one failpoint of this process that is armed."""
+    """The failpoint of this process that is armed."""
 
     def __init__(self, text: str) -> None:
         name, _, count = text.partition(":")
@@ -29,7 +30,7 @@ _armed: Final = _Armed(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else No
 
 
 def failpoint(name: str) -> None:
-    """Kill the process if this failpoint is armed and its passage is reached."""
+    """Kill the process if this failpoint is armed and was reached often enough."""
     if _armed is None or _armed.name != name:
         return
     _armed.left -= 1

@@ -1,19 +1,19 @@
-"""Named checks of liveness and readiness; `/healthz` and `/readyz` (`koordcore.service.web.http`) ask them.
+"""Named checks of liveness and readiness for `/healthz` and `/readyz` (`koordcore.service.web.http`).
 
-Liveness says whether restarting would help; readiness whether the service does its work now. Checks are plain calls
-without waiting: the task that owns a piece of state keeps the answer, the check only reads it.
+Liveness fails if a restart would help. Readiness fails if the service does not do its work now. Checks do not wait:
+they read a state that another task maintains.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 Check = Callable[[], str | None]
-"""Returns None when all is well, else the reason in one sentence."""
+"""Function that returns None if everything is well, else the reason in one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The result of one check; `reason` is empty if it passed."""
+    """Result of one check; `reason` is empty if it passed."""
 
     name: str
     ok: bool
@@ -21,7 +21,7 @@ class CheckResult:
 
 
 class Condition:
-    """A check whose answer is set from outside.
+    """A check whose result is set by other code.
 
     Use: `bus = health.readiness_condition("bus", "not connected yet")`, later `bus.met()`.
     """
@@ -40,7 +40,7 @@ class Condition:
         self._reason = reason
 
     def __call__(self) -> str | None:
-        """Return None if the condition is met, else the reason why it is not."""
+        """Return None if the condition is met, else the reason."""
         return self._reason
 
 
@@ -60,7 +60,7 @@ class Health:
         _add(self._readiness, name, check)
 
     def readiness_condition(self, name: str, reason: str) -> Condition:
-        """Add a readiness check that is set from outside; first it is not met for the given reason."""
+        """Add a readiness check that other code sets. At first it fails with the given reason."""
         condition = Condition(reason)
         self.add_readiness(name, condition)
         return condition
@@ -74,7 +74,7 @@ class Health:
         return [_ask(name, check) for name, check in self._readiness.items()]
 
     def is_ready(self) -> bool:
-        """Return whether every readiness check is ok."""
+        """Return whether every readiness check passes."""
         return all(result.ok for result in self.readiness())
 
 

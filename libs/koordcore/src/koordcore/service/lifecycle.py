@@ -1,4 +1,4 @@
-"""The life of a process: start its components in order, run them, end in order.
+"""Life cycle of a process: start its components in order, run them, and end them in reverse order.
 
     start   each component's `start`, in order; then its `run` begins as a task
     ready   all have started: readiness, and READY=1 to systemd
@@ -6,9 +6,8 @@
             is in hand
     close   in reverse order, each flushes and lets go of what it holds
 
-All of the end takes place within the grace; a second signal ends the waiting. A component that fails ends the process
-with status 1, its cause in the log. `koordcore.service.run` builds the service; a service's `compose` adds its
-components.
+The whole end must fit into the grace period. A second signal ends the waiting. If a component fails, the process ends
+with status 1 and logs the cause. `koordcore.service.run` builds the service; its `compose` adds the components.
 """
 
 import asyncio
@@ -42,11 +41,11 @@ class Component:
     """One part of a service. Every step is optional.
 
     Attributes:
-        start: Returns when what comes later may use it; a failure ends the process.
-        run: Its long work; may only return after `stop` was called, unless `finite`.
-        stop: Stops taking work and returns when what is in hand is finished (`run` is awaited after it); a component
-            with `run` but without `stop` is cancelled instead.
-        close: Flushes, closes; called also when `start` of a later component failed.
+        start: Returns when later components may use it. A failure ends the process.
+        run: Its main task. It may only return after `stop` was called, unless `finite`.
+        stop: Stops taking work and returns after current work is done; then `run` is awaited. A component with `run`
+            but without `stop` is cancelled instead.
+        close: Flushes and closes resources. It is also called if `start` of a later component failed.
         finite: Whether `run` may end by itself.
     """
 
@@ -59,14 +58,14 @@ class Component:
 
 
 class ComponentEnded(RuntimeError):
-    """The `run` of a component returned although the service was not stopping."""
+    """`run` of a component returned although the service was not stopping."""
 
 
 class Service:
     """Runs components until it is told to stop.
 
     Args:
-        grace_real_seconds: For the whole end, in the host's time.
+        grace_real_seconds: Time for the whole end, in host time.
     """
 
     def __init__(self, name: str, *, health: Health, grace_real_seconds: float = 20.0) -> None:
@@ -83,12 +82,12 @@ class Service:
         self._running = health.readiness_condition("running", "starting")
 
     def add(self, component: Component) -> None:
-        """Add a component after those that it uses. Call before `run`."""
+        """Add a component after the components that it uses. Call it before `run`."""
         self._components.append(component)
 
     @property
     def stopping(self) -> bool:
-        """Whether the service is stopping: take no more work."""
+        """Whether the service is stopping and must take no more work."""
         return self._stop_reason is not None
 
     async def stopped(self) -> None:
@@ -96,7 +95,7 @@ class Service:
         await self._stop_requested.wait()
 
     def stop(self, reason: str) -> None:
-        """Begin to stop the service; the first reason counts."""
+        """Begin to stop the service. Only the first reason is recorded."""
         if self._stop_reason is None:
             self._stop_reason = reason
             self._running.unmet(f"stopping: {reason}")
@@ -105,7 +104,7 @@ class Service:
     async def run(self, *, handle_signals: bool = True) -> int:
         """Run the service until it stops; return the exit status: 0, or 1 if something failed (see `failures`).
 
-        Cancelling it is the same as `stop`, then the cancellation is passed on.
+        Cancellation stops the service and is then raised again.
         """
         if handle_signals:
             self._listen_to_signals()
@@ -140,7 +139,7 @@ class Service:
                 )
 
     async def _started_before_stop(self, name: str, start: Step) -> bool:
-        """Return whether it started; a stop meanwhile (the log may be away for long) gives up on it."""
+        """Return whether the component started; a stop during a long start cancels the start."""
         starting = asyncio.ensure_future(start())
         stopping = asyncio.ensure_future(self._stop_requested.wait())
         try:
@@ -216,7 +215,7 @@ class Service:
             self._fail(name, step, error)
 
     async def _done_in_time(self, task: "asyncio.Future[None]", deadline: float) -> bool:
-        """Return whether it was done before the deadline and before anybody was in a hurry."""
+        """Return whether the task ended before the deadline and before a second signal."""
         loop = asyncio.get_running_loop()
         hurry = asyncio.ensure_future(self._hurry.wait())
         try:
@@ -243,9 +242,9 @@ def _sentence(error: BaseException) -> str:
 
 
 def notify_systemd(state: str) -> bool:
-    """Send `READY=1` or `STOPPING=1` to systemd; return False if there is no systemd or it does not listen.
+    """Send `READY=1` or `STOPPING=1` to systemd; return False if systemd does not listen.
 
-    A name that begins with `@` is an abstract socket.
+    A socket name that begins with `@` is an abstract socket.
     """
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:

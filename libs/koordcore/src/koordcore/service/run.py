@@ -1,4 +1,4 @@
-"""From the command line to the exit status: what each service's `__main__` calls.
+"""Run a service from its command line to its exit status. Each service's `__main__` calls it.
 
     def main() -> None:
         sys.exit(run_service(SchedulerSettings, compose))
@@ -37,14 +37,14 @@ S = TypeVar("S", bound=ServiceSettings)
 
 EXIT_USAGE: Final = 2
 _COLLECT_AFTER: Final = (10_000, 5, 200)
-"""New objects before the young are looked through; rounds of that before the middle-aged are; and before all are."""
+"""Thresholds of the garbage collector's three generations."""
 _OLDEST: Final = 2
 _LAG_LOOK_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shell(Generic[S]):
-    """What a composition root receives from the shell."""
+    """Objects that a composition root receives."""
 
     settings: S
     clock: Clock
@@ -60,10 +60,10 @@ Compose = Callable[[Shell[S]], Awaitable[None]]
 
 
 def run_service(settings_type: type[S], compose: Compose[S], words: Sequence[str] | None = None) -> int:
-    """Run one service until it is stopped; return the exit status: 0, 1 (failed) or 2 (invalid settings).
+    """Run one service until it ends; return the exit status: 0, 1 (failed) or 2 (invalid settings).
 
     Args:
-        words: The command line without the program's name; None: that of the process.
+        words: Command line without the program's name; None: that of the process.
     """
     name = settings_type.service
     try:
@@ -81,10 +81,10 @@ def run_service(settings_type: type[S], compose: Compose[S], words: Sequence[str
 
 
 def collect_rarely() -> None:
-    """Make the garbage collector run rarely: what a fold holds lives long and is in no cycle.
+    """Make the garbage collector run rarely, because folds keep many objects that are in no cycle.
 
-    With the default thresholds the collector takes a fifth of the processor's time under load (measured at 20,000
-    pods). What has survived a look through everything is not looked at again, so that the next one is short, too.
+    With the default thresholds the collector takes a fifth of the CPU time under load (measured with 20,000 pods).
+    Objects that survive a full collection are excluded from later ones.
     """
     gc.freeze()
     gc.set_threshold(*_COLLECT_AFTER)
@@ -98,9 +98,9 @@ def _keep_survivors(phase: str, details: dict[str, int]) -> None:
 
 
 async def serve(settings: S, compose: Compose[S], *, handle_signals: bool = True) -> int:
-    """Build the shell in the running loop, compose the service, run it, and return the exit status.
+    """Build the shell in the running loop, compose and run the service, and return the exit status.
 
-    For tests and for programs that run several services in one loop, with `handle_signals=False`.
+    Tests, and programs that run several services in one loop, use it with `handle_signals=False`.
     """
     name = settings.service
     clock = settings.run_clock()
@@ -159,7 +159,7 @@ async def serve(settings: S, compose: Compose[S], *, handle_signals: bool = True
 
 
 async def _watch_loop(metrics: Metrics) -> None:
-    """Log late timers: if one is late, something has computed in the loop for too long."""
+    """Log when timers fire late, which means that a task blocked the event loop."""
     host = SystemClock()
     while True:
         due = host.monotonic() + _LAG_LOOK_SECONDS

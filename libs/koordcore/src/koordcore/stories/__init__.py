@@ -1,1 +1,1 @@
-"""Stories: what the log says about one object, in order and in sentences. Pure; for `koord explain` and dashboard."""
+"""Stories: the events of one object in order, as sentences, for `koord explain` and the dashboard."""

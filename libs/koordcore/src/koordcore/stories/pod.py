@@ -1,7 +1,7 @@
-"""The story of one pod: facts and explanations in one order, each with a step and a sentence.
+"""The story of one pod: its facts and explanations in one order, each with a step and a sentence.
 
-Facts stand in the order of the log and explanations in the order of their stream, whatever any clock says. An
-explanation is not in the log. It stands behind the newest fact that its writer had folded.
+Facts are in the order of the log, explanations in the order of their stream; clocks do not matter. An explanation
+follows the newest fact that its writer had folded.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,7 +26,7 @@ from koordcore.stories.sentences import sentence_of
 
 
 class Step(StrEnum):
-    """What kind of thing happened to a pod."""
+    """Kind of a moment in the life of a pod."""
 
     SUBMITTED = "submitted"
     CHANGED = "changed"
@@ -78,17 +78,17 @@ STEPS: Final = {
     "InterferenceDetected": Step.INTERFERENCE,
     "InterferenceEnded": Step.INTERFERENCE_ENDED,
 }
-"""Event type -> step, except `AdmissionDecided`, which is admitted or denied."""
+"""Event type -> step. `AdmissionDecided` is missing, because it is either admitted or denied."""
 
 
 class Moment(NamedTuple):
-    """One thing that happened to a pod.
+    """One event in the life of a pod.
 
     Attributes:
-        step: Its kind.
-        sentence: What happened, without the name of the pod; may be empty.
-        stored: The event as stored: time, actor, position, trace.
-        event: The event; None if this code cannot read it.
+        step: Kind of the moment.
+        sentence: Description without the name of the pod; may be empty.
+        stored: The stored event with time, actor, position and trace.
+        event: The decoded event; None if this code cannot decode it.
         is_fact: False for an explanation, which has no position in the log.
     """
 
@@ -103,9 +103,9 @@ def pod_story(uid: str, facts: Iterable[StoredEvent], explanations: Iterable[Sto
     """Return the moments of a pod's life in order.
 
     Args:
-        uid: The pod.
-        facts: Events of `podspec.<uid>`, `pod.<uid>` and `eviction.<uid>`, and those of `nodestate.<node>` that matter
-            for it, in any order. Starts and stops of other pods are left out.
+        uid: Uid of the pod.
+        facts: Events of `podspec.<uid>`, `pod.<uid>`, `eviction.<uid>` and of the pod's `nodestate.<node>`, in any
+            order. Starts and stops of other pods are left out.
         explanations: Events of `explanations.pod.<uid>` and those of its admission, each in the order of its stream.
     """
     told = [(stored, _read(stored)) for stored in sorted(facts, key=lambda stored: stored.seq)]
@@ -123,7 +123,7 @@ def pod_story(uid: str, facts: Iterable[StoredEvent], explanations: Iterable[Sto
 
 
 def pod_sentence(event: Event) -> str | None:
-    """Return what happened in a few words without the name of the pod; None if the event is not one of a pod."""
+    """Describe an event of a pod in a few words without its name; None for events of other objects."""
     match event:
         case PodPlaced():
             found = event.explanation
@@ -158,7 +158,7 @@ def pod_sentence(event: Event) -> str | None:
 
 
 def admission_sentence(event: AdmissionDecided) -> str:
-    """Return what was requested, by whom, and the steps that changed the object or the rules that denied it."""
+    """Describe an admission: the request, its user, and the steps or the denying rules."""
     by = f" by {event.user}" if event.user else ""
     asked = f"{event.operation.lower()}{by}"
     if event.allowed:
@@ -168,7 +168,10 @@ def admission_sentence(event: AdmissionDecided) -> str:
 
 
 def victims_text(victims: Sequence[Victim]) -> str:
-    """Return `a and b have`, for a sentence. A victim that violates a disruption budget says so."""
+    """Return the beginning of a sentence about victims: `a and b have`.
+
+    It marks victims whose eviction violates a disruption budget.
+    """
     names = [
         f"{each.namespace}/{each.name}{' (against its disruption budget)' if each.violates_budget else ''}"
         for each in victims

@@ -1,4 +1,7 @@
-"""One sentence per event type, for lists of events and for stories. Never fails: bodies may be of older schemas."""
+"""One sentence per event type, for lists of events and stories.
+
+It never fails, because bodies may have older schemas.
+"""
 
 from typing import Any
 
@@ -18,7 +21,7 @@ def sentence_of(stored: StoredEvent) -> str:
 
 
 def summarize(type_name: str, kind: str, id_: str, body: dict[str, Any]) -> str:
-    """Return a fact as one sentence; its type and aggregate if no sentence is defined for the type.
+    """Describe a fact in one sentence; type and aggregate if the type has no sentence.
 
     Args:
         type_name: Type of the event.

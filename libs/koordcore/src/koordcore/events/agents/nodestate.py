@@ -1,4 +1,4 @@
-"""What the agent of a node did. Aggregate: `nodestate.<name>`. Writer: that node's agent.
+"""Facts about the work of a node's agent. Aggregate: `nodestate.<name>`. Writer: the agent of the node.
 
 Source:
     event-bus spec, 2.1; agent spec, 11 and 19
@@ -25,10 +25,10 @@ class AgentStarted(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="nodestate")
 class PodsStarted(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """Pods placed on the node are running there (or their cgroups have been adopted).
+    """Pods that were placed on the node are running there, or the agent adopted their running processes.
 
     Attributes:
-        pods: Uids.
+        pods: Uids of the pods.
     """
 
     pods: list[str]
@@ -39,7 +39,7 @@ class PodsStopped(Event, frozen=True, kw_only=True, omit_defaults=True):
     """Pods are no longer running on the node.
 
     Attributes:
-        pods: Uids.
+        pods: Uids of the pods.
     """
 
     pods: list[str]
@@ -47,17 +47,17 @@ class PodsStopped(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="nodestate")
 class BeCpuSuppressed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The cfs quota of the best-effort class was changed (agent spec, 11.5).
+    """The CFS quota of the best-effort class was changed (agent spec, 11.5).
 
     Attributes:
-        old_quota_us: Per 100 ms period; -1 = unlimited.
-        new_quota_us: Per 100 ms period; -1 = unlimited.
-        terms: The budget's formula in milli-cores: capacity, threshold_percent, pod_non_be_used, host_non_be_used,
+        old_quota_us: Quota before the change, per 100 ms period; -1: unlimited.
+        new_quota_us: Quota after the change, per 100 ms period; -1: unlimited.
+        terms: Terms of the budget in milli-cores: capacity, threshold_percent, pod_non_be_used, host_non_be_used,
             system_used, budget.
         reason: One sentence for the operator.
-        writes: Changes of the quota since the last such fact, this one included; small changes are said together.
-        lowest_us: Bounds of the quota since the last such fact; 0 = equal to new_quota_us.
-        highest_us: Bounds of the quota since the last such fact; 0 = equal to new_quota_us.
+        writes: Number of changes since the last such fact, this one included. Small changes are reported together.
+        lowest_us: Lowest quota since the last such fact; 0: equal to new_quota_us.
+        highest_us: Highest quota since the last such fact; 0: equal to new_quota_us.
         causes: Contentions that lowered the budget.
     """
 
@@ -73,10 +73,10 @@ class BeCpuSuppressed(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="nodestate")
 class BeCpuReleased(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The suppression was lifted: strategy disabled or switched.
+    """The suppression of the best-effort class ended, because its strategy was disabled or replaced.
 
     Attributes:
-        old_quota_us: The quota that was in force.
+        old_quota_us: Quota before the release.
     """
 
     old_quota_us: int
@@ -85,21 +85,21 @@ class BeCpuReleased(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="nodestate")
 class AgentStopped(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The agent of the node was told to stop; its pods go on unharmed, and so does what it had set.
+    """The agent of the node was stopped. Its pods continue to run, and the values that it set stay.
 
     Attributes:
-        left: Knob -> value that stays in force until an agent or somebody else changes it.
+        left: Knob -> value that stays in force.
     """
 
     left: dict[str, str] = {}
 
 
 class EvictedPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A victim.
+    """A pod that the agent evicted.
 
     Attributes:
-        releases: What its end gives back: milli-cores for cpu kinds, bytes for memory kinds.
-        ended: Its processes were ended on the node; else only the request stands.
+        releases: Amount that its end frees: milli-cores for cpu, bytes for memory.
+        ended: Whether the agent ended its processes. If False, the agent only requested the eviction.
     """
 
     uid: str
@@ -111,12 +111,12 @@ class EvictedPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 @CATALOGUE.register(kind="nodestate")
 class PodsEvictedByAgent(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The agent took pods off the node, or asks for it: whoever runs pods is to remove them (agent spec, 12).
+    """The agent evicted pods from the node, or requested their eviction (agent spec, 12).
 
     Attributes:
         feature: BECPUEvict, CPUAllocatableEvict, CPUEvict, BEMemoryEvict, MemoryAllocatableEvict or MemoryEvict.
         reason: One sentence with the numbers that led to it.
-        to_release: What had to be released; unmet: what is still missing afterwards.
+        to_release: Amount that had to be released. `unmet` is the amount that is still missing afterwards.
     """
 
     feature: str
@@ -127,7 +127,7 @@ class PodsEvictedByAgent(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Suspect(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A pod that may have caused a contention; score: how strongly, comparable within one fact only."""
+    """A pod that may have caused a contention. Scores are only comparable within one fact."""
 
     uid: str
     namespace: str
@@ -139,14 +139,14 @@ class Suspect(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
 
 @CATALOGUE.register(kind="nodestate")
 class InterferenceDetected(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A pod is disturbed in one respect (agent spec, 18).
+    """A pod is disturbed by others (agent spec, 18).
 
     Attributes:
-        contention: Names this contention until it ends; mitigations name it as their cause.
-        signal: Psi-cpu, psi-mem, psi-io, sched-delay, mem-alloc, disk-io, network, cpi.
-        value: That crossed threshold, in the signal's unit.
-        suspects: Most suspicious first.
-        mitigation: What the agent does about it, one sentence each; empty = it only reports.
+        contention: Id of this contention until it ends. Mitigations name it as their cause.
+        signal: psi-cpu, psi-mem, psi-io, sched-delay, mem-alloc, disk-io, network or cpi.
+        value: Measured value that crossed `threshold`, in the unit of the signal.
+        suspects: Pods that may have caused it, most suspicious first.
+        mitigation: Actions of the agent, one sentence each; empty if it only reports.
     """
 
     contention: str
@@ -164,10 +164,10 @@ class InterferenceDetected(Event, frozen=True, kw_only=True, omit_defaults=True)
 
 @CATALOGUE.register(kind="nodestate")
 class InterferenceEnded(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A contention is over, or its pod is gone.
+    """A contention ended, or its pod is gone.
 
     Attributes:
-        lasted_seconds: On the service's clock.
+        lasted_seconds: Duration on the clock of the run.
     """
 
     contention: str
@@ -178,7 +178,10 @@ class InterferenceEnded(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class LostPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A strategy's wish that did not come true; loss: overridden, conflict or expired."""
+    """A value that a strategy proposed and that was not written.
+
+    `loss` is overridden, conflict or expired.
+    """
 
     strategy: str
     value: str
@@ -186,15 +189,16 @@ class LostPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
 
 
 class KnobChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What happened to one knob in a while.
+    """All changes of one knob in a period.
 
     Attributes:
-        knob: Directory/file, with |MAJ:MIN for a device.
-        old: Text before the first and after the last write.
-        new: Text before the first and after the last write.
-        writes: How many.
-        strategies: Who wanted the last value; reason: the audit reason; causes: contentions that led to it.
-        lost: Plans for the same knob that lost, each said once while it keeps losing.
+        knob: Directory and file, with `|MAJ:MIN` for a device.
+        old: Text before the first write of the period.
+        new: Text after the last write of the period.
+        writes: Number of writes.
+        strategies: Strategies that proposed the last value. `reason` is its audit reason, `causes` the contentions
+            behind it.
+        lost: Proposals for the same knob that lost; each is reported once while it keeps losing.
     """
 
     knob: str
@@ -209,13 +213,15 @@ class KnobChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 @CATALOGUE.register(kind="nodestate")
 class KnobsChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """Kernel files that the agent wrote since the last such fact, most written first; the audit log has every write.
+    """The agent wrote kernel files since the last such fact. The most written ones come first.
+
+    The audit log contains every write.
 
     Attributes:
-        seconds: How long that was, on the service's clock.
-        writes: All writes of that time.
-        failed: Writes that the kernel refused.
-        omitted: Knobs that found no room in `changes`.
+        seconds: Length of the period on the clock of the run.
+        writes: Number of all writes in the period.
+        failed: Number of writes that the kernel refused.
+        omitted: Number of changed knobs that are not in `changes`, which has a size limit.
     """
 
     seconds: float
@@ -234,10 +240,10 @@ class TopologyZone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class CpuCache(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A last-level cache that CPUs share; id: as resctrl names it in its schemata.
+    """A last-level cache that several CPUs share. `id` is its id in the schemata of resctrl.
 
     Attributes:
-        cpus: CPU list; size_bytes: 0 = not told.
+        cpus: CPU list. `size_bytes` is 0 if unknown.
     """
 
     id: int
@@ -247,14 +253,14 @@ class CpuCache(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
 
 @CATALOGUE.register(kind="nodestate")
 class NodeTopologyReported(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """CPUs and NUMA nodes of the node as its agent sees them: the managed content of its NodeResourceTopology.
+    """The agent reported the CPUs and NUMA nodes of the node, for its NodeResourceTopology.
 
-    Said when it changed; the newest one says everything (agent spec, 4.7).
+    It is published on a change, and always contains everything (agent spec, 4.7).
 
     Attributes:
-        policies: `topologyPolicies`.
+        policies: Field `topologyPolicies`.
         annotations: CPU topology and basic info, shared pools, pods' CPUs, CPU manager policy, reservation, system QoS.
-        l3_caches: By id; empty = the machine does not tell.
+        l3_caches: Last-level caches, by id; empty if unknown.
     """
 
     policies: list[str]

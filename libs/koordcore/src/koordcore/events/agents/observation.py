@@ -23,7 +23,7 @@ class ContainerUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """Usage of one container, averaged over the report interval.
 
     Attributes:
-        oom_killed_at: When the kernel last killed it for memory (RFC 3339), "" for never.
+        oom_killed_at: Time at which the kernel last killed it for memory (RFC 3339); "" for never.
     """
 
     name: str
@@ -35,8 +35,8 @@ class PodUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     """Usage of one pod, averaged over the report's window.
 
     Attributes:
-        containers: For pods that a recommendation looks at (manager spec, 15.4); else empty.
-        extensions: What extensions of the node's agent say of it, by their names: JSON values.
+        containers: Usage by container, only for pods that a recommendation selects (manager spec, 15.4); else empty.
+        extensions: Extension name -> JSON value that an extension of the agent measured for the pod.
     """
 
     uid: str
@@ -59,10 +59,10 @@ class HostApplicationUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defau
 
 
 class AggregatedUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Percentiles of the node's usage over one window; an empty map when the window is cold.
+    """Percentiles of the node's usage over one window; empty if there are too few samples.
 
     Attributes:
-        usage: "avg", "p50", "p90", "p95", "p99" -> sample.
+        usage: Percentile ("avg", "p50", "p90", "p95", "p99") -> usage.
     """
 
     duration_seconds: int
@@ -70,7 +70,7 @@ class AggregatedUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class NumaUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Usage of one NUMA node; system_usage None: not known."""
+    """Usage of one NUMA node. `system_usage` is None if unknown."""
 
     numa_node: int
     node_usage: Usage
@@ -79,17 +79,18 @@ class NumaUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
 
 @CATALOGUE.register(kind="node", stream="obs")
 class NodeUsageReported(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The periodic report of a node's agent (NodeMetric status of the protocol).
+    """The periodic usage report of a node's agent (the status of NodeMetric).
 
     Attributes:
-        node_usage: Average over the aggregate window; None: no sample yet.
-        system_usage: Node - pods - host applications, floor 0; None: no sample yet.
-        numa: Usage by NUMA node, ascending; empty: the machine does not tell.
-        be_quota_us: Cfs quota of the best-effort class in force, -1 = unlimited.
-        prod_reclaimable: Prediction for prod pods (agent spec, 8.4); None: none yet.
-        prod_peak: Prediction for prod pods (agent spec, 8.4); None: none yet.
-        signals: Health of the node: "cpuPressure", "memoryPressure", "cpuThrottled" in percent (manager spec, 16.1);
-            those not measured are left out.
+        node_usage: Average over the aggregation window; None if there is no sample yet.
+        system_usage: Usage of the node minus pods and host applications, at least 0; None if there is no sample yet.
+        numa: Usage by NUMA node, ascending; empty if unknown.
+        be_quota_us: CFS quota of the best-effort class in force; -1: unlimited.
+        prod_reclaimable: Requests of prod pods that they will not use, as predicted (agent spec, 8.4); None if not
+            predicted yet.
+        prod_peak: Predicted peak usage of prod pods (agent spec, 8.4); None if not predicted yet.
+        signals: Health signals of the node: "cpuPressure", "memoryPressure", "cpuThrottled" in percent (manager spec,
+            16.1). Signals that are not measured are absent.
     """
 
     updated_at: str

@@ -1,4 +1,4 @@
-"""How healthy nodes are judged to be, and what a configuration was warned about.
+"""Facts about the health of nodes, and warnings about the configuration.
 
 Aggregates: `nodepolicy.<node>` (its health), `controller.slo-adjust` (the cluster's guard), `config.<ns=name>`.
 Writer: manager.
@@ -11,25 +11,26 @@ from koordcore.events.envelope import AggregateRef, Event
 from koordcore.events.registry import CATALOGUE
 
 SLO_ADJUST = AggregateRef("controller", "slo-adjust")
-"""The aggregate of the cluster's guard."""
+"""The aggregate of the cluster-wide guard."""
 
 
 @CATALOGUE.register(kind="nodepolicy")
 class NodeHealthAssessed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The node's health, its weight or its water levels changed.
+    """The health of a node, its weight or its thresholds changed.
 
     Attributes:
-        level: "Healthy", "Warning", "Critical".
-        previous_level: "Healthy", "Warning", "Critical".
-        abnormality: Smoothed, 0 to 1.
-        weight: The node's own; reported_weight: after the cluster's guard, what the scheduler multiplies with.
-        offsets: "cpu", "memory" -> percent points by which the water levels stand lower, at most 0.
-        healthy_rounds: Evaluations in a row that found it healthy.
-        signals: What was measured; reasons: those that count, worst first ("stale" before all).
-        stale: Its metric cannot be relied on.
-        effective: The four water levels in force, by their name in the configuration.
-        annotation: Text of the node's `slo-health` annotation from now on; "": what stands there is good enough.
-        cause: "level", "weight", "offsets", "smoothing", "guard" or "off" (no longer adjusted).
+        level: Current level: "Healthy", "Warning", "Critical".
+        previous_level: Level before the change.
+        abnormality: Smoothed abnormality, 0 to 1.
+        weight: Weight of the node alone. `reported_weight` is the weight after the cluster-wide guard, which the
+            scheduler uses.
+        offsets: "cpu", "memory" -> percentage points by which the thresholds are lowered, at most 0.
+        healthy_rounds: Number of consecutive evaluations in which the node was healthy.
+        signals: Measured signals. `reasons` are those that lowered the health, worst first ("stale" before all).
+        stale: Whether the metric of the node is too old.
+        effective: The four thresholds in force, by their name in the configuration.
+        annotation: New text of the node's annotation `slo-health`; "" if the annotation needs no change.
+        cause: Reason of the change: "level", "weight", "offsets", "smoothing", "guard" or "off" (no longer adjusted).
     """
 
     level: str
@@ -50,11 +51,12 @@ class NodeHealthAssessed(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="controller")
 class MassAbnormalityChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """More nodes look abnormal than may stand with a lowered weight, or no longer so (`MassAbnormalNodes`).
+    """The number of abnormal nodes crossed the cap of nodes with a lowered weight (`MassAbnormalNodes`).
 
     Attributes:
-        abnormal: How many; cap: how many may be lowered; nodes: how many there are.
-        examples: Names of the worst, at most ten.
+        abnormal: Number of abnormal nodes. `cap` is the largest number of nodes with a lowered weight, `nodes` the
+            number of all nodes.
+        examples: Names of the most abnormal nodes, at most ten.
     """
 
     active: bool
@@ -66,11 +68,11 @@ class MassAbnormalityChanged(Event, frozen=True, kw_only=True, omit_defaults=Tru
 
 @CATALOGUE.register(kind="config")
 class ConfigWarned(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The configuration in force is valid, and yet somebody should look at it; empty: no longer.
+    """The configuration in force is valid but has warnings. Without warnings, earlier ones are over.
 
     Attributes:
         warnings: Field -> one sentence.
-        config_version: Sequence of the configuration that they are about.
+        config_version: Sequence of the configuration that the warnings are about.
     """
 
     namespace: str

@@ -15,7 +15,7 @@ from koordcore.events.registry import CATALOGUE
 
 
 def _source_of(body: dict[str, Any]) -> dict[str, Any]:
-    """Return schema 1 called the source `door`."""
+    """Return the body of schema 1 with the field `door` renamed to `source`."""
     return {"source" if name == "door" else name: value for name, value in body.items()}
 
 
@@ -39,13 +39,13 @@ class AdmissionDecided(Event, frozen=True, kw_only=True, omit_defaults=True):
         patch: RFC 6902, against the object as submitted; values that may be secret are withheld.
         webhook: "mutate" or "validate"; empty for "apply", which runs both.
         subresource: Subresource of the request.
-        object: The object as submitted, as far as the log keeps such objects. None if it is too large, does not have
-            the shape of its kind, was deleted, or was recorded by an older version.
-        old_object: The stored object before an update or a deletion, likewise; None for "apply".
-        result: Digest of the kept part after the steps; empty if nothing changed it.
-        draws: Seed of the draws of profiles with a probability; empty: `uid`.
-        settings: Gates and flags that were not at their defaults: `MultiQuotaTree=true`.
-        pending: Quotas that were accepted and not observed yet; they counted in the decision.
+        object: The object as submitted, reduced to the fields that the log keeps. None if it is too large, has wrong
+            types, was deleted, or was recorded by an older version.
+        old_object: The stored object before an update or a deletion, reduced in the same way; None for "apply".
+        result: Digest of the reduced object after the steps; empty if no step changed it.
+        draws: Seed of the random draws of profiles with a probability; empty: `uid`.
+        settings: Gates and flags that differ from their defaults: `MultiQuotaTree=true`.
+        pending: Quotas that were accepted but not yet folded; the decision counted them.
     """
 
     uid: str
@@ -72,6 +72,6 @@ class AdmissionDecided(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def admission_ref(resource: str, namespace: str, name: str) -> AggregateRef:
-    """Return the subject of the explanations of an object; `namespace` is empty for cluster-scoped kinds."""
+    """Return the aggregate of an object's admission explanations; no namespace for cluster-scoped kinds."""
     parts = (resource, namespace, name) if namespace else (resource, name)
     return AggregateRef("admission", "=".join(name_token(part) for part in parts))

@@ -1,4 +1,4 @@
-"""What the manager decided for a node: overcommitted resources and the effective NodeSLO, each with its inputs.
+"""Decisions of the manager for a node: overcommitted resources and the effective NodeSLO, with their inputs.
 
 Aggregate: `nodepolicy.<name>`. Writer: manager.
 
@@ -15,13 +15,14 @@ from koordcore.events.registry import CATALOGUE
 
 
 class OvercommitTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """The terms of `batch = capacity - margin - max(system, reserved) - high_priority_used` for one resource.
+    """Terms of `batch = capacity - margin - max(system, reserved) - high_priority_used` for one resource.
 
-    Milli-cores for cpu, bytes for memory. `result` is after the floor at 0 and the cap.
+    Amounts are milli-cores for cpu and bytes for memory. `result` is at least 0 and at most the cap.
 
     Attributes:
-        high_priority_used: With policy "maxUsageRequest": per pod the larger of usage and request.
-        cap: Most that may be lent (`batch...ThresholdPercent`); None: no cap.
+        high_priority_used: Usage of high-priority pods. With policy "maxUsageRequest", per pod the larger of usage and
+            request.
+        cap: Largest amount that may be offered (`batch...ThresholdPercent`); None: no cap.
     """
 
     capacity: int
@@ -36,7 +37,7 @@ class OvercommitTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class MidTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """The terms of the mid resources for one resource: milli-cores for cpu, bytes for memory.
+    """Terms of the mid resources for one resource: milli-cores for cpu, bytes for memory.
 
     dynamic   min(max(min(prod_reclaimable, unused), 0) + unallocated_share, cap)
     static    min(static_share, cap)
@@ -55,7 +56,7 @@ class MidTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
 
 
 class ZoneOvercommit(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What batch pods may request in one NUMA zone, normalized."""
+    """Batch resources of one NUMA zone, normalized."""
 
     batch_cpu_milli: int = 0
     batch_memory_bytes: int = 0
@@ -63,25 +64,25 @@ class ZoneOvercommit(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 @CATALOGUE.register(kind="nodepolicy")
 class NodeOvercommitComputed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """Batch and mid resources of the node were computed anew and changed enough to be published.
+    """Batch and mid resources of the node were computed, and changed enough to be published.
 
         batch = (capacity - margin - ... )  see terms
         published = batch * normalization - third parties
 
     Attributes:
-        batch_cpu_milli: What batch pods may request in all; None: withdrawn.
-        batch_memory_bytes: What batch pods may request in all; None: withdrawn.
-        mid_cpu_milli: What mid pods may request in all; None: withdrawn.
-        mid_memory_bytes: What mid pods may request in all; None: withdrawn.
-        reason: Why it was published: "first", "changed", "refreshed", "disabled", "degraded: no metric", "degraded:
-            metric expired".
-        changed: Resources that made it so, with reason "changed".
-        terms: Resource name -> terms; empty when withdrawn.
-        mid_terms: Resource name -> terms; empty when withdrawn.
-        normalization: Ratio that batch cpu was multiplied with, "" for none.
-        origin: Resource -> amount before third parties, and what those hold of it.
-        third_party: Resource -> amount before third parties, and what those hold of it.
-        zones: NUMA zone -> what batch pods may request there; zero when withdrawn, empty without a topology.
+        batch_cpu_milli: Batch cpu of the node in milli-cores; None: withdrawn.
+        batch_memory_bytes: Batch memory of the node in bytes; None: withdrawn.
+        mid_cpu_milli: Mid cpu of the node in milli-cores; None: withdrawn.
+        mid_memory_bytes: Mid memory of the node in bytes; None: withdrawn.
+        reason: Reason of the publication: "first", "changed", "refreshed", "disabled", "degraded: no metric",
+            "degraded: metric expired".
+        changed: Resources whose change caused the publication, if the reason is "changed".
+        terms: Resource name -> terms of the batch resources; empty if withdrawn.
+        mid_terms: Resource name -> terms of the mid resources; empty if withdrawn.
+        normalization: Ratio by which batch cpu was multiplied; "" for none.
+        origin: Resource -> amount before the amounts of third parties were subtracted.
+        third_party: Resource -> amount that third parties use.
+        zones: NUMA zone -> batch resources; zero if withdrawn, empty without a topology.
         strategy: Fingerprint of the effective colocation strategy.
     """
 
@@ -105,15 +106,15 @@ class NodeOvercommitComputed(Event, frozen=True, kw_only=True, omit_defaults=Tru
 
 @CATALOGUE.register(kind="nodepolicy")
 class NodeRatiosComputed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The ratios that stand on the node as annotations changed, or cannot be computed any more.
+    """The ratios in the node's annotations changed, or can no longer be computed.
 
     Attributes:
-        cpu_normalization: Text of the annotation; None: never written, or left as the node has it.
+        cpu_normalization: Text of the annotation; None: not written by the manager.
         amplification: Text of the annotation; None: removed.
-        faults: "normalization" or "amplification" -> why it cannot be computed.
-        cpu_model: Of the processor, as the agent reported it; "" when it has not.
-        hyper_thread_enabled: Of the processor, as the agent reported it; "" when it has not.
-        turbo_enabled: Of the processor, as the agent reported it; "" when it has not.
+        faults: "normalization" or "amplification" -> reason why it cannot be computed.
+        cpu_model: Processor model that the agent reported; "" if not reported.
+        hyper_thread_enabled: Whether hyper-threading is on, as the agent reported it.
+        turbo_enabled: Whether turbo is on, as the agent reported it.
     """
 
     cpu_normalization: str | None = None
@@ -127,12 +128,12 @@ class NodeRatiosComputed(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="nodepolicy")
 class NodeDevicesComputed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """Resources and labels that the node's devices give it changed.
+    """The resources and labels that the node's devices provide changed.
 
     Attributes:
-        resources: Name -> whole units; a device resource that is missing is removed from the node.
-        labels: Copied to the node, never removed from it.
-        device_version: Position of the Device object they were summed from.
+        resources: Name -> whole units. A device resource that is absent here is removed from the node.
+        labels: Labels to set on the node. They are never removed.
+        device_version: Sequence of the Device object that was summed up.
     """
 
     resources: dict[str, int] = {}
@@ -142,10 +143,10 @@ class NodeDevicesComputed(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="nodepolicy")
 class NodeMetricPolicyRendered(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """How the node's agent has to measure changed.
+    """The metric collection policy of the node's agent changed.
 
     Attributes:
-        spec: `metricCollectPolicy` of the NodeMetric, wire spelling (manager spec, 4.2).
+        spec: `metricCollectPolicy` of the NodeMetric as JSON (manager spec, 4.2).
     """
 
     spec: dict[str, Any]
@@ -157,10 +158,10 @@ class NodeSloRendered(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The effective NodeSLO of the node changed.
 
     Attributes:
-        spec: NodeSLO spec as the agent receives it (protocol spec, 9.2), wire spelling.
-        config_version: Sequence of the config event it was rendered from, 0 for defaults.
-        matched: Section -> name (or number) of the node entry that answered; sections without one: cluster part.
-        fault: What the node itself wrote wrongly; its systemStrategy is then null.
+        spec: NodeSLO spec for the agent (protocol spec, 9.2) as JSON.
+        config_version: Sequence of the configuration event that it was rendered from; 0 for defaults.
+        matched: Section -> name or number of the node entry that applied. Absent sections used the cluster part.
+        fault: Error in the node's own annotations. systemStrategy is then null.
     """
 
     spec: dict[str, Any]

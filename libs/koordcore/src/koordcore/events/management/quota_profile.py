@@ -1,6 +1,6 @@
-"""The root quota that an ElasticQuotaProfile asks for. Aggregate: `quotaprofile.<ns=name>` of the profile.
+"""The root quota that an ElasticQuotaProfile defines. Aggregate: `quotaprofile.<ns=name>` of the profile.
 
-Writer: manager. Whoever keeps the quota objects (the gateway, or the manager itself without one) makes it so.
+Writer: manager. The gateway, or the manager itself without a gateway, then changes the quota object.
 
 Source:
     manager spec, 14
@@ -12,18 +12,19 @@ from koordcore.events.registry import CATALOGUE
 
 @CATALOGUE.register(kind="quotaprofile")
 class QuotaProfileRendered(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The quota of the profile became another one.
+    """The root quota of the profile changed.
 
     Attributes:
-        quota_namespace: The ElasticQuota.
-        quota_name: The ElasticQuota.
-        labels: Ours; others on the object are kept.
-        annotations: Ours; others on the object are kept.
-        min: Resource lists as text.
-        max: Resource lists as text.
-        nodes: How many the profile selects; total, unschedulable: what they hold, after the ratio.
-        fault: Why it could not be rendered; the rest is then as it was.
-        profile_version: Position of the profile object.
+        quota_namespace: Namespace of the ElasticQuota.
+        quota_name: Name of the ElasticQuota.
+        labels: Labels to set; other labels of the object are kept.
+        annotations: Annotations to set; other annotations of the object are kept.
+        min: Field `min` as a resource list.
+        max: Field `max` as a resource list.
+        nodes: Number of nodes that the profile selects. `total` and `unschedulable` are their resources after the
+            ratio.
+        fault: Reason why it could not be rendered. The other fields are then unchanged.
+        profile_version: Sequence of the profile object.
     """
 
     quota_namespace: str

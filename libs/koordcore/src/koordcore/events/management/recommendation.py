@@ -1,4 +1,4 @@
-"""What containers of a target should request. Aggregate: `recommendation.<ns=name>` of the object. Writer: manager.
+"""Recommended requests of the containers of a target. Aggregate: `recommendation.<ns=name>`. Writer: manager.
 
 Source:
     manager spec, 15, 17.3
@@ -11,29 +11,30 @@ from koordcore.events.registry import CATALOGUE
 
 
 class RecommendedAmounts(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """cpu in milli-cores, memory in bytes."""
+    """Recommended amounts: cpu in milli-cores, memory in bytes."""
 
     cpu_milli: int = 0
     memory_bytes: int = 0
 
 
 class UsagePercentiles(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What the histograms say before any margin: cores and bytes."""
+    """Percentiles of the usage histograms before any margin: cores and bytes."""
 
     cpu_cores: float = 0.0
     memory_bytes: float = 0.0
 
 
 class ContainerRecommendation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What one container should request, and the samples it came from.
+    """Recommended requests of one container, and the samples behind them.
 
     Attributes:
-        target: After the policy's caps; uncapped_target: before them.
-        lower_bound: After the policy's caps; uncapped_target: before them.
-        upper_bound: After the policy's caps; uncapped_target: before them.
-        percentiles: "target", "lower", "upper" -> what the histograms say.
-        samples: Cpu samples, from first_sample_at to last_sample_at; memory_peaks: weight of the peaks counted.
-        confidence_days: How much history that is.
+        target: Recommended request after the caps of the policy. `uncapped_target` is the request before the caps.
+        lower_bound: Lowest reasonable request, after the caps of the policy.
+        upper_bound: Highest reasonable request, after the caps of the policy.
+        percentiles: "target", "lower", "upper" -> percentiles of the usage histograms.
+        samples: Number of cpu samples, from first_sample_at to last_sample_at. `memory_peaks` is the weight of the
+            counted peaks.
+        confidence_days: Length of the history in days.
     """
 
     name: str
@@ -49,7 +50,7 @@ class ContainerRecommendation(msgspec.Struct, frozen=True, kw_only=True, omit_de
 
 
 class RecommendationCondition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """As metav1.Condition."""
+    """A condition, as in metav1.Condition."""
 
     type: str
     status: str
@@ -60,16 +61,15 @@ class RecommendationCondition(msgspec.Struct, frozen=True, kw_only=True, omit_de
 
 @CATALOGUE.register(kind="recommendation")
 class RecommendationComputed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """Amounts or conditions of a Recommendation changed, or its status grew old.
-
-    observed_to position of the observations that were taken in
+    """Amounts or conditions of a Recommendation changed, or its status is due for a refresh.
 
     Attributes:
-        target: What it looks at, e.g. "Deployment/web" or "pods app=web".
+        target: Selected pods, for example "Deployment/web" or "pods app=web".
         mode: "Off", "Initial", "Recreate" or "Auto".
-        pods: Live pods that it matches.
+        pods: Number of running pods that the target selects.
         cause: "first", "amounts", "bounds", "conditions", "spec" or "refreshed".
-        settings: Of the recommender that are not at their defaults, by name.
+        observed_to: Position of the last observation that was used.
+        settings: Settings of the recommender that differ from their defaults, by name.
     """
 
     namespace: str
@@ -87,7 +87,7 @@ class RecommendationComputed(Event, frozen=True, kw_only=True, omit_defaults=Tru
 
 @CATALOGUE.register(kind="recommendation")
 class RecommendationDropped(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The Recommendation object is gone. What was learned of its target is kept for a while."""
+    """The Recommendation object was deleted. The histograms of its target are kept for some time."""
 
     namespace: str
     name: str

@@ -1,1 +1,1 @@
-"""Mirrored API objects, and what the gateway to Kubernetes did."""
+"""Mirrored API objects, and actions of the gateway to Kubernetes."""

@@ -1,6 +1,6 @@
-"""What the gateway to Kubernetes did and found: answers of the API server, requests to evict, drift, genesis.
+"""Facts of the gateway to Kubernetes: answers of the API server, evictions, drift, and genesis.
 
-Aggregates: `podspec.<uid>` (bound, bind failed: the API server's word on the pod, written by the same ingester),
+Aggregates: `podspec.<uid>` (bound, bind failed),
 `eviction.<uid>`, `drift.<kind>=<id>`, `genesis.cluster`.
 
 Source:
@@ -16,11 +16,11 @@ GENESIS = AggregateRef("genesis", "cluster")
 
 @CATALOGUE.register(kind="podspec")
 class PodBound(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The API server has the pod on the node that was chosen for it.
+    """The API server bound the pod to the node of its placement.
 
     Attributes:
-        placement: Sequence of the `PodPlaced` that was carried out.
-        observed: It was found bound: an earlier attempt's answer was lost, or somebody else bound it there.
+        placement: Sequence of the `PodPlaced` that was bound.
+        observed: Whether the pod was found bound: an answer was lost, or somebody else bound it there.
     """
 
     node: str
@@ -30,12 +30,12 @@ class PodBound(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="podspec")
 class PodBindFailed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The API server will not bind the pod to the node that was chosen for it; the place is to be given back.
+    """The API server refused to bind the pod to the node of its placement. The placement is released.
 
     Attributes:
-        placement: Sequence of the `PodPlaced` that cannot be carried out.
+        placement: Sequence of the `PodPlaced` that was refused.
         reason: "AssignedElsewhere", "Terminating", "Forbidden", "Invalid".
-        message: What the API server said.
+        message: Message of the API server.
     """
 
     node: str
@@ -46,13 +46,13 @@ class PodBindFailed(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="eviction")
 class PodEvictionRequested(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """Somebody wants the pod off its node. Written by who wants it, expecting that nobody else asked before.
+    """A component requested the eviction of a pod. Only one request per pod is accepted.
 
     Attributes:
-        initiator: "scheduler", "descheduler", "agent".
-        method: "evict" (policy/v1 Eviction: disruption budgets are honoured) or "delete" (preemption).
-        reason: Of the Kubernetes event and condition, e.g. "Preempted", "Evicted".
-        give_up_after_seconds: How long a disruption budget may hold it up; 0: for ever.
+        initiator: Component that requests it: "scheduler", "descheduler", "agent".
+        method: "evict" (policy/v1 Eviction, which honours disruption budgets) or "delete" (preemption).
+        reason: Reason in the Kubernetes event and condition, for example "Preempted", "Evicted".
+        give_up_after_seconds: Time for which a disruption budget may delay it; 0: no limit.
     """
 
     namespace: str
@@ -68,10 +68,10 @@ class PodEvictionRequested(Event, frozen=True, kw_only=True, omit_defaults=True)
 
 @CATALOGUE.register(kind="eviction")
 class PodEvicted(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The API server accepted the eviction, or the pod was gone already.
+    """The API server accepted the eviction, or the pod no longer existed.
 
     Attributes:
-        gone: The pod, or this one of that name, did not exist any more.
+        gone: Whether the pod with this uid no longer existed.
     """
 
     gone: bool = False
@@ -79,7 +79,7 @@ class PodEvicted(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="eviction")
 class PodEvictionFailed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The eviction was given up: refused by the API server, or held up by a disruption budget for too long."""
+    """The eviction was given up: the API server refused it, or a disruption budget delayed it too long."""
 
     reason: str
     message: str = ""
@@ -87,12 +87,12 @@ class PodEvictionFailed(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="drift")
 class DriftObserved(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A sweep found the fold and the API server apart.
+    """A sweep found a difference between the fold and the API server.
 
     Attributes:
-        aggregate: e.g. "podspec.<uid>".
+        aggregate: Aggregate with the difference, for example "podspec.<uid>".
         difference: "missing-in-log", "missing-in-api" or "differs".
-        fingerprint: Digest of what was found on both sides: equal drifts have equal ones.
+        fingerprint: Digest of both sides; equal drifts have equal fingerprints.
     """
 
     aggregate: str
@@ -102,10 +102,10 @@ class DriftObserved(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="drift")
 class DriftHealed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A drift is over.
+    """A drift ended.
 
     Attributes:
-        how: "reobserved" (three equal drifts: the object was observed anew) or "vanished".
+        how: "reobserved" (after three equal drifts the object was observed again) or "vanished".
     """
 
     aggregate: str
@@ -114,10 +114,11 @@ class DriftHealed(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="genesis")
 class GenesisRecorded(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The log was built from the API server's objects.
+    """The log was begun with the objects of the API server.
 
     Attributes:
-        cluster_epoch: Bumped with each genesis; also in the ConfigMap, so that a log of an older epoch is recognised.
+        cluster_epoch: Number that grows with each genesis. The ConfigMap has it too, so that an older log is
+            recognised.
         observed: Aggregate kind -> number of aggregates.
     """
 

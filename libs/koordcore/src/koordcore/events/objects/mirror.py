@@ -1,7 +1,7 @@
-"""Mirrored API objects: what the API server (or `koord apply`) says. Writer: the ingester (manager, leader).
+"""Mirrored API objects, as the API server or `koord apply` states them. Writer: the leading manager.
 
 Aggregates: `podspec.<uid>`, `nodespec.<name>`, `namespace.<name>`, `priorityclass.<name>`, `workloadspec.<uid>`,
-`config.<ns=name>`. The object is cut down to the fields that we use (`koordcore.protocol.objects`).
+`config.<ns=name>`. Objects are reduced to the fields that Koordstream reads (`koordcore.protocol.objects`).
 
 Source:
     event-bus spec, 2.1
@@ -21,14 +21,14 @@ class PodSpecAdded(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="podspec")
 class PodSpecChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A field that we use changed; `object` is the whole new subset."""
+    """A field that Koordstream reads changed. `object` is the whole reduced object."""
 
     object: Pod
 
 
 @CATALOGUE.register(kind="podspec")
 class PodSpecDeleted(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The pod is gone from the API; what it held is to be released."""
+    """The pod was deleted in the API. Its resources are released."""
 
     namespace: str
     name: str
@@ -36,21 +36,21 @@ class PodSpecDeleted(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="nodespec")
 class NodeSpecAdded(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A node registered."""
+    """A node was added."""
 
     object: Node
 
 
 @CATALOGUE.register(kind="nodespec")
 class NodeSpecChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A field that we use changed; `object` is the whole new subset."""
+    """A field that Koordstream reads changed. `object` is the whole reduced object."""
 
     object: Node
 
 
 @CATALOGUE.register(kind="nodespec")
 class NodeSpecDeleted(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The node is gone from the API."""
+    """The node was deleted in the API."""
 
     name: str
 
@@ -64,7 +64,7 @@ class NamespaceObserved(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="namespace")
 class NamespaceDeleted(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A namespace is gone."""
+    """A namespace was deleted."""
 
     name: str
 
@@ -78,24 +78,24 @@ class PriorityClassObserved(Event, frozen=True, kw_only=True, omit_defaults=True
 
 @CATALOGUE.register(kind="priorityclass")
 class PriorityClassDeleted(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A priority class is gone."""
+    """A priority class was deleted."""
 
     name: str
 
 
 @CATALOGUE.register(kind="workloadspec")
 class WorkloadObserved(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A Deployment or Job was added or changed; its pods follow as `PodSpecAdded`."""
+    """A Deployment or Job was added or changed. Its pods follow as `PodSpecAdded`."""
 
     object: Workload
 
 
 @CATALOGUE.register(kind="workloadspec")
 class WorkloadPodsCreated(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """Pods were created for a workload, in the same batch. Of two that look at once, the second is refused here.
+    """Pods were created for a workload, in the same batch. Concurrent creations conflict on this event.
 
     Attributes:
-        pods: Their uids, which follow from the workload's last sequence before this event.
+        pods: Uids of the pods. They are derived from the workload's last sequence before this event.
     """
 
     pods: list[str]
@@ -103,7 +103,7 @@ class WorkloadPodsCreated(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="workloadspec")
 class WorkloadDeleted(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A workload is gone; its pods are deleted by their own events."""
+    """A workload was deleted. Its pods are deleted by their own events."""
 
     namespace: str
     name: str
@@ -111,17 +111,17 @@ class WorkloadDeleted(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="config")
 class ConfigAccepted(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A ConfigMap was accepted; every section of it is valid (for the slo-controller-config) or free text."""
+    """A ConfigMap was accepted: every section is valid (slo-controller-config) or free text."""
 
     object: ConfigMap
 
 
 @CATALOGUE.register(kind="config")
 class ConfigRejected(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A ConfigMap was stored by the user, but a section of it is invalid: the last good version stays in force.
+    """A section of a stored ConfigMap is invalid. The last valid version stays in force.
 
     Attributes:
-        data: The offending text per key.
+        data: Key -> rejected text.
         reasons: Key -> field, rule and value in one sentence.
     """
 
@@ -133,7 +133,7 @@ class ConfigRejected(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="config")
 class ConfigDeleted(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A ConfigMap is gone."""
+    """A ConfigMap was deleted."""
 
     namespace: str
     name: str

@@ -1,4 +1,4 @@
-"""The network's domains as the nodes span them. Writer: schedulers. Aggregate: `clustertopology.default`.
+"""Network domains of the cluster's nodes. Writer: schedulers. Aggregate: `clustertopology.default`.
 
 Source:
     scheduler-core spec, 9; protocol spec, 9.8
@@ -11,10 +11,10 @@ from koordcore.events.registry import CATALOGUE
 
 
 class TopologyDomain(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A domain that is no node. The cluster has name "" and no parent.
+    """A network domain above the nodes. The cluster has name "" and no parent.
 
     Attributes:
-        children: Names of the domains below it, sorted; empty when these are nodes.
+        children: Names of the domains below it, sorted; empty if its children are nodes.
         nodes: Number of nodes in it.
     """
 
@@ -29,11 +29,11 @@ class TopologyDomain(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 @CATALOGUE.register(kind="clustertopology")
 class ClusterTopologyComputed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """`status.detailStatus` of the ClusterNetworkTopology, whenever it differs from what was said last.
+    """The status of the ClusterNetworkTopology (`status.detailStatus`) changed.
 
     Attributes:
-        name: Of the object.
-        domains: Parents before children, children by name.
+        name: Name of the object.
+        domains: Domains, parents before children, children by name.
     """
 
     name: str

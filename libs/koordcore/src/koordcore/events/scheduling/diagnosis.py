@@ -1,4 +1,4 @@
-"""The diagnosis of an attempt that found no node, as a value carried by explanations: the source of "why pending".
+"""Diagnosis of an attempt that found no node. Explanations contain it; `koord explain` shows it.
 
 Source:
     scheduler-core spec, 13.1 and 13.2
@@ -9,16 +9,16 @@ import msgspec
 from koordcore.events.scheduling.pod import Victim
 
 MOST_NODES_NAMED = 100
-"""A group names so many of its nodes; `count` says how many they are."""
+"""Largest number of node names in a group; `count` is the number of all its nodes."""
 
 
 class NodeFailure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Nodes that one plugin refused for one reason.
 
     Attributes:
-        preempt_might_help: Pods that leave may change it (the status is not Unresolvable).
-        nodes: Some of them by name, all when they are few.
-        details: One sentence for each of some domains: what was counted there, or who is in the way.
+        preempt_might_help: Whether the removal of pods may change the result (its code is not Unresolvable).
+        nodes: Names of the nodes, or of some of them if they are many.
+        details: One sentence per domain (limited), for example the counted pods or the pods that prevent a placement.
     """
 
     plugin: str
@@ -30,12 +30,12 @@ class NodeFailure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 
 class PreemptionDiagnosis(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What was tried at the cost of others.
+    """Result of the preemption attempt.
 
     Attributes:
-        node: Nominated, "" none.
-        examined: Nodes on which it was tried.
-        failed_message: Why it did not help, "" when it did.
+        node: Nominated node; "" if none.
+        examined: Number of nodes on which preemption was tried.
+        failed_message: Reason why it did not help; "" if it did.
     """
 
     plugin: str = ""
@@ -46,22 +46,22 @@ class PreemptionDiagnosis(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
 
 
 class Suggestion(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a person may do, or wait for. type: EvictWorkloadSelf, WaitingVictimReleased, DeleteConflictPVC."""
+    """An action that may help. `type` is EvictWorkloadSelf, WaitingVictimReleased or DeleteConflictPVC."""
 
     type: str
     message: str
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Why, node by node.
+    """Reasons why an attempt found no node, by node.
 
     Attributes:
         questioned_key: "namespace/name" of the pod, or the id of its gang group.
-        pre_filter_message: Why the pod was refused before any node, "" when nodes were looked at.
-        is_root_cause: False: it failed because its gang group had failed already.
-        already_waiting: Members of its group that wait with a node.
-        waiting_on: Node -> how many of them.
-        failures: Sorted by plugin, then reason, those that preemption may help first.
+        pre_filter_message: Reason why the pod was refused before any node was examined; "" if nodes were examined.
+        is_root_cause: False if the pod failed only because its gang group had already failed.
+        already_waiting: Number of members of its group that wait at Permit.
+        waiting_on: Node -> number of members that wait there.
+        failures: Refusals by plugin and reason; those that preemption may resolve come first.
     """
 
     questioned_key: str

@@ -20,9 +20,10 @@ class PodUnschedulable(Event, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         message: One sentence: "0/5 nodes are available: 3 Insufficient cpu, 2 node(s) were unschedulable.".
-        retry_at: RFC 3339 time of the next attempt at the latest, "" when it waits for an event.
-        diagnosis: The same node by node, with what preemption could do; None: no attempt was made at nodes.
-        basis: What the attempt was based on; None: the pod is told of another's attempt.
+        retry_at: RFC 3339 time of the next attempt at the latest; "" if the pod waits for an event.
+        diagnosis: Reasons by node, and the result of preemption; None if no node was examined.
+        basis: Positions and decisions that the attempt was based on; None if the reason comes from the attempt of
+            another pod.
     """
 
     namespace: str
@@ -38,10 +39,10 @@ class PodUnschedulable(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="pod", stream="explanations")
 class DecisionAbandoned(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A decision was given up after repeated refusals of the log or an error of ours; the pod is requeued.
+    """A decision was given up after repeated conflicts or an internal error. The pod is queued again.
 
     Attributes:
-        reason: What happened, with the id of the bug when it is one.
+        reason: Description, with the id of the bug if it is an internal error.
     """
 
     namespace: str
@@ -52,7 +53,7 @@ class DecisionAbandoned(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="pod", stream="explanations")
 class PodGated(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The pod may not be attempted yet: a PreEnqueue plugin keeps it out of the queue. message: why, for a person."""
+    """A PreEnqueue plugin keeps the pod out of the queue. `message` is the reason for people."""
 
     namespace: str
     name: str

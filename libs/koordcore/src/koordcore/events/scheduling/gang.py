@@ -1,4 +1,4 @@
-"""What became of a gang. Writer: schedulers. Aggregate: `gang.<ns=name>`.
+"""Facts about gangs. Writer: schedulers. Aggregate: `gang.<ns=name>`.
 
 Source:
     event-bus spec, 2.1 and 4.2; scheduler-core spec, 8.7 and 8.9
@@ -11,7 +11,7 @@ from koordcore.events.registry import CATALOGUE
 
 
 class PlacedMember(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A member and the node that it got."""
+    """A member of a gang and its node."""
 
     uid: str
     namespace: str
@@ -21,10 +21,10 @@ class PlacedMember(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 @CATALOGUE.register(kind="gang")
 class GangPlaced(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """So many members were complete; each of them was placed in the same atomic batch.
+    """All members of a gang group were placed in one atomic batch.
 
     Attributes:
-        group: Ids of all gangs that had to be complete, joined by ",".
+        group: Ids of all gangs that are placed together, joined by ",".
     """
 
     namespace: str
@@ -35,7 +35,7 @@ class GangPlaced(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="gang")
 class GangPhaseChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The status of the gang's PodGroup, whenever it differs from what was said last.
+    """The status of the gang's PodGroup changed.
 
     Attributes:
         phase: Pending, PreScheduling, Scheduling, Scheduled, Running, Failed, Finished.

@@ -31,23 +31,23 @@ AGENT_ANNOTATIONS = (
     keys.EVICTION_PRIORITY,
     keys.RESCTRL,
 )
-"""What an agent reads of a pod's labels and annotations besides its classes."""
+"""Annotations of pods that agents read, besides the classes."""
 
 
 class PodOnNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A pod as its node's agent needs to know it.
+    """A pod in the ledger of its node, with the fields that the node's agent needs.
 
     Attributes:
-        requests: Cpu in milli-cores, everything else in whole units; an absent limit means unlimited.
-        limits: Cpu in milli-cores, everything else in whole units; an absent limit means unlimited.
+        requests: Requests: cpu in milli-cores, everything else in whole units.
+        limits: Limits: cpu in milli-cores, everything else in whole units. An absent limit means unlimited.
         qos: Koordinator QoS class with defaults (LSE, LSR, LS, BE, SYSTEM).
         kube_qos: Kubernetes QoS class (decides the cgroup directory).
         priority_class: Koordinator priority class with defaults.
-        usage_profile: Annotation `simulation.koordstream.io/usage`, "" when absent; read by simulated hosts only.
-        priority: spec.priority, None = not set.
-        labels: Those of AGENT_LABELS and AGENT_ANNOTATIONS that the pod has.
-        annotations: Those of AGENT_LABELS and AGENT_ANNOTATIONS that the pod has.
-        allocation: What it was given beyond its requests; its cpuset is the agent's to apply.
+        usage_profile: Annotation `simulation.koordstream.io/usage`; "" if absent. Only simulated hosts read it.
+        priority: spec.priority; None if not set.
+        labels: Labels of the pod that are in AGENT_LABELS.
+        annotations: Annotations of the pod that are in AGENT_ANNOTATIONS.
+        allocation: Allocation beyond its requests. The agent applies its cpuset.
     """
 
     uid: str
@@ -66,11 +66,11 @@ class PodOnNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
 
 
 class PodDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What its user may change about a pod while it runs, as far as an agent reads it.
+    """Labels and annotations that may change while a pod runs, as far as an agent reads them.
 
     Attributes:
-        labels: Those of `AGENT_LABELS`.
-        annotations: Those of `AGENT_ANNOTATIONS`.
+        labels: Labels of the pod that are in AGENT_LABELS.
+        annotations: Annotations of the pod that are in AGENT_ANNOTATIONS.
         usage_profile: Text of the annotation `USAGE_PROFILE`; empty if absent.
     """
 
@@ -89,12 +89,12 @@ def pod_details(pod: Pod) -> PodDetails:
 
 
 def details_of(entry: PodOnNode) -> PodDetails:
-    """Return the details that a ledger entry states: those that the pod had when it was placed."""
+    """Return the details in a ledger entry, which the pod had when it was placed."""
     return PodDetails(labels=entry.labels, annotations=entry.annotations, usage_profile=entry.usage_profile)
 
 
 def pod_on_node(uid: str, pod: Pod, allocation: Allocation = NOTHING) -> PodOnNode:
-    """Return the pod as its node's agent needs to know it."""
+    """Return the ledger entry of a pod object."""
     return PodOnNode(
         uid=uid,
         namespace=pod.metadata.namespace,
@@ -125,10 +125,10 @@ class NodeResourcesTaken(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="node")
 class NodeResourcesReturned(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """Pods gave back what they had taken.
+    """Pods released the resources that they held on the node.
 
     Attributes:
-        pods: Uids.
+        pods: Uids of the pods.
     """
 
     pods: list[str]

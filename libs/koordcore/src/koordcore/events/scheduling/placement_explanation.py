@@ -1,6 +1,6 @@
-"""The explanation of a scheduling decision, as values carried by placement events and by explanations of attempts.
+"""Explanation of a scheduling decision, as a value in placement events and explanations.
 
-Counts add up: feasible + sum of excluded = considered. The code that decided fills them; nothing is reconstructed.
+The counts add up: feasible + sum of excluded = considered. They are recorded during the decision.
 
 Source:
     scheduler-core spec, 1.4 and 13
@@ -12,7 +12,9 @@ from koordcore.events.envelope import BasedOn
 
 
 class PluginExclusion(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """How many nodes one plugin excluded (each node counts for the first plugin that refused it), and why.
+    """Number of nodes that one plugin excluded, and the reasons.
+
+    A node counts for the first plugin that refused it.
 
     Attributes:
         reasons: Reason text -> number of nodes, e.g. {"Insufficient cpu": 12}.
@@ -24,7 +26,7 @@ class PluginExclusion(msgspec.Struct, frozen=True, omit_defaults=True, gc=False)
 
 
 class NodeScore(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A feasible node with its total score and the parts it is made of (plugin -> weighted score)."""
+    """A feasible node with its total score and its parts (plugin -> weighted score)."""
 
     node: str
     total: int
@@ -32,16 +34,16 @@ class NodeScore(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class PlacementExplanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Why this node, or why none.
+    """Reasons for the chosen node, or why no node was feasible.
 
     Attributes:
-        nodes_considered: Nodes that were examined: all, but where a profile samples.
-        nodes_unexamined: The others.
-        nodes_feasible: Those that passed every filter.
-        exclusions: In the order of the filters.
+        nodes_considered: Number of examined nodes. These are all nodes unless the profile samples.
+        nodes_unexamined: Number of nodes that were not examined.
+        nodes_feasible: Number of nodes that passed every filter.
+        exclusions: Exclusions in the order of the filters.
         top: Best feasible nodes, best first.
         policy_version: Digest of the scheduler's effective configuration.
-        based_on: Positions folded when the decision was made.
+        based_on: Positions that were folded when the decision was made.
     """
 
     nodes_considered: int

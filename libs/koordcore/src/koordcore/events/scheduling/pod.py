@@ -1,4 +1,4 @@
-"""What was decided about a pod. Writer: schedulers. Aggregate: `pod.<uid>`.
+"""Decisions about a pod. Writer: schedulers. Aggregate: `pod.<uid>`.
 
     PodPlaced -> PodReleased
     PodNominated (with a PodEvictionRequested for each victim, one atomic batch) -> victims are deleted -> PodPlaced
@@ -21,15 +21,15 @@ from koordcore.values.allocation import NOTHING, Allocation
 
 
 class DecisionBasis(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What an attempt was based on, so that it can be made again from the log.
+    """Positions and decisions that an attempt was based on, so that it can be repeated from the log.
 
     Attributes:
         based_on: Positions of the log that were folded.
         ordinal: Number of the last decision of the scheduler's term that had found a node. The attempt also counted
-            the decisions up to it that were still on their way to the log.
+            decisions up to it that were not in the log yet.
         decided_at: Unix seconds of the run's clock.
-        forgotten: Number of decisions up to `ordinal` that had been taken back.
-        acknowledged: Last known position of an own append. It may lie behind `based_on.ev`.
+        forgotten: Number of decisions up to `ordinal` that had been undone.
+        acknowledged: Last known position of an append of the scheduler itself. It may lie behind `based_on.ev`.
         read_ahead: Last position that was read ahead of the fold, after a conflict.
         found: True if decision `ordinal` is this attempt itself.
     """
@@ -65,7 +65,7 @@ def _renamed(standing: dict[str, Any]) -> dict[str, Any]:
 
 
 def _type_allocation(body: dict[str, Any]) -> dict[str, Any]:
-    """Return the body of a PodPlaced of schema 1 with the annotations that state its allocation and gang typed."""
+    """Return the body of a PodPlaced of schema 1 with its allocation and gang annotations converted."""
     body = merge_standing(body)
     stated = without_typed_annotations(body.pop("annotations", {}))
     typed = {"allocation": stated.allocation, "gang": stated.gang, "annotations": stated.others}
@@ -74,18 +74,17 @@ def _type_allocation(body: dict[str, Any]) -> dict[str, Any]:
 
 @CATALOGUE.register(kind="pod", schema=2, upcasters={1: _type_allocation})
 class PodPlaced(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A node was chosen for the pod; the node's ledger changed in the same atomic batch.
-
-    annotations what PreBind of installed plugins writes on the object
+    """A node was chosen for the pod. The node's ledger changed in the same atomic batch.
 
     Attributes:
         node: Name of the chosen node.
-        requests: What the pod takes: cpu in milli-cores, everything else in whole units.
+        requests: Amounts that the pod takes: cpu in milli-cores, everything else in whole units.
         attempt: Number of this scheduling attempt, from 1.
         queued_at: RFC 3339 time at which the pod was submitted.
         allocation: What it was given beyond `requests`.
-        gang: With whom it is bound; None: alone.
-        basis: What the decision was based on; None: not recorded.
+        gang: Gang group that is bound together with the pod; None if the pod is bound alone.
+        annotations: Annotations that PreBind of installed plugins sets on the object.
+        basis: Positions and decisions that the decision was based on; None: not recorded.
     """
 
     namespace: str
@@ -103,11 +102,11 @@ class PodPlaced(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="pod")
 class PodReleased(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The pod no longer holds its place; what it took was returned to the node in the same atomic batch.
+    """The placement of the pod ended. Its resources were returned to the node in the same atomic batch.
 
     Attributes:
-        reason: "deleted" (gone from the API), "finished" (phase Succeeded or Failed), "node-gone", "bind-failed" (the
-            API server refused the binding: the pod is placed anew).
+        reason: "deleted" (deleted in the API), "finished" (phase Succeeded or Failed), "node-gone", or "bind-failed"
+            (the API server refused the binding; the pod is placed again).
     """
 
     namespace: str
@@ -117,7 +116,10 @@ class PodReleased(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Victim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A pod that has to go. violates_budget: a PodDisruptionBudget does not allow it, and nothing else helped."""
+    """A pod that preemption evicts.
+
+    `violates_budget`: its eviction violates a PodDisruptionBudget, and no other choice helped.
+    """
 
     uid: str
     namespace: str
@@ -128,13 +130,13 @@ class Victim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
 
 @CATALOGUE.register(kind="pod", schema=2, upcasters={1: merge_turn})
 class PodNominated(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The pod will fit on the node once the victims are gone; the node is tried first then.
+    """The pod will fit on the node after the victims have left. The next attempt tries this node first.
 
     Attributes:
-        plugin: Who found it: "DefaultPreemption", "ElasticQuota", "Coscheduling".
-        candidates: How many nodes were examined.
-        message: One sentence for a person.
-        basis: Of the attempt that led to it; None: not recorded, or it was another pod's of the same job.
+        plugin: Plugin that chose the node: "DefaultPreemption", "ElasticQuota", "Coscheduling".
+        candidates: Number of examined nodes.
+        message: One sentence for people.
+        basis: Basis of the attempt; None if not recorded, or if it was the attempt of another pod of the same job.
     """
 
     namespace: str
@@ -150,11 +152,11 @@ class PodNominated(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="pod")
 class PodNominationCleared(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The nomination is no longer in force.
+    """The nomination of the pod ended.
 
     Attributes:
-        reason: "outranked" by a pod of higher priority, "unhelpful" if the next attempt found that the pod does not
-            fit there, or "deleted" with the pod.
+        reason: "outranked" by a pod of higher priority, "unhelpful" (the next attempt found that the pod does not fit
+            there), or "deleted" with the pod.
     """
 
     namespace: str

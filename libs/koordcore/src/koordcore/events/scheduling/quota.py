@@ -10,14 +10,14 @@ from koordcore.events.registry import CATALOGUE
 
 @CATALOGUE.register(kind="quota")
 class QuotaStatusComputed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """What an ElasticQuota's status and annotations say, whenever it differs from what was said last.
+    """The status of an ElasticQuota changed.
 
-    All amounts: cpu in milli-cores, everything else in whole units; entries of 0 are left out.
+    Amounts are milli-cores for cpu and whole units for everything else. Entries of 0 are left out.
 
     Attributes:
-        runtime: What it may use now.
-        request: What its pods and its children ask, limited by max on the way up.
-        child_request: The children's part of it.
+        runtime: Amounts that the quota may use now.
+        request: Requests of its pods and children, limited by max at each level.
+        child_request: Part of `request` that comes from its children.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What a ScheduleExplanation says of the pod, job or gang that it asks about.
+"""The answer to a ScheduleExplanation about a pod, job or gang.
 
 Writer: schedulers. Aggregate: `scheduleexplanation.<ns=name>`.
 
@@ -14,7 +14,7 @@ from koordcore.events.scheduling.diagnosis import NodeFailure
 
 
 class FeasiblePlacement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A pod, and the node that it has or would get."""
+    """A pod and the node that it has or would get."""
 
     namespace: str
     name: str
@@ -26,8 +26,8 @@ class SchedulingOutlook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     """Whether a node was found in a domain, by scheduling or by preemption.
 
     Attributes:
-        failed_message: Why not, "" when one was.
-        failures: Nodes by who refused them why, sorted as in a diagnosis.
+        failed_message: Reason why no node was found; "" if one was found.
+        failures: Refusals of nodes by plugin and reason, sorted as in a diagnosis.
     """
 
     schedulable: bool = False
@@ -37,7 +37,7 @@ class SchedulingOutlook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
 
 class PossibleVictim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A pod that would have to leave. is_nominated: it waits for a node that it was promised."""
+    """A pod that would have to be evicted. `is_nominated`: it waits for a nominated node."""
 
     namespace: str
     name: str
@@ -46,10 +46,12 @@ class PossibleVictim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class DomainOutlook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """The answer for the nodes of one value of the topology key; "" without a key, and for nodes without the label.
+    """The answer for the nodes with one value of the topology key.
+
+    The value is "" without a key, and for nodes without the label.
 
     Attributes:
-        victims: Node -> who would have to leave it.
+        victims: Node -> pods that would have to be evicted there.
     """
 
     topology_domain: str = ""
@@ -60,12 +62,12 @@ class DomainOutlook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 @CATALOGUE.register(kind="scheduleexplanation")
 class ScheduleExplanationComputed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The object's status: on change, and at least once a minute.
+    """The status of a ScheduleExplanation. It is published on a change and at least once a minute.
 
     Attributes:
-        uid: Of the object: another one of its name has another status.
-        last_update_time: RFC 3339.
-        expired: Its time is over: the object is to be deleted, and says nothing more.
+        uid: Uid of the object. Another object with the same name has its own status.
+        last_update_time: RFC 3339 time of the answer.
+        expired: Whether its time is over. The object is then deleted and gets no further answers.
     """
 
     namespace: str

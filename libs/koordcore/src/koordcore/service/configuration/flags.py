@@ -1,7 +1,7 @@
-"""Command lines in Go's style: `-x v`, `--x v`, `-x=v`, `--bool`, `--bool=false`; an unknown flag is fatal.
+"""Parse command lines in Go's style: `-x v`, `--x v`, `-x=v`, `--bool`, `--bool=false`.
 
-It only turns words into texts by flag; `koordcore.service.configuration.settings` says which flags
-there are and what the texts mean.
+An unknown flag is an error. The result is texts by flag. `koordcore.service.configuration.settings` defines the flags
+and parses the texts.
 
 Source:
     protocol spec, 11
@@ -13,23 +13,23 @@ from dataclasses import dataclass
 
 
 class InvalidFlag(ValueError):
-    """The command line cannot be read; the message names the flag and what would be accepted."""
+    """The command line is invalid. The message has the flag and the accepted values."""
 
 
 class HelpRequested(Exception):
-    """Raised if `-h` or `--help` is on the command line."""
+    """The command line contains `-h` or `--help`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlagSpec:
-    """One flag.
+    """Definition of one flag.
 
     Attributes:
-        names: Without dashes, the first is the one shown.
-        field: The settings field that it sets.
-        is_bool: Takes no following word: `--x` is `true`, `--x=false` is `false`.
+        names: Names without dashes; help shows the first one.
+        field: Field of the settings that it sets.
+        is_bool: Whether it is a boolean flag, which takes no following word: `--x` is `true`, `--x=false` is `false`.
         help: One sentence.
-        default: As shown in the help; empty: nothing is shown.
+        default: Default as help shows it; empty: help shows none.
     """
 
     names: tuple[str, ...]
@@ -40,14 +40,14 @@ class FlagSpec:
 
 
 def parse_flags(specs: Sequence[FlagSpec], words: Sequence[str]) -> dict[str, list[str]]:
-    """Return the texts given for each field, in order; fields whose flag does not occur are absent.
+    """Return field -> texts of its flags, in order; fields without a flag on the line are absent.
 
     Args:
         words: The command line without the program's name.
 
     Raises:
-        InvalidFlag: An unknown flag, a flag without its value, a word that is no flag.
-        HelpRequested: `-h` or `--help` stands on the command line; carries nothing.
+        InvalidFlag: A flag is unknown, a flag has no value, or a word is not a flag.
+        HelpRequested: The command line contains `-h` or `--help`.
     """
     by_name = {name: spec for spec in specs for name in spec.names}
     given: dict[str, list[str]] = {}
@@ -73,7 +73,7 @@ def parse_flags(specs: Sequence[FlagSpec], words: Sequence[str]) -> dict[str, li
 
 
 def render_help(program: str, about: str, specs: Sequence[FlagSpec]) -> str:
-    """Return the text of `--help`: one paragraph about the program, then every flag with its sentence and default."""
+    """Return the text of `--help`: the paragraph `about`, then every flag with its sentence and default."""
     lines = [f"Usage: {program} [flags]", "", *textwrap.wrap(about, 100), "", "Flags:"]
     for spec in specs:
         names = ", ".join(("-" if len(name) == 1 else "--") + name for name in spec.names)

@@ -1,7 +1,6 @@
-"""Feature gates: `--feature-gates=A=true,B=false` with the groups `AllAlpha` and `AllBeta`.
+"""Feature gates: `--feature-gates=A=true,B=false` and the groups `AllAlpha` and `AllBeta`.
 
-Each service declares the gates that it knows; the settings parse the text against them. An unknown gate is fatal: a
-user who misspells a safety switch must not believe that it is on.
+Each service declares its gates. An unknown gate is an error, so that a misspelled gate is not ignored.
 
 Source:
     protocol spec, 11.5
@@ -16,7 +15,7 @@ from koordcore.values.invalid import InvalidInput
 
 
 class Stage(StrEnum):
-    """Maturity of a feature; the groups `AllAlpha` and `AllBeta` select by it."""
+    """Maturity of a feature. The groups `AllAlpha` and `AllBeta` select gates by it."""
 
     ALPHA = "alpha"
     BETA = "beta"
@@ -25,7 +24,7 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """One gate that a service knows. A GA gate is locked: setting it to another value than its default is refused."""
+    """Definition of one gate. A GA gate is locked: it cannot be set to another value than its default."""
 
     name: str
     default: bool
@@ -34,12 +33,12 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class FeatureGates:
-    """The value of every known gate of one service."""
+    """Value of every gate of one service."""
 
     values: Mapping[str, bool]
 
     def enabled(self, name: str) -> bool:
-        """Return whether the gate is on. Asking for a gate that the service did not declare is a bug: KeyError."""
+        """Return whether the gate is on. Raises KeyError if the service did not declare it."""
         return self.values[name]
 
     def __str__(self) -> str:
@@ -53,14 +52,14 @@ _FALSE: Final = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 
 
 def parse_feature_gates(texts: Sequence[str] | Mapping[str, bool], known: Sequence[Gate]) -> FeatureGates:
-    """Return the value of every known gate: named explicitly, else by its group, else its default.
+    """Return the value of every gate: set explicitly, else by its group, else its default.
 
     Args:
-        texts: The values of the flag in order (a later one overrides), or a mapping from a settings file.
-        known: The gates of the service; the groups need not be listed.
+        texts: Values of the flag in order (later ones override), or a mapping from a settings file.
+        known: Gates of the service, without the groups.
 
     Raises:
-        InvalidInput: An unknown gate, a missing or wrong boolean, a locked gate.
+        InvalidInput: A gate is unknown or locked, or its value is not a boolean.
 
     Source:
         protocol spec, 11.5: an explicit value wins over its group wherever it stands in the text

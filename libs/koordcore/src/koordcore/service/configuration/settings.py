@@ -1,9 +1,8 @@
-"""Settings of a service: defaults < file (YAML) < environment (`KOORD_<SERVICE>_<FIELD>`) < flag; the later wins.
+"""Settings of a service: defaults < file (YAML) < environment (`KOORD_<SERVICE>_<FIELD>`) < flags.
 
-`ServiceSettings` holds what every service has; a service extends it with its own fields and loads it once in its
-`__main__` (`koordcore.service.run` does). The model is pydantic; the four sources are merged here rather than by
-pydantic-settings, because flags in Go's style have to be read by ourselves anyway, an error should name the source that
-the value came from, and 8 MiB and 0.1 s per process are saved (measured).
+A service extends `ServiceSettings` with its own fields; `koordcore.service.run` loads them. pydantic-settings is not
+used: it cannot parse Go-style flags, its errors do not name the source of a value, and it costs 8 MiB and 0.1 s per
+process (measured).
 
 Kubernetes puts `<SERVICE>_PORT` and `<SERVICE>_SERVICE_HOST` into the environment of every pod: unknown variables are
 therefore ignored, and no field may be called `port` or begin with `service_`.
@@ -33,7 +32,7 @@ _HIDDEN: Final = "**********"
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """Further names of the flag of a field: `addr: Annotated[str, Flag("metrics-addr")]`."""
+    """Further names for the flag of a field: `addr: Annotated[str, Flag("metrics-addr")]`."""
 
     names: tuple[str, ...]
 
@@ -52,14 +51,14 @@ def _texts(value: object) -> object:
 
 
 Seconds = Annotated[float, BeforeValidator(_seconds)]
-"""A length of time: a Go duration as text (`15s`, `1m30s`), a number of seconds in a file."""
+"""A duration: a Go duration as text (`15s`, `1m30s`), or a number of seconds in a file."""
 
 TextList = Annotated[tuple[str, ...], BeforeValidator(_texts)]
-"""Texts: separated by commas in flags and environment, a list in a file. A repeated flag adds."""
+"""A list of texts: separated by commas in flags and environment, a list in a file. Repeated flags add up."""
 
 
 class InvalidSettings(ValueError):
-    """One or more settings are wrong. Each problem names the field, its source, the rule and the value."""
+    """Some settings are invalid. Each problem has field, source, rule and value."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
@@ -72,11 +71,11 @@ class ServiceSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, validate_default=True)
 
     service: ClassVar[str] = "service"
-    """Name of the service: in the environment's prefix, logs, metrics and traces."""
+    """Name of the service, used in environment variables, logs, metrics and traces."""
     about: ClassVar[str] = ""
-    """One paragraph for `--help`."""
+    """Paragraph about the service for `--help`."""
     known_gates: ClassVar[Sequence[Gate]] = ()
-    """The feature gates of the service."""
+    """Feature gates of the service."""
 
     settings_file: Path | None = Field(None, description="YAML file with settings, one key per field.")
     cluster: str = Field("dev", pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", description="Id of the cluster.")
@@ -144,31 +143,31 @@ class ServiceSettings(BaseModel):
         return parse_clock(self.clock)
 
     def shown(self) -> dict[str, object]:
-        """Return every field for the log and for `/configz`: secrets hidden, user and password cut out of URLs."""
+        """Return every field for the log and `/configz`, with secrets and credentials in URLs hidden."""
         return {name: _shown(getattr(self, name)) for name in type(self).model_fields}
 
     @classmethod
     def env_prefix(cls) -> str:
-        """`KOORD_<SERVICE>_`."""
+        """Return the prefix of environment variables, `KOORD_<SERVICE>_`."""
         return f"KOORD_{cls.service.upper().replace('-', '_')}_"
 
     @classmethod
     def flag_specs(cls) -> list[FlagSpec]:
-        """Return the flags of this service, in the order of its fields, its own ones first."""
+        """Return the flags of this service, in the order of its fields, its own fields first."""
         own = [name for name in cls.model_fields if name not in ServiceSettings.model_fields]
         shared = [name for name in cls.model_fields if name in ServiceSettings.model_fields]
         return [_flag_of(name, cls.model_fields[name]) for name in own + shared]
 
     @classmethod
     def load(cls, words: Sequence[str], environ: Mapping[str, str]) -> Self:
-        """Merge and check the four sources.
+        """Merge and validate the four sources.
 
         Args:
-            words: The command line without the program's name.
+            words: Command line without the program's name.
             environ: The process environment.
 
         Raises:
-            InvalidSettings: One or more settings are wrong.
+            InvalidSettings: A setting is invalid.
             HelpRequested: The command line asks for help.
         """
         try:
@@ -223,7 +222,7 @@ def _read_file(path: str | None) -> dict[str, object]:
 
 
 def _one_text(field: FieldInfo, texts: Sequence[str]) -> str:
-    """Return a repeated flag adds to a list or to the gates; otherwise the last one counts."""
+    """Return the text of a repeated flag: lists and gates are joined, otherwise the last one counts."""
     adds = field.annotation is FeatureGates or get_origin(field.annotation) is tuple
     return ",".join(texts) if adds else texts[-1]
 

@@ -1,11 +1,11 @@
-"""Leader election over a lease: one record with a version, written only by whoever saw its last version.
+"""Leader election over a lease: a record with a version that only a writer who saw its last version can change.
 
-    candidate   looks every `retry`; takes the lease when it is absent, released, or unchanged for its whole duration
-    leader      renews every `retry`; has lost when it could not for `renew_deadline`, before anybody may take the lease
+    candidate   reads every `retry`; takes the lease if it is absent, released, or unchanged for its whole duration
+    leader      renews every `retry`; gives up after failing for `renew_deadline`, before another may take the lease
 
-Nobody compares clocks: a candidate counts the time since it first saw a version, a leader the time since it began its
-last successful write. So two candidates never lead at once as long as their clocks run at about the same rate, and
-epochs settle the rest.
+Clocks of different hosts are never compared. A candidate measures the time since it first saw a version, a leader the
+time since it began its last successful write. So two candidates never lead at once if their clocks run at about the
+same rate. Epochs fence off former leaders otherwise.
 
 Where the lease is kept: `koordcore.service.leader.lease_kv` (JetStream), `koordcore.service.leader.lease_kubernetes`
 (coordination.k8s.io). Give it the host's clock unless the test is about leadership: at speed 60 a lease of 15 s is a
@@ -37,11 +37,11 @@ _log: Final = logger("service.leadership")
 
 
 class LeaseElection:
-    """One candidate for a lease; implements `koordcore.ports.leadership.Leadership`.
+    """A candidate for a lease; implements `koordcore.ports.leadership.Leadership`.
 
     Args:
-        holder: Unique among all candidates, also across restarts (`unique_holder`).
-        jitter: Spreads the looks of candidates that started together.
+        holder: Name that is unique among all candidates, also after restarts (`unique_holder`).
+        jitter: Returns a random share by which reads of candidates that started together are spread.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class LeaseElection:
             self._complained = False
 
     def _complain(self, error: LeaseUnavailable) -> None:
-        """Log once per outage of the store, not once per read."""
+        """Log an outage of the lease store once, and not at every read."""
         if not self._complained:
             _log.warning("lease_unavailable", holder=self.name, leading=self._term is not None, error=str(error))
         self._complained = True
@@ -250,7 +250,7 @@ class LeaseElection:
             tell(term, reason)
 
     async def _watch_deadline(self) -> None:
-        """End the term at its deadline even if a renewal hangs."""
+        """End the term at its deadline, even if a renewal hangs."""
         while True:
             if self._term is None:
                 await self._next_change()
@@ -276,7 +276,7 @@ class LeaseElection:
             raise LeaseUnavailable("no answer in time") from error
 
     def _patience(self) -> float | None:
-        """Return the timeout of one call in real seconds, short enough for a second call before the deadline."""
+        """Return the timeout of one call in real seconds, so that a second call fits before the deadline."""
         real = self._clock.real_seconds(self._times.renew_deadline / 2)
         return real if math.isfinite(real) else None
 

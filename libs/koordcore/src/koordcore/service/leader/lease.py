@@ -1,4 +1,4 @@
-"""A lease: one record with a version, written only by whoever saw its last version; what keeps one, and its times."""
+"""A lease: its record, the store protocol, and its durations."""
 
 import secrets
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from koordcore.values.invalid import InvalidInput
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRecord:
-    """The content of a lease.
+    """Content of a lease.
 
     Attributes:
-        holder: Empty: released.
-        epoch: Of the holder's term, from 1.
-        duration_seconds: How long others wait after they last saw it change.
+        holder: Name of the leader; empty: released.
+        epoch: Epoch of the holder's term, from 1.
+        duration_seconds: Time after its last change until another candidate may take it.
     """
 
     holder: str
@@ -26,7 +26,7 @@ class LeaseRecord:
 
 @dataclass(frozen=True, slots=True)
 class SeenLease:
-    """A lease as it was read; `record` is None if there is none, a write must name `version`."""
+    """A lease as it was read. `record` is None if there is none. A write has to name `version`."""
 
     record: LeaseRecord | None
     version: str
@@ -34,43 +34,43 @@ class SeenLease:
 
 @dataclass(frozen=True, slots=True)
 class WrittenLease:
-    """A lease as it was written: its new version, and the epoch that the store gave the term."""
+    """A lease as it was written: its new version and the epoch of the term."""
 
     version: str
     epoch: int
 
 
 class LeaseConflict(Exception):
-    """The lease has another version than the one named: read it again."""
+    """The lease has another version than the one that the write named. Read it again."""
 
 
 class LeaseUnavailable(Exception):
-    """The store did not answer, so it is unknown whether the write took place."""
+    """The store did not answer. It is unknown whether the write took place."""
 
 
 class LeaseStore(Protocol):
-    """A place for one lease. One call at a time; calls may be cancelled."""
+    """Storage of one lease. Only one call at a time; calls may be cancelled."""
 
     async def read(self) -> SeenLease:
-        """Return the lease as of now, never older than this store's last successful write. Raises LeaseUnavailable."""
+        """Return the lease, at least as new as this store's last successful write. Raises LeaseUnavailable."""
         ...
 
     async def write(self, record: LeaseRecord, version: str, *, acquiring: bool) -> WrittenLease:
-        """Replace the lease if it still has the version.
+        """Replace the lease if it still has this version.
 
         Args:
-            acquiring: Begins a term; the store may give it a greater epoch than the record's.
+            acquiring: Whether the write begins a term. The store may then choose a greater epoch than the record's.
 
         Raises:
-            LeaseConflict: The lease has another version than the one named: look again.
-            LeaseUnavailable: The store did not answer, or not in a way that tells whether the write took place.
+            LeaseConflict: The lease has another version. Read it again.
+            LeaseUnavailable: It is unknown whether the write took place.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseTimes:
-    """Durations in seconds of the given clock; retry < renew_deadline < duration.
+    """Durations in seconds of the given clock: retry < renew_deadline < duration.
 
     Source:
         protocol spec, 11.4: 15 s, 10 s, 2 s
@@ -90,5 +90,5 @@ class LeaseTimes:
 
 
 def unique_holder(instance: str) -> str:
-    """Return a name for this run of a process: a restarted one must not be taken for the one before."""
+    """Return a name for this run of a process, which differs from that of earlier runs."""
     return f"{instance}_{secrets.token_hex(4)}"

@@ -1,7 +1,6 @@
 """A lease as a Kubernetes object: `coordination.k8s.io/v1` Lease, guarded by its resourceVersion.
 
-Reads and writes go through `KubernetesHttp`, so that a Kubernetes client can take the place of the few lines of httpx
-here.
+Requests go through the protocol `KubernetesHttp`, so that a Kubernetes client can be used instead of httpx.
 
 Source:
     https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/lease-v1/; client-go's LeaseLock
@@ -58,7 +57,10 @@ class ServiceAccountHttp:
 
     @classmethod
     def in_cluster(cls) -> "ServiceAccountHttp":
-        """Return a client from the environment and files of a pod. Raises LeaseUnavailable outside a pod."""
+        """Return a client with the environment and files of a pod.
+
+        Raises LeaseUnavailable outside of a pod.
+        """
         host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
         if not host:
             raise LeaseUnavailable("KUBERNETES_SERVICE_HOST is not set: not in a cluster")
@@ -95,7 +97,7 @@ def _read_token(file: Path) -> str:
 
 
 class _Spec(msgspec.Struct, omit_defaults=True, rename="camel"):
-    """Fields of a Lease's spec that we use; each may be absent."""
+    """Fields of a Lease's spec that are used. Each may be absent."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -105,7 +107,7 @@ class _Spec(msgspec.Struct, omit_defaults=True, rename="camel"):
 
 
 class _Metadata(msgspec.Struct, omit_defaults=True, rename="camel"):
-    """Fields of an object's metadata that we write. Labels, annotations and owners are kept as they were read."""
+    """Fields of an object's metadata that are written. Labels, annotations and owners are kept."""
 
     name: str
     namespace: str
@@ -116,7 +118,7 @@ class _Metadata(msgspec.Struct, omit_defaults=True, rename="camel"):
 
 
 class _Lease(msgspec.Struct, rename="camel"):
-    """The object."""
+    """A Lease object."""
 
     metadata: _Metadata
     spec: _Spec = msgspec.field(default_factory=_Spec)
@@ -125,9 +127,9 @@ class _Lease(msgspec.Struct, rename="camel"):
 
 
 class KubernetesLeaseStore:
-    """One Lease object. The epoch is `leaseTransitions` + 1, so that the first term is 1 and 0 means "no term".
+    """One Lease object as a lease store. The epoch is `leaseTransitions` + 1, so the first term is 1.
 
-    Removing the object starts the count anew; the log's expectations do not rely on it.
+    If the object is deleted, the count begins again. Appends stay safe, because they name expected positions.
     """
 
     def __init__(self, http: KubernetesHttp, *, namespace: str, name: str) -> None:
@@ -203,10 +205,10 @@ def _unix(text: str | None) -> float:
 
 
 class LeaseLeadership(LeaseElection):
-    """Leadership kept in a `coordination.k8s.io/v1` Lease, as users of Kubernetes expect (`kubectl get lease`).
+    """Leader election with a `coordination.k8s.io/v1` Lease, visible with `kubectl get lease`.
 
     Args:
-        http: How to reach the API server; None: from inside the cluster, with the service account's files.
+        http: Client for the API server; None: use the service account's files of the pod.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A lease in one key of a JetStream KV bucket: compare-and-append on the key's subject, read at the stream's leader.
+"""A lease in one key of a JetStream KV bucket, written with an expected version and read at the stream's leader.
 
 Source:
     event-bus spec, 4.1 and 4.3 (10071, 10164), 13.7 (never read an expectation through a direct get)
@@ -32,7 +32,7 @@ _PUBLISH_REAL_SECONDS: Final = 2.0
 
 
 class _Body(msgspec.Struct, frozen=True):
-    """Content of the key. Epoch 0 stands for the revision, which the write that began the term could not know."""
+    """Content of the key. Epoch 0 stands for the revision, which is not known when a term begins."""
 
     holder: str
     epoch: int
@@ -42,15 +42,15 @@ class _Body(msgspec.Struct, frozen=True):
 
 
 def lease_key(service: str) -> str:
-    """Return the key of the lease for which the instances of a service stand."""
+    """Return the key of the lease of a service."""
     return f"leader.{service}"
 
 
 class KvLeaseStore:
-    """A lease in one key.
+    """One key of a KV bucket as a lease store.
 
     Args:
-        ttl_real_seconds: After which the server removes a key that is not renewed; None: never.
+        ttl_real_seconds: Time after which the server removes a key that is not renewed; None: never.
     """
 
     def __init__(self, js: "JetStreamContext", *, bucket: str, key: str, ttl_real_seconds: int | None) -> None:
@@ -114,14 +114,14 @@ class KvLeaseStore:
 
 
 class KvLeadership(LeaseElection):
-    """Leadership kept in a key of a JetStream KV bucket; the bucket has been made by the bootstrap job.
+    """Leader election with a key of a JetStream KV bucket, which the bootstrap job has created.
 
-    The key is given a time to live when the bucket allows it (`allow_msg_ttl`), so that a candidate that starts later
-    need not wait for the lease of leaders who are long gone. The epoch is the revision that began the term: it grows
-    also when the key was removed.
+    If the bucket allows it (`allow_msg_ttl`), the key has a time to live. So a later candidate does not wait for the
+    lease of a leader that ended long ago. The epoch is the revision that began the term. It grows even if the key was
+    removed.
 
     Args:
-        key: One per thing that is led: `leader.manager`.
+        key: Name of the key, for example `leader.manager`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Leadership without an election, for an instance that is known to be the only one. Appends stay safe if it is not."""
+"""Leadership without an election, for a single instance. Appends stay safe even if there are several."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ from koordcore.ports.leadership import OnAcquired, OnLost, Term
 
 
 class SoleLeader:
-    """Leads from the start until it resigns; see `koordcore.ports.leadership.Leadership`."""
+    """A candidate that leads from the start until it resigns; see `koordcore.ports.leadership.Leadership`."""
 
     def __init__(self, holder: str) -> None:
         self._term = Term(holder, 1, 0.0)

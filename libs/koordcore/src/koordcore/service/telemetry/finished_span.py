@@ -8,19 +8,19 @@ Attribute = str | int | float | bool
 
 
 class FinishedSpan(msgspec.Struct, frozen=True, kw_only=True):
-    """A span as it is exported; each JSON line of a trace file has these fields.
+    """A finished span as it is exported; each line of a trace file has these fields.
 
     Attributes:
-        name: What was done.
+        name: Name of the work.
         service: Name of the service.
         trace_id: 32 hex digits.
         span_id: 16 hex digits.
-        parent_id: Span that caused this one; None for the root of a trace.
-        links: Other causes, as `trace_id` and `span_id`.
-        start: Seconds since 1970 of the host.
-        end: Seconds since 1970 of the host.
-        attributes: Details.
-        error: Empty if the work succeeded.
+        parent_id: Id of the span that caused this one; None for the root of a trace.
+        links: Other causes, as pairs of `trace_id` and `span_id`.
+        start: Start in unix seconds of the host.
+        end: End in unix seconds of the host.
+        attributes: Further details.
+        error: Error text; empty if the work succeeded.
     """
 
     name: str
@@ -36,12 +36,12 @@ class FinishedSpan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SpanSink(Protocol):
-    """Where finished spans go. Neither method may raise: losing a span is normal."""
+    """Destination of finished spans. Methods must not raise; spans may be lost."""
 
     def write(self, span: FinishedSpan) -> None:
-        """Take one span without waiting for the network."""
+        """Accept one span without waiting for the network."""
         ...
 
     def close(self) -> None:
-        """Deliver the spans that are still held, within seconds."""
+        """Deliver the remaining spans within seconds."""
         ...

@@ -28,7 +28,7 @@ _QUIET: Final = ("uvicorn.error", "uvicorn.access", "httpx", "httpcore", "asynci
 
 
 class _Adjustable(structlog.make_filtering_bound_logger(_LEVELS["info"])):  # type: ignore[misc]  # pyright: ignore[reportUntypedBaseClass]  made by structlog
-    """The class of all loggers; its methods are replaced when the level changes, so that existing loggers follow."""
+    """The class of all loggers. Its methods are replaced when the level changes, also for existing loggers."""
 
 
 class Logger(Protocol):
@@ -39,11 +39,11 @@ class Logger(Protocol):
         ...
 
     def info(self, event: str, /, **fields: object) -> object:
-        """Log one line per cycle, and what an operator needs to know."""
+        """Log one line per cycle, or information that an operator needs."""
         ...
 
     def warning(self, event: str, /, **fields: object) -> object:
-        """Log a problem that repairs itself but should not happen often."""
+        """Log a problem that resolves itself but should not happen often."""
         ...
 
     def error(self, event: str, /, **fields: object) -> object:
@@ -51,12 +51,12 @@ class Logger(Protocol):
         ...
 
     def bind(self, **fields: object) -> "Logger":
-        """Return the same logger with more fields on every line."""
+        """Return a logger that adds these fields to every line."""
         ...
 
 
 def logger(name: str) -> Logger:
-    """Return a logger with a name; may be made before logging is configured, at import (but `bind` only afterwards)."""
+    """Return a logger. It may be created at import, before logging is configured; `bind` only afterwards."""
     return cast("Logger", structlog.get_logger(name, logger_name=name))
 
 
@@ -70,11 +70,11 @@ def configure_logging(
     clock: Clock | None = None,
     stream: TextIO | None = None,
 ) -> None:
-    """Send every log line of the process, ours and the libraries', to `stream` (None: standard error).
+    """Send every log line of the process, also those of libraries, to `stream` (None: stderr).
 
     Args:
-        level: Debug, info, warning or error; libraries are kept one step quieter: their info is only shown at debug.
-        form: Json, console, or auto (console when the stream is a terminal); colours only on a terminal.
+        level: debug, info, warning or error. Libraries log one level less: their info appears only at debug.
+        form: json, console, or auto (console if the stream is a terminal). Colours only on a terminal.
     """
     out = sys.stderr if stream is None else stream
     on_terminal = out.isatty()
@@ -131,7 +131,7 @@ def configure_logging(
 
 
 def set_level(level: str) -> None:
-    """Change the level of all loggers, existing ones included; see `configure_logging`."""
+    """Change the level of all loggers, also existing ones; see `configure_logging`."""
     methods = vars(structlog.make_filtering_bound_logger(_LEVELS[level]))
     for name, method in methods.items():
         if not name.startswith("__"):

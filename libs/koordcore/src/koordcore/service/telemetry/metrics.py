@@ -1,7 +1,7 @@
-"""Metrics of a process: one Prometheus registry, the metrics of the process, and those of the log.
+"""Metrics of a process: a Prometheus registry, process metrics, and metrics of the log.
 
-Base units, `_total` for counters, few labels, never a pod's name. The bus adapters are given a `BusMetrics`; services
-make their own instruments on `Metrics.registry`.
+Metrics use base units and few labels, never pod names. Counters end with `_total`. Bus adapters use `BusMetrics`.
+Services create their own metrics on `Metrics.registry`.
 
 Source:
     event-bus spec, 12 (names of the bus metrics, exact)
@@ -42,7 +42,7 @@ APPEND_SECONDS_BUCKETS: Final = (
 
 
 class BusMetrics:
-    """Metrics of the adapters of the log. Labels are few and known, so their children are looked up once and kept."""
+    """Prometheus metrics of the log adapters."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._append = Counter("koord_bus_append", "Appends by outcome", ["outcome"], registry=registry)
@@ -79,11 +79,11 @@ class BusMetrics:
         self._append_seconds.observe(seconds)
 
     def conflict(self, kind: str) -> None:
-        """Count a refused expectation of an aggregate of this kind."""
+        """Count an append that was refused because an aggregate of this kind had newer events."""
         self._conflicts.labels(kind).inc()
 
     def follower_lag(self, fold: str, *, events: int, seconds: float) -> None:
-        """Report how far a fold is behind the head of its stream."""
+        """Report the distance of a fold from the head of its stream."""
         self._lag_events.labels(fold).set(events)
         self._lag_seconds.labels(fold).set(seconds)
 
@@ -92,11 +92,11 @@ class BusMetrics:
         self._halted.labels(fold).set(1 if halted else 0)
 
     def dlq_depth(self, consumer: str, depth: int) -> None:
-        """Report the number of parked items of a worker."""
+        """Report the number of parked work items of a consumer."""
         self._dlq_depth.labels(consumer).set(depth)
 
     def gap(self, fold: str) -> None:
-        """Count a gap after which a follower began again at its checkpoint."""
+        """Count a gap after which a follower restarted at its checkpoint."""
         self._gaps.labels(fold).inc()
 
     def snapshot_age(self, fold: str, seconds: float) -> None:
@@ -104,12 +104,12 @@ class BusMetrics:
         self._snapshot_age.labels(fold).set(seconds)
 
     def drift(self, kind: str) -> None:
-        """Count a difference between the fold and the API server or the host in an aggregate of this kind."""
+        """Count a drift between the fold and the API server or host, by kind of the aggregate."""
         self._drift.labels(kind).inc()
 
 
 class Metrics:
-    """The registry of one process."""
+    """The metrics registry of one process."""
 
     def __init__(self, service: str, *, version: str = "", instance: str = "") -> None:
         # The library would add a `_created` series to each counter: twice the series, and names that the reference does
@@ -136,6 +136,6 @@ class Metrics:
         )
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
-        """Return the page of `/metrics` and its content type, in the format that the `Accept` header asks for."""
+        """Return body and content type of `/metrics`, in the format that the `Accept` header requests."""
         encode, content_type = choose_encoder(accept)
         return encode(self.registry), content_type

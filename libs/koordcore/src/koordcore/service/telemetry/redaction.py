@@ -23,7 +23,7 @@ _MAYBE_SEED: Final = re.compile(r"S[UAONCX][A-Z2-7]{20}")
 
 
 def is_secret_name(name: str) -> bool:
-    """Return whether a field of this name is hidden whatever it holds. Paths (`..._file`) are not secret."""
+    """Return whether fields with this name are always hidden. Names of paths (`..._file`) are not."""
     return _SECRET_NAME.search(name) is not None
 
 
@@ -37,7 +37,7 @@ def redact_text(text: str) -> str:
 
 
 def redact(value: object) -> object:
-    """Return the value with secrets hidden at any depth; what is neither text nor container is returned as it is."""
+    """Return the value with secrets hidden at any depth. Values that are not text or containers stay unchanged."""
     match value:
         case str():
             return redact_text(value)

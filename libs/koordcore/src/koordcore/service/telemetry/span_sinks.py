@@ -1,4 +1,4 @@
-"""Where finished spans go: a file of JSON lines, and OTLP over HTTP through the OpenTelemetry SDK."""
+"""Destinations of finished spans: a file of JSON lines, and OTLP over HTTP by the OpenTelemetry SDK."""
 
 import logging
 import os
@@ -16,9 +16,9 @@ _log: Final = logging.getLogger("koordcore.tracing")
 
 
 class FileSink:
-    """Writes one JSON line per span to a file.
+    """Writes each span as one JSON line to a file.
 
-    Each line is appended with one write: services may share the file, and a killed service loses nothing.
+    Each line is appended with one write, so services may share the file, and a killed service loses nothing.
     """
 
     def __init__(self, path: str) -> None:
@@ -55,11 +55,11 @@ def read_span_file(path: str) -> list[FinishedSpan]:
 
 
 class OtlpSink:
-    """OTLP over HTTP: batches of spans, sent by a thread of the SDK; a full queue drops spans.
+    """Sends spans in batches as OTLP over HTTP, from a thread of the SDK. A full queue drops spans.
 
     Args:
-        endpoint: Base URL of a collector (`http://host:4318`); `/v1/traces` is added unless it is there.
-        exporter: Instead of the HTTP one, for tests.
+        endpoint: Base URL of a collector (`http://host:4318`); `/v1/traces` is added if missing.
+        exporter: Exporter that replaces the HTTP exporter in tests.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class OtlpSink:
         self._processor = BatchSpanProcessor(exporter, export_timeout_millis=5_000)
 
     def write(self, span: FinishedSpan) -> None:
-        """Queue the span."""
+        """Queue the span for sending."""
         from opentelemetry.sdk.trace import ReadableSpan
         from opentelemetry.trace import Link, SpanContext, TraceFlags
         from opentelemetry.trace.status import Status, StatusCode

@@ -1,14 +1,13 @@
-"""Trace contexts in event headers, spans around consume-decide-publish, and where finished spans go.
+"""Trace contexts in event headers, and spans around consume-decide-publish.
 
     headers of the cause --extract--> TraceContext --Tracer.span/consume--> Span --inject--> headers of what is
     published
 
-The scheduler continues thousands of traces a second, so contexts and spans are our own small objects: continuing a
-trace without recording costs a few microseconds and imports nothing. Only the way out is OpenTelemetry: with an
-endpoint set, finished spans go through the SDK's batch processor to OTLP over HTTP; with a file set, each is one JSON
-line (`koordcore.service.telemetry.span_sinks`).
+The scheduler continues thousands of traces a second, so contexts and spans are small own classes: continuing a trace
+without recording costs a few microseconds. Finished spans are exported with the OpenTelemetry SDK if an endpoint is
+set, or as JSON lines to a file (`koordcore.service.telemetry.span_sinks`).
 
-Spans are timed by the host's clock also in a scaled run: they say how long our code took.
+Spans always use the host's clock, also in a scaled run.
 
 Source:
     W3C Trace Context level 1 (traceparent, tracestate); event-bus spec, 3.1; STYLE 3.9 (links, not parents, for fan-in)
@@ -38,13 +37,13 @@ _RATIO_BITS: Final = 56  # the random tail of a trace id that W3C lets samplers 
 
 
 class TraceContext(msgspec.Struct, frozen=True):
-    """A span of a trace, as it is passed on in headers.
+    """A span's identity, as headers pass it on.
 
     Attributes:
         trace_id: 32 lower-case hex digits.
         span_id: 16 lower-case hex digits.
-        sampled: Whether spans of this trace are recorded, decided by whoever began it.
-        state: `tracestate`, carried along unread.
+        sampled: Whether spans of this trace are recorded. The first service of the trace decides.
+        state: Header `tracestate`, passed on unchanged.
     """
 
     trace_id: str
@@ -54,12 +53,12 @@ class TraceContext(msgspec.Struct, frozen=True):
 
     @property
     def traceparent(self) -> str:
-        """The value of the header `traceparent`."""
+        """Value of the header `traceparent`."""
         return f"00-{self.trace_id}-{self.span_id}-{'01' if self.sampled else '00'}"
 
 
 def parse_traceparent(text: str, state: str = "") -> TraceContext | None:
-    """Return the context that a header names; None if it is not a valid one (then a new trace begins: W3C, 4.3)."""
+    """Parse the header `traceparent`; None if it is invalid, and a new trace begins then (W3C, 4.3)."""
     match = _TRACEPARENT.fullmatch(text)
     if match is None:
         return None
@@ -70,7 +69,7 @@ def parse_traceparent(text: str, state: str = "") -> TraceContext | None:
 
 
 def extract(headers: Mapping[str, str]) -> TraceContext | None:
-    """Return the trace context of a message; None if it has none or a broken one. Names are read in any case."""
+    """Return the trace context in a message's headers; None if absent or invalid. Header names match in any case."""
     text = headers.get(TRACEPARENT)
     if text is not None:
         return parse_traceparent(text, headers.get(TRACESTATE, ""))
@@ -92,15 +91,15 @@ _current: ContextVar[TraceContext | None] = ContextVar("koord_trace", default=No
 
 
 def current_context() -> TraceContext | None:
-    """Return the context of the innermost open span of this task.
+    """Return the context of the innermost open span of this task; None outside of spans.
 
-    None outside of any. Logs take their `trace_id` from it.
+    Log lines take their `trace_id` from it.
     """
     return _current.get()
 
 
 class Span:
-    """A span, open between the start and the end of a `with` block. Made by `Tracer`."""
+    """A span that is open during a `with` block. `Tracer` creates it."""
 
     __slots__ = ("_attributes", "_links", "_name", "_parent_id", "_start_nanos", "_token", "_tracer", "context")
 
@@ -124,7 +123,7 @@ class Span:
 
     @property
     def recording(self) -> bool:
-        """Whether the span will be exported, so that costly attributes are worth computing."""
+        """Whether the span is recorded. If not, callers can skip expensive attributes."""
         return self.context.sampled and self._tracer.exports
 
     def set(self, name: str, value: Attribute) -> None:
@@ -133,7 +132,7 @@ class Span:
             self._attributes = {**(self._attributes or {}), name: value}
 
     def headers(self) -> dict[str, str]:
-        """Return new headers with the context of this span, for messages that it causes."""
+        """Return headers with the context of this span, for messages that it causes."""
         headers: dict[str, str] = {}
         inject(self.context, headers)
         return headers
@@ -162,11 +161,11 @@ class Span:
 
 
 class Tracer:
-    """Makes contexts and spans for one service.
+    """Creates contexts and spans for one service.
 
     Args:
-        sample_ratio: Share of the traces begun here that are recorded; traces that others began follow their flag.
-        sinks: None: contexts are still made and passed on, nothing is recorded.
+        sample_ratio: Share of the traces begun here that are recorded. Other traces follow their own flag.
+        sinks: Destinations of finished spans. Without sinks, contexts are passed on and nothing is recorded.
     """
 
     def __init__(self, service: str, *, sample_ratio: float = 1.0, sinks: Sequence[SpanSink] = ()) -> None:
@@ -188,7 +187,7 @@ class Tracer:
         return TraceContext(trace_id, self._random.hex(16), sampled)
 
     def child(self, parent: TraceContext | None) -> TraceContext:
-        """Return a new place in the trace of `parent`; without one the beginning of a new trace."""
+        """Return a new span context in the trace of `parent`; without a parent, begin a new trace."""
         if parent is None:
             return self.begin()
         return TraceContext(parent.trace_id, self._random.hex(16), parent.sampled, parent.state)
@@ -201,9 +200,9 @@ class Tracer:
         links: Sequence[TraceContext] = (),
         attributes: Mapping[str, Attribute] | None = None,
     ) -> Span:
-        """Return a span to be entered with `with`.
+        """Return a span for a `with` block.
 
-        Parent: None begins a new trace (pass `current_context()` to nest).
+        With `parent` None it begins a new trace. Pass `current_context()` to nest it.
         """
         return Span(self, name, self.child(parent), parent.span_id if parent else None, links, attributes)
 
@@ -214,10 +213,10 @@ class Tracer:
         *,
         attributes: Mapping[str, Attribute] | None = None,
     ) -> Span:
-        """Return the span of consume-decide-publish, from the headers (or contexts) of what is consumed.
+        """Return a span for consume-decide-publish, from the headers or contexts of the consumed messages.
 
-        One cause: its trace goes on, the cause is the parent. Several causes (fan-in): a new trace that links to each.
-        None, or none with a context: a new trace. Publish with `inject(span.context, headers)`.
+        With one cause, the span continues its trace. With several causes, it begins a new trace that links to each of
+        them. Without a context, it begins a new trace. Publish with `inject(span.context, headers)`.
         """
         asked = (cause if isinstance(cause, TraceContext) else extract(cause) for cause in causes if cause)
         contexts = [context for context in asked if context is not None]
@@ -236,15 +235,15 @@ class Tracer:
         attributes: Mapping[str, Attribute] | None = None,
         start_nanos: int | None = None,
     ) -> TraceContext:
-        """Return a span that is over already, for loops that handle many traces in one go (a scheduling cycle.
+        """Record a span that has already ended, and return its context for the published messages.
 
-        One per pod).
+        It is for loops that handle many traces at once, for example a scheduling cycle with one span per pod.
 
         Args:
-            start_nanos: From `host_unix_nanos()`; None: it took no time.
+            start_nanos: Start from `host_unix_nanos()`; None: the span has no duration.
 
         Returns:
-            Its context, to be injected into what it published.
+            The context to inject into the published messages.
         """
         context = self.child(parent)
         if context.sampled and self._sinks:
@@ -270,7 +269,7 @@ class Tracer:
         start_nanos: int,
         error: str,
     ) -> None:
-        """Write a span that ends now to the sinks. Called by `Span` and `emit`."""
+        """Write a span that ends now to the sinks. `Span` and `emit` call it."""
         span = FinishedSpan(
             name=name,
             service=self.service,
@@ -287,13 +286,13 @@ class Tracer:
             sink.write(span)
 
     def close(self) -> None:
-        """Deliver the spans that the sinks still hold."""
+        """Deliver the spans that the sinks still have."""
         for sink in self._sinks:
             sink.close()
 
 
 class _Randomness:
-    """Hex digits from the operating system's generator, fetched in blocks."""
+    """Random hex digits from the operating system, read in blocks."""
 
     __slots__ = ("_digits", "_position", "_source")
 
@@ -316,7 +315,7 @@ class _Randomness:
 def make_tracer(
     service: str, *, instance: str, cluster: str, otlp_endpoint: str | None, trace_file: str | None, sample_ratio: float
 ) -> Tracer:
-    """Return the tracer that the settings ask for. OpenTelemetry is imported only if an endpoint is set."""
+    """Return the tracer for the settings. OpenTelemetry is imported only if an endpoint is set."""
     sinks: list[SpanSink] = []
     if trace_file:
         sinks.append(FileSink(trace_file))

@@ -1,10 +1,10 @@
-"""The HTTP server of a process: `/healthz`, `/readyz`, `/metrics` and the service's own routes, inside its event loop.
+"""The HTTP server of a process: `/healthz`, `/readyz`, `/metrics` and the service's own routes.
 
-Starlette on uvicorn with httptools. Loopback by default; TLS when a certificate is configured, read again when it is
-rotated. What comes from outside passes the guard first: host names, size of the body, time to the start of the answer,
-and no more work once the service is stopping. A handler that raises `InvalidInput` answers 400 with the field, the rule
-and the value. A JSON document that is answered with another, hundreds of times a second, needs no more than that:
-`HttpServer.posts` are called by the guard itself.
+It is Starlette on uvicorn with httptools, in the event loop of the service. It listens on loopback by default. With a
+certificate it uses TLS, and reads the certificate again when it is rotated. The guard checks every request first: host
+name, size of the body, time until the answer begins, and whether the service is stopping. If a handler raises
+`InvalidInput`, the answer is 400 with field, rule and value. Handlers for JSON documents that arrive hundreds of times
+a second are in `HttpServer.posts`; the guard calls them without Starlette.
 """
 
 import asyncio
@@ -44,14 +44,15 @@ _LOOPBACK_NAMES: Final = frozenset(("localhost", "127.0.0.1", "::1"))
 
 
 class HttpServer:
-    """Serves until it is stopped. Used as a component: `start`, `run`, `stop`.
-
-    routes             add to it before `start`
-    posts              path -> what a JSON document that is posted there is answered with; add to it before `start`
+    """HTTP server that runs as a component: `start`, `run`, `stop`.
 
     Args:
         max_body_bytes: A longer request body is refused with 413.
-        answer_seconds: Real seconds until the answer must have begun, else 503; a stream may then go on for ever.
+        answer_seconds: Real seconds until the answer must have begun, else 503. The answer itself may take longer.
+
+    Attributes:
+        routes: Routes of the service. Add to it before `start`.
+        posts: Path -> handler of JSON documents that are posted there. Add to it before `start`.
     """
 
     def __init__(
@@ -81,13 +82,13 @@ class HttpServer:
 
     @property
     def port(self) -> int:
-        """The port of the server; only after `start`."""
+        """Port of the server. Only available after `start`."""
         assert self._port is not None, "the server has not been started"
         return self._port
 
     @property
     def url(self) -> str:
-        """Base URL for clients on this host; only after `start`."""
+        """Base URL for clients on this host. Only available after `start`."""
         host = self._settings.http_host
         if host in ("0.0.0.0", "::", ""):  # noqa: S104  every address includes the loopback one
             host = "127.0.0.1"
@@ -96,15 +97,15 @@ class HttpServer:
 
     @property
     def is_serving(self) -> bool:
-        """Whether requests are accepted."""
+        """Whether the server accepts requests."""
         return self._serving is not None and not self._serving.done()
 
     def reload_certificate(self) -> bool:
-        """Load a rotated certificate now; return whether there was one."""
+        """Load a rotated certificate; return whether there was one."""
         return self._certificate is not None and self._certificate.reload_when_rotated()
 
     def app(self) -> ASGIApp:
-        """Return the application: probes, the service's routes, the guard around both."""
+        """Return the ASGI application: probes and the service's routes behind the guard."""
         probes: list[BaseRoute] = [
             Route("/healthz", self._healthz, methods=["GET"]),
             Route("/livez", self._healthz, methods=["GET"]),
@@ -123,10 +124,10 @@ class HttpServer:
         )
 
     async def start(self) -> None:
-        """Bind the port and return when requests are accepted.
+        """Bind the port and begin to accept requests.
 
         Raises:
-            OSError: The address is taken or the certificate cannot be read.
+            OSError: The address is in use, or the certificate cannot be read.
         """
         settings = self._settings
         if settings.http_cert_file is not None:
@@ -171,7 +172,7 @@ class HttpServer:
             watching.cancel()
 
     async def stop(self) -> None:
-        """Accept no more connections, finish current requests, and cancel those that take half of the grace period."""
+        """Accept no more connections, finish current requests, cancel them after half of the grace period."""
         if self._server is not None and self._serving is not None:
             self._server.should_exit = True
             await asyncio.shield(self._serving)
@@ -193,7 +194,7 @@ class HttpServer:
 
 
 class _EmbeddedServer(uvicorn.Server):
-    """uvicorn without its own signal handlers; the lifecycle handles signals."""
+    """uvicorn without its own signal handlers, because the life cycle handles signals."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -205,13 +206,13 @@ class _EmbeddedServer(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, then report that requests are accepted."""
+        """Start, then signal that requests are accepted."""
         await super().startup(sockets)
         self.began.set()
 
 
 class _Certificate:
-    """The certificate of the server; its TLS context stays and loads rotated files."""
+    """The certificate of the server. Rotated files are loaded into the same TLS context."""
 
     def __init__(self, settings: ServiceSettings) -> None:
         assert settings.http_cert_file is not None
@@ -228,7 +229,7 @@ class _Certificate:
     def reload_when_rotated(self) -> bool:
         """Load the certificate again if its files changed; return whether it was loaded.
 
-        If certificate and key do not match yet because only one was rotated, try again next time.
+        If certificate and key do not match because only one was rotated yet, the next call tries again.
         """
         try:
             stamp = self._stamp()
@@ -265,10 +266,10 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 def _allowed_hosts(settings: ServiceSettings) -> frozenset[str] | None:
-    """Return the names that a request may give as its host; None: any.
+    """Return the host names that requests may use; None: any.
 
-    On a loopback address only loopback names, so that a web page which resolves its own name to 127.0.0.1 (DNS
-    rebinding) cannot talk to us from a user's browser.
+    On a loopback address, only loopback names are allowed. So a web page whose name resolves to 127.0.0.1 (DNS
+    rebinding) cannot send requests from a user's browser.
     """
     if settings.http_allowed_hosts:
         return frozenset(name.lower() for name in settings.http_allowed_hosts) | _LOOPBACK_NAMES

@@ -1,4 +1,4 @@
-"""The guard in front of the application of an HTTP server, and the requests that it refuses itself.
+"""The guard in front of the HTTP application, which refuses invalid requests.
 
 request -> host, size, stopping? -> a post by its path, else the application -> answer begun in time, counted
 """
@@ -25,14 +25,14 @@ PROBES: Final = frozenset(("/healthz", "/livez", "/readyz", "/metrics"))
 _JSON: Final = b"application/json"
 
 JsonPost = Callable[[bytes], Awaitable[bytes]]
-"""The answer (200) to a JSON document. Raises InvalidInput (400) or HTTPException; metrics go by its name."""
+"""Function from a JSON document to the body of the answer (200). It may raise InvalidInput (400) or HTTPException."""
 
 
 class _Limits:
-    """Cancels requests whose answers have not begun in time, with one timer for all.
+    """Cancels requests whose answers do not begin in time, with one timer for all requests.
 
     Args:
-        seconds: From the beginning of a request to that of its answer.
+        seconds: Time from the beginning of a request until its answer must begin.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -41,7 +41,7 @@ class _Limits:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> "_Limit":
-        """Return a request of the running task begins."""
+        """Begin the time limit of a request of the running task."""
         task = asyncio.current_task()
         assert task is not None
         loop = asyncio.get_running_loop()
@@ -52,7 +52,7 @@ class _Limits:
         return limit
 
     def end(self, limit: "_Limit") -> None:
-        """End the time limit: the answer has begun, or there is none."""
+        """End the time limit, because the answer has begun or there is none."""
         self._open.pop(limit, None)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -67,7 +67,7 @@ class _Limits:
 
 
 class _Limit:
-    """The time limit of one request."""
+    """Time limit of one request."""
 
     __slots__ = ("_asked_before", "_is_over", "_task", "due")
 
@@ -83,15 +83,15 @@ class _Limit:
         self._task.cancel()
 
     def ended_it(self) -> bool:
-        """Return whether the cancellation of the task is ours alone, which is taken back then."""
+        """Return whether only this limit cancelled the task, and undo the cancellation then."""
         return self._is_over and self._task.uncancel() <= self._asked_before
 
 
 class Guard:
-    """Checks every request before the application.
+    """Checks every request before it reaches the application.
 
     Args:
-        posts: By path; the guard answers them itself.
+        posts: Path -> handler of JSON documents. The guard calls it itself.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Guard:
         self._is_served = lru_cache(maxsize=64)(self._is_served_under)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request as an ASGI application."""
+        """Handle one request (ASGI)."""
         if scope["type"] != "http":
             return
         refusal = self._refusal(scope)
@@ -149,7 +149,7 @@ class Guard:
         await send({"type": "http.response.body", "body": answer})
 
     async def _answered(self, post: JsonPost, scope: Scope, receive: Receive) -> bytes | Response | None:
-        """Return the JSON that is answered, or what is answered instead; None when the client has left."""
+        """Return the JSON answer, or another response; None if the client has disconnected."""
         limit = self._limits.begin()
         try:
             if scope["method"] != "POST":
@@ -173,7 +173,7 @@ class Guard:
             self._limits.end(limit)
 
     async def _whole_body(self, receive: Receive) -> bytes | None:
-        """Return the body of a request; None when the client has left before its end."""
+        """Return the body of a request; None if the client disconnects before its end."""
         parts: list[bytes] = []
         length = 0
         while True:
@@ -259,7 +259,7 @@ class Guard:
 
 
 def refusal_of(error: InvalidInput) -> Response:
-    """Return status 400 with the field, the rule and the value."""
+    """Return the answer 400 with field, rule and value of the error."""
     body = {"error": error.sentence(), "field": error.path, "rule": error.rule, "value": str(error.value)[:200]}
     return JSONResponse(body, 400)
 
