@@ -161,9 +161,8 @@ class BusConnection:
 
         Raises:
             NotConnected: There is no connection at this moment; nothing was sent.
-            NoAnswer: The server did not answer in time, or the connection broke while waiting: whether it acted is
-                unknown.
-            NoResponders: Nobody serves the subject: JetStream is starting, has no leader, or the stream does not exist.
+            NoAnswer: No answer came in time. It is unknown whether the server acted.
+            NoResponders: No server handles the subject.
             Denied: The user may not publish to, or subscribe to, this subject.
         """
         token, future = self.expect((subject,))
@@ -235,9 +234,8 @@ class BusConnection:
         """Wait for the answer of `expect`.
 
         Raises:
-            NoAnswer: The server did not answer in time, or the connection broke while waiting: whether it acted is
-                unknown.
-            NoResponders: Nobody serves the subject: JetStream is starting, has no leader, or the stream does not exist.
+            NoAnswer: No answer came in time. It is unknown whether the server acted.
+            NoResponders: No server handles the subject.
             Denied: The user may not publish to, or subscribe to, this subject.
         """
         try:

@@ -93,8 +93,8 @@ async def api(connection: BusConnection, subject: str, payload: bytes, *, timeou
     Raises:
         ApiError: The answer is an error.
         NotConnected: There is no connection at this moment; nothing was sent.
-        NoAnswer: The server did not answer in time, or the connection broke while waiting: whether it acted is unknown.
-        NoResponders: Nobody serves the subject: JetStream is starting, has no leader, or the stream does not exist.
+        NoAnswer: No answer came in time. It is unknown whether the server acted.
+        NoResponders: No server handles the subject.
         Denied: The user may not publish to, or subscribe to, this subject.
     """
     reply = await connection.request(subject, payload, timeout=timeout)

@@ -53,7 +53,7 @@ async def bootstrap(connection: BusConnection, specs: Iterable[StreamSpec]) -> d
         ServerTooOld: The server does not support atomic batches.
         StreamDiffers: A stream exists with other values in fields that must not change automatically.
         ApiError: The server refused: too little space or missing permissions.
-        NoAnswer: The server did not answer in time, or the connection broke while waiting: whether it acted is unknown.
+        NoAnswer: No answer came in time. It is unknown whether the server acted.
     """
     require_version(connection.server_version)
     return {spec.name: await _ensure(connection, spec) for spec in specs}

@@ -57,7 +57,7 @@ async def bootstrap_consumers(connection: BusConnection, specs: Iterable[Consume
     Raises:
         StreamDiffers: A consumer exists with another configuration.
         ApiError: An error answer of the JetStream API.
-        NoAnswer: The server did not answer in time, or the connection broke while waiting: whether it acted is unknown.
+        NoAnswer: No answer came in time. It is unknown whether the server acted.
     """
     return {spec.durable: await _ensure(connection, spec) for spec in specs}
 

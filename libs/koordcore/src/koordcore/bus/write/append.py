@@ -230,8 +230,7 @@ class Appender:
 
         Raises:
             Unsendable: An id belongs to another event that the caller had already folded.
-            NoAnswer: The server did not answer in time, or the connection broke while waiting: whether it acted is
-                unknown.
+            NoAnswer: No answer came in time. It is unknown whether the server acted.
         """
         gate = asyncio.Semaphore(_READS_AT_ONCE)
 
