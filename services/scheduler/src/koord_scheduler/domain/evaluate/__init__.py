@@ -1,1 +1,1 @@
-"""From a pod to its best node: filter and score nodes, with cached answers per equivalence class."""
+"""Finds the best node for a pod: filters and scores, with cached answers per pod equivalence class."""

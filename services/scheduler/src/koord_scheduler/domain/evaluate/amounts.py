@@ -1,7 +1,7 @@
-"""Compares sums where only amounts can refuse a pod, to find out whether it fits beside other pods.
+"""Finds out by sums whether a pod fits on a node beside other pods, if only amounts can refuse the pod.
 
-That is the usual case: no host ports, no thresholds, no constraints on pods elsewhere. Asking every plugin in a trial
-gives the same answer (tested) in ten times the time.
+This is the usual case: no host ports, no load thresholds, no constraints on pods elsewhere. A trial that asks every
+plugin gives the same answer (tested) in ten times the time.
 
 Source:
     scheduler-core spec, 1.3, 6 (3)
@@ -21,12 +21,19 @@ from koord_scheduler.domain.pods.info import PodInfo
 
 
 class Needs(NamedTuple):
-    """What a pod needs of a node: column -> amount."""
+    """The amounts that a pod needs on a node.
+
+    Attributes:
+        amounts: (column, amount) of each resource.
+    """
 
     amounts: tuple[tuple[int, int], ...]
 
     def left(self, nodes: NodeColumns, row: int, rivals: Iterable[PodInfo] = ()) -> dict[int, int]:
-        """Return column -> what the node has left with the pod and its rivals on it; see `suffices`."""
+        """Return column -> free amount of the node with the pod and its rivals on it.
+
+        A negative amount does not suffice.
+        """
         left = {column: nodes.free.item(column, row) - amount for column, amount in self.amounts}
         for rival in rivals:
             move(left, rival, -1)
@@ -34,16 +41,16 @@ class Needs(NamedTuple):
 
 
 def needs_of(engine: Engine, subject: Subject) -> Needs:
-    """Return what the first filter of amounts compares; nothing in a profile without one."""
+    """Return the amounts that the profile's first filter of amounts compares; empty without such a filter."""
     plugin = engine.profile.plugins.one_at(AMOUNTS_FILTER)
     checks = () if plugin is None else plugin.checks_of(subject.pod_class, engine.nodes)
     return Needs(tuple((column, amount) for _, column, amount in checks))
 
 
 def only_amounts_refuse(engine: Engine, subject: Subject, accounting: NodeAccounting) -> bool:
-    """Return whether filters look at nothing of a node's pods but their requests.
+    """Return whether the filters for a subject depend on nothing but the requests of the pods on a node.
 
-    One that follows the pods of nodes has said whether it does so for pods like this (`Follower.may_refuse`).
+    A filter that follows pods on nodes answers this itself (`Follower.may_refuse`).
     """
     followers = accounting.every_follower()
     if engine.cross_node_filters(subject).filters or any(each.may_refuse(subject.pod_class) for each in followers):
@@ -61,7 +68,13 @@ def suffices(left: dict[int, int]) -> bool:
 
 
 def move(left: dict[int, int], pod_info: PodInfo, sign: int) -> None:
-    """Add what a pod requests (sign 1, it leaves the node) or subtract it (sign -1, it comes)."""
+    """Add the requests of a pod to free amounts, or subtract them.
+
+    Args:
+        left: Column -> free amount.
+        pod_info: The pod.
+        sign: 1 if the pod leaves the node, -1 if it comes.
+    """
     for column, amount in pod_info.demand.pairs:
         if column in left:
             left[column] += sign * amount

@@ -1,6 +1,6 @@
-"""The filters and scores of a profile that concern a pod equivalence class, by their places in the profile.
+"""The filters and scores of a profile that concern a pod equivalence class, with their places in the profile.
 
-A plugin that does not concern a class counts as one that passes every row, and scores 0.
+For other classes, a filter passes every row and a score is 0.
 """
 
 from typing import NamedTuple, cast
@@ -26,11 +26,11 @@ from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
 
 class RowPlugins(NamedTuple):
-    """The plugins that read load, for a single row without arrays, by their places in the profile.
+    """The plugins that depend on load and can evaluate a single row without arrays.
 
     Attributes:
-        filters: Place and filter.
-        scores: Place, score and weight.
+        filters: Place in the profile, and filter.
+        scores: Place in the profile, score, and its weight.
     """
 
     filters: list[tuple[int, RowFilterPlugin]]
@@ -38,16 +38,16 @@ class RowPlugins(NamedTuple):
 
 
 class Asked:
-    """The plugins of a profile that concern one class of pods.
+    """The plugins of a profile that concern one class of pods. A place is the index of the plugin in the profile.
 
     Attributes:
         filters: Place and filter, in the order in which they refuse.
         scores: Place -> score.
-        by_reads: The same, by what they read.
-        row_filters: Filters that read load and judge one row without arrays.
-        other_filters: Filters that read load and do not.
-        rows: All that read load, for a single row; None if one of them needs arrays.
-        versions: Functions that tell when cross-node filters and scores may answer otherwise.
+        by_reads: The filters and the scores by what they read.
+        row_filters: Filters that read load and can evaluate one row without arrays.
+        other_filters: Filters that read load and need arrays.
+        rows: All plugins that read load, for a single row; None if one of them needs arrays.
+        versions: `version` of each cross-node plugin.
     """
 
     def __init__(self, profile: Profile, concerned: int) -> None:
@@ -79,7 +79,7 @@ class Asked:
 
 
 class AskedPlugins:
-    """What is asked for each class of pods, resolved once."""
+    """Resolves the plugins that concern each class of pods, once per class."""
 
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
@@ -94,10 +94,10 @@ class AskedPlugins:
 
 
 def row_filter_of(plugin: Plugin) -> RowFilterPlugin | None:
-    """Return the filter if it judges one row without arrays."""
+    """Return the filter if it can evaluate one row without arrays, otherwise None."""
     return cast("RowFilterPlugin", plugin) if declares(plugin, ROW_FILTER) else None
 
 
 def row_score_of(plugin: Plugin) -> RowScorePlugin | None:
-    """Return the score if it judges one row without arrays."""
+    """Return the score if it can evaluate one row without arrays, otherwise None."""
     return cast("RowScorePlugin", plugin) if declares(plugin, ROW_SCORE) else None

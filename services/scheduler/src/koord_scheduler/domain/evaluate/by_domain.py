@@ -1,8 +1,8 @@
-"""The choice of a node if cross-node plugins tell nodes apart only by the domain of one topology key.
+"""Chooses a node if cross-node plugins give all nodes of a topology domain the same answer.
 
-The nodes of each domain stand in the order of their totals already (`views`, `ranking`), and within a domain a coupled
-score changes nothing about that order: so the best of each domain are compared, and nothing grows with the cluster.
-The answer is the one that a look at every node gives (tested).
+The nodes of each domain are ranked by their totals already (`views`, `ranking`). A cross-node score does not change
+the order within a domain, so only the best nodes of each domain are compared. The work does not grow with the
+cluster, and the answer equals that of examining every node (tested).
 
 Source:
     scheduler-core spec, 1.2, 12.2 b
@@ -19,14 +19,20 @@ from koord_scheduler.domain.evaluate.ranking import RING
 from koord_scheduler.domain.evaluate.views.view import View
 
 MOST_DOMAINS: Final = 32
-"""With more values of the label a look at every node is faster."""
+"""With more values of the label, it is faster to examine every node."""
 
 
 def best_by_domain(view: View, cross_node: DomainFilters, seed: int, count: int) -> Choice | None:
     """Return the `count` best nodes, or None if every node must be examined.
 
-    None is the answer as long as the label or everything about the nodes changes, and when a domain is refused although
-    scores are normalized over the feasible nodes.
+    The answer is None while the label or all nodes change, and if a domain is refused although scores are normalized
+    over the feasible nodes.
+
+    Args:
+        view: The view of the pod's class.
+        cross_node: Its cross-node filters and scores.
+        seed: The pod's place on the ring, 64 bits (`ranking`).
+        count: Number of nodes to return.
     """
     if len(cross_node.label.texts) > MOST_DOMAINS:
         return None

@@ -1,9 +1,9 @@
-"""Judges only the few candidate nodes of a pod, and counts the refusals of all others.
+"""Evaluates only the few candidate nodes of a pod, and counts the refusals of all others.
 
-A pod that names its node (a DaemonSet's) would otherwise need a view over all nodes of its own. Its candidates come
-from the indexes (`candidates`); NodeAffinity refuses all other nodes, but those that an earlier filter refuses first.
-How many these are is the same for all pods that tolerate the same, and is kept for them (`_Earlier`). So the answer,
-the explanation included, is the one that a view gives (tested).
+Without this, a pod that names its node (a DaemonSet's pod) would need a view over all nodes of its own. Indexes find
+its candidates (`candidates`). NodeAffinity refuses all other nodes, except those that an earlier filter refuses. The
+number of the latter is the same for all pods with the same tolerations and is cached (`_Earlier`). The result,
+including the explanation, equals that of a view (tested).
 
 Source:
     scheduler-core spec, 12.2 a
@@ -52,11 +52,12 @@ _KEPT: Final = 64
 
 
 class _Earlier:
-    """What the filters before NodeAffinity say about every node, for pods that tolerate the same.
+    """The answers of the filters before NodeAffinity about every node, for all pods with the same tolerations.
 
-    verdict    int64 (N,), as in `views.verdicts`
-    counts     verdict -> number of rows
-    told       so many candidates, all of them feasible -> the exclusions of all other nodes
+    Attributes:
+        status: Filter status of each row, int64 (N,), see `views.refusals`.
+        counts: Filter status -> number of rows.
+        told: Number of candidates, all of them feasible -> the exclusions of all other nodes.
     """
 
     def __init__(self, nodes: NodeColumns, filters: Sequence[FilterPlugin], pod: PodClass) -> None:
@@ -64,49 +65,49 @@ class _Earlier:
         self._filters = filters
         self._pod = pod
         self._position = -1
-        self.verdict: IntArray = np.zeros(0, np.int64)
+        self.status: IntArray = np.zeros(0, np.int64)
         self.counts: dict[int, int] = {}
         self.told: dict[int, list[PluginExclusion]] = {}
 
     def refresh(self) -> None:
-        """Judge again what changed since the last time."""
+        """Evaluate the rows that changed since the last call."""
         nodes = self._nodes
-        if self._position == nodes.shape.position and len(self.verdict) == nodes.capacity:
+        if self._position == nodes.shape.position and len(self.status) == nodes.capacity:
             return
-        changed = nodes.shape.since(self._position) if len(self.verdict) == nodes.capacity else None
+        changed = nodes.shape.since(self._position) if len(self.status) == nodes.capacity else None
         self._position = nodes.shape.position
         self.told.clear()
         if changed is None or 4 * len(changed) > len(nodes):
-            self.verdict = np.full(nodes.capacity, NO_NODE, np.int64)
+            self.status = np.full(nodes.capacity, NO_NODE, np.int64)
             rows = all_rows(nodes)
-            self.verdict[rows] = self._judged(rows)
-            values, counts = np.unique(self.verdict, return_counts=True)
+            self.status[rows] = self._evaluated(rows)
+            values, counts = np.unique(self.status, return_counts=True)
             self.counts = dict(zip(row_list(values), row_list(counts), strict=True))
             return
         rows = np.array(sorted(changed), np.intp)
-        after = self._judged(rows)
-        for old, new in zip(row_list(self.verdict[rows]), row_list(after), strict=True):
+        after = self._evaluated(rows)
+        for old, new in zip(row_list(self.status[rows]), row_list(after), strict=True):
             self.counts[old] = self.counts.get(old, 0) - 1
             self.counts[new] = self.counts.get(new, 0) + 1
-        self.verdict[rows] = after
+        self.status[rows] = after
 
-    def _judged(self, rows: Rows) -> IntArray:
-        verdict = np.where(self._nodes.alive[rows], FEASIBLE, NO_NODE)
+    def _evaluated(self, rows: Rows) -> IntArray:
+        status = np.where(self._nodes.alive[rows], FEASIBLE, NO_NODE)
         for index, plugin in enumerate(self._filters):
             codes = plugin.filter(self._pod, self._nodes, rows)
             if codes is not None:
-                verdict = refused_by(index, codes, verdict)
-        return verdict
+                status = refused_by(index, codes, status)
+        return status
 
 
 class _Later(NamedTuple):
-    """What is asked about the candidates of a class of pods.
+    """The plugins that are asked about the candidates of a class of pods.
 
     Attributes:
         filters: Filters from NodeSelectorFilter on, with their places in the profile.
-        row_filters: The same, for one row; None if one of them needs arrays.
+        row_filters: The same filters, for one row; None if one of them needs arrays.
         scores: Places of the scores that are asked.
-        row_scores: Each score, for one row; None if it needs arrays or is not asked.
+        row_scores: Each score of the profile, for one row; None if it needs arrays or is not asked.
     """
 
     filters: list[tuple[int, FilterPlugin]]
@@ -116,7 +117,7 @@ class _Later(NamedTuple):
 
 
 class CandidateViews:
-    """Candidate views for one profile."""
+    """Makes candidate views for one profile."""
 
     def __init__(self, nodes: NodeColumns, profile: Profile, asked: AskedPlugins) -> None:
         self.nodes = nodes
@@ -140,7 +141,7 @@ class CandidateViews:
         return None if rows is None else CandidateView(self, pod, rows, self._earlier_of(pod))
 
     def later_of(self, pod: PodClass) -> _Later:
-        """Return what is asked about the candidates of a class."""
+        """Return the plugins that are asked about the candidates of a class."""
         later = self._later.get(pod.concerned)
         if later is None:
             asked = self.asked.of(pod)
@@ -155,7 +156,7 @@ class CandidateViews:
         return later
 
     def with_room(self, pod: PodClass) -> Rows | None:
-        """Return the only rows on which the pod may fit, or None if there are too many."""
+        """Return the only rows that may have room for the pod, or None if there are too many of them."""
         if self._fit is None:
             return None
         checked = [(column, amount) for _, column, amount in self._fit.checks_of(pod, self.nodes)]
@@ -176,7 +177,7 @@ class CandidateViews:
 def _place_of_selector(filters: Sequence[FilterPlugin]) -> tuple[int | None, int]:
     """Return the place of the filter by node selector, and its code.
 
-    The place is None if there is no such filter, or if one before it reads more than tolerations.
+    The place is None if there is no such filter, or if a filter before it reads more than tolerations.
     """
     for index, plugin in enumerate(filters):
         if declares(plugin, NODE_SELECTOR_FILTER):
@@ -187,16 +188,16 @@ def _place_of_selector(filters: Sequence[FilterPlugin]) -> tuple[int | None, int
 
 
 class CandidateView:
-    """The candidates of one class of pods; has the interface of `views.view.View`."""
+    """The candidates of one class of pods. It has the interface of `views.view.View`."""
 
-    def __init__(self, looks: CandidateViews, pod: PodClass, rows: list[int], earlier: _Earlier) -> None:
-        self._looks = looks
+    def __init__(self, views: CandidateViews, pod: PodClass, rows: list[int], earlier: _Earlier) -> None:
+        self._views = views
         self._pod = pod
         self._rows = rows
         self._earlier = earlier
-        self._later = looks.later_of(pod)
-        self._verdicts = self._judged(rows) if self._later.row_filters is None else self._verdicts_of(rows)
-        self._feasible = [row for row, verdict in zip(rows, self._verdicts, strict=True) if verdict == FEASIBLE]
+        self._later = views.later_of(pod)
+        self._statuses = self._evaluated(rows) if self._later.row_filters is None else self._statuses_by_row(rows)
+        self._feasible = [row for row, status in zip(rows, self._statuses, strict=True) if status == FEASIBLE]
         self._parts: dict[int, dict[str, int]] = {}
 
     @property
@@ -223,84 +224,84 @@ class CandidateView:
             self._weigh_one(self._feasible[0])
             return self._feasible[:]
         totals = dict(zip(self._feasible, self._weigh(self._feasible), strict=True))
-        place = self._looks.nodes.name_hash
+        place = self._views.nodes.name_hash
         order = sorted(self._feasible, key=lambda row: (-totals[row], (place.item(row) - seed) & RING))
         return order[:count]
 
     def scored(self, rows: list[int]) -> list[NodeScore]:
         """Return the scores of rows that the last weighing included."""
-        names = self._looks.nodes.names
+        names = self._views.nodes.names
         return [NodeScore(names[row], sum(part.values()), part) for row in rows for part in self.parts([row])]
 
     def totals_among(self, rows: Rows) -> tuple[IntArray, list[tuple[int, int]]]:
-        """Totals of some feasible rows, int64 (K,), normalized over these alone."""
+        """Return the totals of some feasible rows, int64 (K,), normalized over these rows alone."""
         totals = [self._weigh_one(rows.item(0))] if len(rows) == 1 else self._weigh(row_list(rows))
         return np.array(totals, np.int64), []
 
     def parts(self, rows: list[int], _bounds: list[tuple[int, int]] | None = None) -> list[dict[str, int]]:
-        """For rows that were among those weighed last the weighted score of each plugin."""
+        """Return for each row the weighted score of each plugin. The rows must be among those weighed last."""
         return [dict(self._parts[row]) for row in rows]
 
     def resolvable(self) -> Rows:
-        """See `View.resolvable`; no node outside of the candidates is."""
+        """See `View.resolvable`. Nodes that are not candidates are never resolvable."""
         found: list[int] = []
-        for row, verdict in zip(self._rows, self._verdicts, strict=True):
-            if verdict > FEASIBLE:
-                plugin = self._looks.filters[(verdict >> CODE_BITS) - 1]
-                if not plugin.unresolvable(self._pod, self._looks.nodes, np.array([row], np.intp))[0]:
+        for row, status in zip(self._rows, self._statuses, strict=True):
+            if status > FEASIBLE:
+                plugin = self._views.filters[(status >> CODE_BITS) - 1]
+                if not plugin.unresolvable(self._pod, self._views.nodes, np.array([row], np.intp))[0]:
                     found.append(row)
         return np.array(found, np.intp)
 
     def refusals(self) -> list[Refusals]:
         """See `View.refusals`."""
-        verdicts = np.where(self._earlier.verdict == FEASIBLE, self._refused_by_affinity(), self._earlier.verdict)
-        verdicts[self._rows] = self._verdicts
-        return refusals_of(verdicts, self._looks.filters, self._pod, self._looks.nodes)
+        statuses = np.where(self._earlier.status == FEASIBLE, self._refused_by_affinity(), self._earlier.status)
+        statuses[self._rows] = self._statuses
+        return refusals_of(statuses, self._views.filters, self._pod, self._views.nodes)
 
     def _told(self) -> list[PluginExclusion]:
-        """Explain all refused nodes: candidates by their verdicts, others by the earlier filters or NodeAffinity."""
+        """Return the exclusions of all refused nodes, candidates or not."""
         counts = dict(self._earlier.counts)
-        for row, verdict in zip(self._rows, self._verdicts, strict=True):
-            counts[self._earlier.verdict.item(row)] -= 1
-            if verdict != FEASIBLE:
-                counts[verdict] = counts.get(verdict, 0) + 1
+        for row, status in zip(self._rows, self._statuses, strict=True):
+            counts[self._earlier.status.item(row)] -= 1
+            if status != FEASIBLE:
+                counts[status] = counts.get(status, 0) + 1
         refused = self._refused_by_affinity()
         counts[refused] = counts.get(refused, 0) + counts.pop(FEASIBLE, 0)
-        return explained(counts, self._looks.filters, self._pod, self._looks.nodes)
+        return explained(counts, self._views.filters, self._pod, self._views.nodes)
 
     def _refused_by_affinity(self) -> int:
-        assert self._looks.affinity is not None, "without NodeAffinity there is no narrow look"
-        return self._looks.refused | (self._looks.affinity + 1) << CODE_BITS
+        assert self._views.affinity is not None, "without NodeAffinity there is no candidate_view look"
+        return self._views.refused | (self._views.affinity + 1) << CODE_BITS
 
-    def _verdicts_of(self, rows: list[int]) -> list[int]:
-        """Verdicts of all candidates, one row after the other."""
-        pod, nodes, row_filters = self._pod, self._looks.nodes, self._later.row_filters or []
-        verdicts: list[int] = []
+    def _statuses_by_row(self, rows: list[int]) -> list[int]:
+        """Return the statuses of all candidates, evaluated row by row."""
+        pod, nodes, row_filters = self._pod, self._views.nodes, self._later.row_filters or []
+        statuses: list[int] = []
         for row in rows:
-            verdict = self._earlier.verdict.item(row)
-            if verdict == FEASIBLE:
+            status = self._earlier.status.item(row)
+            if status == FEASIBLE:
                 for index, plugin in row_filters:
                     function = plugin.row_filter(pod, nodes)
                     code = 0 if function is None else function(row)
                     if code:
-                        verdict = code | (index + 1) << CODE_BITS
+                        status = code | (index + 1) << CODE_BITS
                         break
-            verdicts.append(verdict)
-        return verdicts
+            statuses.append(status)
+        return statuses
 
-    def _judged(self, rows: list[int]) -> list[int]:
-        """Return the verdicts of all candidates, computed with arrays."""
-        verdicts = self._earlier.verdict[rows]
+    def _evaluated(self, rows: list[int]) -> list[int]:
+        """Return the statuses of all candidates, evaluated with arrays."""
+        statuses = self._earlier.status[rows]
         for index, plugin in self._later.filters:
-            codes = plugin.filter(self._pod, self._looks.nodes, np.array(rows, np.intp))
+            codes = plugin.filter(self._pod, self._views.nodes, np.array(rows, np.intp))
             if codes is not None:
-                verdicts = refused_by(index, codes, verdicts)
-        return row_list(verdicts)
+                statuses = refused_by(index, codes, statuses)
+        return row_list(statuses)
 
     def _weigh(self, rows: list[int]) -> list[int]:
-        """Total of each of some feasible rows, normalized over these alone; keeps the parts of it."""
+        """Return the totals of some feasible rows, normalized over these alone, and keep their parts."""
         parts: list[dict[str, int]] = [{} for _ in rows]
-        for index, (plugin, weight) in enumerate(self._looks.scores):
+        for index, (plugin, weight) in enumerate(self._views.scores):
             for part, score in zip(parts, self._scores(index, rows), strict=True):
                 part[plugin.name] = weight * score
         self._parts = dict(zip(rows, parts, strict=True))
@@ -308,31 +309,31 @@ class CandidateView:
 
     def _weigh_one(self, row: int) -> int:
         """Return the total score of one row, without arrays."""
-        looks, pod, nodes, row_scores = self._looks, self._pod, self._looks.nodes, self._later.row_scores
+        views, pod, nodes, row_scores = self._views, self._pod, self._views.nodes, self._later.row_scores
         parts: dict[str, int] = {}
-        for index, (plugin, weight) in enumerate(looks.scores):
+        for index, (plugin, weight) in enumerate(views.scores):
             single = row_scores[index]
             if single is None or plugin.normalizes:
                 score = self._scores(index, [row])[0]
             else:
                 function = single.row_score(pod, nodes)
-                score = (0 if function is None else function(row)) or looks.scores_of_zero[index]
+                score = (0 if function is None else function(row)) or views.scores_of_zero[index]
             parts[plugin.name] = weight * score
         self._parts = {row: parts}
         return sum(parts.values())
 
     def _scores(self, index: int, rows: list[int]) -> list[int]:
-        looks = self._looks
-        plugin, _ = looks.scores[index]
+        views = self._views
+        plugin, _ = views.scores[index]
         single = self._later.row_scores[index]
         if index not in self._later.scores:
             raw: list[int] = []
         elif single is not None:
-            function = single.row_score(self._pod, looks.nodes)
+            function = single.row_score(self._pod, views.nodes)
             raw = [] if function is None else [function(row) for row in rows]
         else:
-            found = plugin.score(self._pod, looks.nodes, np.array(rows, np.intp))
+            found = plugin.score(self._pod, views.nodes, np.array(rows, np.intp))
             raw = [] if found is None else row_list(found)
         if not any(raw):
-            return [looks.scores_of_zero[index]] * len(rows)
+            return [views.scores_of_zero[index]] * len(rows)
         return row_list(plugin.normalize(np.array(raw, np.int64), min(raw), max(raw))) if plugin.normalizes else raw

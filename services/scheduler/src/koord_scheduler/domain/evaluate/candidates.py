@@ -1,6 +1,7 @@
-"""Finds the few candidate nodes of a pod by indexes.
+"""Finds the few candidate nodes of a pod with indexes.
 
-A superset of the nodes that the NodeAffinity filter accepts: the filters still run over it.
+The result contains all nodes that the NodeAffinity filter accepts, and possibly others: the filters still run over
+it.
 
 Source:
     scheduler-core spec, 12.2 a
@@ -16,23 +17,23 @@ from koord_scheduler.domain.columns.node_columns import NodeColumns
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
 MOST_CANDIDATES: Final = 32
-"""With more of them it is worth keeping a view."""
+"""With more candidates, a cached view is cheaper."""
 _NAME_FIELD: Final = "metadata.name"
 
 
 class _Wanted(NamedTuple):
-    """A label with one of some values; key "": the name of the node."""
+    """A required label with its allowed values. The key "" stands for the name of the node."""
 
     key: str
     values: tuple[str, ...]
 
 
 _Term = tuple[_Wanted, ...]
-"""What an index can answer of requirements that all have to be met."""
+"""The part of a node selector term that an index can answer. All requirements must be met."""
 
 
 class Candidates:
-    """Questions to the indexes of one cluster."""
+    """Finds candidates with the indexes of one cluster."""
 
     def __init__(self, nodes: NodeColumns) -> None:
         self._nodes = nodes
@@ -70,7 +71,7 @@ class Candidates:
 
 
 def _terms_of(pod: PodClass) -> Iterator[_Term]:
-    """Alternatives, each with the node selector; one that is empty says that no index can answer it."""
+    """Yield the alternatives of the pod, each with its node selector. An empty one means that no index helps."""
     selector = [_Wanted(key, (value,)) for key, value in pod.node_selector.items()]
     required = pod.node_affinity.required if pod.node_affinity is not None else None
     if required is None:

@@ -1,4 +1,4 @@
-"""The cross-node filters and scores of one kind of pod, and the choice that an engine makes with them."""
+"""The cross-node filters and scores of one kind of pod, and the choice that the engine makes with them."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,7 +15,14 @@ from koord_scheduler.domain.framework.cross_node_points import (
 
 
 class Choice(NamedTuple):
-    """feasible: how many nodes there were; best: rows, best first; top: what these scored."""
+    """The result of a search for the best nodes.
+
+    Attributes:
+        feasible: Number of feasible nodes.
+        best: The best rows, best first.
+        top: Their scores.
+        exclusions: The refused nodes by plugin and reason.
+    """
 
     feasible: int
     best: list[int]
@@ -24,7 +31,13 @@ class Choice(NamedTuple):
 
 
 class DomainFilters(NamedTuple):
-    """The cross-node filters and scores of a subject if all of them tell nodes apart by the values of one label."""
+    """The cross-node filters and scores of a subject if all of them tell nodes apart by the values of one label.
+
+    Attributes:
+        label: The label.
+        filters: Name of the plugin, and filter.
+        scores: Name of the plugin, score, and its weight.
+    """
 
     label: LabelColumn
     filters: Sequence[tuple[str, DomainFilter]]
@@ -35,10 +48,10 @@ class CrossNodeFilters:
     """The cross-node filters and scores of one subject.
 
     Attributes:
+        version: Sum of the versions of the plugins when the filters were made. Versions only grow.
+        filters: Name of the plugin, and filter.
+        scores: Name of the plugin, score, and its weight.
         by_domain: The same plugins if all of them tell nodes apart by the values of one label; otherwise None.
-
-    Args:
-        version: The sum of those of the plugins, which only grow.
     """
 
     __slots__ = ("by_domain", "filters", "scores", "version")

@@ -1,11 +1,17 @@
-"""The answers of the engine, each with its explanation."""
+"""The results of the engine, each with its explanation."""
 
 import msgspec
 from koordcore.events.scheduling.placement_explanation import PlacementExplanation
 
 
 class Placed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A node was found."""
+    """The engine found a node.
+
+    Attributes:
+        node: Name of the node.
+        row: Row of the node.
+        explanation: Why this node.
+    """
 
     node: str
     row: int
@@ -16,7 +22,8 @@ class Unschedulable(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """No node is feasible.
 
     Attributes:
-        message: One sentence for a person.
+        message: One sentence for the user.
+        explanation: Which plugin refused which number of nodes.
     """
 
     message: str
@@ -27,9 +34,10 @@ Decision = Placed | Unschedulable
 
 
 def fit_error(explanation: PlacementExplanation) -> str:
-    """Return why no node is feasible, in one sentence: `0/5 nodes are available: 2 node(s) were unschedulable, 3 ...`.
+    """Return one sentence that tells why no node is feasible.
 
-    One entry per distinct reason with its number of nodes; the entries sorted as texts.
+    Example: `0/5 nodes are available: 2 node(s) were unschedulable, 3 Insufficient cpu.` Each distinct reason has one
+    entry with its number of nodes. The entries are sorted as texts.
 
     Source:
         scheduler-core spec, 1.4

@@ -1,9 +1,9 @@
-"""Finds the best feasible node for one pod, or why there is none.
+"""Finds the best feasible node for one pod, or explains why there is none.
 
-    views/            answers of plugins about each node by itself, cached per class
-    candidate_view    the same for pods with few candidate nodes, judged anew each time
+    views/            cached answers of plugins about each node alone, per class of pods
+    candidate_view    the same for pods with few candidate nodes, evaluated each time
     sampled           some of the nodes, for profiles that sample
-    cross_node        filters and scores by what runs elsewhere, asked each time, about feasible nodes only
+    cross_node        filters and scores that depend on pods elsewhere, asked each time, about feasible nodes only
     by_domain         the best node of each domain, if cross-node plugins tell only domains apart
 
 The engine is pure. Its caches never change an outcome. Source: scheduler-core spec, 1 (steps 6 to 9), 1.2, 12.2, 13.
@@ -38,10 +38,10 @@ from koord_scheduler.domain.pods.equivalence_classes import PodClass, Subject
 TOP_SCORES: Final = 3
 NOMINATED_PODS: Final = "NominatedPods"
 BARRED_REASON: Final = "node(s) have no room beside the pods nominated to them"
-"""How explanations name the refusal of nodes that are promised to others (scheduler-core spec, 1.3)."""
+"""Reason in explanations for nodes that are promised to nominated pods (scheduler-core spec, 1.3)."""
 LEFT_OUT_REASON: Final = "node(s) were left out before scoring"
 NODE_HEALTH: Final = "NodeHealth"
-"""Part of a total in explanations: what the weight of an unhealthy node takes away."""
+"""Name of the part of a total by which the weight of an unhealthy node reduces it, in explanations."""
 _FILTERS_KEPT: Final = 1024
 _MANY: Final = 1 << 20
 
@@ -81,20 +81,20 @@ class Engine:
         self.top_scores = TOP_SCORES
 
     def forget(self) -> None:
-        """Drop all caches: an exception may have left them incomplete."""
+        """Drop all caches. After an exception they may be incomplete."""
         nodes, profile, keeps = self.nodes, self.profile, self._optimisations
         self.answers = Answers(nodes, profile, keep=keeps.equivalence_classes)
         self.views = Views(self.answers, keep=keeps.equivalence_classes)
-        self._narrow = CandidateViews(nodes, profile, self.answers.asked) if keeps.dynamic_index else None
+        self._candidate_views = CandidateViews(nodes, profile, self.answers.asked) if keeps.dynamic_index else None
         self._cross_node: OrderedDict[Subject, CrossNodeFilters] = OrderedDict()
 
     def decide(
         self, subject: Subject, uid: str, based_on: BasedOn, restriction: Restriction = UNRESTRICTED
     ) -> Decision:
-        """Return the feasible node with the best total score; a hash of uid and node name decides among equals.
+        """Return the feasible node with the best total score. Equal totals are decided by a hash of uid and node name.
 
         Args:
-            uid: Of the pod: the seed of the choice among equals, so that a replay chooses the same node.
+            uid: The pod. It determines the choice among equals, so that a replay chooses the same node.
 
         Source:
             scheduler-core spec, 1 (steps 6 to 9), 1.2, 13
@@ -128,22 +128,22 @@ class Engine:
         restriction: Restriction,
         scored_as: Callable[[Rows], ScoredAs | Rejection],
     ) -> Decision | Rejection:
-        """Decide like `decide` if nodes judge different copies of the pod, or if a copy is scored; nothing is cached.
+        """Decide like `decide` if nodes see different copies of the pod, or if a copy is scored. Nothing is cached.
 
         Args:
-            parts: As what the pod is judged by which rows; each row that is a node once.
-            scored_as: From the feasible rows, ascending, to what is scored; asked for two or more, none of them
-                preferred.
+            parts: Subjects, and the rows that see the pod as this subject; each row that is a node once.
+            scored_as: Takes the feasible rows, ascending, and returns what is scored. Called if two or more rows are
+                feasible and none of them is preferred.
 
         Source:
             scheduler-core spec, 1 (steps 6 to 9), 3 (transformers)
         """
         exclusions: list[PluginExclusion] = []
         found: list[Rows] = [np.zeros(0, np.intp)]
-        for judged, part in parts:
-            look = self._sampled(judged.pod_class)
+        for part_subject, part in parts:
+            look = self._sampled(part_subject.pod_class)
             look.examine(part)
-            sifted = self._sift(look, self.cross_node_filters(judged), restriction)
+            sifted = self._sift(look, self.cross_node_filters(part_subject), restriction)
             found.append(sifted.rows)
             exclusions += [*look.exclusions(), *sifted.exclusions]
         rows = np.sort(np.concatenate(found))
@@ -167,7 +167,7 @@ class Engine:
         restriction: Restriction,
         seed: int,
     ) -> Choice:
-        """By the order that the view keeps, as far as it is the order of this pod, else by a look at every node."""
+        """Choose by the ranking that the view keeps if it applies to this pod, otherwise by examining every node."""
         in_order = restriction.looks_everywhere and not (self.nodes.unhealthy or isinstance(view, SampledView))
         if in_order and cross_node.by_domain is not None and isinstance(view, View) and not restriction.barred:
             choice = best_by_domain(view, cross_node.by_domain, seed, self.top_scores)
@@ -204,7 +204,7 @@ class Engine:
         sampling = self._sampling
         if sampling is None or restriction.rows is not None or sampling.wanted(len(self.nodes)) >= len(self.nodes):
             return None
-        if self._narrow is not None and self._narrow.of(subject.pod_class) is not None:
+        if self._candidate_views is not None and self._candidate_views.of(subject.pod_class) is not None:
             return None
         look = self._sampled(subject.pod_class)
         seed = text_hash(f"{uid}/{based_on.ev}")
@@ -227,8 +227,8 @@ class Engine:
         """Return whether an attempt of a pod of this kind might find a feasible node now."""
         if self.profile.concerning(subject.pod_class.concerned).sees_otherwise:
             return len(self.nodes) > 0
-        if self._narrow is not None and not self.views.keeps(subject.pod_class):
-            rows = self._narrow.with_room(subject.pod_class)
+        if self._candidate_views is not None and not self.views.keeps(subject.pod_class):
+            rows = self._candidate_views.with_room(subject.pod_class)
             if rows is not None:
                 return len(self.passing(subject, rows)) > 0
         view = self._look(subject.pod_class)
@@ -236,7 +236,7 @@ class Engine:
         return view.feasible > 0 if not cross_node.filters else len(self._sift(view, cross_node, UNRESTRICTED).rows) > 0
 
     def passing(self, subject: Subject, rows: Rows) -> Rows:
-        """Return the rows that pass every filter now, trials included."""
+        """Return the rows that pass every filter now, including pods that are assumed for a trial."""
         rows = self.answers.passing(subject.pod_class, rows)
         for _, rule in self.cross_node_filters(subject).filters:
             codes = rule.filter(rows) if len(rows) else None
@@ -245,7 +245,7 @@ class Engine:
         return rows
 
     def passes(self, subject: Subject, row: int) -> bool:
-        """Return whether one row passes every filter now; takes a few microseconds."""
+        """Return whether one row passes every filter now. Takes a few microseconds."""
         if not self.answers.passes(subject.pod_class, row):
             return False
         filters = self.cross_node_filters(subject).filters
@@ -287,10 +287,10 @@ class Engine:
 
     def _look(self, pod_class: PodClass) -> View | CandidateView:
         """Return the current view of all nodes, or of the few candidates of the class."""
-        if self._narrow is not None and not self.views.keeps(pod_class):
-            narrow = self._narrow.of(pod_class)
-            if narrow is not None:
-                return narrow
+        if self._candidate_views is not None and not self.views.keeps(pod_class):
+            candidate_view = self._candidate_views.of(pod_class)
+            if candidate_view is not None:
+                return candidate_view
         return self.views.of(pod_class)
 
     def cross_node_filters(self, subject: Subject) -> CrossNodeFilters:

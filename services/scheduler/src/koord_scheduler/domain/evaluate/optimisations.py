@@ -10,12 +10,12 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimisations:
-    """Switches.
+    """Which optimisations are on.
 
     Attributes:
-        dynamic_index: Few candidates are found by indexes and judged alone.
-        equivalence_classes: Answers are kept for pods that are alike; off: every look judges all nodes afresh.
-        random_relaxation: Looks end when better nodes have stopped turning up: other outcomes, see `sampled`.
+        dynamic_index: Find few candidates with indexes and evaluate only these.
+        equivalence_classes: Cache answers for pods of one equivalence class. If off, every cycle evaluates all nodes.
+        random_relaxation: Stop a search when no better nodes turn up. This changes outcomes, see `sampled`.
     """
 
     dynamic_index: bool = True
@@ -24,4 +24,4 @@ class Optimisations:
 
 
 ALL_ON: Final = Optimisations()
-"""All that change no outcome."""
+"""All optimisations that do not change an outcome."""

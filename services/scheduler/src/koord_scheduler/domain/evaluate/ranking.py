@@ -1,11 +1,11 @@
-"""The feasible nodes of one view in the order in which a pod would take them.
+"""Orders the feasible nodes of one view by preference.
 
-Greatest total first. Nodes with equal totals stand on a ring by a hash of their name; a pod begins at its own place on
-the ring, a hash of its uid. So the choice among equals is spread over them, is the same on every replay, and depends
-on nothing but the totals and the names.
+The node with the greatest total is first. Nodes with equal totals are ordered on a ring by a hash of their name. A
+pod starts at its own place on the ring, a hash of its uid. So pods spread over equal nodes, every replay makes the
+same choice, and the choice depends only on totals and names.
 
-`best_of` finds it by a pass over all totals; `Ranking` keeps buckets, so that finding it does not grow with the
-cluster. Both give the same answer (tested). `PartedRanking` keeps such buckets for each domain of a topology key.
+`best_of` searches all totals. `Ranking` keeps buckets, so that a search does not grow with the cluster; both give the
+same answer (tested). `PartedRanking` keeps such buckets for each domain of a topology key.
 
 Source:
     scheduler-core spec, 1.2
@@ -22,7 +22,7 @@ from koord_scheduler.domain.columns.node_columns import IntArray, LabelColumn, r
 
 INFEASIBLE: Final = -1
 RING: Final = (1 << 64) - 1
-"""Distances on the ring are taken modulo one more than this."""
+"""Largest place on the ring. Distances are taken modulo this number plus one."""
 HashArray = NDArray[np.uint64]
 
 
@@ -35,7 +35,8 @@ def best_of(
         totals: int64 (N,).
         hashes: uint64 (M,), the places on the ring.
         seed: The pod's place on the ring, 64 bits.
-        rows: (N,) the entries' indexes into `hashes`; None: the entries are in its order.
+        count: Number of entries to return.
+        rows: (N,) the index of each entry in `hashes`. None: the entries are in the order of `hashes`.
     """
     chosen: list[int] = []
     level = int(totals.max(initial=INFEASIBLE))
@@ -56,7 +57,10 @@ def best_of(
 
 
 class Ranking:
-    """Buckets of equal totals, each sorted by place on the ring. Its length: the number of candidates."""
+    """Candidates in buckets of equal totals, each bucket sorted by place on the ring.
+
+    `len` is the number of candidates.
+    """
 
     def __init__(self, totals: IntArray, hashes: HashArray) -> None:
         self._row_at: dict[int, int] = {}
@@ -75,7 +79,14 @@ class Ranking:
         return self._size
 
     def move(self, row: int, place: int, before: int, after: int) -> None:
-        """Update the total of a row. INFEASIBLE removes the row from the candidates."""
+        """Update the total of a row.
+
+        Args:
+            row: The row.
+            place: Its place on the ring.
+            before: Its total until now; INFEASIBLE if it was not a candidate.
+            after: Its new total; INFEASIBLE removes it from the candidates.
+        """
         self._size += (after >= 0) - (before >= 0)
         if before >= 0:
             bucket = self._buckets[before]
@@ -109,9 +120,10 @@ class Ranking:
 
 
 class PartedRanking:
-    """A ranking for each value that a label has, as things stood when it was made.
+    """One ranking for each value of a label, as of the time when it was made.
 
-    of    value -> the candidates with it
+    Attributes:
+        of: Id of a value -> ranking of the candidates with this value.
     """
 
     def __init__(self, totals: IntArray, hashes: HashArray, label: LabelColumn) -> None:
@@ -123,7 +135,7 @@ class PartedRanking:
             self.of[value] = Ranking(np.where(self._values == value, totals, INFEASIBLE), hashes)
 
     def is_by(self, label: LabelColumn) -> bool:
-        """Return whether the ranking still matches the label's values."""
+        """Return whether the label's values are still those with which the ranking was made."""
         return label is self._label and label.version == self._version
 
     def move(self, row: int, place: int, before: int, after: int) -> None:

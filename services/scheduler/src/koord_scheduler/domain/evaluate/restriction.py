@@ -1,4 +1,4 @@
-"""Which nodes an attempt may choose, and which of the feasible ones are scored."""
+"""The candidate nodes of an attempt, and which feasible nodes are scored."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ class Restriction:
     """Which nodes are candidates, and which of them are tried first.
 
     Attributes:
-        rows: The candidates, or None for all nodes.
-        preferred: The first feasible one of these is taken without scoring.
+        rows: The candidates, ascending; None for all nodes.
+        preferred: The first feasible row of these is taken without scoring.
         barred: Rows without room beside the pods nominated there.
-        plugin: Plugin that restricts the nodes, for explanations.
+        plugin: Names of the plugins that restrict the nodes, for explanations.
     """
 
     rows: Rows | None = None
@@ -37,7 +37,7 @@ class ScoredAs(NamedTuple):
     """Which feasible nodes are scored, for which subject.
 
     Attributes:
-        subject: What is scored.
+        subject: The subject to score.
         rows: The rows to score, ascending.
         left_out: Plugin -> number of feasible nodes that it left out.
     """

@@ -1,8 +1,8 @@
-"""Examines some of the nodes until enough are feasible; the pod and the position decide where it starts.
+"""Examines some of the nodes until enough are feasible. The pod and the log position decide where the search starts.
 
-Every other look examines all nodes. This one trades the best node for a good one where looking is dear: pods of which
-no two are alike, on very many nodes. It is off unless a profile sets `percentageOfNodesToScore` or random relaxation
-is switched on, and what it costs is measured in `tests/bench/measure_relaxation.py`.
+All other searches examine every node. This one accepts a good node instead of the best one where a search is
+expensive: for many different pods on very many nodes. It is off unless a profile sets `percentageOfNodesToScore` or
+random relaxation is on. Its cost is measured in `tests/bench/measure_relaxation.py`.
 
 Source:
     scheduler-core spec, 1.1, 12.2 c
@@ -22,23 +22,24 @@ from koord_scheduler.domain.framework.profile import Profile
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
 MIN_FEASIBLE_NODES: Final = 100
-"""Smaller clusters are examined in full, larger ones until at least so many feasible nodes are found."""
+"""Smaller clusters are examined completely, larger ones until at least this many feasible nodes are found."""
 _MIN_ADAPTIVE_PERCENT: Final = 5
 
 
 PATIENCE: Final = 50
-"""Random relaxation stops when so many feasible nodes in a row were no better than the best before them."""
+"""Random relaxation stops after this many consecutive feasible nodes that were no better than the best one before."""
 _FIRST_CHUNK: Final = 128
-"""The first nodes are examined together; then twice as many, and so on."""
+"""Number of nodes that are examined first. Each further step examines twice as many."""
 
 
 def feasible_nodes_to_find(nodes: int, percentage_of_nodes_to_score: int) -> int:
     """Return the number of feasible nodes after which the search stops.
 
-        fewer than 100 nodes: all;  else max(100, N * p // 100) with p as configured, 0: max(5, 50 - N // 125)
+        fewer than 100 nodes: all;  else max(100, N * p // 100), p as configured; if that is 0: max(5, 50 - N // 125)
 
     Args:
-        nodes: N, after a PreFilter node set its size.
+        nodes: N. If PreFilter restricts the nodes, their number.
+        percentage_of_nodes_to_score: As configured, 0..100.
 
     Source:
         vectors scheduler/node_sampling
@@ -51,25 +52,28 @@ def feasible_nodes_to_find(nodes: int, percentage_of_nodes_to_score: int) -> int
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """Number of nodes to examine.
+    """Determines the number of nodes to examine.
 
     Attributes:
-        percentage_of_nodes_to_score: As configured; 0: adaptive with random relaxation, else all.
-        random_relaxation: Stop early, too, once better nodes have stopped turning up.
+        percentage_of_nodes_to_score: As configured. 0: adaptive with random relaxation, otherwise all nodes.
+        random_relaxation: Whether the search also stops when no better nodes turn up.
     """
 
     percentage_of_nodes_to_score: int
     random_relaxation: bool
 
     def wanted(self, nodes: int) -> int:
-        """Return how many feasible nodes end the search; `nodes` means that all are examined."""
+        """Return the number of feasible nodes that ends the search. `nodes` means that all are examined."""
         if not self.percentage_of_nodes_to_score and not self.random_relaxation:
             return nodes
         return feasible_nodes_to_find(nodes, self.percentage_of_nodes_to_score)
 
 
 class SampledView:
-    """The examined nodes of one class of pods; has the interface of `View`, with rows in the order of examination."""
+    """The examined nodes of one class of pods.
+
+    It has the interface of `View`, with rows in the order of examination.
+    """
 
     def __init__(self, nodes: NodeColumns, profile: Profile, asked: Asked, pod: PodClass) -> None:
         self._nodes = nodes
@@ -81,15 +85,15 @@ class SampledView:
         self.examined = 0
 
     def examine(self, rows: Rows) -> None:
-        """Judge further nodes."""
-        verdict = np.zeros(len(rows), np.int64)
+        """Evaluate further rows."""
+        status = np.zeros(len(rows), np.int64)
         for index, plugin in self._asked.filters:
             codes = plugin.filter(self._pod, self._nodes, rows)
             if codes is not None:
-                verdict = refused_by(index, codes, verdict)
-        for each, count in zip(*(row_list(part) for part in np.unique(verdict, return_counts=True)), strict=True):
+                status = refused_by(index, codes, status)
+        for each, count in zip(*(row_list(part) for part in np.unique(status, return_counts=True)), strict=True):
             self._counts[each] = self._counts.get(each, 0) + count
-        self._feasible.append(rows[verdict == FEASIBLE])
+        self._feasible.append(rows[status == FEASIBLE])
         self.examined += len(rows)
 
     @property
@@ -98,11 +102,11 @@ class SampledView:
         return self._counts.get(FEASIBLE, 0)
 
     def feasible_rows(self) -> Rows:
-        """Return the rows that pass every filter."""
+        """Return the examined rows that pass every filter."""
         return np.concatenate(self._feasible) if self._feasible else np.zeros(0, np.intp)
 
     def exclusions(self) -> list[PluginExclusion]:
-        """See `View.exclusions`; of the examined nodes."""
+        """See `View.exclusions`. Only examined nodes count."""
         return explained(self._counts, self._profile.filters, self._pod, self._nodes)
 
     def totals_among(self, rows: Rows) -> tuple[IntArray, list[tuple[int, int]]]:
@@ -141,9 +145,12 @@ def search(
     """Examine nodes until enough are feasible.
 
     Args:
-        first: Rows that are examined whatever happens.
+        look: The view that collects the examined nodes.
+        sampling: How many feasible nodes end the search.
+        first: Rows that are examined in any case.
         seed: Where the search starts.
-        sifted: The feasible rows after all filters, in the order of examination.
+        sifted: Returns the feasible rows after all filters, in the order of examination.
+        nodes: All nodes.
     """
     wanted = sampling.wanted(len(nodes))
     for rows in _chunks(nodes, list(first), seed):

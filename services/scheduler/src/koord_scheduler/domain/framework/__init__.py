@@ -1,1 +1,1 @@
-"""What a plugin may be: the protocols of all extension points, and the profile that lists the plugins."""
+"""The plugin interface: protocols of all extension points, and the profile, which lists the plugins."""

@@ -1,4 +1,4 @@
-"""Filters and scores that judge a node by what runs elsewhere; asked anew at each look, for feasible nodes only.
+"""Filters and scores that depend on pods on other nodes. They are asked in every cycle, for feasible nodes only.
 
 Source: scheduler-core spec, 5.6 and 5.7.
 """
@@ -13,82 +13,87 @@ from koord_scheduler.domain.pods.kinds import PodKind
 
 
 class CrossNodeFilter(Protocol):
-    """The filter of one kind of pod by what runs elsewhere. Codes are 1..255."""
+    """A filter for one kind of pod that depends on pods on other nodes. Its codes are 1..255."""
 
     def filter(self, rows: Rows) -> IntArray | None:
         """Return a code for each row, shape (K,): 0 passes. None: every row passes."""
         ...
 
     def reason(self, code: int) -> str:
-        """Return the reason for a code."""
+        """Return the reason for a code, as a phrase for users."""
         ...
 
     def is_unresolvable(self, code: int) -> bool:
-        """Return whether the node is refused even if pods left it."""
+        """Return whether the node stays refused even if all pods left it."""
         ...
 
 
 class CrossNodeScore(Protocol):
-    """The score of one kind of pod by what runs elsewhere."""
+    """A score for one kind of pod that depends on pods on other nodes."""
 
     def scores(self, feasible: Rows) -> IntArray | None:
-        """Return scores within 0..100 for the feasible nodes, shape (K,), normalized over them. None: 0 for all."""
+        """Return scores within 0..100 for the feasible nodes, shape (K,), normalized over them.
+
+        None: every score is 0.
+        """
         ...
 
 
 @runtime_checkable
 class DomainFilter(CrossNodeFilter, Protocol):
-    """A cross-node filter that answers alike for all nodes of a topology domain: those with one value of a label."""
+    """A cross-node filter that gives all nodes of a topology domain the same code. A domain is one value of a label."""
 
     @property
     def label(self) -> LabelColumn | None:
-        """The label; None: it tells nodes apart otherwise."""
+        """Return the label whose values are the domains; None if the filter does not work by domains."""
         ...
 
     def codes_by_value(self) -> IntArray:
-        """Return a code for each value of the label, shape (V,), as `filter` gives it for each node."""
+        """Return a code for each value of the label, shape (V,): the code that `filter` gives its nodes."""
         ...
 
 
 @runtime_checkable
 class DomainScore(CrossNodeScore, Protocol):
-    """A cross-node score that answers alike for all nodes of a topology domain."""
+    """A cross-node score that gives all nodes of a topology domain the same score."""
 
     @property
     def label(self) -> LabelColumn | None:
-        """The label; None: it tells nodes apart otherwise."""
+        """Return the label whose values are the domains; None if the score does not work by domains."""
         ...
 
     def scores_by_value(self, present: Rows) -> IntArray | None:
-        """Return scores for each value of the label, shape (V,), as `scores` gives them. None: ask `scores`.
+        """Return a score for each value of the label, shape (V,), equal to `scores` for its nodes.
+
+        None: `scores` must be asked.
 
         Args:
-            present: Values that feasible nodes have, ascending.
+            present: Values of the label that feasible nodes have, ascending.
         """
         ...
 
 
 class CrossNodeFilterPlugin(Plugin, Protocol):
-    """Makes filters by what runs elsewhere."""
+    """A plugin that makes cross-node filters."""
 
     def version(self) -> int:
-        """Return a number that grows when `filter_for` may answer otherwise than before, for any pod."""
+        """Return a number that grows when a filter that was made before may be outdated, for any pod."""
         ...
 
     def filter_for(self, subject: Subject) -> CrossNodeFilter | None:
-        """Return the filter of a kind of pod; None: nothing concerns it (Skip in kube-scheduler)."""
+        """Return the filter for a kind of pod. None: every node passes for these pods (Skip in kube-scheduler)."""
         ...
 
 
 class CrossNodeScorePlugin(Plugin, Protocol):
-    """Makes scores by what runs elsewhere."""
+    """A plugin that makes cross-node scores."""
 
     def version(self) -> int:
-        """Return a number that grows when `score_for` may answer otherwise than before, for any pod."""
+        """Return a number that grows when a score that was made before may be outdated, for any pod."""
         ...
 
     def score_for(self, subject: Subject) -> CrossNodeScore | None:
-        """Return the score of a kind of pod; None: it adds nothing (Skip in kube-scheduler)."""
+        """Return the score for a kind of pod. None: every score is 0 for these pods (Skip in kube-scheduler)."""
         ...
 
 
@@ -97,12 +102,12 @@ MOST_DETAILS = 5
 
 
 class Detail(NamedTuple):
-    """One domain that was refused.
+    """A detail of a refusal: one domain that was refused, and possibly one pod that causes it.
 
     Attributes:
-        text: "topology.kubernetes.io/zone=a: ..."; "{pod}" stands for the pod that is looked for.
-        row: Node that the pod runs on, -1: no pod is looked for.
-        is_it: Whether a pod on that node is it.
+        text: Sentence such as "topology.kubernetes.io/zone=a: ..."; "{pod}" stands for the name of the pod.
+        row: Row of the node on which the pod runs; -1 if the detail is not about a pod.
+        is_it: Whether a pod of this kind on that node causes the refusal.
     """
 
     text: str
@@ -112,8 +117,13 @@ class Detail(NamedTuple):
 
 @runtime_checkable
 class DetailedFilter(Protocol):
-    """A cross-node filter that gives details."""
+    """A cross-node filter that gives details of its refusals, for diagnoses."""
 
     def details(self, rows: Rows, reason: str) -> list[Detail]:
-        """Return at most `MOST_DETAILS` details, by domain, about rows that it refuses for the reason, shape (K,)."""
+        """Return at most `MOST_DETAILS` details about rows that the filter refuses, ordered by domain.
+
+        Args:
+            rows: Refused rows, shape (K,).
+            reason: The reason for which they were refused.
+        """
         ...

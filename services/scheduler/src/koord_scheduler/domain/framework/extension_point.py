@@ -1,4 +1,4 @@
-"""One extension point: a row of the table in `extension_points`."""
+"""The type of one extension point: a row of the table in `extension_points`."""
 
 import inspect
 from collections.abc import Mapping
@@ -17,12 +17,12 @@ class ExtensionPoint(Generic[P]):
     """An extension point.
 
     Attributes:
-        name: Name in documentation and in error texts.
-        protocol: What a plugin that declares the point has to have.
-        enabled_at: List of the configuration that enables the point; None if the point is active wherever the plugin
-            runs in a profile.
+        name: Name in documentation and error texts.
+        protocol: The methods and attributes that a plugin with this extension point must have.
+        enabled_at: List of the configuration that enables the point. None: it is active whenever the plugin runs in a
+            profile.
         is_single: Whether only the first plugin of a profile is asked.
-        timed: Method -> label `extension_point` of the metrics. Other methods have no time of their own.
+        timed: Method -> value of the metrics' label `extension_point`. Other methods are not measured.
         asked: When the scheduler calls the plugin, for documentation.
         answers: What the plugin may return, for documentation.
     """
@@ -37,7 +37,7 @@ class ExtensionPoint(Generic[P]):
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Return the methods and attributes that the protocol asks for beside those of every plugin, sorted."""
+        """Return the sorted methods and attributes that the protocol adds to those of every plugin."""
         found: set[str] = set()
         for kind in self.protocol.__mro__:
             if kind.__dict__.get("_is_protocol"):

@@ -1,8 +1,8 @@
-"""The table of extension points: what a plugin may be, and everything that the scheduler derives from it.
+"""The table of extension points, from which the scheduler derives everything about them.
 
-One more extension point is one more row of this table, and its protocol. From the table follow the lists of plugins of
-a profile (`profile`), the check of what a plugin declares (`plugin.checked`), the timing of calls (`runtime.timed`),
-and the tables of docs/scheduler-plugins.md (tested).
+A new extension point needs one row of this table and its protocol. The table determines the plugin lists of a profile
+(`profile`), the check of what a plugin declares (`plugin.checked`), the measured calls (`runtime.timed`), and the
+tables in docs/scheduler-plugins.md (tested).
 
 Source: scheduler-core spec, 1 to 3.
 """

@@ -1,4 +1,4 @@
-"""Extension points outside the cycle: what a plugin follows, and when pods that it refused may have better luck.
+"""Extension points outside the scheduling cycle: state that a plugin keeps, and events that may help pods it refused.
 
 Source: scheduler-core spec, 2 (events and hints) and 3.
 """
@@ -18,99 +18,102 @@ from koord_scheduler.domain.pods.record import PodRecord
 
 
 class NodeFollower(Plugin, Protocol):
-    """Keeps columns of its own over nodes, aligned with the rows."""
+    """A plugin that keeps its own arrays over nodes, indexed by row."""
 
     def put_node(self, row: int, node: Node) -> None:
-        """Take note of a node that is new or has changed."""
+        """Record a node that is new or has changed."""
         ...
 
     def drop_node(self, row: int) -> None:
-        """Take note that the row is no longer a node."""
+        """Record that the row no longer stands for a node."""
         ...
 
 
 class SettlingPlugin(Plugin, Protocol):
-    """Works out what follows from many changes at once, before nodes are judged again."""
+    """A plugin that computes the effect of many changes at once, before nodes are filtered again."""
 
     def settle(self) -> None:
-        """Bring answers up to date, and record the rows whose answers have changed."""
+        """Bring answers up to date, and record the rows whose answers have changed in the journal."""
         ...
 
 
 class PodFollower(Plugin, Protocol):
-    """Sums over the pods of each node (host ports, load estimates); told of trials of preemption, too."""
+    """A plugin that keeps sums over the pods of each node, such as host ports or load.
+
+    Trials of preemption count as well.
+    """
 
     def may_refuse(self, pod_class: PodClass) -> bool:
-        """Return whether a filter of pods of this class looks at the sums."""
+        """Return whether a filter uses these sums for pods of this class."""
         ...
 
     def took(self, row: int, pod_info: PodInfo) -> None:
-        """Count the pod on the node."""
+        """Add the pod to the sums of the node."""
         ...
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
-        """Undo `took`."""
+        """Subtract the pod from the sums of the node: the inverse of `took`."""
         ...
 
 
 class FoldingPlugin(Plugin, Protocol):
-    """Keeps a state of its own, folded from the log and kept in the scheduler's snapshots.
+    """A plugin with its own state, which is a fold of the log and part of the scheduler's snapshots.
 
     Attributes:
-        kinds: Kinds of aggregates whose events it takes (`podspec`, `nodespec`, `config`, `customspec`, ...).
+        kinds: Kinds of aggregates whose events the plugin folds (`podspec`, `nodespec`, `config`, `customspec`, ...).
     """
 
     @property
     def kinds(self) -> frozenset[str]:
-        """The kinds of aggregates that it follows."""
+        """Return the kinds of aggregates whose events the plugin folds."""
         ...
 
     def apply(self, event: Event, stored: StoredEvent) -> bool:
-        """Take one event of the log: each once, in order; a valid event must not fail.
+        """Fold one event of the log. Events arrive once and in order; the method must not fail on a valid event.
 
         Returns:
-            Whether waiting pods may have better luck now, on any node.
+            Whether the event may help waiting pods, on any node.
         """
         ...
 
     def facts(self) -> bytes:
-        """Return the state, for a snapshot."""
+        """Return the state as bytes, for a snapshot."""
         ...
 
     def restore(self, facts: bytes) -> None:
-        """Begin with this state; called once, before any event."""
+        """Set the state from the bytes of `facts`. Called once, before any event."""
         ...
 
 
 class ObservingPlugin(Plugin, Protocol):
-    """Follows the reports of the nodes."""
+    """A plugin that reads the usage reports of nodes."""
 
     def observe(self, node: str, report: NodeUsageReported) -> bool:
-        """Take a node's report; return whether waiting pods may have better luck there."""
+        """Record a node's report. Return whether it may help waiting pods on this node."""
         ...
 
 
 class ClockPlugin(Plugin, Protocol):
-    """Keeps what expires."""
+    """A plugin whose state expires."""
 
     def advance(self, now: float) -> None:
-        """Let expire what is too old at `now`, in unix seconds of the run's clock."""
+        """Expire state that is too old at `now`, in unix seconds of the run's clock."""
         ...
 
 
 class EventKind(Enum):
-    """What may help a waiting pod."""
+    """A kind of event that may help a waiting pod."""
 
     NODE = "a node has come, has changed or has more room"
     OWN = "what the plugin keeps itself has changed: `hint_version` has grown, or `apply` has said so"
 
 
 class ClusterEvent(NamedTuple):
-    """Something that may help a waiting pod.
+    """An event that may help a waiting pod.
 
     Attributes:
-        kind: What has happened.
-        rows: The nodes, ascending, shape (K,); empty for `EventKind.OWN`.
+        kind: The kind of the event.
+        rows: Rows of the affected nodes, ascending, shape (K,); empty for `EventKind.OWN`.
     """
 
     kind: EventKind
@@ -118,27 +121,27 @@ class ClusterEvent(NamedTuple):
 
 
 class QueueingHintsPlugin(Plugin, Protocol):
-    """Says which events are worth an attempt of a pod that it refused, or to which it shows other nodes than there are.
+    """A plugin that decides which events wake pods that it refused, or to which it shows other nodes than there are.
 
-    If a plugin does not declare this extension point, every event on a node wakes the first of each group of such pods.
+    If a plugin does not have this extension point, every event on a node wakes the first of each group of such pods.
     """
 
     @property
     def wakes_on(self) -> frozenset[EventKind]:
-        """The events for which `queueing_hint` is asked."""
+        """Return the kinds of events for which `queueing_hint` is called."""
         ...
 
     def hint_version(self) -> int:
-        """Return a number that grows when what the plugin keeps has changed in favour of pods that it refused."""
+        """Return a number that grows when the plugin's own state has changed in favour of pods that it refused."""
         ...
 
     def queueing_hint(self, event: ClusterEvent, pod: PodRecord) -> bool:
-        """Return whether the event makes an attempt of the pod worth while (Queue or Skip in kube-scheduler)."""
+        """Return whether the event makes an attempt of the pod worthwhile (Queue or Skip in kube-scheduler)."""
         ...
 
 
 class WakesItself:
-    """Queueing hints of a plugin that activates the pods that it refused itself, or whose refusals are for good."""
+    """Queueing hints of a plugin that activates refused pods itself, or never. No event wakes them."""
 
     wakes_on: frozenset[EventKind] = frozenset()
 

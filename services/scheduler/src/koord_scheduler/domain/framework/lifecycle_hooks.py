@@ -1,4 +1,4 @@
-"""What a plugin may do beside choosing nodes: write on bound pods, hear of failures, control, answer questions.
+"""Extension points besides the choice of nodes: annotations of bound pods, failures, controllers, HTTP pages.
 
 Source: scheduler-core spec, 1 (step 14 and failure handler) and 3 (PreBindExtensions, error handler filters,
 controllers, plugin HTTP endpoints).
@@ -14,43 +14,45 @@ from koord_scheduler.domain.framework.plugin import Plugin
 from koord_scheduler.domain.pods.record import PodRecord
 
 PageAnswer: TypeAlias = Callable[[Mapping[str, str]], object]
-"""From the parts of a path and the query, by name, to a JSON value. None, or NotFound, is answered with 404."""
+"""A function from the path parameters and query parameters, by name, to a JSON value. None or NotFound becomes 404."""
 
 
 class NotFound(Exception):
-    """What a page is asked for does not exist; its text is the answer."""
+    """The object that a page is asked for does not exist. The text of the exception is the response."""
 
 
 class PreBindPlugin(Plugin, Protocol):
-    """Writes annotations on pods that are bound; what all plugins write goes into one binding."""
+    """A plugin that writes annotations on pods when they are bound. All annotations are part of one binding."""
 
     def pre_bind(self, pod: PodRecord, node: str) -> Mapping[str, str]:
-        """Return annotation -> text. Of two plugins that write the same annotation the later one wins."""
+        """Return annotation -> text. If two plugins write the same annotation, the later plugin wins."""
         ...
 
 
 class BeforeFailurePlugin(Plugin, Protocol):
-    """Comes before the scheduler's own handling of a failed attempt."""
+    """A plugin that is asked before the scheduler handles a failed attempt."""
 
     def before_failure(self, pod: PodRecord, message: str) -> bool:
-        """Return whether the failure is dealt with: then the user is told nothing, and no other plugin is asked.
+        """Return whether the plugin has handled the failure.
 
-        The pod waits for another attempt in any case.
+        If so, no explanation is published and no other plugin is asked.
+
+        The pod waits for another attempt in either case.
         """
         ...
 
 
 class AfterFailurePlugin(Plugin, Protocol):
-    """Hears of every failed attempt after it was handled."""
+    """A plugin that is notified of every failed attempt, after it was handled."""
 
     def after_failure(self, pod: PodRecord, message: str) -> None:
-        """Take note that the pod found no node, or may not keep the one that it had not gone to yet."""
+        """Record that the pod found no node, or lost its node before it was bound."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """A pod that is to leave its node, as far as disruption budgets allow.
+    """A request to evict a pod, as far as disruption budgets allow.
 
     Attributes:
         uid: The pod.
@@ -65,11 +67,11 @@ class Eviction:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A status that is to be published as an event, if it differs from what was published last.
+    """A status to publish as an event, unless it equals the last published one.
 
     Attributes:
-        ref: The aggregate.
-        event: Its status.
+        ref: The aggregate that the status belongs to.
+        event: The status.
     """
 
     ref: AggregateRef
@@ -77,19 +79,19 @@ class Status:
 
 
 class ControllerPlugin(Plugin, Protocol):
-    """Does something from time to time on the leader, if `--controller-plugins` names it."""
+    """A plugin whose controller runs periodically on the leader, if `--controller-plugins` names the plugin."""
 
     def control_due(self) -> float | None:
-        """Return when `control` has something to do, in unix seconds of the run's clock; None: not before an event.
+        """Return when `control` has work, in unix seconds of the run's clock. None: not before another event.
 
         The scheduler leaves at least a second between two calls.
         """
         ...
 
     def control(self, now: float) -> Sequence[Eviction | Status]:
-        """Return the pods that are to leave their nodes, and the statuses that are to be published.
+        """Return the pods to evict and the statuses to publish.
 
-        Pods without a node, and those that are being evicted, are passed over.
+        Pods without a node, and pods that are being evicted, are ignored.
 
         Args:
             now: Unix seconds of the run's clock.
@@ -98,8 +100,8 @@ class ControllerPlugin(Plugin, Protocol):
 
 
 class PagesPlugin(Plugin, Protocol):
-    """Answers over HTTP, on the leader."""
+    """A plugin that serves HTTP pages on the leader."""
 
     def pages(self) -> Mapping[str, PageAnswer]:
-        """Return path below `/apis/v1/plugins/<name>/`, with `{part}` for what varies -> who answers."""
+        """Return path below `/apis/v1/plugins/<name>/` -> function that answers it. `{part}` marks a path parameter."""
         ...

@@ -1,4 +1,4 @@
-"""What plugins answer in a scheduling cycle."""
+"""The values that plugins return in a scheduling cycle."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejection:
-    """A plugin refuses the pod, not a node.
+    """A plugin rejects the pod, whichever node it would get.
 
     Attributes:
         plugin: Name of the plugin.
         message: Reason for the user.
-        resolvable: True if another pod's leaving may change it (Unschedulable in kube-scheduler), else False
+        resolvable: True if evicting pods may help (Unschedulable in kube-scheduler), False if not
             (UnschedulableAndUnresolvable).
-        key: Groups pods that wait for the same; only the first of a group is woken. "": the plugin's default.
-        is_replayable: False if the plugin refused because of something that the log does not hold.
-        lost: Plugin -> uids of waiting pods that lose their nodes with it; the framework fills it in.
+        key: Pods with the same key wait for the same event; only the first of them is woken. "": the plugin's default.
+        is_replayable: False if the plugin rejected the pod because of something that is not in the log.
+        lost: Plugin -> uids of waiting pods that lose their nodes as a result. The framework fills it in.
     """
 
     plugin: str
@@ -31,9 +31,9 @@ class Candidates:
     """Restricts the pod to some nodes.
 
     Attributes:
-        names: The nodes that come into question; unknown names are ignored. None: all nodes.
-        preferred: In this order, the first feasible one is taken without scoring.
-        job: uid -> node of all members of the pod's job, if this attempt has just planned them.
+        names: Names of the candidate nodes; unknown names are ignored. None: all nodes.
+        preferred: Nodes in order of preference. The first feasible one is taken without scoring.
+        job: Uid -> node of all members of the pod's job, if this attempt has just planned them.
     """
 
     names: frozenset[str] | None = None
@@ -46,10 +46,10 @@ class Next:
     """The pod that a plugin wants to be scheduled next.
 
     Attributes:
-        plugin: Name of the plugin; needed with `rejected`.
+        plugin: Name of the plugin; required together with `rejected`.
         uid: The pod; "" leaves the choice to the queue.
-        like: Pod whose turn and attempts it inherits.
-        rejected: Waiting pods that lose their nodes because of what has just ended.
+        like: The pod whose place in the queue and number of attempts it inherits.
+        rejected: Waiting pods that lose their nodes, because a scheduling round has just ended.
     """
 
     plugin: str = ""
@@ -60,18 +60,18 @@ class Next:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """The pod keeps its node and waits; it is given up after `seconds`."""
+    """The pod keeps its node and waits at Permit. After `seconds`, it loses the node."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allow:
-    """The pod may go to its node.
+    """The pod may be bound to its node.
 
     Attributes:
-        waiting: Waiting pods that go with it, in one atomic append.
-        activate: Pods that are worth an attempt because of it.
+        waiting: Waiting pods that are placed together with it, in one atomic append.
+        activate: Pods that are worth an attempt as a result.
         gang: Aggregate id of the gang that is complete now; "" if there is none.
     """
 
@@ -85,11 +85,11 @@ class Failure:
     """What a failed attempt means for other pods.
 
     Attributes:
-        plugin: Name of the plugin; needed with `rejected`.
-        message: Reason of the whole group; "" if the failure is the pod's own.
+        plugin: Name of the plugin; required together with `rejected`.
+        message: Reason for the whole group; "" if the failure concerns only the pod itself.
         rejected: Waiting pods that lose their nodes.
-        is_root_cause: False if the pod failed because its group had failed already.
-        tell: Pods of the group that are told `message`, too.
+        is_root_cause: False if the pod failed because its group had failed before.
+        tell: Other pods of the group that get an explanation with `message`.
     """
 
     plugin: str = ""

@@ -1,4 +1,4 @@
-"""What every plugin has: a name, and a declaration of its extension points."""
+"""The attributes of every plugin: a name and its extension points."""
 
 from typing import Any, Protocol, cast
 
@@ -10,26 +10,26 @@ from koord_scheduler.domain.framework.extension_point import ExtensionPoint
 class Plugin(Protocol):
     """A plugin.
 
-    A plugin never looks at the clock, at the queue or at another plugin. What it knows it has from the events that the
-    fold hands it; the moment at which it is asked is an argument.
+    A plugin does not read the clock, the queue or other plugins. Its state comes from events that the fold hands to
+    it; the present time is an argument.
     """
 
     @property
     def name(self) -> str:
-        """Name in configuration, explanations and metrics."""
+        """Return the name in configuration, explanations and metrics."""
         ...
 
     @property
     def extension_points(self) -> tuple[ExtensionPoint[Any], ...]:
-        """The extension points that it implements; `checked` compares it with their protocols when it is made."""
+        """Return the extension points that the plugin implements. `checked` verifies them."""
         ...
 
 
 def checked(plugin: Any) -> Plugin:
-    """Return the plugin if it has everything that its extension points ask for.
+    """Return the plugin after checking that it has all members that its extension points require.
 
     Raises:
-        InvalidInput: It declares no extension points, or lacks a method or attribute of one of them.
+        InvalidInput: The plugin declares no extension points, or a required method or attribute is missing.
     """
     kind = type(plugin).__name__
     declared: Any = getattr(plugin, "extension_points", None)

@@ -1,6 +1,6 @@
 """Exceptions that installed plugins raise.
 
-If a plugin raises in an attempt, the attempt fails and the scheduler goes on with the next pod.
+If a plugin raises in an attempt, the attempt fails and the scheduler continues with the next pod.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class PluginFault(NamedTuple):
-    """An exception of a plugin in an attempt.
+    """An exception that a plugin raised in an attempt.
 
     Attributes:
         plugin: Name of the plugin.
@@ -25,20 +25,22 @@ class PluginFault(NamedTuple):
 
     @property
     def message(self) -> str:
-        """Message for the user of the pod."""
+        """Return the message for the user of the pod."""
         return f"plugin {self.plugin} failed: {self.error}"
 
 
 def package_of(plugin: object) -> str:
-    """Return the top package of the plugin's class."""
+    """Return the top-level package of the plugin's class."""
     return type(plugin).__module__.partition(".")[0]
 
 
 def fault_of(error: BaseException, plugins: Mapping[str, str], pod: str) -> PluginFault | None:
-    """Return the fault of the first plugin in the traceback; None if no plugin is in it.
+    """Return the fault of the outermost plugin in the traceback, or None if no plugin is in it.
 
     Args:
-        plugins: Package -> name of the plugin.
+        error: The exception.
+        plugins: Top-level package -> name of the plugin.
+        pod: The pod of the attempt, as namespace/name.
     """
     for frame, _ in walk_tb(error.__traceback__):
         module = frame.f_globals.get("__name__", "")

@@ -1,4 +1,4 @@
-"""PostFilter: what a plugin may do for a pod that no node suits. The searches themselves are in `preempt`.
+"""The extension point PostFilter: what a plugin may do for a pod without a feasible node. `preempt` has the searches.
 
 Source: scheduler-core spec, 6, 8.10 and 10.8.
 """
@@ -13,7 +13,13 @@ from koord_scheduler.domain.pods.record import PodRecord
 
 
 class PodVictim(NamedTuple):
-    """A pod that has to leave its node."""
+    """A pod that must leave its node.
+
+    Attributes:
+        pod: The pod.
+        violates_budget: Whether its eviction exceeds a disruption budget.
+        node: The node that it must leave.
+    """
 
     pod: PodRecord
     violates_budget: bool
@@ -22,15 +28,15 @@ class PodVictim(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemption:
-    """The pod fits on the node once the victims are gone.
+    """A node on which the pod fits after its victims have left.
 
     Attributes:
         plugin: Name of the plugin.
         node: The node that the pod is nominated to.
-        victims: Pods that have to leave.
+        victims: Pods that must leave.
         examined: Number of nodes that were tried.
-        nominations: uid -> node of all members of the pod's job, if it was about the whole job.
-        message: What is told beside.
+        nominations: Uid -> node of all members of the pod's job, if the preemption was for the whole job.
+        message: Additional text for the user.
         job: Rules of the job whose members at Permit release their nodes.
     """
 
@@ -45,12 +51,12 @@ class Preemption:
 
 @dataclass(frozen=True, slots=True)
 class NoPreemption:
-    """Why no preemption helps.
+    """No preemption helps the pod.
 
     Attributes:
         message: Reason for the user.
-        keeps_nomination: Whether an earlier preemption is still under way.
-        ends: Whether no other plugin need try.
+        keeps_nomination: Whether an earlier preemption is still in progress.
+        ends: Whether no other plugin needs to try.
         unhelpful: Pods whose nominations end.
         job: Rules of the job whose members at Permit release their nodes.
     """
@@ -63,10 +69,13 @@ class NoPreemption:
 
 
 class Room(Protocol):
-    """What a preemption has to keep to beside the nodes: tried with and without victims."""
+    """A limit besides the nodes that the preemptor must fit, such as its quota.
+
+    Victims are removed and put back on trial.
+    """
 
     def take(self, uid: str) -> None:
-        """Let the victim give back what it holds."""
+        """Remove the victim from the usage."""
         ...
 
     def put_back(self, uid: str) -> None:
@@ -74,12 +83,12 @@ class Room(Protocol):
         ...
 
     def fits(self) -> bool:
-        """Return whether the preemptor fits now."""
+        """Return whether the preemptor fits without the removed victims."""
         ...
 
 
 class VictimRules(Protocol):
-    """For whom, at whose cost and how far a preemption searches one node for one pod."""
+    """Rules of a preemption that searches one node for one pod."""
 
     @property
     def name(self) -> str:
@@ -87,15 +96,15 @@ class VictimRules(Protocol):
         ...
 
     def spares_everyone(self, pod: PodRecord) -> bool:
-        """Return whether no pod at all is a victim; False: `may_preempt` decides pod by pod."""
+        """Return whether no pod may be a victim. If False, `may_preempt` decides for each pod."""
         ...
 
     def may_preempt(self, pod: PodRecord, victim: PodRecord) -> bool:
-        """Return whether the pod may take the place of another one, whose priority is lower."""
+        """Return whether `pod` may evict `victim`, whose priority is lower."""
         ...
 
     def room_for(self, pod: PodRecord) -> Room | None:
-        """Return what else has to fit; None: nothing."""
+        """Return a further limit that the pod must fit, or None if there is none."""
         ...
 
     def most_candidates(self, nodes: int) -> int:
@@ -104,7 +113,7 @@ class VictimRules(Protocol):
 
 
 class JobRules(Protocol):
-    """Which pods a preemption for a whole job is about."""
+    """Rules of a preemption for a whole job."""
 
     @property
     def name(self) -> str:
@@ -112,57 +121,57 @@ class JobRules(Protocol):
         ...
 
     def members(self, pod: PodRecord) -> Sequence[str]:
-        """Return the uids of all pending members of the pod's group in their order, or of the pod alone."""
+        """Return the uids of all pending members of the pod's group in order. Without a group, return the pod alone."""
         ...
 
     def outcome(self, pod: PodRecord) -> str:
-        """Return what the job preemption of this scheduling cycle came to; "" if there was none."""
+        """Return the message of the job preemption in this round of the group; "" if there was none."""
         ...
 
     def remember(self, pod: PodRecord, message: str) -> None:
-        """Keep the outcome for the rest of the group's scheduling cycle."""
+        """Store the message of the job preemption for the rest of the group's round."""
         ...
 
     def is_job(self, pod: PodRecord) -> bool:
-        """Return whether it is about a whole group: what cannot help that helps none of its pods."""
+        """Return whether the preemption is for a whole group. If it fails then, no single member may preempt."""
         ...
 
     def waiting(self, pod: PodRecord) -> Sequence[str]:
-        """Return the uids of the members of the pod's group that wait with a node."""
+        """Return the uids of the members of the pod's group that wait at Permit with a node."""
         ...
 
     def reject_waiting(self, pod: PodRecord) -> Sequence[str]:
-        """Count these members as pending from now on, and return their uids."""
+        """Let the gang count its waiting members as pending, and return their uids."""
         ...
 
     def peers_of(self, pod: PodRecord) -> Mapping[str, int]:
-        """Return node -> number of running pods that the pod wants to be near to."""
+        """Return node -> number of running pods that the pod prefers to be near."""
         ...
 
 
 class PreemptionSearch(Protocol):
-    """Searches for room for the pod of an attempt at the cost of pods of lower priority."""
+    """Searches nodes where evicting pods of lower priority makes room for the pod of an attempt."""
 
     def on_one_node(self, rules: VictimRules) -> Preemption | NoPreemption:
-        """Search one node for the pod."""
+        """Return the preemption on the best single node, or why there is none."""
         ...
 
     def for_job(self, rules: JobRules) -> Preemption | NoPreemption:
-        """Search nodes for all members of the pod's job."""
+        """Return a preemption that makes room for all members of the pod's job, or why there is none."""
         ...
 
 
 class PostFilterPlugin(Plugin, Protocol):
-    """Tries to make room for a pod."""
+    """A plugin that tries to make room for a pod."""
 
     def post_filter(
         self, pod: PodRecord, rejection: Rejection | None, search: PreemptionSearch
     ) -> Preemption | NoPreemption | None:
-        """Return the outcome of a search; None: the plugin cannot help a pod that was refused so.
+        """Return the outcome of a search, or None if the plugin cannot help.
 
         Args:
             pod: The pod that found no node.
-            rejection: How it was refused before any node; None: no node was feasible.
-            search: Searches by the rules that it is given.
+            rejection: How the pod was rejected before any node was filtered. None: no node was feasible.
+            search: Runs the searches, by the rules that it is given.
         """
         ...

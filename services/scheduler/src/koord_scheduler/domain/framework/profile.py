@@ -1,4 +1,4 @@
-"""Which plugins a scheduler uses, in which order, with which weights; its digest is the policy version of decisions."""
+"""The plugins of a scheduler name, their order and weights. Their digest is the policy version of decisions."""
 
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
@@ -24,15 +24,16 @@ from koord_scheduler.domain.framework.plugin import Plugin
 
 P = TypeVar("P")
 Wrap = Callable[[ExtensionPoint[Any], Plugin], Plugin]
-"""Replaces a plugin at an extension point, to measure it."""
+"""A function that replaces a plugin at an extension point, to measure its calls."""
 
 
 class PluginLists:
-    """Plugins by extension point, each list in the order in which its plugins are asked.
+    """Plugins by extension point, each list in the order in which the plugins are asked.
 
     Attributes:
-        sees_otherwise: Whether a cycle may find room where looking at pods and nodes as they are finds none.
-        is_plain: Whether no plugin changes what the cycle sees, or plans it: nodes are judged right after PreFilter.
+        sees_otherwise: Whether plugins may change the pod or the nodes before filters run, so that a cycle may find
+            room where the unchanged pod and nodes have none.
+        is_plain: Whether no plugin changes or plans the cycle, so that filters run directly after PreFilter.
     """
 
     __slots__ = ("_lists", "is_plain", "sees_otherwise")
@@ -50,7 +51,7 @@ class PluginLists:
         return self._lists[point]
 
     def one_at(self, point: ExtensionPoint[P]) -> P | None:
-        """Return the first plugin that implements the extension point, None if there is none."""
+        """Return the first plugin that implements the extension point, or None if there is none."""
         found = self._lists[point]
         return found[0] if found else None
 
@@ -61,7 +62,7 @@ class PluginLists:
         return PluginLists(lists)
 
     def wrapped(self, wrap: Wrap) -> "PluginLists":
-        """Return the lists with other plugins in the place of those of timed extension points."""
+        """Return the lists with plugins replaced at timed extension points."""
         return PluginLists(
             {
                 point: [wrap(point, plugin) for plugin in found] if point.timed else found
@@ -74,15 +75,16 @@ class Profile:
     """The plugins of one scheduler name.
 
     Attributes:
-        plugins: The plugins. Filters are in the order in which they refuse: those that read only the shape of nodes
-            come first.
-        filters: Filters by the node alone.
-        scores: Scores by the node alone, with their weights.
-        cross_node_scores: Scores by what runs elsewhere, with their weights.
-        concerned: The plugins that concern some pods only, with their bits of `PodClass.concerned`.
+        plugins: The plugins. Filters that read only the shape of nodes come first, so that they refuse first.
+        filters: Filters that depend on one node alone.
+        scores: Scores that depend on one node alone, with their weights.
+        cross_node_scores: Scores that depend on pods on other nodes, with their weights.
         settings: Everything that distinguishes this profile from another, as JSON values.
-        scheduler_name: Pods of this scheduler name are scheduled by the profile.
+        scheduler_name: The profile schedules pods with this scheduler name.
         percentage_of_nodes_to_score: 0: all nodes are examined, unless random relaxation is on (`evaluate.sampled`).
+
+    Args:
+        concerned: The plugins that concern some pods only, with their bits of `PodClass.concerned`.
     """
 
     def __init__(
@@ -120,7 +122,7 @@ class Profile:
         return found
 
     def policy_version(self, *, random_relaxation: bool = False) -> str:
-        """Return a digest of the effective configuration, 16 hex digits."""
+        """Return a digest of the effective configuration, as 16 hexadecimal digits."""
         description: dict[str, object] = {
             "filters": [plugin.name for plugin in (*self.filters, *self.plugins.at(CROSS_NODE_FILTER))],
             "scores": [[plugin.name, weight] for plugin, weight in (*self.scores, *self.cross_node_scores)],

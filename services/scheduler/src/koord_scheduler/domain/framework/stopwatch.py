@@ -1,4 +1,4 @@
-"""What calls of plugins took.
+"""Durations of calls to plugins.
 
 Source: scheduler-core spec, 15 (plugin_execution_duration_seconds, framework_extension_point_duration_seconds).
 """
@@ -11,7 +11,7 @@ from koord_scheduler.domain.framework.outcomes import Rejection, Wait
 
 
 class Status(StrEnum):
-    """How a call ended, in the words of the framework."""
+    """The result of a call, in the terms of kube-scheduler's framework."""
 
     SUCCESS = "Success"
     UNSCHEDULABLE = "Unschedulable"
@@ -20,7 +20,15 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """One call of one plugin. profile: its scheduler name."""
+    """The duration of one call to a plugin.
+
+    Attributes:
+        profile: Scheduler name of the profile.
+        point: Value of the metrics' label `extension_point`.
+        plugin: Name of the plugin.
+        status: Result of the call.
+        seconds: Duration in seconds.
+    """
 
     profile: str
     point: str
@@ -31,14 +39,28 @@ class Timing:
 
 @dataclass(slots=True)
 class Stopwatch:
-    """What calls took. clock: monotonic seconds; next_pod_seconds: of taking pods that are picked past the queue."""
+    """Collects durations of calls in one attempt.
+
+    Attributes:
+        clock: Returns monotonic seconds.
+        timings: The calls.
+        next_pod_seconds: Seconds that it took to take pods from the queue that a plugin chose before their turn.
+    """
 
     clock: Callable[[], float]
     timings: list[Timing] = field(default_factory=list[Timing])
     next_pod_seconds: list[float] = field(default_factory=list[float])
 
     def since(self, began: float, profile: str, point: str, plugin: str, answer: object = None) -> None:
-        """A call that began then has ended with this answer."""
+        """Record a call that has just ended.
+
+        Args:
+            began: When it began, in seconds of `clock`.
+            profile: Scheduler name of the profile.
+            point: Value of the metrics' label `extension_point`.
+            plugin: Name of the plugin.
+            answer: What the call returned.
+        """
         status = Status.SUCCESS
         if isinstance(answer, Rejection):
             status = Status.UNSCHEDULABLE

@@ -1,14 +1,14 @@
-"""Plugins that change what other plugins see of a pod or a node: permanently when it comes in, or for one cycle.
+"""Extension points that change the pod or the nodes that other plugins see, permanently or for one cycle.
 
-    PodTransformer           the pod when it comes in, before any plugin reads it
-    BeforePreFilterPlugin    the pod, for one cycle
-    AfterPreFilterPlugin     nothing; it sees the answers of all PreFilter plugins
-    BeforeFilterPlugin       the pod and the nodes, for the filters of one cycle
-    BeforeScorePlugin        the pod and the feasible nodes, for the scores of one cycle
-    ResizePodPlugin          the requests of the pod once its node is known, permanently
+    PodTransformer           changes the pod when it comes in, before any plugin reads it
+    BeforePreFilterPlugin    changes the pod for one cycle
+    AfterPreFilterPlugin     changes nothing; it sees the answers of all PreFilter plugins
+    BeforeFilterPlugin       changes the pod and the nodes for the filters of one cycle
+    BeforeScorePlugin        changes the pod and the feasible nodes for the scores of one cycle
+    ResizePodPlugin          changes the requests of the pod permanently, once its node is known
 
-The change of a cycle ends when a node is chosen. The node, quotas and the log count the pod as it came in, or as it was
-resized.
+Changes for one cycle end when a node is chosen. The node, quotas and the log count the pod as it came in, or as it
+was resized.
 
 Source:
     scheduler-core spec, 1 (steps 3 to 10), 3 (transformers)
@@ -26,24 +26,24 @@ from koord_scheduler.domain.framework.plugin import Plugin
 
 
 class PodTransformer(Plugin, Protocol):
-    """Changes pods when they come in."""
+    """A plugin that changes pods when they come in."""
 
     def transform(self, pod: Pod) -> Pod:
-        """Return the pod as every plugin of the profile sees it; the same object if nothing changes.
+        """Return the pod that every plugin of the profile sees, or the same object if nothing changes.
 
-        It may read the spec, the namespace, labels, annotations and owners only. It must be idempotent.
+        The method may read only the spec, the namespace, labels, annotations and owners. It must be idempotent.
 
         Raises:
-            InvalidInput: The pod is invalid, and is not placed.
+            InvalidInput: The pod is invalid and is not scheduled.
         """
         ...
 
 
 class BeforePreFilterPlugin(Plugin, Protocol):
-    """Replaces the pod by a copy for one cycle."""
+    """A plugin that replaces the pod by a copy for one cycle."""
 
     def before_pre_filter(self, pod: Pod, now: float) -> Pod | Rejection | None:
-        """Return a copy that stands for the pod in this cycle, None for the pod itself, or reject the pod.
+        """Return a copy that replaces the pod in this cycle, None to keep the pod, or reject the pod.
 
         Raises:
             InvalidInput: The copy has an invalid quantity.
@@ -52,10 +52,15 @@ class BeforePreFilterPlugin(Plugin, Protocol):
 
 
 class AfterPreFilterPlugin(Plugin, Protocol):
-    """Sees the answers of all PreFilter plugins."""
+    """A plugin that sees the answers of all PreFilter plugins."""
 
     def after_pre_filter(self, pod: Pod, found: Sequence[tuple[str, Candidates]]) -> Rejection | None:
-        """Reject the pod, or return None to go on. `found` has the restrictions with their plugins."""
+        """Reject the pod, or return None to continue.
+
+        Args:
+            pod: The pod.
+            found: The restrictions of the PreFilter plugins, each with the name of its plugin.
+        """
         ...
 
 
@@ -64,9 +69,9 @@ class NodeView:
     """A node as one pod sees it in one cycle.
 
     Attributes:
-        node: Its labels, taints, images, what it can allocate and whether it takes pods; None: as they are.
-        without: Uids of pods that do not count on it.
-        beside: Pods that count on it, too.
+        node: Replaces its labels, taints, images, allocatable and unschedulable flag. None: they stay.
+        without: Uids of pods on the node that do not count.
+        beside: Further pods that count on the node.
     """
 
     node: Node | None = None
@@ -76,11 +81,11 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Views:
-    """What the filters of one cycle see; nodes that are not named see the pod as it is.
+    """What the filters of one cycle see. Nodes that are not mentioned see the unchanged pod.
 
     Attributes:
-        pods: Rows, shape (K,), and the copy of the pod that they see; no row twice.
-        nodes: Row -> the node as it is judged.
+        pods: Rows, shape (K,), and the copy of the pod that they see. No row occurs twice.
+        nodes: Row -> the node as the filters see it.
     """
 
     pods: Sequence[tuple[Rows, Pod]] = ()
@@ -88,7 +93,7 @@ class Views:
 
 
 class BeforeFilterPlugin(Plugin, Protocol):
-    """Changes what the filters of one cycle see; each plugin sees the changes of those before it."""
+    """A plugin that changes what the filters of one cycle see. Each plugin sees the changes of those before it."""
 
     def before_filter(self, pod: Pod, nodes: NodeColumns, rows: Rows) -> Views | Rejection | None:
         """Return what filters and preemption see, None for no change, or reject the pod.
@@ -115,12 +120,12 @@ class Scored:
 
 
 class BeforeScorePlugin(Plugin, Protocol):
-    """Changes what the scores of one cycle see."""
+    """A plugin that changes what the scores of one cycle see."""
 
     def before_score(self, pod: Pod, nodes: NodeColumns, rows: Rows) -> Scored | Rejection | None:
         """Return what scores see, None for no change, or reject the pod.
 
-        Asked if two or more nodes are feasible and none of them is preferred.
+        Called if two or more nodes are feasible and none of them is preferred.
 
         Args:
             pod: The pod.
@@ -131,10 +136,10 @@ class BeforeScorePlugin(Plugin, Protocol):
 
 
 class ResizePodPlugin(Plugin, Protocol):
-    """Changes the requests of a pod on its node, with feature gate ResizePod."""
+    """A plugin that changes the requests of a pod on its node, with feature gate ResizePod."""
 
     def resize_pod(self, pod: Pod, node: str) -> Pod | Rejection | None:
-        """Return the pod with other resources, None for its own, or reject the pod.
+        """Return the pod with other resources, None to keep its resources, or reject the pod.
 
         Raises:
             InvalidInput: The new resources have an invalid quantity.

@@ -1,4 +1,4 @@
-"""The plugins of a profile, asked about some rows; what they say of the shape of nodes is kept per kind of pod."""
+"""Asks the plugins of a profile about some rows. Answers about the shape of nodes are cached per class of pods."""
 
 from collections import OrderedDict
 from typing import Final
@@ -13,36 +13,43 @@ from koord_scheduler.domain.framework.profile import Profile
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
 MOST_KEPT: Final = 256
-"""Kinds of pods, by what they ask of the shape of nodes, and by all that they ask."""
+"""Maximum number of cached classes of pods: by what they ask of the shape of nodes, and by everything that they ask."""
 
 
-class Judged:
-    """Answers of some of the plugins for every row: verdicts, and raw scores per plugin (None: all 0)."""
+class RowAnswers:
+    """Answers of some plugins for every row.
 
-    __slots__ = ("position", "raw", "verdict")
+    Attributes:
+        position: Position of the journal up to which the answers are current.
+        status: Filter status of each row, int64 (N,), see `refusals`.
+        raw: Raw scores of each plugin, int64 (N,); None if all are 0.
+    """
+
+    __slots__ = ("position", "raw", "status")
 
     def __init__(self, capacity: int, scores: int) -> None:
         self.position = 0
-        self.verdict: IntArray = np.full(capacity, NO_NODE, np.int64)
+        self.status: IntArray = np.full(capacity, NO_NODE, np.int64)
         self.raw: list[IntArray | None] = [None] * scores
 
     def store_raw(self, index: int, rows: Rows, values: IntArray | None) -> None:
-        """Keep a plugin's raw scores for some rows."""
+        """Store a plugin's raw scores for some rows. None stands for 0."""
         raw = self.raw[index]
         if raw is None:
             if values is None:
                 return
-            raw = self.raw[index] = np.zeros(len(self.verdict), np.int64)
+            raw = self.raw[index] = np.zeros(len(self.status), np.int64)
         raw[rows] = 0 if values is None else values
 
 
 class Answers:
     """The plugins of one profile over the columns of one cluster.
 
-    asked      the plugins that concern each class of pods
+    Attributes:
+        asked: The plugins that concern each class of pods.
 
     Args:
-        keep: False: nothing is kept from one look to the next.
+        keep: Whether answers are cached between cycles.
     """
 
     def __init__(self, nodes: NodeColumns, profile: Profile, *, keep: bool = True) -> None:
@@ -50,7 +57,7 @@ class Answers:
         self.nodes = nodes
         self.profile = profile
         self.asked = AskedPlugins(profile)
-        self._shapes: OrderedDict[bytes, Judged] = OrderedDict()
+        self._shapes: OrderedDict[bytes, RowAnswers] = OrderedDict()
 
     def passing(self, pod: PodClass, rows: Rows) -> Rows:
         """Return the given rows that pass every filter, without caching the answer."""
@@ -65,7 +72,7 @@ class Answers:
         return rows
 
     def passes(self, pod: PodClass, row: int) -> bool:
-        """Return whether one row passes every filter now, including load that is assumed for a trial."""
+        """Return whether one row passes every filter now, including pods that are assumed for a trial."""
         if pod.shape_key not in self._shapes:
             return len(self.passing(pod, np.array([row], np.intp))) > 0
         if not self.suits(pod, row):
@@ -83,35 +90,44 @@ class Answers:
 
     def suits(self, pod: PodClass, row: int) -> bool:
         """Return whether one row passes the filters that do not read load."""
-        return self.shape_of(pod).verdict.item(row) == FEASIBLE
+        return self.shape_of(pod).status.item(row) == FEASIBLE
 
-    def shape_of(self, pod: PodClass) -> Judged:
-        """Up-to-date answers of the plugins that read the shape of nodes."""
-        judged = self._shapes.get(pod.shape_key) if self._keep else None
-        if judged is None or len(judged.verdict) != self.nodes.capacity:
-            judged = self._shapes[pod.shape_key] = Judged(self.nodes.capacity, len(self.profile.scores))
+    def shape_of(self, pod: PodClass) -> RowAnswers:
+        """Return the current answers of the plugins that read the shape of nodes."""
+        answers = self._shapes.get(pod.shape_key) if self._keep else None
+        if answers is None or len(answers.status) != self.nodes.capacity:
+            answers = self._shapes[pod.shape_key] = RowAnswers(self.nodes.capacity, len(self.profile.scores))
             changed = None
             if len(self._shapes) > MOST_KEPT:
                 self._shapes.popitem(last=False)
         else:
             self._shapes.move_to_end(pod.shape_key)
-            if judged.position == self.nodes.shape.position:
-                return judged
-            changed = self.nodes.shape.since(judged.position)
+            if answers.position == self.nodes.shape.position:
+                return answers
+            changed = self.nodes.shape.since(answers.position)
         rows = all_rows(self.nodes) if changed is None else np.array(sorted(changed), np.intp)
-        judged.verdict[rows] = np.where(self.nodes.alive[rows], FEASIBLE, NO_NODE)
-        self.ask(Reads.SHAPE, pod, rows, judged)
-        judged.position = self.nodes.shape.position
-        return judged
+        answers.status[rows] = np.where(self.nodes.alive[rows], FEASIBLE, NO_NODE)
+        self.ask(Reads.SHAPE, pod, rows, answers)
+        answers.position = self.nodes.shape.position
+        return answers
 
-    def ask(self, reads: Reads, pod: PodClass, rows: Rows, into: Judged) -> None:
-        """Ask the plugins of one kind about some rows; a row keeps the verdict of the first plugin that refused it."""
+    def ask(self, reads: Reads, pod: PodClass, rows: Rows, into: RowAnswers) -> None:
+        """Ask the plugins that read shape, or those that read load, about some rows.
+
+        The status of a row tells the first plugin that refused it.
+
+        Args:
+            reads: Which plugins to ask.
+            pod: The class of pods.
+            rows: The rows, shape (K,).
+            into: Where the answers are stored.
+        """
         filters, scores = self.asked.of(pod).by_reads[reads]
         nodes = self.nodes
         for index, plugin in filters:
             codes = plugin.filter(pod, nodes, rows)
             if codes is not None:
-                into.verdict[rows] = refused_by(index, codes, into.verdict[rows])
+                into.status[rows] = refused_by(index, codes, into.status[rows])
         for index, scorer in scores:
             into.store_raw(index, rows, scorer.score(pod, nodes, rows))
 

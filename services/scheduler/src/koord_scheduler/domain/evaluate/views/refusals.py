@@ -1,6 +1,6 @@
-"""The verdict of a row as one number, and what refusals come to in words.
+"""Filter statuses: one number per row that tells which plugin refuses it, and the reasons in words.
 
--1 no node,  0 feasible,  else (index of the refusing plugin + 1) << 48 | its code
+-1: the row is not a node; 0: feasible; otherwise (place of the refusing plugin + 1) << 48 | its code
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,14 @@ CODE_MASK: Final = (1 << CODE_BITS) - 1
 
 
 class Refusals(NamedTuple):
-    """Rows that one plugin refuses for one reason; resolvable: pods that leave may change it."""
+    """Rows that one plugin refuses for one reason.
+
+    Attributes:
+        plugin: Name of the plugin.
+        reason: Phrase for users.
+        rows: The rows, ascending, shape (K,).
+        is_resolvable: Whether the rows may become feasible if pods leave.
+    """
 
     plugin: str
     reason: str
@@ -40,14 +47,21 @@ def refused_by(index: int, codes: IntArray, statuses: IntArray) -> IntArray:
 
 
 def refusals_of(
-    verdicts: IntArray, filters: Sequence[FilterPlugin], pod: PodClass, nodes: NodeColumns
+    statuses: IntArray, filters: Sequence[FilterPlugin], pod: PodClass, nodes: NodeColumns
 ) -> list[Refusals]:
-    """Who refuses which rows why. verdicts: of every row, int64 (N,)."""
+    """Return which plugin refuses which rows for which reason.
+
+    Args:
+        statuses: Filter status of every row, int64 (N,).
+        filters: The filters of the profile.
+        pod: The class of pods.
+        nodes: All nodes.
+    """
     found: list[Refusals] = []
-    for verdict in row_list(np.unique(verdicts[verdicts > FEASIBLE])):
-        plugin = filters[(verdict >> CODE_BITS) - 1]
-        reason = ", ".join(plugin.reasons(pod, nodes, verdict & CODE_MASK))
-        rows = np.flatnonzero(verdicts == verdict)
+    for status in row_list(np.unique(statuses[statuses > FEASIBLE])):
+        plugin = filters[(status >> CODE_BITS) - 1]
+        reason = ", ".join(plugin.reasons(pod, nodes, status & CODE_MASK))
+        rows = np.flatnonzero(statuses == status)
         never = plugin.unresolvable(pod, nodes, rows)
         found += [
             Refusals(plugin.name, reason, part, resolvable)
@@ -60,20 +74,25 @@ def refusals_of(
 def explained(
     counts: Mapping[int, int], filters: Sequence[FilterPlugin], pod: PodClass, nodes: NodeColumns
 ) -> list[PluginExclusion]:
-    """How many nodes each plugin refused and why, in the order of the filters; without those that refused none.
+    """Return the number of nodes that each plugin refused, and the reasons, in the order of the filters.
+
+    Filters that refused no node are absent.
 
     Args:
-        counts: Verdict -> number of nodes.
+        counts: Filter status -> number of nodes.
+        filters: The filters of the profile.
+        pod: The class of pods.
+        nodes: All nodes.
     """
     excluded = [0] * len(filters)
     reasons: list[dict[str, int]] = [{} for _ in filters]
-    for verdict in sorted(counts):
-        count = counts[verdict]
-        if verdict <= FEASIBLE or count == 0:
+    for status in sorted(counts):
+        count = counts[status]
+        if status <= FEASIBLE or count == 0:
             continue
-        index = (verdict >> CODE_BITS) - 1
+        index = (status >> CODE_BITS) - 1
         excluded[index] += count
-        for reason in filters[index].reasons(pod, nodes, verdict & CODE_MASK):
+        for reason in filters[index].reasons(pod, nodes, status & CODE_MASK):
             reasons[index][reason] = reasons[index].get(reason, 0) + count
     return [
         PluginExclusion(plugin=plugin.name, excluded=excluded[index], reasons=reasons[index])

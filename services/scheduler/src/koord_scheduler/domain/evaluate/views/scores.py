@@ -1,28 +1,28 @@
-"""What the plugins' raw scores are worth: weighted, normalized over the feasible nodes, in sum and part by part."""
+"""Weights raw scores and normalizes them over the feasible nodes, in total and per plugin."""
 
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from koord_scheduler.domain.columns.node_columns import IntArray, Rows, row_list
-from koord_scheduler.domain.evaluate.views.answers import Judged
+from koord_scheduler.domain.evaluate.views.answers import RowAnswers
 from koord_scheduler.domain.evaluate.views.refusals import FEASIBLE
 from koord_scheduler.domain.framework.node_points import Reads
 from koord_scheduler.domain.framework.profile import Profile
 
 Bounds = list[tuple[int, int]]
-"""Least and greatest raw score by plugin, over the rows that scores are normalized by; (0, 0) where they are not."""
+"""Least and greatest raw score of each plugin over the rows by which scores are normalized; (0, 0) if they are not."""
 _NO_BOUNDS: Final = (0, 0)
 _ONE_ZERO: Final = np.zeros(1, np.int64)
 
 
 class _PartsPlan(NamedTuple):
-    """How the parts of a total are put together: as long as no plugin gains or changes its array of raw scores.
+    """How the parts of a total are computed, valid until a plugin gets or changes its array of raw scores.
 
     Attributes:
-        constant: The parts of plugins that score 0 everywhere; the names of all.
-        raw: Name, weight and raw scores of the others.
-        normalized: Some of these are normalized by their range.
+        constant: Every plugin -> its part if its raw score is 0.
+        raw: Name, weight and raw scores of the plugins that have an array.
+        normalized: Whether some of these are normalized.
     """
 
     constant: dict[str, int]
@@ -31,37 +31,38 @@ class _PartsPlan(NamedTuple):
 
 
 class Scores:
-    """The raw scores that one kind of pod gives to all rows.
+    """The raw scores that one class of pods gives to all rows.
 
-    shape     answers of the plugins that read the shape of nodes
-    load      answers of those that read their load
-    bounds    over all feasible rows; None: nothing has been judged yet
+    Attributes:
+        shape: Answers of the plugins that read the shape of nodes.
+        load: Answers of the plugins that read load.
+        bounds: Bounds over all feasible rows; None before the first evaluation.
     """
 
     def __init__(self, profile: Profile) -> None:
         self._scores = profile.scores
         self._of_zero = [int(plugin.normalize(_ONE_ZERO, *_NO_BOUNDS)[0]) for plugin, _ in profile.scores]
         self._plan: _PartsPlan | None = None
-        self.shape = Judged(0, 0)
-        self.load = Judged(0, 0)
+        self.shape = RowAnswers(0, 0)
+        self.load = RowAnswers(0, 0)
         self.bounds: Bounds | None = None
 
     def changed(self) -> None:
-        """Many rows were judged anew, maybe by plugins that had scored 0 everywhere before."""
+        """Drop the plan of the parts, because many rows were evaluated again."""
         self._plan = None
 
     def is_normalized(self) -> bool:
-        """Whether totals depend on which nodes are feasible."""
+        """Return whether totals depend on which nodes are feasible."""
         return any(plugin.normalizes and self._raw(index) is not None for index, (plugin, _) in enumerate(self._scores))
 
     def bounds_now(self) -> Bounds:
-        """Bounds over all rows that are feasible."""
+        """Return the bounds over all feasible rows."""
         if not self.is_normalized():
             return [_NO_BOUNDS] * len(self._scores)
-        return self.bounds_over(np.flatnonzero(self.load.verdict == FEASIBLE))
+        return self.bounds_over(np.flatnonzero(self.load.status == FEASIBLE))
 
     def bounds_over(self, feasible: Rows) -> Bounds:
-        """Bounds over some rows."""
+        """Return the bounds over some rows."""
         bounds: Bounds = []
         for index, (plugin, _) in enumerate(self._scores):
             raw = self._raw(index)
@@ -73,7 +74,7 @@ class Scores:
         return bounds
 
     def weighted(self, reads: Reads, rows: Rows, bounds: Bounds) -> IntArray:
-        """Sum of weight * normalized score of the plugins of one kind, int64 (K,)."""
+        """Return the sum of weight * normalized score over the plugins that read `reads`, for some rows, int64 (K,)."""
         total = np.zeros(len(rows), np.int64)
         for index, (plugin, weight) in enumerate(self._scores):
             if plugin.reads is reads:
@@ -83,7 +84,7 @@ class Scores:
         return total
 
     def parts(self, rows: list[int], bounds: Bounds) -> list[dict[str, int]]:
-        """For each of the rows the weighted score of each plugin."""
+        """Return for each row the weighted score of each plugin, normalized by `bounds`."""
         parts: list[dict[str, int]] = [{} for _ in rows]
         for index, (plugin, weight) in enumerate(self._scores):
             raw = self._raw(index)
@@ -103,7 +104,7 @@ class Scores:
         return parts
 
     def parts_among_all(self, rows: list[int]) -> list[dict[str, int]]:
-        """The same, normalized over all feasible rows."""
+        """Return for each row the weighted score of each plugin, normalized over all feasible rows."""
         assert self.bounds is not None, "the view was never refreshed"
         plan = self._plan
         if plan is None:
@@ -131,6 +132,6 @@ class Scores:
         return _PartsPlan(constant, raw, normalized)
 
     def _raw(self, index: int) -> IntArray | None:
-        """Raw scores of a plugin for every row; None: all 0."""
+        """Return the raw scores of a plugin for every row, or None if all are 0."""
         reads = self._scores[index][0].reads
         return (self.shape if reads is Reads.SHAPE else self.load).raw[index]

@@ -1,4 +1,4 @@
-"""The totals of all rows, and the orders over them, which are kept as long as few totals change at a time."""
+"""The total score of each row, and rankings by it, which are kept while few totals change at a time."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from koord_scheduler.domain.evaluate.ranking import INFEASIBLE, PartedRanking, R
 
 
 class Totals:
-    """Sums of weight * normalized score, `INFEASIBLE` for rows that no pod of the kind may go to."""
+    """Sums of weight * normalized score for one class of pods. `INFEASIBLE` marks rows that refuse the class."""
 
     def __init__(self, nodes: NodeColumns) -> None:
         self._nodes = nodes
@@ -18,20 +18,20 @@ class Totals:
         self._is_unsettled = True
 
     def clear(self) -> None:
-        """No row is feasible; there may be more of them than before."""
+        """Mark all rows as infeasible, and adopt a new number of rows."""
         self._totals = np.full(self._nodes.capacity, INFEASIBLE, np.int64)
         self._ranking = None
 
     def of(self, row: int) -> int:
-        """Total of a row."""
+        """Return the total of a row."""
         return self._totals.item(row)
 
     def among(self, rows: Rows) -> IntArray:
-        """Totals of some rows, int64 (K,)."""
+        """Return the totals of some rows, int64 (K,)."""
         return self._totals[rows]
 
     def put(self, row: int, total: int) -> None:
-        """One row's total is this."""
+        """Set the total of one row."""
         before = self._totals.item(row)
         if before != total:
             if self._ranking is not None:
@@ -41,7 +41,12 @@ class Totals:
             self._totals[row] = total
 
     def put_many(self, rows: Rows, totals: IntArray) -> None:
-        """These rows' totals are these, int64 (K,)."""
+        """Set the totals of some rows.
+
+        Args:
+            rows: The rows, shape (K,).
+            totals: Their totals, int64 (K,).
+        """
         orders = [order for order in (self._ranking, self._parted) if order is not None]
         if orders and 8 * len(rows) < len(self._nodes):
             places = self._nodes.name_hash[rows].tolist()
@@ -56,7 +61,7 @@ class Totals:
         self._totals[rows] = totals
 
     def best(self, count: int, seed: int) -> list[int]:
-        """The best feasible rows, best first; see `ranking`."""
+        """Return the `count` best feasible rows, best first; see `ranking`."""
         if self._ranking is None:
             if self._is_unsettled:
                 # Everything has just been judged anew; buckets are worth their making only if that does not go on.
@@ -66,9 +71,10 @@ class Totals:
         return self._ranking.best(seed, count)
 
     def parted(self, label: LabelColumn) -> PartedRanking | None:
-        """The feasible rows in order, by their values of a label.
+        """Return the ranking of the feasible rows for each value of a label.
 
-        None: everything has just been judged anew, or the label has changed; it is made when that does not go on.
+        None if all rows were just evaluated again, or if the label has changed: the ranking is made when changes are
+        few again.
         """
         if self._parted is None or not self._parted.is_by(label):
             wanted, self._to_part = self._to_part, (label, label.version)

@@ -1,4 +1,4 @@
-"""All nodes as one kind of pod sees them: judged again row by row, as far as something changed."""
+"""All nodes as one class of pods sees them, evaluated again row by row where something changed."""
 
 from collections import OrderedDict
 from typing import Final, TypeAlias
@@ -9,7 +9,7 @@ from koordcore.events.scheduling.placement_explanation import NodeScore, PluginE
 from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows, row_list
 from koord_scheduler.domain.evaluate.asked import RowPlugins
 from koord_scheduler.domain.evaluate.ranking import INFEASIBLE
-from koord_scheduler.domain.evaluate.views.answers import MOST_KEPT, Answers, Judged, all_rows
+from koord_scheduler.domain.evaluate.views.answers import MOST_KEPT, Answers, RowAnswers, all_rows
 from koord_scheduler.domain.evaluate.views.refusals import CODE_BITS, FEASIBLE, Refusals, explained, refusals_of
 from koord_scheduler.domain.evaluate.views.scores import Bounds, Scores
 from koord_scheduler.domain.evaluate.views.totals import Totals
@@ -17,11 +17,16 @@ from koord_scheduler.domain.framework.node_points import Reads, RowFunction
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
 _FEW_ROWS: Final = 24
-"""Up to so many changed rows are judged one by one without arrays: below this it is faster (measured)."""
+"""Up to this number, changed rows are evaluated one by one without arrays, because that is faster (measured)."""
 
 
 class View:
-    """Verdicts and totals of all rows for one class. totals: `INFEASIBLE` for rows that are not feasible."""
+    """Filter statuses and totals of all rows for one class of pods.
+
+    Attributes:
+        nodes: All nodes.
+        totals: Total score of each row; `INFEASIBLE` for rows that are not feasible.
+    """
 
     def __init__(self, answers: Answers, pod: PodClass) -> None:
         self._answers = answers
@@ -48,12 +53,12 @@ class View:
     def feasible_rows(self) -> Rows:
         """Return the rows that pass every filter, ascending. Callers must not change the array."""
         if self._feasible_rows is None:
-            self._feasible_rows = np.flatnonzero(self._scores.load.verdict == FEASIBLE)
+            self._feasible_rows = np.flatnonzero(self._scores.load.status == FEASIBLE)
         return self._feasible_rows
 
     def is_feasible(self, row: int) -> bool:
         """Return whether one row passes every filter."""
-        return self._scores.load.verdict.item(row) == FEASIBLE
+        return self._scores.load.status.item(row) == FEASIBLE
 
     def exclusions(self) -> list[PluginExclusion]:
         """Return how many nodes each plugin refused and why, in filter order."""
@@ -63,17 +68,17 @@ class View:
 
     def resolvable(self) -> Rows:
         """Return the refused rows that might pass if pods left the node."""
-        verdicts = self._scores.load.verdict
+        statuses = self._scores.load.status
         found: list[Rows] = []
         for index, plugin in enumerate(self._filters):
-            rows = np.flatnonzero(verdicts >> CODE_BITS == index + 1)
+            rows = np.flatnonzero(statuses >> CODE_BITS == index + 1)
             if len(rows):
                 found.append(rows[~plugin.unresolvable(self._pod, self.nodes, rows)])
         return np.sort(np.concatenate(found)) if found else np.zeros(0, np.intp)
 
     def refusals(self) -> list[Refusals]:
         """Return the refused rows by plugin and reason."""
-        return refusals_of(self._scores.load.verdict, self._filters, self._pod, self.nodes)
+        return refusals_of(self._scores.load.status, self._filters, self._pod, self.nodes)
 
     # --- who is best -------------------------------------------------------------------------------------------------
 
@@ -93,7 +98,7 @@ class View:
         return [NodeScore(names[row], total_of(row), part) for row, part in zip(rows, parts, strict=True)]
 
     def totals_among(self, rows: Rows) -> tuple[IntArray, Bounds]:
-        """Totals of some feasible rows, int64 (K,), normalized over these alone, and the bounds of that."""
+        """Return totals of some feasible rows, int64 (K,), normalized over these rows alone, and their bounds."""
         scores = self._scores
         assert scores.bounds is not None, "the view was never refreshed"
         if not scores.is_normalized():
@@ -102,61 +107,61 @@ class View:
         return scores.weighted(Reads.SHAPE, rows, bounds) + scores.weighted(Reads.LOAD, rows, bounds), bounds
 
     def parts(self, rows: list[int], bounds: Bounds) -> list[dict[str, int]]:
-        """For each of the rows the weighted score of each plugin; `bounds` as `totals_among` gave them."""
+        """Return for each row the weighted score of each plugin. `bounds` comes from `totals_among`."""
         return self._scores.parts(rows, bounds)
 
     # --- judging what changed ----------------------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Judge again what changed since the last time."""
+        """Evaluate the rows that changed since the last call."""
         nodes, scores = self.nodes, self._scores
-        if scores.load.position == nodes.load.position and len(scores.load.verdict) == nodes.capacity:
+        if scores.load.position == nodes.load.position and len(scores.load.status) == nodes.capacity:
             return
         shape_moved = False
-        if self._shape_position != nodes.shape.position or len(scores.shape.verdict) != nodes.capacity:
+        if self._shape_position != nodes.shape.position or len(scores.shape.status) != nodes.capacity:
             shape = self._answers.shape_of(self._pod)
             shape_moved = shape is not scores.shape or shape.position != self._shape_position
             scores.shape, self._shape_position = shape, shape.position
-        if len(scores.load.verdict) != nodes.capacity:
-            scores.load = Judged(nodes.capacity, len(self._answers.profile.scores))
+        if len(scores.load.status) != nodes.capacity:
+            scores.load = RowAnswers(nodes.capacity, len(self._answers.profile.scores))
             self.totals.clear()
             changed = None
         else:
             changed = nodes.load.since(scores.load.position)
         scores.load.position = nodes.load.position
         if changed is None or 4 * len(changed) > len(nodes) + 4 * _FEW_ROWS:
-            self._judge_rows(all_rows(nodes), everything=True, shape_moved=shape_moved)
-        elif shape_moved or len(changed) > _FEW_ROWS or not all(map(self._judge_one, changed)):
-            self._judge_rows(np.array(sorted(changed), np.intp), everything=False, shape_moved=shape_moved)
+            self._evaluate_rows(all_rows(nodes), everything=True, shape_moved=shape_moved)
+        elif shape_moved or len(changed) > _FEW_ROWS or not all(map(self._evaluate_one, changed)):
+            self._evaluate_rows(np.array(sorted(changed), np.intp), everything=False, shape_moved=shape_moved)
 
-    def _judge_rows(self, rows: Rows, *, everything: bool, shape_moved: bool) -> None:
-        """Ask the plugins that read the load about some rows, all at once."""
+    def _evaluate_rows(self, rows: Rows, *, everything: bool, shape_moved: bool) -> None:
+        """Ask the plugins that read load about some rows, all at once."""
         scores, load = self._scores, self._scores.load
         scores.changed()
-        before = None if everything else load.verdict[rows]
-        load.verdict[rows] = scores.shape.verdict[rows]
+        before = None if everything else load.status[rows]
+        load.status[rows] = scores.shape.status[rows]
         self._answers.ask(Reads.LOAD, self._pod, rows, load)
-        self._count(before, load.verdict[rows])
+        self._count(before, load.status[rows])
         bounds = scores.bounds_now()
         if bounds != scores.bounds or shape_moved:
             scores.bounds = bounds
             rows = all_rows(self.nodes)
             self._shape_total = scores.weighted(Reads.SHAPE, rows, bounds)
         total = self._shape_total[rows] + scores.weighted(Reads.LOAD, rows, bounds)
-        self.totals.put_many(rows, np.where(load.verdict[rows] == FEASIBLE, total, INFEASIBLE))
+        self.totals.put_many(rows, np.where(load.status[rows] == FEASIBLE, total, INFEASIBLE))
 
-    def _judge_one(self, row: int) -> bool:
-        """The same for one row without arrays, which is what a placement changes; False: it has to go the long way.
+    def _evaluate_one(self, row: int) -> bool:
+        """Evaluate one row without arrays, which is what a placement changes. Return False if that is not possible.
 
-        The long way is needed when a plugin has no short one, or when the set of feasible nodes changes although
-        scores are normalized over it.
+        It is not possible if a plugin needs arrays, or if the set of feasible nodes changes although scores are
+        normalized over it.
         """
         scores = self._scores
         if self._row_functions is None or scores.bounds is None:
             return False
         filters, row_scores = self._row_functions
         load = scores.load
-        before, after = load.verdict.item(row), scores.shape.verdict.item(row)
+        before, after = load.status.item(row), scores.shape.status.item(row)
         if after == FEASIBLE:
             for base, function in filters:
                 code = function(row)
@@ -166,7 +171,7 @@ class View:
         if before != after:
             if (before == FEASIBLE or after == FEASIBLE) and scores.is_normalized():
                 return False
-            load.verdict[row] = after
+            load.status[row] = after
             self._recount(before, after)
         if after != FEASIBLE:
             self.totals.put(row, INFEASIBLE)
@@ -215,10 +220,11 @@ def _row_functions(plugins: RowPlugins, pod: PodClass, nodes: NodeColumns) -> _R
 
 
 class Views:
-    """Views over the same columns. One decision at a time.
+    """The views of one engine, one per class of pods. The least recently used ones are dropped.
 
     Args:
-        keep: False: nothing is kept from one look to the next.
+        answers: Asks the plugins.
+        keep: Whether views are kept between cycles.
     """
 
     def __init__(self, answers: Answers, *, keep: bool = True) -> None:
