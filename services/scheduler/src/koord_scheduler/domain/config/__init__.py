@@ -1,5 +1,8 @@
-"""KubeSchedulerConfiguration: from what a user writes to what the scheduler does.
+"""KubeSchedulerConfiguration: from the document that a user writes to the settings that the scheduler uses.
 
-`document` reads text, `catalogue` says which plugins exist, `merging` applies the defaults, `effective` is the result;
-`args/` holds the arguments of every plugin, `gates` the feature gates. source    scheduler-core spec, 4 and 15
+`document` reads the text, `catalogue` lists the plugins, `merging` applies the defaults, `effective` is the result,
+`args/` has the arguments of every plugin, `gates` the feature gates.
+
+Source:
+    scheduler-core spec, 4 and 15
 """

@@ -1,6 +1,6 @@
-"""Which plugins exist, at which extension points they can be used, and what arguments they take.
+"""The catalogue of plugins: their names, extension points and arguments.
 
-The catalogue is a value: a plugin that a user has installed is added to it before a configuration is read.
+The catalogue is a value. Plugins that a user has installed are added before a configuration is read.
 """
 
 from collections.abc import Mapping
@@ -20,10 +20,11 @@ class KnownPlugin:
     """A plugin that a configuration may name.
 
     Attributes:
-        points: Where it can be enabled.
-        args: Type of its arguments; None: it takes none.
-        default_weight: None: not in the default multiPoint set; 0: in it, without a score weight of its own.
-        has_effect: False: it is accepted and does nothing in this version, which `check-config` says.
+        points: Lists of the configuration in which it may be enabled.
+        args: Type of its arguments; None if it takes none.
+        default_weight: Score weight in the default multiPoint set; 0 if it does not score there. None: it is not in the
+            default set.
+        has_effect: False if the plugin is accepted without effect in this version, which `check-config` reports.
     """
 
     name: str
@@ -34,7 +35,7 @@ class KnownPlugin:
 
 
 class DeclaringPlugin(Protocol):
-    """A class of plugins."""
+    """A class of plugins with its name and extension points."""
 
     name: str
     extension_points: tuple[ExtensionPoint[Any], ...]
@@ -43,19 +44,19 @@ class DeclaringPlugin(Protocol):
 def known_plugin(
     plugin: type[DeclaringPlugin], args: type[WireModel] | None = None, *, elsewhere: Point = Point.PRE_FILTER
 ) -> KnownPlugin:
-    """Describe an installed plugin: a configuration may enable it where its extension points are.
+    """Return the catalogue entry of an installed plugin. It may be enabled where its extension points are.
 
     Args:
         plugin: Its class.
         args: Type of its arguments; None if it takes none.
-        elsewhere: Where to enable a plugin whose extension points are all active wherever it runs.
+        elsewhere: Where to enable a plugin whose extension points are active wherever it runs.
     """
     points = frozenset(point.enabled_at for point in plugin.extension_points if point.enabled_at is not None)
     return KnownPlugin(name=plugin.name, points=points or frozenset({elsewhere}), args=args)
 
 
 Catalogue = Mapping[str, KnownPlugin]
-"""By name; those with a default weight are in the order of the default multiPoint set."""
+"""Plugins by name. Those with a default weight are in the order of the default multiPoint set."""
 
 PRIORITY_SORT: Final = "PrioritySort"
 COSCHEDULING: Final = "Coscheduling"
@@ -155,14 +156,14 @@ BUILT_IN: Final[Catalogue] = MappingProxyType(
         )
     )
 )
-"""What comes with the scheduler."""
+"""The plugins that come with the scheduler."""
 
 
 def with_installed(installed: Mapping[str, KnownPlugin], catalogue: Catalogue = BUILT_IN) -> Catalogue:
     """Return the catalogue with installed plugins at its end.
 
     Raises:
-        ValueError: A name that is taken.
+        ValueError: An installed plugin has the name of a built-in one.
     """
     taken = sorted(installed.keys() & catalogue.keys())
     if taken:

@@ -1,6 +1,6 @@
 """Differences between two configurations, for `koord replay --rerun-scheduler`.
 
-A file is taken as it is: what it does not enable is off.
+A file is used as it is: plugins that it does not enable are off.
 """
 
 import json
@@ -17,9 +17,9 @@ _ABSENT = "unset"
 def differences(
     before: EffectiveConfiguration, after: EffectiveConfiguration, catalogue: Catalogue = BUILT_IN
 ) -> Iterator[str]:
-    """A sentence for each difference: plugins that are off or on, points, weights, arguments, back-off, profiles.
+    """Yield a sentence for each difference: plugins, extension points, weights, arguments, back-off and profiles.
 
-    Profiles are compared by name; a single one on each side whatever their names are.
+    Profiles are compared by name. If each side has a single profile, these are compared whatever their names are.
     """
     for field, old, new in (
         ("podInitialBackoffSeconds", before.pod_initial_backoff_seconds, after.pod_initial_backoff_seconds),
@@ -68,7 +68,7 @@ def _of_profile(before: EffectiveProfile, after: EffectiveProfile, catalogue: Ca
 
 
 def _running(profile: EffectiveProfile) -> Mapping[str, list[Point]]:
-    """Every plugin that runs -> where."""
+    """Return plugin -> the extension points at which it runs."""
     found: dict[str, list[Point]] = {}
     for point, names in profile.points.items():
         for name in names:
@@ -85,7 +85,7 @@ def _switched(how: str, plugins: Iterable[str], catalogue: Catalogue) -> Iterato
 
 
 def _changed(path: str, old: object, new: object) -> Iterator[tuple[str, object, object]]:
-    """(path, before, after) of what differs, field by field; all but objects is compared as a whole."""
+    """Yield (path, before, after) for each difference. Objects are compared field by field, other values as a whole."""
     was, is_now = _fields(old), _fields(new)
     if was is None or is_now is None:
         if old != new:
@@ -97,7 +97,7 @@ def _changed(path: str, old: object, new: object) -> Iterator[tuple[str, object,
 
 
 def _fields(value: object) -> Mapping[str, object] | None:
-    """An object's fields; the items of a list by their names, when each has one; None: all else."""
+    """Return the fields of an object, or the items of a list of named objects by name; None for other values."""
     if isinstance(value, dict):
         return cast("dict[str, object]", value)
     items = cast("list[object]", value) if isinstance(value, list) else []

@@ -1,4 +1,4 @@
-"""KubeSchedulerConfiguration as it is written.
+"""KubeSchedulerConfiguration as users write it.
 
 Source:
     scheduler-core spec, 4
@@ -28,7 +28,7 @@ GROUP: Final = "kubescheduler.config.k8s.io"
 VERSIONS: Final = tuple(f"{GROUP}/{version}" for version in ("v1", "v1beta3", "v1beta2"))
 KIND: Final = "KubeSchedulerConfiguration"
 CONFIG_MAP_KEYS: Final = ("koord-scheduler-config", "koord-scheduler.config", "scheduler-config")
-"""Keys of a ConfigMap under which a configuration is found (spec, 16 no. 18)."""
+"""Keys of a ConfigMap that may contain a configuration (spec, 16 no. 18)."""
 
 ALL: Final = "*"
 
@@ -56,20 +56,20 @@ PluginName = Annotated[Text, AfterValidator(_at_least_one_name)]
 
 
 class EnabledPlugin(WireModel):
-    """A plugin at a point. weight 0 means 1; it counts for scores only."""
+    """A plugin that is enabled at an extension point. `weight` counts for scores only; 0 stands for 1."""
 
     name: PluginName
     weight: PluginWeight = 0
 
 
 class DisabledPlugin(WireModel):
-    """A default that is left out; `*` is all of them."""
+    """A default plugin that is disabled; `*` stands for all of them."""
 
     name: PluginName
 
 
 class PluginSet(WireModel):
-    """What is added to, and taken from, the defaults of one point."""
+    """Plugins that are added to, or removed from, the defaults of one extension point."""
 
     enabled: tuple[EnabledPlugin, ...] = ()
     disabled: tuple[DisabledPlugin, ...] = ()
@@ -86,7 +86,7 @@ class PluginSet(WireModel):
 
 
 class Plugins(WireModel):
-    """Plugins by point."""
+    """Changes to the default plugins, by extension point."""
 
     multi_point: PluginSet = PluginSet()
     pre_enqueue: PluginSet = PluginSet()
@@ -109,14 +109,19 @@ class Plugins(WireModel):
 
 
 class PluginArguments(WireModel):
-    """Arguments of one plugin, not yet judged."""
+    """Arguments of one plugin before validation."""
 
     name: PluginName
     args: Mapping[Text, Any] = {}
 
 
 class WrittenProfile(WireModel):
-    """One scheduler name. percentage_of_nodes_to_score None: the global one; scheduler_name None: not given."""
+    """The profile of one scheduler name as it is written.
+
+    Attributes:
+        scheduler_name: Its scheduler name; None if it is not given.
+        percentage_of_nodes_to_score: None stands for the global value.
+    """
 
     scheduler_name: Text | None = None
     percentage_of_nodes_to_score: Percent | None = None
@@ -125,7 +130,7 @@ class WrittenProfile(WireModel):
 
 
 class LeaderElection(WireModel):
-    """How one of several instances is chosen; None: not given."""
+    """Settings of leader election; None for those that are not given."""
 
     leader_elect: Bool | None = None
     lease_duration: Duration | None = None
@@ -137,7 +142,7 @@ class LeaderElection(WireModel):
 
 
 class ClientConnection(WireModel):
-    """How the API server is reached."""
+    """Settings of the connection to the API server."""
 
     kubeconfig: Text = ""
     accept_content_types: Text = ""
@@ -147,7 +152,7 @@ class ClientConnection(WireModel):
 
 
 class WrittenConfiguration(WireModel):
-    """The document, with the defaults of its own fields."""
+    """The document as it is written, with the defaults of its own fields."""
 
     api_version: Annotated[Text, AfterValidator(_of_version)]
     kind: Annotated[Text, AfterValidator(_of_kind)]
@@ -175,13 +180,13 @@ class WrittenConfiguration(WireModel):
 
 
 def configuration_document(text: bytes) -> tuple[Mapping[str, object], str]:
-    """The configuration in a file, not yet judged, and where in it it stands ("" when it is the document itself).
+    """Return the configuration in a file before validation, and its path in the file ("" for the document itself).
 
     Args:
-        text: YAML or JSON: a KubeSchedulerConfiguration, or a ConfigMap that holds one under one of CONFIG_MAP_KEYS.
+        text: YAML or JSON: a KubeSchedulerConfiguration, or a ConfigMap that contains one under one of CONFIG_MAP_KEYS.
 
     Raises:
-        InvalidInput: A text that holds none, or more than one.
+        InvalidInput: The text contains no configuration, or more than one.
     """
     documents = [_object(document) for document in read_documents(text)]
     found = [document for document in documents if document.get("kind") == "ConfigMap" or _is_meant(document)]
@@ -192,7 +197,7 @@ def configuration_document(text: bytes) -> tuple[Mapping[str, object], str]:
 
 
 def _is_meant(document: Mapping[str, object]) -> bool:
-    """A configuration by its kind, or at least by its group: then the kind is mistyped."""
+    """Return whether the document is a configuration by its kind or its API group (then its kind is mistyped)."""
     return document.get("kind") == KIND or str(document.get("apiVersion")).startswith(f"{GROUP}/")
 
 

@@ -1,4 +1,4 @@
-"""What a scheduler does: the profiles with every plugin, weight and argument filled in.
+"""The effective configuration: profiles with every plugin, weight and argument filled in.
 
 Source:
     scheduler-core spec, 4
@@ -30,7 +30,12 @@ A = TypeVar("A", bound=WireModel)
 
 
 class Ignored(NamedTuple):
-    """A setting that is accepted and has no effect here."""
+    """A setting that is accepted without effect.
+
+    Attributes:
+        path: Path of the setting.
+        why: Why it has no effect.
+    """
 
     path: str
     why: str
@@ -41,10 +46,10 @@ class EffectiveProfile:
     """The plugins of one scheduler name.
 
     Attributes:
-        percentage_of_nodes_to_score: 0: adaptive (`domain.sampling`).
-        points: Names in order; every point has an entry.
-        weights: Of the plugins at `score`, in their order.
-        args: Of every plugin that takes any and runs at some point.
+        percentage_of_nodes_to_score: 0 means adaptive (`evaluate.sampled`).
+        points: Extension point -> names of its plugins in order. Every point has an entry.
+        weights: Plugin at `score` -> weight, in order.
+        args: Plugin -> arguments, for every plugin that takes arguments and runs at some point.
     """
 
     scheduler_name: str
@@ -54,7 +59,7 @@ class EffectiveProfile:
     args: Mapping[str, WireModel]
 
     def args_of(self, plugin: str, kind: type[A]) -> A:
-        """Return the arguments of a plugin; its defaults if it does not run in this profile."""
+        """Return the arguments of a plugin, or its defaults if it does not run in this profile."""
         args = self.args.get(plugin, None)
         if args is None:
             return kind()
@@ -62,7 +67,7 @@ class EffectiveProfile:
         return args
 
     def as_json(self) -> dict[str, object]:
-        """Return the profile in Kubernetes' format with all defaults written out; reading it gives the same profile."""
+        """Return the profile in Kubernetes' format with all defaults written out. Reading it gives the same profile."""
         plugins: dict[str, object] = {}
         for point, names in self.points.items():
             enabled: list[dict[str, object]] = [
@@ -83,8 +88,10 @@ class EffectiveConfiguration:
     """The whole configuration.
 
     Attributes:
-        profiles: At least one, scheduler names differ.
-        ignored: What was written and changes nothing here, with the reason.
+        pod_initial_backoff_seconds: First back-off of a pod whose attempt failed.
+        pod_max_backoff_seconds: Longest back-off.
+        profiles: At least one profile. Their scheduler names differ.
+        ignored: Settings that have no effect, with the reason.
     """
 
     pod_initial_backoff_seconds: int
@@ -97,7 +104,7 @@ class EffectiveConfiguration:
         return next((profile for profile in self.profiles if profile.scheduler_name == scheduler_name), None)
 
     def args(self, kind: type[A]) -> A:
-        """Return the arguments of this type, of the first profile that has them; the defaults if none has."""
+        """Return the arguments of this type from the first profile that has them, or the defaults if no profile has."""
         every = (args for profile in self.profiles for args in profile.args.values())
         return next((args for args in every if isinstance(args, kind)), None) or kind()
 
@@ -117,10 +124,11 @@ def effective_configuration(text: bytes, catalogue: Catalogue = BUILT_IN) -> Eff
 
     Args:
         text: See `document.configuration_document`.
+        catalogue: The plugins that the configuration may name.
 
     Raises:
-        InvalidInput: A value that a user wrote and that no rule of the protocol accepts.
-        InvalidConfiguration: With every problem, each with field, rule and value.
+        InvalidInput: The text contains no configuration, or more than one.
+        InvalidConfiguration: The configuration has problems; each has field, rule and value.
 
     Source:
         scheduler-core spec, 4, rules 1 to 5
@@ -153,7 +161,7 @@ def effective_configuration(text: bytes, catalogue: Catalogue = BUILT_IN) -> Eff
 
 
 def _whole(document: Mapping[str, object]) -> tuple[WrittenConfiguration | None, list[InvalidInput]]:
-    """The document with the defaults of its own fields; None, and why, when something in it cannot be read."""
+    """Return the document with the defaults of its own fields; None and the problems if it is invalid."""
     try:
         return read(WrittenConfiguration, document, ""), []
     except InvalidConfiguration as error:
@@ -161,7 +169,7 @@ def _whole(document: Mapping[str, object]) -> tuple[WrittenConfiguration | None,
 
 
 def _judged_parts(parts: Mapping[str, object], catalogue: Catalogue) -> tuple[dict[str, WireModel], list[InvalidInput]]:
-    """The arguments of a profile, and what is wrong with its parts one by one, as far as these can be read."""
+    """Return the valid arguments of a profile's plugins, and the problems of all parts that can be read."""
     problems = [problem.at("plugins") for problem in misplaced(named_plugins(parts), catalogue)]
     args: dict[str, WireModel] = {}
     seen: set[str] = set()
@@ -186,11 +194,13 @@ def _judged_parts(parts: Mapping[str, object], catalogue: Catalogue) -> tuple[di
 def _effective_profile(
     written: WrittenProfile, given: Mapping[str, WireModel], share: int, catalogue: Catalogue
 ) -> tuple[EffectiveProfile, list[InvalidInput]]:
-    """The profile, and what its plugins lack.
+    """Return the effective profile, and the problems of its plugins.
 
     Args:
-        given: The arguments that were written, by plugin.
-        share: percentageOfNodesToScore of a profile that has none of its own.
+        written: The profile as it is written.
+        given: Plugin -> arguments that were written.
+        share: percentageOfNodesToScore of a profile without its own value.
+        catalogue: The plugins that the configuration may name.
     """
     merged, problems = merge_plugins(written.plugins, catalogue)
     running = {name for names in merged.order.values() for name in names}
@@ -210,7 +220,7 @@ def _effective_profile(
 
 
 def _read_args(plugin: str, given: Mapping[str, object], kind: type[WireModel] | None, path: str) -> WireModel | None:
-    """The arguments, of the kind `<plugin>Args` when they name one."""
+    """Return the validated arguments of a plugin. If they name a kind, it must be `<plugin>Args`."""
     fields = dict(given)
     named, version = fields.pop("kind", None), fields.pop("apiVersion", VERSIONS[0])
     problems: list[InvalidInput] = []
@@ -232,7 +242,7 @@ def _read_args(plugin: str, given: Mapping[str, object], kind: type[WireModel] |
 
 
 def _names(profiles: Sequence[Mapping[str, object]]) -> Iterator[InvalidInput]:
-    """Each profile has a name of its own; a single one may go without. What is no text is told elsewhere."""
+    """Yield the problems of scheduler names: each profile needs its own, except a single profile."""
     seen: set[str] = set()
     for index, profile in enumerate(profiles):
         path = f"profiles[{index}].schedulerName"
@@ -247,7 +257,7 @@ def _names(profiles: Sequence[Mapping[str, object]]) -> Iterator[InvalidInput]:
 
 
 def _sorters(profiles: Mapping[int, EffectiveProfile]) -> Iterator[InvalidInput]:
-    """All profiles share one queue. What cannot be read, the first profile among it, is not compared."""
+    """Yield a problem for each profile whose queue order is not that of the first one, because all share one queue."""
     if 0 not in profiles:
         return
     first = profiles[0].points[Point.QUEUE_SORT]
@@ -269,7 +279,7 @@ NOT_ACTED_ON: Final = {
     "metricsBindAddress": "use the service's flags (--http-host, --http-port)",
     "extenders": "extenders are not called",
 }
-"""Fields of the document that are accepted and change nothing here, with the reason."""
+"""Fields of the document that are accepted without effect, with the reason."""
 
 IDLE_ARGUMENTS: Final = {
     ("Coscheduling", "skip_check_schedule_cycle"): "no effect since v1.5",
@@ -279,7 +289,7 @@ IDLE_ARGUMENTS: Final = {
     ("Reservation", "controller_workers"): "one task does this work",
     ("DeviceShare", "allocator"): "there is one allocator",
 }
-"""Arguments that are accepted and change nothing here: (plugin, attribute) -> the reason."""
+"""Arguments that are accepted without effect: (plugin, attribute) -> reason."""
 
 
 def _ignored(

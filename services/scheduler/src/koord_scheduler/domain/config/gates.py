@@ -16,7 +16,7 @@ _SPELLED: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerGates:
-    """Whether each gate is on. Those of old API servers (the last five) are accepted; there is none here to talk to."""
+    """Whether each feature gate is on. The last five concern old API servers and are accepted without effect."""
 
     resize_pod: bool = False
     multi_quota_tree: bool = False
@@ -49,7 +49,10 @@ class SchedulerGates:
 
     @classmethod
     def from_values(cls, values: Mapping[str, bool]) -> Self:
-        """Return the gates from name -> whether it is on; absent gates have their defaults."""
+        """Return the gates from the names of the command line -> whether each is on.
+
+        Absent gates have their defaults.
+        """
         defaults = cls()
         return cls(**{f.name: values.get(gate_name(f.name), getattr(defaults, f.name)) for f in fields(cls)})
 
@@ -60,6 +63,6 @@ def gate_name(attribute: str) -> str:
 
 
 def gate_defaults() -> dict[str, bool]:
-    """Return name on the command line -> default of every gate."""
+    """Return gate name on the command line -> default."""
     defaults = SchedulerGates()
     return {gate_name(f.name): bool(getattr(defaults, f.name)) for f in fields(SchedulerGates)}

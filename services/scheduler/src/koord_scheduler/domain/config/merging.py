@@ -1,4 +1,4 @@
-"""From what a profile adds and takes away to the plugins that run at each point, in order.
+"""Merges the changes of a profile with the default plugins: which plugins run at each extension point, in which order.
 
 Source:
     scheduler-core spec, 4, rules 1 to 5
@@ -18,17 +18,23 @@ from koord_scheduler.domain.framework.points import Point
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The plugins of one profile. order: by point; weights: of those that score."""
+    """The plugins of one profile.
+
+    Attributes:
+        order: Extension point -> names of its plugins in order.
+        weights: Scoring plugin -> weight.
+    """
 
     order: Mapping[Point, tuple[str, ...]]
     weights: Mapping[str, int]
 
 
 def merge_plugins(written: Plugins, catalogue: Catalogue) -> tuple[Merged, list[InvalidInput]]:
-    """Return the plugins that run and exist, and what they lack (paths below `plugins`).
+    """Return the plugins that run and exist, and the problems (paths below `plugins`).
 
-    multiPoint = the default set with the profile's changes;  a point = those given by both, in the point's order;
-    then those of multiPoint; then those of the point only
+    The multiPoint set is the default set with the profile's changes. The order at an extension point is: plugins that
+    both the point and multiPoint name, in the point's order; then the other plugins of multiPoint; then those of the
+    point.
     """
     multi = [plugin for plugin in _multi_point(written.multi_point, catalogue) if plugin.name in catalogue]
     order: dict[Point, tuple[str, ...]] = {}
@@ -43,7 +49,7 @@ def merge_plugins(written: Plugins, catalogue: Catalogue) -> tuple[Merged, list[
 
 
 def misplaced(named: Iterable[NamedPlugin], catalogue: Catalogue) -> Iterator[InvalidInput]:
-    """Return problems of unknown plugins and of plugins at wrong extension points (paths below `plugins`)."""
+    """Yield the problems of unknown plugins and of plugins at wrong extension points (paths below `plugins`)."""
     for path, point, name, is_enabled in named:
         known = catalogue.get(name)
         if known is None:
@@ -61,7 +67,10 @@ def no_such_plugin(name: str, path: str, catalogue: Catalogue) -> InvalidInput:
 
 
 def _multi_point(written: PluginSet, catalogue: Catalogue) -> list[EnabledPlugin]:
-    """The default set, less what is disabled; a default that is enabled again keeps its place and takes the weight."""
+    """Return the default set without disabled plugins.
+
+    A default that is enabled again keeps its place with the new weight.
+    """
     own = {plugin.name: plugin for plugin in written.enabled}
     merged: list[EnabledPlugin] = []
     for known in catalogue.values():
@@ -93,7 +102,7 @@ def _disables(written: PluginSet, name: str) -> bool:
 
 
 def _sorter(name: str) -> str:
-    """Before v1.6 Coscheduling brought its own order of the queue; now it is that of PrioritySort (spec, 2)."""
+    """Return the name of the queue's order. Before v1.6 Coscheduling had its own; now it is PrioritySort (spec, 2)."""
     return PRIORITY_SORT if name == COSCHEDULING else name
 
 
@@ -106,6 +115,9 @@ def _incomplete(order: Mapping[Point, Sequence[str]]) -> Iterator[InvalidInput]:
 
 
 def _weights(scoring: Sequence[str], own: Sequence[EnabledPlugin], multi: Sequence[EnabledPlugin]) -> dict[str, int]:
-    """The weight at the point, else that of multiPoint; 0 or none means 1."""
+    """Return the weight of each scoring plugin: that of the point, otherwise that of multiPoint.
+
+    0 or none stands for 1.
+    """
     given = {plugin.name: plugin.weight for plugin in multi} | {plugin.name: plugin.weight for plugin in own}
     return {name: given.get(name) or 1 for name in scoring}

@@ -1,6 +1,6 @@
-"""What can be read of a profile, whether or not all of it can: a mistyped number must not hide a misspelled plugin.
+"""Reads the valid parts of a profile, so that a mistyped number does not hide a misspelled plugin.
 
-What cannot be read is left out here without a word: reading the whole document tells of it. Next: `effective`.
+Invalid parts are skipped silently here, because reading the whole document reports them. Next: `effective`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,7 +10,14 @@ from koord_scheduler.domain.framework.points import Point
 
 
 class NamedPlugin(NamedTuple):
-    """A place below `plugins` where a plugin is named. point None: multiPoint."""
+    """A place below `plugins` that names a plugin.
+
+    Attributes:
+        path: Path of the place.
+        point: Extension point; None for multiPoint.
+        name: The name.
+        is_enabled: True in a list `enabled`, False in a list `disabled`.
+    """
 
     path: str
     point: Point | None
@@ -19,7 +26,13 @@ class NamedPlugin(NamedTuple):
 
 
 class NamedArguments(NamedTuple):
-    """An entry of `pluginConfig`, at `path`. args None: they are no object."""
+    """An entry of `pluginConfig`.
+
+    Attributes:
+        path: Path of the entry.
+        name: Name of the plugin.
+        args: The arguments; None if they are not an object.
+    """
 
     path: str
     name: str
@@ -27,12 +40,15 @@ class NamedArguments(NamedTuple):
 
 
 def written_profiles(document: Mapping[str, object]) -> list[Mapping[str, object]]:
-    """The profiles in their order; {} for one that is no object. At least one: without any, that of the defaults."""
+    """Return the profiles in their order; {} for one that is not an object.
+
+    Without any profile, return one empty profile.
+    """
     return [_object(profile) for profile in _list(document.get("profiles"))] or [{}]
 
 
 def named_plugins(profile: Mapping[str, object]) -> Iterator[NamedPlugin]:
-    """Return every plugin that is enabled or disabled, in the order of the points."""
+    """Yield every plugin that is enabled or disabled, in the order of the extension points."""
     plugins = _object(profile.get("plugins"))
     for point in (None, *Point):
         place = str(point or "multiPoint")
@@ -44,7 +60,7 @@ def named_plugins(profile: Mapping[str, object]) -> Iterator[NamedPlugin]:
 
 
 def named_arguments(profile: Mapping[str, object]) -> Iterator[NamedArguments]:
-    """Return every entry of `pluginConfig` that names its plugin."""
+    """Yield every entry of `pluginConfig` that names its plugin."""
     for index, entry in enumerate(_list(profile.get("pluginConfig"))):
         name, args = _object(entry).get("name"), _object(entry).get("args", {})
         if isinstance(name, str) and name:

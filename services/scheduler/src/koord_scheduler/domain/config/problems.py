@@ -1,4 +1,4 @@
-"""What is wrong with a configuration: every problem with field, rule and value, not only the first."""
+"""The problems of a configuration: all of them, each with field, rule and value."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,7 @@ from koord_scheduler.domain.config.spelling import wire_name
 
 
 class InvalidConfiguration(InvalidInput):
-    """A configuration that is refused. `problems` has at least one entry; the text is one line per problem."""
+    """An invalid configuration. `problems` has at least one entry; the text is one line per problem."""
 
     def __init__(self, problems: Sequence[InvalidInput]) -> None:
         self.problems = tuple(problems)
@@ -22,16 +22,16 @@ class InvalidConfiguration(InvalidInput):
         return type(self), (self.problems,)
 
     def sentence(self) -> str:
-        """One line per problem."""
+        """Return one line per problem."""
         return "\n".join(problem.sentence() for problem in self.problems)
 
     def at(self, path: str) -> InvalidInput:
-        """Return the problems with a path put before theirs."""
+        """Return the same problems with `path` before their paths."""
         return InvalidConfiguration([problem.at(path) for problem in self.problems])
 
 
 def refuse(problems: Iterable[InvalidInput]) -> None:
-    """Raise InvalidConfiguration when there is any problem."""
+    """Raise InvalidConfiguration if there is any problem."""
     found = list(problems)
     if found:
         raise InvalidConfiguration(found)
@@ -82,7 +82,7 @@ def _problem(detail: ErrorDetails, path: str) -> InvalidInput:
 
 
 def joined(path: str, steps: tuple[str | int, ...]) -> str:
-    """Return a field path: `profiles[0].pluginConfig[1].args.resourceWeights[nvidia.com/gpu]`."""
+    """Return a field path such as `profiles[0].pluginConfig[1].args.resourceWeights[nvidia.com/gpu]`."""
     for step in steps:
         if isinstance(step, int):
             path += f"[{step}]"

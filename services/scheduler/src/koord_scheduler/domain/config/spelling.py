@@ -1,4 +1,4 @@
-"""How configuration spells its names."""
+"""The spelling of names in configuration files."""
 
 from typing import Final
 
@@ -11,5 +11,5 @@ _SPELLED: Final = {
 
 
 def wire_name(attribute: str) -> str:
-    """Kubernetes' name of an attribute: camelCase, acronyms as they are spelled there."""
+    """Return Kubernetes' name of an attribute: camelCase, with acronyms as Kubernetes spells them."""
     return _SPELLED.get(attribute) or (to_camel(attribute) if "_" in attribute else attribute)

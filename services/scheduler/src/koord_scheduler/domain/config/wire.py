@@ -1,7 +1,7 @@
-"""The types that configuration is made of: Kubernetes' spelling outside, precise values inside.
+"""Base types of configuration: Kubernetes' spelling outside, precise values inside.
 
-A model is frozen, refuses unknown fields as the reference's strict decoding does, and writes itself back in Kubernetes'
-spelling. Python code constructs it by attribute names; `read` takes wire names only.
+A model is frozen, refuses unknown fields like the strict decoding of the reference, and can be written back in
+Kubernetes' spelling. Python code creates models by attribute names; `read` accepts only the names of the wire.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ INT64_MAX: Final = (1 << 63) - 1
 
 
 class WireModel(BaseModel):
-    """Base of everything that is read from a configuration."""
+    """Base class of everything that is read from a configuration."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -59,10 +59,13 @@ def read(kind: type[M], raw: object, path: str, *, in_range: bool = True) -> M:
     """Return a model from decoded JSON without nulls.
 
     Args:
-        in_range: False: types and defaults only, numbers may lie outside of what start-up accepts.
+        kind: Type of the model.
+        raw: The decoded JSON.
+        path: Path that is put before the paths of problems.
+        in_range: If False, numbers may be outside of the allowed range; only types and defaults are checked.
 
     Raises:
-        InvalidConfiguration: With every problem, each below `path`.
+        InvalidConfiguration: The value has problems.
     """
     try:
         return kind.model_validate(raw, by_alias=True, by_name=False, context=None if in_range else _ANY_NUMBER)
@@ -71,7 +74,7 @@ def read(kind: type[M], raw: object, path: str, *, in_range: bool = True) -> M:
 
 
 def within(low: int, high: int) -> AfterValidator:
-    """Integers of low..high, both included."""
+    """Return a validator of integers from `low` to `high`, both included."""
 
     def check(value: int, info: ValidationInfo) -> int:
         if low <= value <= high or info.context == _ANY_NUMBER:
@@ -128,7 +131,7 @@ Percent = Annotated[StrictInt, within(0, 100)]
 Weight = Annotated[StrictInt, within(1, 100)]
 TenthScore = Annotated[StrictInt, within(0, 10)]
 Duration = Annotated[float, BeforeValidator(_seconds), PlainSerializer(_duration_text, return_type=str)]
-"""Seconds; a Go duration as text outside, where a bare number is refused as in Go; at least 0."""
+"""Seconds, at least 0. In a document it is a Go duration as text; a bare number is refused as in Go."""
 
 Amount = Annotated[
     Quantity, BeforeValidator(_quantity), PlainSerializer(lambda quantity: quantity.canonical(), return_type=str)

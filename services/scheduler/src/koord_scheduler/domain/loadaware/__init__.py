@@ -1,6 +1,8 @@
-"""LoadAwareScheduling: nodes are judged by what they use and will use, not by what was requested on them.
+"""LoadAwareScheduling: filters and scores nodes by measured and expected usage instead of requests.
 
-`metric` is what a node reports, `estimate` what a pod will use, `assigned` joins both into the used estimate of a node,
-`thresholds` and `verdict` are filter and score of one node: together the definition. `columns` answers the same for
-all nodes at once. source    scheduler-core spec, 7
+`metric` is a node's report, `estimate` the expected usage of a pod, `assigned` combines both into the estimated usage
+of a node, `thresholds` are the limits, `rules` reads pods and nodes. `columns` filters and scores all nodes at once.
+
+Source:
+    scheduler-core spec, 7
 """

@@ -1,10 +1,10 @@
-"""What a node uses once the pods that it has just been given really run.
+"""Estimates the usage of a node once the pods that were just placed there really run.
+
+A report is outdated when it arrives: pods placed since then are not in it, or not with their later usage. What a pod
+adds depends on the report and the pod alone, so that a node's sums can be updated pod by pod. Vectors hold one amount
+per considered resource, in the order of the resources' names.
 
 Source: scheduler-core spec, 7.3
-
-A report is old when it arrives: pods placed since then are not in it, or not with what they will use. What a pod adds
-is a function of the report and the pod alone, so that a node's sums can be kept up to date pod by pod.
-Vectors hold one amount per considered resource, in name order.
 """
 
 import math
@@ -23,18 +23,18 @@ from koord_scheduler.domain.loadaware.estimate import estimate_pod
 from koord_scheduler.domain.loadaware.metric import AmountsByResource, NodeMetric
 
 Vector = tuple[int, ...]
-"""One amount per considered resource."""
+"""One amount per considered resource: milli-cores, bytes, whole units."""
 
 _NOTHING: Final[AmountsByResource] = {}
 
 
 def vector_of(amounts: AmountsByResource, resources: Sequence[str]) -> Vector:
-    """Return the considered amounts; what is not named is 0."""
+    """Return the amounts of the considered resources. Resources that `amounts` does not name are 0."""
     return tuple([amounts.get(resource, 0) for resource in resources])
 
 
 def estimate_vector(pod: Pod, args: LoadAwareSchedulingArgs) -> Vector:
-    """Estimated usage of a pod over the considered resources, at most MAX_AMOUNT each.
+    """Return the estimated usage of a pod over the considered resources, at most MAX_AMOUNT each.
 
     Raises:
         InvalidInput: A request or limit is not a valid quantity.
@@ -47,9 +47,10 @@ class AssignedPod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A pod that is assumed or bound on a node.
 
     Attributes:
-        estimate: Over the considered resources.
-        assigned_at: Unix seconds of its condition PodScheduled, else of the moment it became known here.
-        window_end: Unix seconds until which its estimate counts whatever is measured; None: no forced window.
+        is_prod: Whether its priority class is koord-prod.
+        estimate: Its estimated usage over the considered resources.
+        assigned_at: Unix seconds of its condition PodScheduled, otherwise of the moment when it became known here.
+        window_end: Unix seconds until which its estimate counts whatever is measured. None: no such window.
     """
 
     uid: str
@@ -65,6 +66,12 @@ def window_end(
     pod: Pod, args: LoadAwareSchedulingArgs, assigned_at: float, initialized_at: float | None
 ) -> float | None:
     """Return the end of the window in which a pod's estimate always counts, or None without a window.
+
+    Args:
+        pod: The pod; with allowCustomizeEstimation, its annotations override the arguments.
+        args: Arguments of the plugin.
+        assigned_at: Unix seconds from which the pod counts on its node.
+        initialized_at: Unix seconds of the condition Initialized=True; None if it is not initialized.
 
     Source: spec, 7.3
     """
@@ -93,21 +100,23 @@ def _seconds(annotations: Mapping[str, str], key: str) -> int | None:
 
 
 class NodeSums:
-    """A node's pods added up, given its last report; each vector as a list, changed pod by pod.
+    """Sums over a node's pods, given its last report. Each vector is a list that is updated pod by pod.
 
-    delta        estimates beyond what was measured, of all pods
-    estimated    whole estimates, of all pods
-    prod_usage   measured usage of prod pods; with the system's usage when the arguments say so
-    prod_delta   as delta, of prod pods
+    A pod with estimate e and measured usage u (0 if unmeasured) adds, for a report of time U and interval I:
 
-    One pod adds, with its estimate e, its measured usage u (0 when there is none) and U, I of the report:
-
-        include = not measured, or placed after U - I, or its forced window ends after U
+        include = not measured, or placed after U - I, or its window ends after U
         delta += max(0, e - u) if include;  estimated += e
-        prod_usage += u, prod_delta += max(0, e - u) if include, when the report calls it koord-prod, too
-        prod_delta += e when it does not
+        for koord-prod pods, if the report calls them koord-prod too:
+            prod_usage += u;  prod_delta += max(0, e - u) if include
+        for other koord-prod pods: prod_delta += e
 
     A pod whose estimate is all zero adds nothing.
+
+    Attributes:
+        delta: Estimates beyond the measured usage, of all pods.
+        estimated: Whole estimates of all pods.
+        prod_usage: Measured usage of koord-prod pods; with the system's usage if the arguments say so.
+        prod_delta: Estimates beyond the measured usage, of koord-prod pods.
 
     Source:
         scheduler-core spec, 7.3
@@ -126,7 +135,7 @@ class NodeSums:
 
     @property
     def prod(self) -> list[int]:
-        """Used estimate over prod pods."""
+        """Return the estimated usage of koord-prod pods."""
         return [usage + delta for usage, delta in zip(self.prod_usage, self.prod_delta, strict=True)]
 
     def add(self, pod: AssignedPod) -> None:
@@ -167,7 +176,7 @@ class NodeSums:
 def sums_of(
     metric: NodeMetric, pods: Iterable[AssignedPod], args: LoadAwareSchedulingArgs, resources: Sequence[str]
 ) -> NodeSums:
-    """Return the sums of a node, from nothing."""
+    """Return the sums of a node with these pods."""
     sums = NodeSums(metric, args, resources)
     for pod in pods:
         sums.add(pod)
@@ -180,8 +189,11 @@ def used_by_all(
     """Return the estimated usage of a node over all pods.
 
     Args:
-        aggregation: (type, period in seconds; 0: the longest), None: plain usage. A period that is not recorded gives
-            the sum of the estimates without any usage (spec, 16 no. 15).
+        metric: The node's report.
+        sums: Sums over its pods.
+        resources: The considered resources.
+        aggregation: (type, period in seconds) of a percentile, 0 for the longest period; None for the plain usage. If
+            the period was not recorded, the result is the sum of the estimates without any usage (spec, 16 no. 15).
 
     Source:
         scheduler-core spec, 7.3

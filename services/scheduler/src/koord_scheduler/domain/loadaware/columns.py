@@ -1,8 +1,8 @@
 """The load of all nodes as columns, so that a pod's filter and score over all nodes are a few array operations.
 
-For each node, resource and class of pod it is worked out beforehand what the least estimate is that would be refused
-(`room`), and what is left for scores (`left`). A report, a pod that comes or goes and an expiry touch one row, which is
-worked out again before the next question. `verdict` is the definition; the answers are equal to it (tested).
+For each node, resource and class of pod, the least estimate that would be refused (`room`) and the amount left for
+scores (`left`) are computed in advance. A report, a pod that comes or goes, or an expiry marks one row, which is
+computed again before the next question.
 """
 
 import math
@@ -48,18 +48,18 @@ from koord_scheduler.domain.loadaware.rules import (
 from koord_scheduler.domain.loadaware.thresholds import Limits, NodeThresholds, node_thresholds
 
 CodeArray: TypeAlias = NDArray[np.uint8]
-"""What the filter says of each row: 0 passes, else see `LoadColumns.reason`."""
+"""Filter codes of rows: 0 passes, see `LoadColumns.reason` for others."""
 
 _EXPIRED_CODE: Final = 1
 _FIRST_CODE: Final = 2
 _LAST_RESOURCE: Final = 126
-"""A code is a byte: resources beyond this one share its code."""
+"""A code is one byte. Resources beyond this one share its code."""
 _PROD, _OTHER = range(2)
 
 
 @dataclass(slots=True, eq=False)
 class _Node:
-    """What is known of one row."""
+    """The data about one row."""
 
     facts: NodeFacts | None = None
     thresholds: NodeThresholds | None = None
@@ -77,9 +77,9 @@ class NodeLoad(NamedTuple):
 
     Attributes:
         metric: Its last report, or None without a report.
-        sums: Of the pods on it; None without a report; changes when they do.
-        pods: In the order in which they came.
-        expired: Whether the report counts as expired at the moment of the last `advance`.
+        sums: Sums over its pods; None without a report. The object changes with later events.
+        pods: The pods in the order in which they came.
+        expired: Whether the report was expired at the last `advance`.
     """
 
     metric: NodeMetric | None
@@ -89,10 +89,12 @@ class NodeLoad(NamedTuple):
 
 
 class LoadColumns:
-    """All nodes. Rows are the caller's numbers of nodes; N is the capacity, R the number of considered resources.
+    """The load of all nodes. Rows are those of `NodeColumns`; N is the capacity, R the number of considered resources.
 
     Args:
-        touched: Rows whose answers may have changed, in order.
+        args: Arguments of the plugin.
+        touched: Journal of the rows whose answers may have changed.
+        capacity: Initial number of rows.
     """
 
     def __init__(self, args: LoadAwareSchedulingArgs, *, touched: Journal | None = None, capacity: int = 64) -> None:
@@ -174,7 +176,7 @@ class LoadColumns:
             self._take_out(row, uid)
 
     def advance(self, now: float) -> list[int]:
-        """Expire reports that are too old at `now` (unix seconds) and return their rows."""
+        """Expire reports that are too old at `now` (unix seconds), and return their rows."""
         self._now = max(self._now, now)
         expired: list[int] = []
         while self._expiries and self._expiries[0][0] <= self._now:
@@ -191,13 +193,17 @@ class LoadColumns:
         return expired
 
     def next_expiry(self) -> float:
-        """Return unix seconds before which `advance` changes nothing; infinite when nothing can expire."""
+        """Return the unix seconds before which `advance` changes nothing; infinity if nothing can expire."""
         return self._expiries[0][0] if self._expiries else math.inf
 
     # --- what is asked -------------------------------------------------------------------------------------------
 
     def filter_codes(self, load: PodLoad, rows: Rows | None = None) -> CodeArray | None:
-        """Return a code for each row, shape (K,), K = N without `rows`; None: every row passes. `advance` comes first.
+        """Return a code for each row, shape (K,), or None if every row passes. Call `advance` first.
+
+        Args:
+            load: The pod.
+            rows: The rows to filter, shape (K,); None for all N rows.
 
         Source:
             scheduler-core spec, 7.4
@@ -225,7 +231,7 @@ class LoadColumns:
         return any(self._limited)
 
     def is_limiting(self, load: PodLoad) -> bool:
-        """Return whether any node could refuse such a pod."""
+        """Return whether any node may refuse a pod with this load."""
         self._work_out()
         return not load.of_daemon_set and bool(self._limited[_PROD if load.is_prod else _OTHER])
 
@@ -252,14 +258,21 @@ class LoadColumns:
         return code
 
     def reason(self, code: int) -> str:
-        """Return what a code that is not 0 means. Every one is Unschedulable: load falls when pods leave."""
+        """Return the reason for a code other than 0.
+
+        All refusals are Unschedulable, because load falls when pods leave.
+        """
         if code == _EXPIRED_CODE:
             return EXPIRED_REASON
         index, aggregated = divmod(code - _FIRST_CODE, 2)
         return exceeded_reason(self.resources[index], aggregated=bool(aggregated))
 
     def scores(self, load: PodLoad, rows: Rows | None = None) -> IntArray:
-        """Return a score within 0..100 for each row, shape (K,), K = N without `rows`. `advance` comes first.
+        """Return a score within 0..100 for each row, shape (K,). Call `advance` first.
+
+        Args:
+            load: The pod.
+            rows: The rows to score, shape (K,); None for all N rows.
 
         Source:
             scheduler-core spec, 7.5

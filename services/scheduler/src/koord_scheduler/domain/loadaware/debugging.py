@@ -1,4 +1,4 @@
-"""What load awareness believes about a node, for a person.
+"""The load that the scheduler assumes on a node, for users.
 
 Source: scheduler-core spec, 14
 """
@@ -13,9 +13,10 @@ from koord_scheduler.domain.loadaware.columns import NodeLoad
 
 
 def describe_node(load: NodeLoad | None, args: LoadAwareSchedulingArgs) -> dict[str, object]:
-    """Return the body of `/apis/v1/plugins/LoadAwareScheduling/node/<node>`; empty when nothing is known of the node.
+    """Return the response of `/apis/v1/plugins/LoadAwareScheduling/node/<node>`; empty for an unknown node.
 
-    Pods by the time at which they were assigned (unix seconds); resources as quantities; names as namespace/name.
+    Pods are ordered by the time at which they were assigned (unix seconds). Resources are quantities, names are
+    namespace/name.
     """
     if load is None or (load.metric is None and not load.pods):
         return {}

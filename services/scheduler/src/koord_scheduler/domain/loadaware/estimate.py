@@ -1,4 +1,4 @@
-"""How much a pod will use, and how large a node is for that question.
+"""Estimates how much a pod will use, and how large a node is for this purpose.
 
 Source: scheduler-core spec, 7.2
 """
@@ -26,19 +26,20 @@ _DEFAULTS: Final = {
     MEMORY: DEFAULT_MEMORY_BYTES,
     BATCH_MEMORY: DEFAULT_MEMORY_BYTES,
 }
-"""What a pod is taken to use of a resource for which it names neither request nor limit."""
+"""Estimated usage of a pod that names neither request nor limit of the resource: milli-cores and bytes."""
 
 
 def estimate_pod(pod: Pod, args: LoadAwareSchedulingArgs) -> Amounts:
-    """Estimated usage per resource of the factor map, in milli-cores, bytes, whole units.
+    """Return the estimated usage per resource of the scaling factors: milli-cores, bytes, whole units.
 
         q = max(limit, request) of the resource that the pod's class uses;  e = min(limit, round(q * factor / 100))
 
-    q = 0: 250m and 200 MiB for (batch) cpu and memory, else 0; a class without such a resource: 0. With the estimator
-    that believes the recommender: what its annotation says instead, cut off at the limit.
+    If q is 0, the estimate is 250m and 200 MiB for (batch) cpu and memory, otherwise 0. It is 0 as well if the pod's
+    class has no such resource. With the recommended estimator, the pod's annotation replaces the estimate, at most
+    the limit.
 
     Raises:
-        InvalidInput: A request or limit that is no quantity.
+        InvalidInput: A request or limit is not a valid quantity.
 
     Source:
         scheduler-core spec, 7.2; 16 no. 13; manager spec, 15.7; vectors scheduler/loadaware_estimate
@@ -59,7 +60,7 @@ def estimate_pod(pod: Pod, args: LoadAwareSchedulingArgs) -> Amounts:
 
 
 def _recommended(pod: Pod) -> Amounts:
-    """Return what the recommender expects the pod to use; a malformed annotation is ignored."""
+    """Return the usage that the recommender expects of the pod. A malformed annotation is ignored."""
     text = pod.metadata.annotations.get(keys.RECOMMENDED_USAGE)
     if not text:
         return {}
@@ -70,7 +71,10 @@ def _recommended(pod: Pod) -> Amounts:
 
 
 def scaling_factors(pod: Pod, args: LoadAwareSchedulingArgs) -> Mapping[str, int]:
-    """Percent per resource: the arguments', overridden by the pod where it may; a malformed annotation is ignored."""
+    """Return the scaling factor in percent per resource. Where allowed, the pod's annotation overrides the arguments.
+
+    A malformed annotation is ignored.
+    """
     text = pod.metadata.annotations.get(keys.LOAD_ESTIMATED_SCALING_FACTORS)
     if not args.allow_customize_estimation or not text:
         return args.estimated_scaling_factors
@@ -81,7 +85,10 @@ def scaling_factors(pod: Pod, args: LoadAwareSchedulingArgs) -> Mapping[str, int
 
 
 def raw_amounts(allocatable: Mapping[str, Quantity], annotations: Mapping[str, str]) -> Amounts:
-    """Return allocatable with what the node's raw-allocatable annotation says instead; a malformed one is ignored."""
+    """Return the allocatable of a node, with the amounts of its raw-allocatable annotation instead where it has any.
+
+    A malformed annotation is ignored. Amounts are milli-cores, bytes, whole units.
+    """
     raw: ResourceList = {}
     text = annotations.get(keys.RAW_ALLOCATABLE)
     if text:
@@ -109,6 +116,6 @@ def _estimate(resource: str, request: int, limit: int, factor: int) -> int:
 
 
 def rounded_ratio(dividend: int, divisor: int) -> int:
-    """Dividend / divisor, half away from zero; divisor > 0."""
+    """Return dividend / divisor, rounded half away from zero. The divisor must be positive."""
     half = (2 * abs(dividend) + divisor) // (2 * divisor)
     return half if dividend >= 0 else -half

@@ -1,4 +1,4 @@
-"""What a node reports about its load, as far as the scheduler reads it."""
+"""The report of a node about its load, as far as the scheduler reads it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,16 +13,17 @@ from koordcore.values.resources import Amounts
 DEFAULT_REPORT_INTERVAL_SECONDS: Final = 60
 
 AmountsByResource = Mapping[str, int]
-"""Milli-cores for cpu, bytes, whole units."""
+"""Resource -> amount: milli-cores for cpu, bytes, whole units."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodUsage:
-    """One entry of `status.podsMetric` with a usage.
+    """The measured usage of one pod: an entry of `status.podsMetric`.
 
     Attributes:
-        uid: Of the pod that was measured, "" when the report does not say.
-        is_prod: The report calls it koord-prod.
+        usage: Its usage; milli-cores for cpu, bytes for memory.
+        is_prod: Whether the report calls the pod koord-prod.
+        uid: Uid of the measured pod, "" if the report does not tell.
     """
 
     usage: AmountsByResource
@@ -35,11 +36,12 @@ class NodeMetric:
     """The last report of a node.
 
     Attributes:
-        updated_at: Unix seconds; None: the object exists, nothing was reported.
-        report_interval_seconds: How often the node means to report.
-        node_usage: None: there is no `status.nodeMetric`.
-        aggregated: (type, period in seconds) -> usage, only what was recorded.
-        pods: (namespace, name) -> usage.
+        updated_at: Unix seconds of the report; None if the object exists without a report.
+        report_interval_seconds: Interval between reports that the node intends.
+        node_usage: Usage of the whole node; None if there is no `status.nodeMetric`.
+        system_usage: Usage of processes that belong to no pod.
+        aggregated: (type, period in seconds) -> usage; only recorded periods.
+        pods: (namespace, name) -> usage of the pod.
     """
 
     updated_at: float | None
@@ -52,9 +54,10 @@ class NodeMetric:
     pods: Mapping[tuple[str, str], PodUsage] = field(default_factory=dict[tuple[str, str], PodUsage])
 
     def usage_of(self, namespace: str, name: str, uid: str) -> PodUsage | None:
-        """Return what was measured of a pod.
+        """Return the measured usage of a pod.
 
-        None when nothing was, or for another pod of the same name (spec, 16 no. 23).
+        Returns:
+            None if nothing was measured, or if it was measured for another pod of the same name (spec, 16 no. 23).
         """
         found = self.pods.get((namespace, name))
         if found is None or not found.usage or (found.uid and uid and found.uid != uid):
@@ -62,12 +65,14 @@ class NodeMetric:
         return found
 
     def aggregated_usage(self, kind: str, seconds: float) -> AmountsByResource | None:
-        """Return usage by a percentile.
+        """Return the usage by a percentile.
 
-        For exactly this period, or for 0 the longest recorded one, else the plain usage.
+        Args:
+            kind: The type, such as p95.
+            seconds: The period. 0 means the longest recorded period, or the plain usage if none was recorded.
 
         Returns:
-            None when a period was asked for and is not recorded.
+            None if the given period was not recorded.
 
         Source:
             scheduler-core spec, 7.3
@@ -79,7 +84,7 @@ class NodeMetric:
 
 
 def metric_of_report(report: NodeUsageReported) -> NodeMetric:
-    """Return the metric of a report from the observation stream."""
+    """Return the metric of a report from the observations stream."""
     return NodeMetric(
         updated_at=datetime.fromisoformat(report.updated_at).timestamp() if report.updated_at else None,
         report_interval_seconds=report.report_interval_seconds or DEFAULT_REPORT_INTERVAL_SECONDS,

@@ -1,4 +1,4 @@
-"""One node's part of the columns: the least estimate that it refuses, and what it has left for scores."""
+"""Computes one row of the columns: the least estimate that a node refuses, and what it has left for scores."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -10,15 +10,22 @@ from koord_scheduler.domain.loadaware.metric import NodeMetric
 from koord_scheduler.domain.loadaware.thresholds import Limits
 
 PASSES: Final = 1 << 62
-"""No estimate is refused."""
+"""Least refused estimate of a node that refuses no estimate."""
 REFUSES: Final = -PASSES
-"""Every estimate is refused."""
+"""Least refused estimate of a node that refuses every estimate."""
 PLAIN, AGGREGATED, EXPIRED = range(3)
 """What an estimate is compared with: usage, usage by a percentile, nothing since the report has expired."""
 
 
 class Reported(NamedTuple):
-    """A node with a report. capacity: over the considered resources, as the estimator sees it."""
+    """A node with a report.
+
+    Attributes:
+        metric: The report.
+        sums: Sums over its pods.
+        capacity: Its size over the considered resources, as the estimator sees it.
+        expired: Whether the report is too old.
+    """
 
     metric: NodeMetric
     sums: NodeSums
@@ -27,7 +34,12 @@ class Reported(NamedTuple):
 
 
 class Room(NamedTuple):
-    """The least estimate that is refused, per resource, and what it is compared with."""
+    """The least refused estimate per resource.
+
+    Attributes:
+        least: One amount per considered resource.
+        basis: What estimates are compared with: PLAIN, AGGREGATED or EXPIRED.
+    """
 
     least: Sequence[int]
     basis: int
@@ -39,7 +51,7 @@ def room_of(node: Reported, limits: Limits, args: LoadAwareSchedulingArgs, resou
         round((used + e) * 100 / cap) > T   iff   e >= ceil(cap * (2 T + 1) / 200) - used
 
     Source:
-        scheduler-core spec, 7.4 (3) to (5); equal to `verdict.filter_node` (tested)
+        scheduler-core spec, 7.4 (3) to (5)
     """
     if not limits.is_set:
         return _everything(resources)
@@ -64,7 +76,7 @@ def _everything(resources: Sequence[str]) -> Room:
 
 
 def left_of(node: Reported, used: Sequence[int]) -> list[int]:
-    """Capacity minus used per resource, -1 where every estimate scores 0."""
+    """Return capacity minus used per resource; -1 where every estimate scores 0."""
     return [
         min(amount - taken, MAX_AMOUNT) if amount > 0 and amount >= taken else -1
         for amount, taken in zip(node.capacity, used, strict=True)
@@ -72,5 +84,5 @@ def left_of(node: Reported, used: Sequence[int]) -> list[int]:
 
 
 def divisors_of(capacity: Vector) -> list[int]:
-    """Capacity per resource as a divisor that is not 0."""
+    """Return the capacity per resource as a divisor, at least 1."""
     return [min(max(amount, 1), MAX_AMOUNT) for amount in capacity]

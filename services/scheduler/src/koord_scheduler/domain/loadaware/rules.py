@@ -1,4 +1,4 @@
-"""What load awareness reads from pods and nodes.
+"""The facts that load awareness reads from pods and nodes.
 
 Source:
     scheduler-core spec, 7.4 and 7.5; vectors scheduler/loadaware_filter, scheduler/loadaware_score
@@ -26,7 +26,13 @@ EXPIRED_REASON: Final = "node(s) nodeMetric expired"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodLoad:
-    """What the plugin reads of a pod that wants a node. estimate: over the considered resources."""
+    """The facts about a pod that is to be scheduled.
+
+    Attributes:
+        estimate: Its estimated usage over the considered resources.
+        is_prod: Whether its priority class is koord-prod.
+        of_daemon_set: Whether a DaemonSet owns it. Such pods are never refused.
+    """
 
     estimate: Vector
     is_prod: bool = True
@@ -35,11 +41,11 @@ class PodLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """What the plugin reads of a node.
+    """The facts about a node.
 
     Attributes:
-        allocatable: Less node reservation, at its raw size.
-        usage_thresholds: Text of the annotation, "" when there is none.
+        allocatable: Its raw size without what is reserved on it; milli-cores, bytes, whole units.
+        usage_thresholds: Text of its annotation with thresholds; "" if it has none.
     """
 
     allocatable: AmountsByResource
@@ -47,10 +53,10 @@ class NodeFacts:
 
 
 def pod_load(pod: Pod, args: LoadAwareSchedulingArgs) -> PodLoad:
-    """Return the facts of a pod that wants a node.
+    """Return the facts about a pod that is to be scheduled.
 
     Raises:
-        InvalidInput: A request or limit that is no quantity.
+        InvalidInput: A request or limit is not a valid quantity.
     """
     return PodLoad(
         estimate=estimate_vector(pod, args),
@@ -60,7 +66,7 @@ def pod_load(pod: Pod, args: LoadAwareSchedulingArgs) -> PodLoad:
 
 
 def node_facts(node: Node) -> NodeFacts:
-    """Return the facts of a node object; a malformed resource list counts as empty (admission has refused it).
+    """Return the facts about a node. A malformed resource list counts as empty, because admission refuses it.
 
     Source:
         scheduler-core spec, 3 (node transformers) and 7.2
@@ -77,7 +83,10 @@ def node_facts(node: Node) -> NodeFacts:
 
 
 def expiry(metric: NodeMetric, args: LoadAwareSchedulingArgs) -> float:
-    """Return unix seconds from which the metric counts as expired; without an update time it always does."""
+    """Return the unix seconds from which the report counts as expired.
+
+    A report without an update time is always expired.
+    """
     if metric.updated_at is None:
         return float("-inf")
     return metric.updated_at + args.node_metric_expiration_seconds

@@ -1,4 +1,4 @@
-"""Which thresholds hold for a node: the arguments', each part replaced by what the node's annotation gives.
+"""The load thresholds of a node. Each part of its annotation replaces that part of the arguments.
 
 Source:
     scheduler-core spec, 7.4 (2), (3)
@@ -17,12 +17,12 @@ from koord_scheduler.domain.loadaware.assigned import Vector, vector_of
 
 
 class Limits(NamedTuple):
-    """Thresholds of one kind of pod on a node.
+    """The thresholds for one kind of pods on a node.
 
     Attributes:
-        percent: Per considered resource, 0: not limited.
-        by_prod: Compared with the usage of prod pods only.
-        aggregation: (type, seconds) of the usage that is compared; None: the plain usage.
+        percent: Threshold per considered resource in percent; 0 means no limit.
+        by_prod: Whether only the usage of koord-prod pods is compared.
+        aggregation: (type, seconds) of the compared usage; None for the plain usage.
     """
 
     percent: Vector
@@ -36,7 +36,7 @@ class Limits(NamedTuple):
 
 
 class NodeThresholds(NamedTuple):
-    """What limits koord-prod pods, and all others."""
+    """The thresholds of a node: for koord-prod pods, and for all others."""
 
     prod: Limits
     other: Limits
@@ -55,10 +55,12 @@ class _Custom(msgspec.Struct, rename="camel"):
 
 
 def node_thresholds(text: str, args: LoadAwareSchedulingArgs, resources: Sequence[str]) -> NodeThresholds:
-    """Return the thresholds of a node; a malformed annotation is ignored, as are resources that are not considered.
+    """Return the thresholds of a node. A malformed annotation, and resources that are not considered, are ignored.
 
     Args:
-        text: Of the annotation, "" when there is none.
+        text: Text of the annotation, "" if there is none.
+        args: Arguments of the plugin.
+        resources: The considered resources.
     """
     usage, prod, aggregated = args.usage_thresholds, args.prod_usage_thresholds, _of_args(args)
     custom = _custom(text)

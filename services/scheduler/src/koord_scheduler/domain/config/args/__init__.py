@@ -1,1 +1,1 @@
-"""The arguments of every plugin, typed, with their defaults and their validation (scheduler-core spec, 4.1)."""
+"""The typed arguments of every plugin, with defaults and validation (scheduler-core spec, 4.1)."""

@@ -18,14 +18,20 @@ Allocation = Literal["LeastAllocated", "MostAllocated"]
 
 
 class NumaScoringStrategy(WireModel):
-    """How a node, or a NUMA zone, is scored."""
+    """How nodes, or NUMA zones, are scored."""
 
     type: Allocation = "LeastAllocated"
     resources: ScoredResources = CPU_AND_MEMORY
 
 
 class NodeNUMAResourceArgs(WireModel):
-    """default_cpu_bind_policy ""  LSE and LSR pods without annotation do not bind."""
+    """Arguments of NodeNUMAResource.
+
+    Attributes:
+        default_cpu_bind_policy: Policy of LSE and LSR pods without the annotation. "": their CPUs are not bound.
+        scoring_strategy: How nodes are scored.
+        numa_scoring_strategy: How NUMA zones are scored.
+    """
 
     default_cpu_bind_policy: Literal["", "FullPCPUs", "SpreadByPCPUs"] = "FullPCPUs"
     scoring_strategy: NumaScoringStrategy = NumaScoringStrategy()
@@ -47,7 +53,7 @@ class DeviceScoringStrategy(WireModel):
 
 
 class GpuTemplates(WireModel):
-    """Where the classes of shared GPU resources are found, and which resources they bind."""
+    """Where the templates of shared GPU resources are stored, and which resources they match."""
 
     config_map_namespace: Text = "koordinator-system"
     config_map_name: Text = "gpu-shared-resource-templates"
@@ -55,14 +61,14 @@ class GpuTemplates(WireModel):
 
 
 class DeviceModel(WireModel):
-    """A model of a vendor."""
+    """A vendor and a model of a device."""
 
     vendor: Text
     model: Text
 
 
 class DeviceShareArgs(WireModel):
-    """Devices. allocator is accepted and ignored, as by the reference."""
+    """Arguments of DeviceShare. `allocator` is accepted without effect, as in the reference."""
 
     allocator: Text = ""
     scoring_strategy: DeviceScoringStrategy = DeviceScoringStrategy()
@@ -72,7 +78,7 @@ class DeviceShareArgs(WireModel):
 
 
 class PreAllocationConfig(WireModel):
-    """Reservations on pods that still run."""
+    """Settings of reservations on pods that still run."""
 
     enable_cluster_mode: Bool = False
     cluster_label_key: Text = "pod.koordinator.sh/is-pre-allocatable"
@@ -81,7 +87,7 @@ class PreAllocationConfig(WireModel):
 
 
 class ReservationSelectorIndex(WireModel):
-    """Label keys by which reservations are found faster; never changes an outcome."""
+    """Label keys by which reservations are found faster. The index never changes an outcome."""
 
     enabled: Bool = False
     key_prefixes: tuple[Text, ...] = ()
@@ -110,7 +116,7 @@ def _extended_group(group: str) -> str:
 
 
 class ReservationArgs(WireModel):
-    """Reservations. Seconds of 0 mean their default."""
+    """Arguments of Reservation. Durations are in seconds; 0 stands for the default."""
 
     enable_preemption: Bool = False
     min_candidate_nodes_percentage: Percent = 10

@@ -23,7 +23,14 @@ from koord_scheduler.domain.config.wire import (
 
 
 class CoschedulingArgs(WireModel):
-    """Gangs. skip_check_schedule_cycle has had no effect since v1.5 of the reference."""
+    """Arguments of Coscheduling. `skip_check_schedule_cycle` has had no effect since v1.5 of the reference.
+
+    Attributes:
+        default_timeout: Wait time at Permit in seconds, of a gang that states none.
+        default_match_policy: Match policy of a gang that states none.
+        enable_preemption: Whether a gang may preempt other pods.
+        aware_network_topology: Whether gangs with a topology spec are placed by the network topology.
+    """
 
     default_timeout: Duration = 600.0
     controller_workers: Positive = 1
@@ -46,7 +53,14 @@ _UNLIMITED_GROUP: Final[Mapping[str, Quantity]] = {CPU: UNLIMITED, MEMORY: UNLIM
 
 
 class ElasticQuotaArgs(WireModel):
-    """Quotas."""
+    """Arguments of ElasticQuota. Times are in seconds.
+
+    Attributes:
+        delay_evict_time: How long a quota may be above its runtime before pods are revoked.
+        revoke_pod_interval: Interval between two checks for overuse.
+        monitor_all_quotas: Whether overuse is revoked; also needs `enable_runtime_quota`.
+        quota_snapshot_update_interval: Accepted without effect.
+    """
 
     delay_evict_time: Duration = 120.0
     revoke_pod_interval: Duration = 1.0
@@ -64,25 +78,29 @@ class ElasticQuotaArgs(WireModel):
 
 
 class SchedulingHintArgs(WireModel):
-    """How many preferred nodes of a hint are tried."""
+    """Arguments of SchedulingHint.
+
+    Attributes:
+        max_hint_nodes: Maximum number of preferred nodes of a hint that are tried.
+    """
 
     max_hint_nodes: Positive = 100
 
 
 class ResourceStrategy(WireModel):
-    """How one resource is scored."""
+    """How NodeResourcesFitPlus scores one resource."""
 
     type: Literal["MostAllocated", "LeastAllocated"] = "LeastAllocated"
     weight: Weight = 1
 
 
 class NodeResourcesFitPlusArgs(WireModel):
-    """A strategy per resource."""
+    """Arguments of NodeResourcesFitPlus: resource -> strategy."""
 
     resources: Mapping[Text, ResourceStrategy] = {}
 
 
 class ScarceResourceAvoidanceArgs(WireModel):
-    """Resources that pods which do not request them should stay away from."""
+    """Arguments of ScarceResourceAvoidance: resources that pods should leave to the pods that request them."""
 
     resources: tuple[Text, ...] = ()

@@ -26,7 +26,7 @@ from koord_scheduler.domain.config.wire import (
 
 
 class WeightedResource(WireModel):
-    """A resource that a score looks at."""
+    """A resource with its weight in a score."""
 
     name: Text
     weight: Weight = 1
@@ -40,11 +40,16 @@ def _or_cpu_and_memory(resources: tuple[WeightedResource, ...]) -> tuple[Weighte
 
 
 ScoredResources = Annotated[tuple[WeightedResource, ...], AfterValidator(_or_cpu_and_memory)]
-"""Empty: cpu and memory, weight 1 each."""
+"""Resources of a score. An empty list stands for cpu and memory with weight 1 each."""
 
 
 class UtilizationPoint(WireModel):
-    """One point of the function of RequestedToCapacityRatio: score 0..10 at a utilization of 0..100 percent."""
+    """One point of the score function of RequestedToCapacityRatio.
+
+    Attributes:
+        utilization: Used share of the capacity, 0..100 percent.
+        score: Score at this utilization, 0..10.
+    """
 
     utilization: Percent
     score: TenthScore
@@ -61,13 +66,13 @@ Shape = Annotated[tuple[UtilizationPoint, ...], AfterValidator(_rising)]
 
 
 class RequestedToCapacityRatio(WireModel):
-    """Parameters of the strategy of that name."""
+    """Parameters of the scoring strategy RequestedToCapacityRatio."""
 
     shape: Shape
 
 
 class FitScoringStrategy(WireModel):
-    """How NodeResourcesFit scores; the ratio's shape is needed for its own strategy only."""
+    """How NodeResourcesFit scores. Only the strategy RequestedToCapacityRatio needs `requested_to_capacity_ratio`."""
 
     type: Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"] = "LeastAllocated"
     resources: ScoredResources = CPU_AND_MEMORY
@@ -90,7 +95,13 @@ def _is_domain(group: str) -> str:
 
 
 class NodeResourcesFitArgs(WireModel):
-    """Which resources are filtered and how they are scored."""
+    """Arguments of NodeResourcesFit.
+
+    Attributes:
+        scoring_strategy: How nodes are scored.
+        ignored_resources: Resources that the filter does not compare.
+        ignored_resource_groups: Domains of resources that the filter does not compare.
+    """
 
     scoring_strategy: FitScoringStrategy = FitScoringStrategy()
     ignored_resources: tuple[Text, ...] = ()
@@ -98,20 +109,30 @@ class NodeResourcesFitArgs(WireModel):
 
 
 class NodeResourcesBalancedAllocationArgs(WireModel):
-    """Which resources should be used evenly."""
+    """Arguments of NodeResourcesBalancedAllocation: the resources that should be used evenly."""
 
     resources: ScoredResources = CPU_AND_MEMORY
 
 
 class InterPodAffinityArgs(WireModel):
-    """Weight of the required affinity of pods that are already there, towards the pod that is being placed."""
+    """Arguments of InterPodAffinity.
+
+    Attributes:
+        hard_pod_affinity_weight: Score weight of a running pod's required affinity that matches the new pod, 0..100.
+        ignore_preferred_terms_of_existing_pods: Whether only the new pod's preferred terms count.
+    """
 
     hard_pod_affinity_weight: Percent = 1
     ignore_preferred_terms_of_existing_pods: Bool = False
 
 
 class PodTopologySpreadArgs(WireModel):
-    """Constraints of pods that have none of their own; their selectors are deduced for each pod."""
+    """Arguments of PodTopologySpread.
+
+    Attributes:
+        defaulting_type: System: built-in default constraints; List: those of `default_constraints`.
+        default_constraints: Constraints for pods without their own. Their selectors are deduced for each pod.
+    """
 
     defaulting_type: Literal["System", "List"] = "System"
     default_constraints: tuple[DefaultConstraint, ...] = ()
@@ -143,13 +164,17 @@ class PodTopologySpreadArgs(WireModel):
 
 
 class NodeAffinityArgs(WireModel):
-    """Affinity that every pod has besides its own. None: nothing is added."""
+    """Arguments of NodeAffinity.
+
+    Attributes:
+        added_affinity: Affinity that applies to every pod besides its own; None for none.
+    """
 
     added_affinity: AddedNodeAffinity | None = None
 
 
 class DefaultPreemptionArgs(WireModel):
-    """How many candidate nodes are examined: the larger of both."""
+    """Arguments of DefaultPreemption. The number of nodes to examine is the larger of both values."""
 
     min_candidate_nodes_percentage: Percent = 10
     min_candidate_nodes_absolute: NotNegative = 100
@@ -163,7 +188,12 @@ class DefaultPreemptionArgs(WireModel):
 
 
 class VolumeBindingArgs(WireModel):
-    """How long the binding of volumes may take. shape: scores by capacity; None: no score."""
+    """Arguments of VolumeBinding.
+
+    Attributes:
+        bind_timeout_seconds: Longest time for binding volumes.
+        shape: Score function by capacity; None for no score.
+    """
 
     bind_timeout_seconds: NotNegative = 600
     shape: Shape | None = None

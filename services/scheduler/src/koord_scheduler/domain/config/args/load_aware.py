@@ -1,4 +1,4 @@
-"""LoadAwareSchedulingArgs: which load is too much for a node, and how the load of a pod is estimated before it runs."""
+"""LoadAwareSchedulingArgs: load thresholds of nodes, and the estimation of pods before they run."""
 
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal
@@ -27,7 +27,7 @@ DEFAULT_FACTORS: Final = {CPU: 85, MEMORY: 70}
 DEFAULT_ESTIMATOR: Final = "defaultEstimator"
 RECOMMENDED_ESTIMATOR: Final = "recommendedEstimator"
 ESTIMATORS: Final = frozenset({"", DEFAULT_ESTIMATOR, RECOMMENDED_ESTIMATOR})
-"""Names that `estimator` may have: requests times factors; the last believes the recommender where it has spoken."""
+"""Allowed values of `estimator`. The default multiplies requests by factors; the last one uses recommended usage."""
 
 
 def _known_estimator(name: str) -> str:
@@ -37,7 +37,15 @@ def _known_estimator(name: str) -> str:
 
 
 class AggregatedArgs(WireModel):
-    """Percentiles instead of averages. An empty type: not used, there. A duration of 0: the longest recorded period."""
+    """Percentiles that replace averages. An empty type means that the percentile is not used.
+
+    Attributes:
+        usage_thresholds: Thresholds of the filter in percent, by resource.
+        usage_aggregation_type: Percentile that the filter compares.
+        usage_aggregated_duration: Its period in seconds; 0 for the longest recorded one.
+        score_aggregation_type: Percentile that the score uses.
+        score_aggregated_duration: Its period in seconds; 0 for the longest recorded one.
+    """
 
     usage_thresholds: Percents = {}
     usage_aggregation_type: AggregationType = ""
@@ -47,12 +55,18 @@ class AggregatedArgs(WireModel):
 
 
 class LoadAwareSchedulingArgs(WireModel):
-    """source    scheduler-core spec, 4.1.
+    """Arguments of LoadAwareScheduling. Thresholds and factors are percentages by resource.
 
     Attributes:
-        estimated_seconds_after_pod_scheduled: None: no forced window.
-        estimated_seconds_after_initialized: None: no forced window.
-        aggregated: None: averages only.
+        node_metric_expiration_seconds: Age at which a report is too old.
+        dominant_resource_weight: Weight of the least score among all resources.
+        estimated_seconds_after_pod_scheduled: Length of the window after scheduling in which a pod's estimate always
+            counts; None for no window.
+        estimated_seconds_after_initialized: Length of that window after initialization; None for no window.
+        aggregated: Percentiles to use; None for averages only.
+
+    Source:
+        scheduler-core spec, 4.1
     """
 
     filter_expired_node_metrics: Bool = True
@@ -93,7 +107,7 @@ class LoadAwareSchedulingArgs(WireModel):
 
     @property
     def resources(self) -> tuple[str, ...]:
-        """Resources considered, in name order: cpu, memory and every name in the arguments (spec, 7.1)."""
+        """Return the considered resources, sorted: cpu, memory and every name in the arguments (spec, 7.1)."""
         named = {CPU, MEMORY, *self.supported_resources}
         for part in (
             self.resource_weights,
