@@ -1,5 +1,6 @@
-"""Decisions of the gateway to Kubernetes as pure functions.
+"""Decide, as pure functions, what the gateway to Kubernetes mirrors and writes.
 
-They are: facts that mirror an object, pending writes, the meaning of an answer, drift between fold and API server, and
-the beginning of a log from objects.
+`mirror` turns an object of the API server into a fact. `pending_writes` finds what has to be written, and `binding`,
+`eviction`, `node_writes`, `node_objects`, `topology_object` and `status_writes` decide the requests. `drift` compares
+the fold with the API server. `genesis` begins a log from the objects of a cluster.
 """

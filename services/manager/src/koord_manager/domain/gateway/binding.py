@@ -1,11 +1,12 @@
-"""Bindings of placed pods: which are pending, and what an answer of the API server means.
+"""Decide which placed pods have to be bound, and what an answer of the API server means.
 
-PodPlaced -> pending_binding -> POST pods/<name>/binding -> PodBound | PodBindFailed (the scheduler releases the node)
+The fact `PodPlaced` says that the scheduler chose a node. `pending_binding` returns the binding that is still to be
+sent, and `outcome_draft` the fact about its result: `PodBound` or `PodBindFailed`. After `PodBindFailed` the scheduler
+releases the node.
 
-The binding carries the pod's uid, so it never binds another pod of that name, and the pod's allocation as annotations,
-which the object has from the moment it has a node. It is pending while the fold says placed and neither the mirrored
-object nor a recorded outcome answers. So a crash leaves it pending; a repetition is answered 409, and then the pod is
-read.
+A binding carries the uid of the pod, so it never binds a new pod with the same name. It also sets the annotations of
+the pod's allocation. It is pending until the mirrored pod has a node or a fact records the result. So a crash loses
+nothing: the next leader sends it again, gets status 409, and reads the pod.
 
 Source:
     event-bus spec, 3.2, 12; https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/
@@ -24,7 +25,7 @@ from koord_manager.domain.gateway.requests import Json, Meaning, Request, meanin
 
 
 class Binding(NamedTuple):
-    """A pending binding.
+    """The data of a binding that has to be sent to the API server.
 
     Attributes:
         placement: Sequence of the `PodPlaced`.
@@ -40,10 +41,12 @@ class Binding(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """The outcome of a binding.
+    """The final outcome of a binding.
 
-    `failure` is empty if the pod is bound, else the reason why it never will be. `observed` says that it was found
-    bound.
+    Attributes:
+        failure: Reason why the pod will never be bound, or empty if it is bound.
+        message: Explanation of a failure.
+        observed: Whether the outcome was read from the pod and not from the answer to the binding.
     """
 
     failure: str = ""
@@ -52,13 +55,20 @@ class Settled(NamedTuple):
 
 
 class Later(NamedTuple):
-    """The outcome is unknown; if `look` is set, read the pod first."""
+    """The outcome of a binding is not known yet.
+
+    Attributes:
+        look: Whether the pod has to be read to find out; otherwise the binding is sent again.
+    """
 
     look: bool = False
 
 
 def pending_binding(view: ManagerView, uid: str) -> Binding | None:
-    """Return the pending binding of a pod, or None if it is not placed, settled, gone, or being deleted."""
+    """Return the binding that has to be sent for a pod.
+
+    Return None if the pod has no placement, if its binding has an outcome, or if the pod is gone.
+    """
     placed = view.state.of_kind(PodState).get(uid)
     spec = view.state.of_kind(PodSpecState).get(uid)
     if placed is None or not placed.node or spec is None:
@@ -71,13 +81,13 @@ def pending_binding(view: ManagerView, uid: str) -> Binding | None:
 
 
 def known_outcome(view: ManagerView, binding: Binding) -> Settled | None:
-    """Return the outcome that the mirrored object shows, or None if the binding has to be tried."""
+    """Return the outcome that the mirrored pod already shows, or None if the binding has to be sent."""
     spec = view.state.of_kind(PodSpecState).get(binding.uid)
     return outcome_of_pod(binding, spec.object) if spec is not None else None
 
 
 def outcome_of_pod(binding: Binding, pod: Pod) -> Settled | None:
-    """Return the outcome that an object shows, or None if it can still be bound."""
+    """Return the outcome of a binding that a pod object shows, or None if the pod can still be bound."""
     node = pod.spec.node_name
     if node == binding.node:
         return Settled(observed=True)
@@ -89,7 +99,7 @@ def outcome_of_pod(binding: Binding, pod: Pod) -> Settled | None:
 
 
 def binding_request(binding: Binding) -> Request:
-    """Return the request that binds."""
+    """Return the request that binds a pod to its node."""
     meta: Json = {"name": binding.name, "namespace": binding.namespace, "uid": binding.uid}
     if binding.annotations:
         meta["annotations"] = binding.annotations
@@ -103,7 +113,7 @@ def binding_request(binding: Binding) -> Request:
 
 
 def judge_binding(status: int, message: str) -> Settled | Later | None:
-    """Return the outcome of an answer to a binding, or None if the pod is gone, which the mirror records."""
+    """Return what the answer to a binding means, or None if the pod does not exist."""
     match meaning_of(status):
         case Meaning.DONE:
             return Settled()
@@ -118,7 +128,10 @@ def judge_binding(status: int, message: str) -> Settled | Later | None:
 
 
 def judge_look(binding: Binding, status: int, pod: Pod | None) -> Settled | Later | None:
-    """Return the outcome that a pod shows after a conflict, or None if it is gone or another one of its name."""
+    """Return the outcome after a conflict, from the pod that was read.
+
+    Return None if the pod does not exist, or if another pod has its name now.
+    """
     if pod is None:
         return None if meaning_of(status) is Meaning.GONE else Later()
     if pod.metadata.uid != binding.uid:
@@ -127,7 +140,10 @@ def judge_look(binding: Binding, status: int, pod: Pod | None) -> Settled | Late
 
 
 def outcome_draft(view: ManagerView, binding: Binding, settled: Settled) -> Draft | None:
-    """Return the fact of an outcome, or None if it is recorded or the pod is gone."""
+    """Return the fact that records the outcome of a binding.
+
+    Return None if it is recorded already, or if the pod is gone.
+    """
     spec = view.state.of_kind(PodSpecState).get(binding.uid)
     if spec is None or (spec.binding is not None and spec.binding.placement >= binding.placement):
         return None
@@ -141,5 +157,5 @@ def outcome_draft(view: ManagerView, binding: Binding, settled: Settled) -> Draf
 
 
 def pod_path(namespace: str, name: str) -> str:
-    """Return the path of a pod."""
+    """Return the path of a pod at the API server."""
     return f"/api/v1/namespaces/{namespace}/pods/{name}"

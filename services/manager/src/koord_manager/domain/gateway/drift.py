@@ -1,7 +1,7 @@
-"""Differences between fold and API server, and when one has lasted long enough to be healed.
+"""Find differences between the fold and the API server, and correct those that last.
 
-A watch is always a little behind, so one difference proves nothing. It is recorded, and if three sweeps in a row find
-it, the object is observed anew.
+A watch is always a little late, so one difference proves nothing. Each difference is recorded. If three sweeps in a row
+find the same one, the object is mirrored again.
 
 Source:
     event-bus spec, 9.3
@@ -22,7 +22,13 @@ HEAL_AT: Final = 3
 
 
 class Drift(NamedTuple):
-    """One difference, with the object of the API server; `gone` if it does not exist there."""
+    """A difference between the fold and the API server in one object.
+
+    Attributes:
+        seen: The object as the API server has it.
+        difference: "missing-in-api", "missing-in-log" or "differs".
+        fingerprint: Digest of both sides, which tells whether the next sweep finds the same difference.
+    """
 
     seen: Seen
     difference: str
@@ -30,7 +36,7 @@ class Drift(NamedTuple):
 
 
 def find_drift(view: ManagerView, seen: Seen) -> Drift | None:
-    """Return the difference between the fold and an observed object, or None if they agree."""
+    """Return the difference between the fold and an object of the API server, or None if they agree."""
     draft = next_draft(view, seen)
     if draft is None:
         return None
@@ -43,7 +49,7 @@ def find_drift(view: ManagerView, seen: Seen) -> Drift | None:
 
 
 def drift_ref(ref: AggregateRef) -> AggregateRef:
-    """Return the aggregate that counts the drifts of another one."""
+    """Return the aggregate that counts the drifts of another aggregate."""
     return AggregateRef("drift", f"{ref.kind}={ref.id}")
 
 
@@ -55,13 +61,13 @@ def drift_draft(view: ManagerView, drift: Drift) -> Draft:
 
 
 def is_due(view: ManagerView, drift: Drift) -> bool:
-    """Return whether this drift was found often enough to be healed."""
+    """Return whether enough sweeps in a row found this drift, so that it has to be corrected."""
     state = view.state.of_kind(DriftState).get(drift_ref(drift.seen.ref).id)
     return state is not None and state.fingerprint == drift.fingerprint and state.times >= HEAL_AT
 
 
 def healed_draft(view: ManagerView, ref: AggregateRef, how: str) -> Draft | None:
-    """Return the fact that a drift is over, or None if none was open."""
+    """Return the fact that the drift of an aggregate is over, or None if none was recorded."""
     where = drift_ref(ref)
     state = view.state.of_kind(DriftState).get(where.id)
     if state is None or not state.times:
@@ -70,5 +76,5 @@ def healed_draft(view: ManagerView, ref: AggregateRef, how: str) -> Draft | None
 
 
 def open_drifts(view: ManagerView) -> list[AggregateRef]:
-    """Return the aggregates whose drift is not over."""
+    """Return the aggregates with a recorded drift that is not over."""
     return [AggregateRef(*id_.split("=", 1)) for id_, state in view.state.of_kind(DriftState).items() if state.times]

@@ -1,8 +1,8 @@
-"""Pending evictions: the request for each, and what its answer means.
+"""Decide which pods have to be evicted through the API server, and what its answers mean.
 
-`evict` goes through policy/v1 Eviction, which honours disruption budgets. A 429 is retried until the time limit of the
-request. `delete` is a preemption, whose budgets the scheduler has honoured. Both name the pod's uid, so that a
-successor of the same name is never evicted.
+A request with the method `evict` becomes a policy/v1 Eviction, which respects disruption budgets. If a budget refuses
+it (429), it is retried until the time limit of the request. The method `delete` is used for preemption, where the
+scheduler has checked the budgets. Both name the uid of the pod, so a new pod with the same name is never evicted.
 
 Source:
     event-bus spec, 3.2; https://kubernetes.io/docs/concepts/scheduling-eviction/api-eviction/
@@ -21,7 +21,7 @@ from koord_manager.domain.gateway.requests import Json, Meaning, Request, meanin
 
 
 class Eviction(NamedTuple):
-    """A pending eviction."""
+    """An eviction that has to be carried out."""
 
     uid: str
     request: PodEvictionRequested
@@ -29,13 +29,17 @@ class Eviction(NamedTuple):
 
 
 class Evicted(NamedTuple):
-    """The eviction is done; `gone` if the pod did not exist any more."""
+    """The eviction was carried out.
+
+    Attributes:
+        gone: Whether the pod did not exist any more.
+    """
 
     gone: bool = False
 
 
 class GivenUp(NamedTuple):
-    """The eviction will not be done."""
+    """The eviction failed for good."""
 
     reason: str
     message: str
@@ -48,19 +52,19 @@ class Waits(NamedTuple):
 
 
 def pending_eviction(view: ManagerView, uid: str) -> Eviction | None:
-    """Return the pending eviction of a pod, or None if there is no request."""
+    """Return the eviction that has to be carried out for a pod, or None if nobody requested one."""
     state = view.state.of_kind(EvictionState).get(uid)
     return Eviction(uid, state.request, state.requested_at) if state is not None else None
 
 
 def is_leaving(view: ManagerView, eviction: Eviction) -> bool:
-    """Return whether the mirrored pod is gone or being deleted."""
+    """Return whether the pod is gone or being deleted, so that no request is needed."""
     spec = view.state.of_kind(PodSpecState).get(eviction.uid)
     return spec is None or spec.object.metadata.deletion_timestamp is not None
 
 
 def eviction_request(eviction: Eviction) -> Request:
-    """Return the request that evicts or deletes."""
+    """Return the request that evicts or deletes the pod."""
     asked = eviction.request
     options: Json = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": eviction.uid}}
     if asked.grace_period_seconds is not None:
@@ -78,7 +82,10 @@ def eviction_request(eviction: Eviction) -> Request:
 
 
 def judge_eviction(eviction: Eviction, status: int, message: str, now: datetime) -> Evicted | GivenUp | Waits:
-    """Return the outcome of an answer. A 409 means that the pod of that name is another one and ours is gone."""
+    """Return what the answer to an eviction means.
+
+    Status 409 means that the pod is gone and another one has its name.
+    """
     match meaning_of(status):
         case Meaning.DONE:
             return Evicted()
@@ -95,7 +102,7 @@ def judge_eviction(eviction: Eviction, status: int, message: str, now: datetime)
 
 
 def eviction_draft(view: ManagerView, eviction: Eviction, ended: Evicted | GivenUp) -> Draft | None:
-    """Return the fact of an outcome, or None if it is recorded."""
+    """Return the fact that records the outcome of an eviction, or None if it is recorded already."""
     state = view.state.of_kind(EvictionState).get(eviction.uid)
     if state is None:
         return None

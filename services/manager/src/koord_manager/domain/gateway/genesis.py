@@ -1,9 +1,8 @@
-"""Begin a log from the objects of the API server: for the first installation on a living cluster, or after a loss.
+"""Write the first facts of a log from the objects of an API server.
 
-Seen ... -> genesis_drafts -> every mirrored object; every pod on a node as placed there; every node's ledger
-
-The facts are those that the gateway and a scheduler would have written. A pod on a node counts as placed there, with
-the allocation that its binding left on the object. The stream must be empty.
+This is used when Koordstream is installed in a cluster with running pods, or after the log was lost. The facts are
+those that the gateway and a scheduler would have written. A pod with a node counts as placed on it, with the allocation
+in its annotations. The stream has to be empty.
 
 Source:
     event-bus spec, 9.3
@@ -33,7 +32,10 @@ _FINISHED: Final = ("Succeeded", "Failed")
 
 
 def genesis_drafts(seen: Iterable[Seen], *, cluster_epoch: int, now: str) -> Iterator[Draft]:
-    """Yield the facts that the log begins with, each for a new aggregate; the last one records the genesis itself.
+    """Yield the first facts of a log, each for a new aggregate.
+
+    They are the mirrored objects, the placements of running pods, and the ledgers of nodes. The last fact records the
+    genesis itself.
 
     Args:
         seen: The objects of the API server.

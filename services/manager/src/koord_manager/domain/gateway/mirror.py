@@ -1,9 +1,8 @@
-"""Turn an object of the API server into the fact that brings the log up to it, if the log is behind.
+"""Turn objects of the API server into facts, if they differ from the log.
 
-Seen(resource, object) --next_draft(view)--> Draft | None        called until there is none
-
-It is level-triggered: it compares with the fold, so an object that is seen twice, after a restart or in a relist writes
-nothing twice. A node that comes back under its name with another uid is first removed, then added.
+`next_draft` compares an observed object with the fold and returns one fact. It is called again after that fact is
+folded, until it returns None. So an object that is observed twice, after a restart or in a second list, is written
+once. A node that was deleted and created again with another uid first gets the fact of its deletion.
 
 Source:
     event-bus spec, 2.1
@@ -60,7 +59,11 @@ _PLACEMENT_SPEC = (
 
 
 class Seen(NamedTuple):
-    """An object as the API server has it, cleaned by `cleaned`; `gone` if it does not exist any more."""
+    """An object as the API server has it, reduced by `cleaned` to what the log keeps.
+
+    Attributes:
+        gone: Whether the object was deleted; then `object` is its last version.
+    """
 
     resource: Mirrored
     object: Object
@@ -68,15 +71,15 @@ class Seen(NamedTuple):
 
     @property
     def ref(self) -> AggregateRef:
-        """The aggregate that mirrors it."""
+        """Aggregate that mirrors the object."""
         return mirrored_ref(self.resource, self.object)
 
 
 def cleaned(resource: Mirrored, found: Object) -> Object:
-    """Return the object as it enters the log.
+    """Return the part of an object that enters the log.
 
-    It has no managed fields, no resourceVersion and no copy of the manifest. A pod template is reduced to what is
-    recorded of pods, and the configuration to its sections.
+    Managed fields, the resourceVersion and kubectl's copy of the manifest are removed. A pod template keeps only the
+    fields that the log keeps of pods. slo-controller-config keeps only its sections.
     """
     if not isinstance(found, dict):
         _clean_meta(found.metadata)
@@ -106,7 +109,7 @@ def _clean_meta(meta: ObjectMeta) -> None:
 
 
 def name_of(found: Object) -> tuple[str, str, str]:
-    """Return namespace, name and uid of an object."""
+    """Return the namespace, name and uid of an object."""
     if isinstance(found, dict):
         meta: Json = found["metadata"]
         return str(meta.get("namespace", "")), str(meta["name"]), str(meta.get("uid", ""))
@@ -114,7 +117,7 @@ def name_of(found: Object) -> tuple[str, str, str]:
 
 
 def mirrored_ref(resource: Mirrored, found: Object) -> AggregateRef:
-    """Return the aggregate of an object."""
+    """Return the aggregate that mirrors an object."""
     namespace, name, uid = name_of(found)
     match resource.kind:
         case "Pod":
@@ -173,7 +176,9 @@ def _observed(found: Object, *, is_new: bool) -> Event:
 
 
 def _config(view: ManagerView, seen: Seen, config: ConfigMap) -> Draft | None:
-    """Return the fact of a changed configuration; an unreadable section keeps its last text, with the reason.
+    """Return the fact of a changed configuration.
+
+    If a section is not valid, its previous text stays in force, and the fact names the reason.
 
     Source:
         protocol spec, 6.2

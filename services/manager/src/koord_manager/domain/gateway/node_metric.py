@@ -1,7 +1,7 @@
-"""Turn the NodeMetric of a stock node agent into the report that our agent would have sent.
+"""Turn a NodeMetric object of Koordinator's node agent into the report that our own agent would send.
 
-If a quantity cannot be read, the whole sample is absent and never zero: a node without a sample degrades, and a node
-with zero usage would lend everything.
+If a quantity is not valid, the whole sample is left out. It must not count as zero, because a node with zero usage
+would lend everything.
 
 Source:
     protocol spec, 9.1; manager spec, 4.3
@@ -93,7 +93,7 @@ class _NodeMetric(KubeStruct):
 
 
 def report_of(node_metric: dict[str, Any], uid_of: Callable[[str, str], str]) -> NodeUsageReported | None:
-    """Return the report in an object's status, or None if it has none yet, or is not a NodeMetric.
+    """Return the usage report in the status of a NodeMetric object, or None if it has none.
 
     Args:
         node_metric: The object.

@@ -1,7 +1,7 @@
-"""Writes to the custom resources of a node: NodeSLO, NodeMetric, topology zones.
+"""Decide the writes to the custom resources of a node: NodeSLO, NodeMetric and the zones of its topology.
 
-A stock node agent reads NodeSLO and NodeMetric's spec from the API server and writes NodeMetric's status. So users can
-migrate one component at a time.
+Koordinator's node agent reads NodeSLO and the spec of NodeMetric, and writes the status of NodeMetric. So users can
+replace one component at a time.
 
 Source:
     manager spec, 4.2, 5.4, 6.1; protocol spec, 9.1, 9.2
@@ -31,14 +31,16 @@ _SLO_GROUP = "slo.koordinator.sh/v1alpha1"
 
 
 class Known(NamedTuple):
-    """The part of an object of the API server that writes need."""
+    """The uid and the spec of an object at the API server."""
 
     uid: str
     spec: Json
 
 
 def pending_node_slo(view: ManagerView, token: str, known: Mapping[str, Known]) -> Request | None:
-    """Return the write that updates, creates.
+    """Return the write that brings the NodeSLO of a node up to date, or None if it is.
+
+    The write creates the object, changes it, or deletes it after the node.
 
     Return after its node deletes the NodeSLO object, or None if it is up to date.
 
@@ -61,7 +63,10 @@ def pending_node_slo(view: ManagerView, token: str, known: Mapping[str, Known]) 
 
 
 def pending_node_metric(view: ManagerView, token: str, known: Mapping[str, Known]) -> Request | None:
-    """Return the write that updates, creates, or after its node deletes the NodeMetric, or None if it is up to date."""
+    """Return the write that brings the spec of a node's NodeMetric up to date, or None if it is.
+
+    The write creates the object, changes it, or deletes it after the node.
+    """
     name = name_from_token(token)
     policy = view.policy(token)
     if view.node(token) is None:
@@ -104,7 +109,7 @@ def _without_none(value: Any) -> Any:
 
 
 def node_metric_status(name: str, report: NodeUsageReported) -> Request:
-    """Return the write of our agent's report as status of the NodeMetric."""
+    """Return the request that writes a report of our agent as the status of the NodeMetric."""
     status: Json = {
         "updateTime": report.updated_at,
         "podsMetric": [
@@ -169,7 +174,7 @@ def _amounts(usage: Usage) -> Json:
 
 
 def pending_zones(view: ManagerView, token: str) -> Request | None:
-    """Return the write of the batch resources of each NUMA zone into the node's NodeResourceTopology.
+    """Return the write of batch resources into the zones of a node's topology object, or None if they are up to date.
 
     Source:
         manager spec, 5.4: equal capacity, allocatable and available; other resources are kept; sorted by name

@@ -1,10 +1,11 @@
-"""Decide the writes to Node objects: extended resources, annotations and labels that the manager published.
+"""Decide the writes to a Node object: extended resources, annotations and labels that the manager computed.
 
-A write is pending while the mirrored object differs from what was published. If somebody overwrites a value, it is
-written again. Resources are written to the status subresource and annotations to metadata only, because some API
-servers drop annotations from status updates.
+A write is pending while the mirrored node differs from what was computed. So a value that somebody overwrites is
+written again. Resources are written to the status subresource and annotations to the object, because some API servers
+drop annotations from status updates.
 
-Source: manager spec, 5.1 (6-8), 5.5, 5.6, 5.7, 5.10, 18 (18).
+Source:
+    manager spec, 5.1 (6-8), 5.5, 5.6, 5.7, 5.10, 18 (18)
 """
 
 import json
@@ -28,14 +29,20 @@ LENT: Final = (BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY)
 
 
 def wanted_resources(policy: NodePolicyState) -> dict[str, int | None]:
-    """Return resource -> whole units, None to remove it; resources that were never computed are left out."""
+    """Return the extended resources that a node shall have, in whole units.
+
+    None stands for a resource that has to be removed. Resources that were never computed are not included.
+    """
     lent = lent_resources(policy)
     decided = [*(LENT if policy.computed_at else ()), *_decided_devices(policy)]
     return {name: lent.get(name) for name in decided}
 
 
 def _decided_devices(policy: NodePolicyState) -> tuple[str, ...]:
-    """Return the computed device resources; GPU resources that healthy GPUs do not name stay, unless none is healthy.
+    """Return the names of the device resources that were computed.
+
+    If the healthy GPUs provide only some GPU resources, the others stay on the node. If no GPU is healthy, all GPU
+    resources are removed.
 
     Source:
         manager spec, 5.10, 5.11
@@ -47,7 +54,10 @@ def _decided_devices(policy: NodePolicyState) -> tuple[str, ...]:
 
 
 def wanted_annotations(policy: NodePolicyState) -> dict[str, str | None]:
-    """Return annotation -> text, None to remove it; annotations that were never computed are left out."""
+    """Return the annotations that a node shall have.
+
+    None stands for an annotation that has to be removed. Annotations that were never computed are not included.
+    """
     wanted: dict[str, str | None] = dict(decided_annotations(policy))
     if policy.ratios_computed:
         wanted.setdefault(keys.RESOURCE_AMPLIFICATION_RATIO, None)
@@ -58,7 +68,7 @@ def wanted_annotations(policy: NodePolicyState) -> dict[str, str | None]:
 
 
 def pending_status(view: ManagerView, token: str) -> Request | None:
-    """Return the pending patch of the node's status, or None if it is up to date."""
+    """Return the patch of a node's capacity and allocatable, or None if they are up to date."""
     node, policy = view.node(token), view.policy(token)
     if node is None or policy is None or not (node.status.capacity or node.status.allocatable):
         return None  # a node without capacity or allocatable is never written (5.8)
@@ -75,7 +85,7 @@ def pending_status(view: ManagerView, token: str) -> Request | None:
 
 
 def pending_metadata(view: ManagerView, token: str) -> Request | None:
-    """Return the pending patch of the node's annotations and labels, or None if they are up to date."""
+    """Return the patch of a node's annotations and labels, or None if they are up to date."""
     node, policy = view.node(token), view.policy(token)
     if node is None or policy is None:
         return None

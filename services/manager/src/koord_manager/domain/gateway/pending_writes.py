@@ -1,8 +1,8 @@
-"""The objects whose writes to the API server have to be decided, because something changed in the fold.
+"""Collect the objects for which a write to the API server may be pending.
 
-    folded event -> PendingWrites.note -> work queue -> pending_* (binding, eviction, node_writes, ...) -> requests
-
-Nothing here has to survive: a new leader seeds it from the fold, and every write is decided from the fold alone.
+`PendingWrites.note` adds the keys of the objects that a folded event concerns to a work queue. The outbox takes a key
+and calls the `pending_*` functions, which decide the requests from the fold. So nothing here has to survive a restart:
+a new leader adds the keys of all objects.
 """
 
 from collections import deque
@@ -49,11 +49,13 @@ LONGEST_DELAY_SECONDS: Final = 30.0
 
 
 class PendingWrites:
-    """Objects whose writes to the API server have to be decided. One task owns an instance.
+    """Keys of objects with writes that have to be decided, and the Kubernetes events to record.
+
+    One task owns an instance.
 
     Attributes:
-        queue: Keys of these objects, see `QUEUES`.
-        nominated: Uid of a pod -> its nominated node to write, or empty for none.
+        queue: Keys of the objects, in the queues of `QUEUES`.
+        nominated: Uid of a pod -> node to write as its nominated node, or empty to clear it.
         events: Kubernetes events to record.
     """
 
@@ -64,7 +66,7 @@ class PendingWrites:
         self._profiles_of: dict[tuple[str, str], dict[AggregateRef, None]] = {}  # by namespace and name of a root quota
 
     def seed(self, view: ManagerView) -> None:
-        """Queue every object of the fold that may have a pending write, for a new leader."""
+        """Add the keys of all objects that may have a pending write, when this instance becomes the leader."""
         self.queue.add_all(BINDING, (uid for uid, pod in view.state.of_kind(PodState).items() if pod.node))
         self.queue.add_all(EVICTION, view.state.of_kind(EvictionState))
         self.queue.add_all(NODE, view.state.of_kind(NodeSpecState))
@@ -81,7 +83,7 @@ class PendingWrites:
         self.queue.add(STATUS, f"{ref.kind}/{ref.id}")
 
     def note(self, view: ManagerView, folded: Iterable[tuple[AggregateRef, Event]]) -> None:
-        """Queue the writes that folded events may require."""
+        """Add the keys and Kubernetes events that folded events require."""
         for ref, event in folded:
             self._note(view, ref, event)
 
@@ -139,7 +141,7 @@ class PendingWrites:
         self._profiles_of.setdefault((namespace, name), {})[ref] = None
 
     def _note_root_quota(self, ref: AggregateRef) -> None:
-        """Queue the profile of a root quota that somebody changed or removed."""
+        """Add the key of the profile whose root quota somebody changed or deleted."""
         if plural_of(ref.id) == "elasticquotas":
             for profile in self._profiles_of.get(namespaced_from_token(ref.id.partition("=")[2]), ()):
                 self._add_status(profile)
@@ -160,7 +162,7 @@ def _eviction_event(uid: str, event: PodEvictionRequested) -> KubernetesEvent:
 
 
 def _mass_abnormal(view: ManagerView, event: MassAbnormalityChanged) -> KubernetesEvent:
-    """Return an event about the configuration of node health, where a user can switch it off."""
+    """Return a Kubernetes event about the configuration of node health, where a user can switch health off."""
     namespace, name = view.slo_config_name
     found = view.config(namespace, name)
     uid = found.object.metadata.uid if found is not None and found.object is not None else ""

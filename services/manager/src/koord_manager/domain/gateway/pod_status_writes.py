@@ -1,4 +1,6 @@
-"""Writes for `kubectl describe pod`: the PodScheduled condition, the nominated node, and Kubernetes events.
+"""Build the writes that `kubectl describe pod` shows: conditions, the nominated node, and Kubernetes events.
+
+The reasons and messages are those of kube-scheduler.
 
 Source:
     kube-scheduler's own wording; issue text ("conditions and events as kubectl users expect")
@@ -19,7 +21,7 @@ MOST_MESSAGE: Final = 1024
 
 
 class Involved(NamedTuple):
-    """The object that an event is about."""
+    """Reference to the object that a Kubernetes event is about."""
 
     kind: str
     api_version: str
@@ -29,7 +31,7 @@ class Involved(NamedTuple):
 
 
 class KubernetesEvent(NamedTuple):
-    """A Kubernetes event to record; its type is "Normal" or "Warning"."""
+    """A Kubernetes event to record; `type` is "Normal" or "Warning"."""
 
     involved: Involved
     reason: str
@@ -39,40 +41,46 @@ class KubernetesEvent(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Name of the object: equal for equal events, so that they are counted and not repeated."""
+        """Name of the event object.
+
+        Equal events have the same name, so a repeated event increases a count instead of creating an object.
+        """
         identity = "\n".join((self.involved.uid, self.reason, self.message, self.component))
         return f"{self.involved.name[:220]}.{hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()}"
 
 
 def about_pod(uid: str, namespace: str, name: str) -> Involved:
-    """Return the reference of an event to a pod."""
+    """Return the reference of a Kubernetes event to a pod."""
     return Involved("Pod", "v1", namespace, name, uid)
 
 
 def scheduled(uid: str, namespace: str, name: str, node: str) -> KubernetesEvent:
-    """Return the event that the pod was bound."""
+    """Return the Kubernetes event that the pod was bound to a node."""
     return KubernetesEvent(
         about_pod(uid, namespace, name), "Scheduled", f"Successfully assigned {namespace}/{name} to {node}"
     )
 
 
 def failed_scheduling(uid: str, namespace: str, name: str, message: str) -> KubernetesEvent:
-    """Return the event that no node was feasible, or that the API server refused the chosen node."""
+    """Return the Kubernetes event that the pod has no node.
+
+    Either no node was feasible, or the API server refused the chosen node.
+    """
     return KubernetesEvent(about_pod(uid, namespace, name), "FailedScheduling", message[:MOST_MESSAGE], "Warning")
 
 
 def preempted(uid: str, namespace: str, name: str, message: str) -> KubernetesEvent:
-    """Return the event that the pod is preempted."""
+    """Return the Kubernetes event that the pod is evicted for a pod of higher priority."""
     return KubernetesEvent(about_pod(uid, namespace, name), "Preempted", message[:MOST_MESSAGE])
 
 
 def event_collection(namespace: str) -> str:
-    """Return the collection of events of a namespace; `default` for cluster-scoped objects."""
+    """Return the path for Kubernetes events of a namespace; an empty namespace stands for `default`."""
     return f"/api/v1/namespaces/{namespace or 'default'}/events"
 
 
 def event_creation(event: KubernetesEvent, now: str, instance: str) -> Request:
-    """Return the request that creates an event; `now` is RFC 3339 in whole seconds."""
+    """Return the request that creates a Kubernetes event; `now` is RFC 3339 in whole seconds."""
     involved = event.involved
     namespace = involved.namespace or "default"
     body: Json = {
@@ -100,14 +108,17 @@ def event_creation(event: KubernetesEvent, now: str, instance: str) -> Request:
 
 
 def event_repetition(event: KubernetesEvent, now: str, count: int) -> Request:
-    """Return the request that counts a repeated event."""
+    """Return the request that sets the count of a repeated Kubernetes event."""
     body: Json = {"count": count, "lastTimestamp": now}
     path = f"{event_collection(event.involved.namespace)}/{event.name}"
     return Request("event", "PATCH", path, body, STRATEGIC_PATCH)
 
 
 def unschedulable_condition(uid: str, pod: Pod, message: str, now: str, nominated: str) -> Request:
-    """Return the status write that the pod cannot be scheduled, with the reason and the nominated node."""
+    """Return the request that sets the pod's condition PodScheduled to False, with the reason.
+
+    The request also sets the nominated node, if there is one.
+    """
     was_false = any(item.type == "PodScheduled" and item.status == "False" for item in pod.status.conditions)
     condition: Json = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
     if not was_false:
@@ -121,14 +132,14 @@ def unschedulable_condition(uid: str, pod: Pod, message: str, now: str, nominate
 
 
 def nominated_node(uid: str, pod: Pod, node: str) -> Request:
-    """Return the status write of the nominated node; empty to clear it."""
+    """Return the request that sets the nominated node in the pod's status; an empty node clears it."""
     meta = pod.metadata
     body: Json = {"metadata": {"uid": uid}, "status": {"nominatedNodeName": node or None}}
     return Request("pod-nominated", "PATCH", f"{pod_path(meta.namespace, meta.name)}/status", body, STRATEGIC_PATCH)
 
 
 def disruption_target(uid: str, namespace: str, name: str, message: str, now: str) -> Request:
-    """Return the status write that the pod is about to be deleted for another pod."""
+    """Return the request that sets the pod's condition DisruptionTarget before it is preempted."""
     condition: Json = {
         "type": "DisruptionTarget",
         "status": "True",

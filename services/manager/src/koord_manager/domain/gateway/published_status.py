@@ -1,7 +1,7 @@
-"""Status of custom resources as schedulers and the manager computed it, in the form that readers expect.
+"""Render the status of custom resources from the facts of the scheduler and the manager.
 
-With an API server it is written to the objects (`status_writes`, `scheduler_statuses`). Without one it is added when
-objects are shown.
+With an API server, `status_writes` writes this status to the objects. Without one, the HTTP API adds it when it shows
+an object.
 
 Source:
     scheduler-core spec, 8.9, 9, 10.9; manager spec, 15.1; protocol spec, 4.6, 9.7, 9.8
@@ -43,7 +43,7 @@ _QUOTA_ANNOTATIONS = (
 
 
 def ref_of_object(plural: str, namespace: str, name: str) -> AggregateRef | None:
-    """Return the aggregate whose facts are written to a custom resource, or None if there is none."""
+    """Return the aggregate whose facts are the status of a custom resource, or None for other resources."""
     match plural:
         case "podgroups":
             return AggregateRef("gang", _token(namespace, name))
@@ -63,7 +63,7 @@ def ref_of_object(plural: str, namespace: str, name: str) -> AggregateRef | None
 
 
 def with_published_status(view: ManagerView, plural: str, document: Json) -> Json:
-    """Return a mirrored object with its computed status, for a manager without an API server."""
+    """Return a custom resource with the status that was computed for it."""
     meta: Json = document["metadata"]
     ref = ref_of_object(plural, str(meta.get("namespace", "")), str(meta.get("name", "")))
     match view.state.get(ref) if ref is not None else None:
@@ -94,7 +94,7 @@ def _token(namespace: str, name: str) -> str:
 
 
 def pod_group_status(computed: GangPhaseChanged) -> Json:
-    """Return `status` of a PodGroup."""
+    """Return `status` of a PodGroup from the phase of its gang."""
     status: Json = {
         "phase": computed.phase,
         "occupiedBy": computed.occupied_by,
@@ -107,7 +107,7 @@ def pod_group_status(computed: GangPhaseChanged) -> Json:
 
 
 def quota_annotations(computed: QuotaStatusComputed) -> dict[str, dict[str, str]]:
-    """Return annotation of an ElasticQuota -> resource list."""
+    """Return the annotations of an ElasticQuota with its computed amounts: key -> resource list."""
     return {key: amounts_text(getattr(computed, field)) for key, field in _QUOTA_ANNOTATIONS}
 
 
@@ -117,7 +117,7 @@ def list_text(amounts: Mapping[str, str]) -> str:
 
 
 def amounts_text(amounts: Mapping[str, int]) -> dict[str, str]:
-    """Return a resource list as written: cpu in milli-cores, others in whole units, without zeros."""
+    """Return amounts as quantities: cpu in milli-cores, other resources in whole units, without zeros."""
     return {
         name: (of_milli(amount) if name == CPU else of_value(amount)).canonical()
         for name, amount in sorted(amounts.items())
@@ -148,7 +148,7 @@ def recommendation_status(computed: RecommendationState) -> Json:
 
 
 def bounds_text(containers: list[ContainerRecommendation]) -> str:
-    """Return the annotation `bounds`: container -> lower bound, upper bound, target before caps."""
+    """Return the text of the annotation `bounds`: lower bound, upper bound and uncapped target of each container."""
     bounds = {
         item.name: {
             "lowerBound": _recommended(item.lower_bound),

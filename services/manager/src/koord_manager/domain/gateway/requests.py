@@ -1,4 +1,4 @@
-"""A request to the API server as data, and the general meaning of its answer.
+"""A write to the API server as a value, and the meaning of the status of its answer.
 
 Source:
     https://kubernetes.io/docs/reference/using-api/api-concepts/
@@ -16,7 +16,12 @@ STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 
 
 class Request(NamedTuple):
-    """One write; `purpose` is for metrics and the log, and `body` is a JSON value or None."""
+    """A request to the API server.
+
+    Attributes:
+        purpose: Name of the write in metrics and in the log.
+        body: JSON value, or None for no body.
+    """
 
     purpose: str
     method: str
@@ -26,14 +31,14 @@ class Request(NamedTuple):
 
 
 class Meaning(StrEnum):
-    """The meaning of an answer to a write.
+    """The meaning of the answer to a write.
 
     Attributes:
-        DONE: Carried out, by this or an earlier attempt.
-        CONFLICT: The object has changed: read it again.
-        GONE: The object, or its parent, does not exist.
-        LATER: Overload, no connection, or no answer: retry.
-        REFUSED: The request is invalid or forbidden.
+        DONE: The write took effect, now or in an earlier attempt.
+        CONFLICT: The object has changed and has to be read again.
+        GONE: The object or its parent does not exist.
+        LATER: The API server is overloaded or did not answer, so the write has to be retried.
+        REFUSED: The request is not valid or not allowed, so a retry does not help.
     """
 
     DONE = "done"

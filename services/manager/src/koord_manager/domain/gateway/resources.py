@@ -1,4 +1,4 @@
-"""The mirrored resources of the API server, and what of each object enters the log.
+"""List the resources of the API server that are mirrored, and what of each enters the log.
 
 Source:
     event-bus spec, 2.1; protocol spec, 9; manager spec, 2.5
@@ -14,14 +14,14 @@ NODE_SLOS = "nodeslos"
 
 
 class Intake(StrEnum):
-    """What an observed object becomes.
+    """What is done with an observed object.
 
     Attributes:
-        TYPED: A fact with the object's own subset (pods, nodes ...).
-        CUSTOM: A fact with the object as JSON (`customspec`).
-        TRIMMED: Like CUSTOM, reduced to the metadata and spec that placement reads: owners, services, volumes.
-        METRIC: An observation (NodeMetric of a stock node agent).
-        KNOWN: No fact; the object is only remembered, because it is ours to write (NodeSLO).
+        TYPED: It becomes a fact with a typed part of the object (pods, nodes ...).
+        CUSTOM: It becomes a fact with the object as JSON.
+        TRIMMED: As CUSTOM, with only the metadata and spec that placement reads (owners, services, volumes).
+        METRIC: It becomes a usage report (NodeMetric of Koordinator's node agent).
+        KNOWN: It becomes no fact; its uid and spec are remembered, because this manager writes it (NodeSLO).
     """
 
     TYPED = "typed"
@@ -54,22 +54,25 @@ class Mirrored:
 
     @property
     def api_version(self) -> str:
-        """API version, such as `v1` or `apps/v1`."""
+        """API version such as `v1` or `apps/v1`."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def path(self) -> str:
-        """Path of the collection."""
+        """Path of the collection at the API server."""
         return collection_path(self, self.namespace)
 
     @property
     def name(self) -> str:
-        """Name for logs and metrics: `pods`, `configmaps(metadata.name=x)`."""
+        """Name in logs and metrics, such as `pods` or `configmaps(metadata.name=x)`."""
         return f"{self.plural}({self.field_selector})" if self.field_selector else self.plural
 
 
 def collection_path(resource: Mirrored, namespace: str = "") -> str:
-    """Return the path of a resource's collection; an empty namespace for all and for cluster-scoped ones."""
+    """Return the path of a resource's collection in a namespace.
+
+    An empty namespace stands for all namespaces, and for cluster-scoped resources.
+    """
     root = f"/apis/{resource.group}/{resource.version}" if resource.group else f"/api/{resource.version}"
     return f"{root}/namespaces/{namespace}/{resource.plural}" if namespace else f"{root}/{resource.plural}"
 
@@ -96,7 +99,7 @@ OTHERS = (
 
 
 def config_map(namespace: str, name: str, *, has_sections: bool = False) -> Mirrored:
-    """Return one ConfigMap by name, because other ConfigMaps must not be read."""
+    """Return the resource that stands for one ConfigMap by name, because other ConfigMaps must not be read."""
     return Mirrored(
         group="",
         version="v1",
@@ -111,7 +114,7 @@ def config_map(namespace: str, name: str, *, has_sections: bool = False) -> Mirr
 
 
 def custom_resources(*, take_node_metrics: bool) -> tuple[Mirrored, ...]:
-    """Return the custom resources of the protocol, in the version that the protocol uses.
+    """Return the custom resources of the protocol.
 
     Args:
         take_node_metrics: Whether NodeMetric objects come from a stock node agent; else they are ours to write.

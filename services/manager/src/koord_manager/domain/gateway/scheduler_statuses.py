@@ -1,4 +1,4 @@
-"""Statuses that schedulers compute: ScheduleExplanations and the ClusterNetworkTopology.
+"""Render the status of ScheduleExplanations and of the ClusterNetworkTopology, which the scheduler computes.
 
 Source:
     scheduler-core spec, 9, 13.3; protocol spec, 9.8
@@ -55,7 +55,7 @@ def topology_status(computed: ClusterTopologyComputed) -> Json:
 
 
 def topology_writes(found: Json, computed: ClusterTopologyComputed) -> list[Request]:
-    """Return the status write of the object, or an empty list if it is up to date."""
+    """Return the status write of a ClusterNetworkTopology, or an empty list if it is up to date."""
     status = topology_status(computed)
     if found.get("status") == status:
         return []

@@ -1,6 +1,7 @@
-"""Status writes to custom resources: PodGroups, quotas, recommendations, explanations, network topology, root quotas.
+"""Decide the writes of computed status to custom resources.
 
-A write is pending while the mirrored object differs from the fact by value, so nothing is written twice.
+They are PodGroups, ElasticQuotas, Recommendations, ScheduleExplanations, the ClusterNetworkTopology, and the root
+quotas of ElasticQuotaProfiles. A write is pending while the mirrored object differs from the fact by value.
 
 Source:
     manager spec, 14, 15.1; scheduler-core spec, 8.9, 10.9; protocol spec, 4.6, 9.7, 9.8
@@ -47,7 +48,7 @@ _ANALYSIS = "/apis/analysis.koordinator.sh/v1alpha1"
 
 
 def pending_objects(view: ManagerView, ref: AggregateRef) -> list[Request]:
-    """Return the pending writes of a fact on one of `STATUS_KINDS`."""
+    """Return the requests that bring the object of an aggregate up to date; its kind is one of `STATUS_KINDS`."""
     state = view.state.get(ref)
     match state:
         case GangState(status=GangPhaseChanged() as status):
@@ -79,7 +80,7 @@ def _path(root: str, plural: str, namespace: str, name: str = "") -> str:
 
 
 def _meta(found: Json, **fields: Any) -> Json:
-    """Return metadata of a patch with the uid as a precondition."""
+    """Return the metadata of a patch; the uid makes the API server refuse it for another object of the name."""
     uid = found["metadata"].get("uid")
     return {**({"uid": uid} if uid else {}), **fields}
 
@@ -140,7 +141,7 @@ def _list_of(text: str) -> dict[str, int]:
 
 
 def _milli(amounts: Mapping[str, str]) -> dict[str, int]:
-    """Return amounts in milli-units without zeros; an unreadable amount equals nothing."""
+    """Return amounts in milli-units without zeros; an invalid amount becomes -1, which equals no valid amount."""
     found: dict[str, int] = {}
     for name, text in amounts.items():
         try:
@@ -156,7 +157,9 @@ def _milli(amounts: Mapping[str, str]) -> dict[str, int]:
 
 
 def _root_quota(view: ManagerView, id_: str, wanted: QuotaProfileState) -> list[Request]:
-    """Return the writes of a profile's root quota and of the tree id on the profile.
+    """Return the writes of a profile's root quota, and of the generated tree id on the profile.
+
+    Return an empty list if the profile is gone or not valid.
 
     Return an empty list if the profile is gone.
     """
@@ -200,7 +203,9 @@ def _root_quota(view: ManagerView, id_: str, wanted: QuotaProfileState) -> list[
 
 
 def quota_refused(view: ManagerView, request: Request, message: str) -> KubernetesEvent | None:
-    """Return the event about a profile whose root quota was refused, or None for other writes.
+    """Return the Kubernetes event about a profile whose root quota the API server refused.
+
+    Return None for requests about other objects.
 
     Source:
         manager spec, 14, 17.2

@@ -1,7 +1,7 @@
-"""Write the CPUs and NUMA nodes that our agent reported as the NodeResourceTopology object.
+"""Write the CPUs and NUMA nodes that our agent reported to the NodeResourceTopology object of the node.
 
-Only the agent's fields are compared and written; annotations, zone resources and costs of others stay. The batch
-resources of the zones are written by `node_objects`.
+Only the fields of the agent are compared and written. Annotations, zone resources and costs that others wrote stay.
+`node_objects` writes the batch resources of the zones.
 
 Source:
     agent spec, 4.7
@@ -39,9 +39,10 @@ _FIELDS: Final = ("capacity", "allocatable")
 
 
 def pending_topology(view: ManagerView, token: str) -> Request | None:
-    """Return the write that updates or creates the object of a node, or None if it is up to date or without a report.
+    """Return the write that creates or changes the NodeResourceTopology of a node.
 
-    The node owns the object, so it is deleted with its node.
+    Return None if it is up to date or the agent has not reported. The node owns the object, so it is deleted with its
+    node.
     """
     node, agent = view.node(token), view.state.of_kind(NodeAgentState).get(token)
     if node is None or agent is None or agent.topology is None:
@@ -72,7 +73,7 @@ def _document(name: str, node: Node, report: NodeTopologyReported) -> Json:
 
 
 def _differences(stored: Json, report: NodeTopologyReported) -> list[Json]:
-    """Return JSON-patch operations, or an empty list if the object is equal by value."""
+    """Return the JSON-patch operations that make the object as reported, or an empty list if it is equal by value."""
     metadata: Json = stored["metadata"]
     operations: list[Json] = []
     for field, wanted in (("labels", report.labels), ("annotations", report.annotations)):
@@ -104,7 +105,7 @@ def _differences(stored: Json, report: NodeTopologyReported) -> list[Json]:
 
 
 def _zone(present: Json, wanted: TopologyZone) -> Json:
-    """Return a zone with the agent's resources; other fields stay."""
+    """Return a zone with the resources of the agent's report; its other fields stay."""
     resources = _resources(present)
     for name in wanted.allocatable:
         capacity, allocatable = (amount.canonical() for amount in _amounts(wanted, name))
@@ -129,7 +130,7 @@ def _resources(zone: Json) -> dict[str, Json]:
 
 
 def _amounts(zone: TopologyZone, name: str) -> tuple[Quantity, Quantity]:
-    """Return capacity and allocatable of a resource."""
+    """Return the capacity and the allocatable of a resource in a zone."""
     allocatable = zone.allocatable[name]
     return quantity_of(name, zone.capacity.get(name, allocatable)), quantity_of(name, allocatable)
 
@@ -142,7 +143,7 @@ def _says(entry: Mapping[str, Any], field: str, amount: Quantity) -> bool:
 
 
 def _same_text(present: str | None, wanted: str) -> bool:
-    """Return whether an annotation is equal, compared as JSON values."""
+    """Return whether two texts of an annotation are equal as JSON values."""
     if present is None or present == wanted:
         return present is not None
     try:
@@ -152,5 +153,5 @@ def _same_text(present: str | None, wanted: str) -> bool:
 
 
 def _escaped(key: str) -> str:
-    """Return a key as part of a JSON pointer."""
+    """Return a key as a part of a JSON pointer."""
     return key.replace("~", "~0").replace("/", "~1")

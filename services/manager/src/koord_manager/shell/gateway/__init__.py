@@ -1,9 +1,6 @@
-"""The gateway to Kubernetes: mirrors the API server into the log and writes decisions back.
+"""Run the gateway to Kubernetes: mirror the API server into the log, and write decisions back.
 
-api               one client: credentials, requests, streams, rate limit
-listwatch         one resource: list pages, then watch; list again when its history is gone
-ingest            observed objects -> facts (pure: `domain.gateway.mirror`), in the order of each object
-outbox            pending writes (pure: `domain.gateway.pending_writes`) -> requests -> facts about their answers
-event_recorder    Kubernetes events and pod conditions
-running           all of them while this instance leads
+`api` is the client. `listwatch` follows one resource, `ingest` turns observed objects into facts. `outbox` carries out
+pending writes, `event_recorder` records Kubernetes events. `sweep` compares the fold with the API server. `running`
+runs all of them while this instance leads.
 """

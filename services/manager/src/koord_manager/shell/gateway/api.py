@@ -1,7 +1,7 @@
-"""Client of the API server: kubernetes-asyncio's configuration, credentials and REST transport, without its models.
+"""Client of the API server, with the configuration, credentials and transport of kubernetes-asyncio.
 
-Bodies are bytes that msgspec decodes into subsets. Each request waits for the rate limit. If there is no answer,
-`Unreachable` is raised; an answer is a value, whatever its status.
+Bodies are bytes, which `decoding` reads with msgspec. Each request waits for the rate limit. If the API server does not
+answer, a request raises `Unreachable`. Any answer is returned, whatever its status.
 
 Source:
     manager spec, 2.2 (rest-config-qps, rest-config-burst); libraries: Kubernetes API
@@ -31,11 +31,15 @@ CREDENTIALS_AGAIN_SECONDS = 5.0
 
 
 class Unreachable(Exception):
-    """The API server did not answer, so it is unknown whether a write took place."""
+    """The API server did not answer, so it is unknown whether a write took effect."""
 
 
 class ApiResponse(NamedTuple):
-    """Response of the API server; `retry_after` is the header of that name in seconds, or None if absent."""
+    """Response of the API server.
+
+    Attributes:
+        retry_after: Header of that name in seconds, or None if it is absent.
+    """
 
     status: int
     body: bytes
@@ -43,11 +47,11 @@ class ApiResponse(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether the request succeeded."""
+        """Whether the status is 2xx."""
         return 200 <= self.status < 300
 
     def message(self) -> str:
-        """Return the message of a Status object, or the beginning of the body."""
+        """Return the message of a Status object, or the beginning of another body."""
         try:
             document: object = json.loads(self.body)
         except ValueError:
@@ -58,7 +62,7 @@ class ApiResponse(NamedTuple):
 
 
 class RateLimit:
-    """Token bucket of `burst` requests, refilled with `qps` tokens a second; waiters are served in order."""
+    """Token bucket with `burst` tokens that refills with `qps` tokens per second; waiters are served in order."""
 
     def __init__(self, qps: float, burst: int) -> None:
         self._qps = qps
@@ -68,7 +72,7 @@ class RateLimit:
         self._turn = asyncio.Lock()
 
     async def take(self) -> None:
-        """Wait for a token; no-op if qps <= 0."""
+        """Wait for a token and take it; no-op if qps is 0 or less."""
         if self._qps <= 0:
             return
         async with self._turn:
@@ -161,15 +165,17 @@ class KubernetesApi:
     async def lines(
         self, path: str, parameters: Mapping[str, str], *, idle_seconds: float
     ) -> AsyncGenerator[ApiResponse | AsyncIterator[list[bytes]]]:
-        """Open a watch: yield batches of lines as they arrive, or the response if it failed.
+        """Open a watch, and yield its lines in batches as they arrive.
+
+        If the API server answers with an error, yield the response instead.
 
         Args:
-            path: Path.
+            path: Path of the collection.
             parameters: Query parameters.
-            idle_seconds: A stream that is silent for longer is closed.
+            idle_seconds: Time without a line after which the stream is closed.
 
         Raises:
-            Unreachable: There is no answer, also while lines are read.
+            Unreachable: The API server does not answer, or the stream broke.
         """
         import aiohttp
 
@@ -214,7 +220,7 @@ class KubernetesApi:
         )
 
     async def _fresh_credentials(self) -> bool:
-        """Fetch new credentials and return whether they may differ from the refused ones."""
+        """Fetch new credentials, and return whether they may differ from the refused ones."""
         now = asyncio.get_running_loop().time()
         if self._refresh is None or now - self._refreshed_at < CREDENTIALS_AGAIN_SECONDS:
             return False
@@ -232,7 +238,7 @@ async def send(api: KubernetesApi, request: Request) -> ApiResponse:
 
 
 async def _lines(response: "aiohttp.ClientResponse") -> AsyncIterator[list[bytes]]:
-    """Yield whole lines as they arrive, without a limit of length: one object may be megabytes."""
+    """Yield complete lines as they arrive; their length is not limited, because an object may have megabytes."""
     rest = b""
     async for chunk in response.content.iter_any():
         *whole, rest = (rest + chunk).split(b"\n")
@@ -248,7 +254,7 @@ def _retry_after(response: "aiohttp.ClientResponse") -> float | None:
 
 
 async def connect_api(kubeconfig: Path | None, *, context: str = "", qps: float, burst: int) -> KubernetesApi:
-    """Return a client with the credentials of a kubeconfig (exec, OIDC, client certificates) or of the pod.
+    """Return a client with the credentials of a kubeconfig or of the pod.
 
     Args:
         kubeconfig: Path of the kubeconfig, or None for the service account of the pod.
@@ -287,7 +293,7 @@ async def connect_api(kubeconfig: Path | None, *, context: str = "", qps: float,
 
 
 class LeaseHttp:
-    """Adapter of the client for `koordcore.service.leader.lease_kubernetes`."""
+    """Sends the requests of leader election with a `KubernetesApi`."""
 
     def __init__(self, api: KubernetesApi, *, seconds: float = 5.0) -> None:
         self._api = api

@@ -1,4 +1,7 @@
-"""Decode bytes of the API server into the mirrored subsets; nulls count as absent, as in Kubernetes.
+"""Decode answers of the API server into the types of the mirror.
+
+As in Kubernetes, null counts as absent. The typed decoder reads almost every object. If it finds null where the type
+has a value, the object is decoded again without nulls.
 
 The typed decoder reads almost every object. If it meets a null where the subset has a value, the object is read again
 without nulls.
@@ -25,7 +28,7 @@ _MODELS: dict[str, type[Any]] = {
 
 
 class ListMeta(msgspec.Struct, rename="camel", omit_defaults=True):
-    """`metadata` of a list; `resource_version` and `continue` are opaque."""
+    """`metadata` of a list; both values are opaque texts of the API server."""
 
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
@@ -57,7 +60,13 @@ class _Line(msgspec.Struct):
 
 
 class Page(NamedTuple):
-    """One page of a list; `unreadable` says what is wrong with the objects that are left out."""
+    """One page of a list.
+
+    Attributes:
+        version: Version of the list, from which a watch can start.
+        following: Token of the next page, or empty for the last one.
+        unreadable: Description of each object that could not be decoded and was left out.
+    """
 
     objects: list[Object]
     version: str
@@ -68,7 +77,11 @@ class Page(NamedTuple):
 class Change(NamedTuple):
     """One line of a watch.
 
-    `version` is that of the object. `object` is None for a bookmark or an object that cannot be read.
+    Attributes:
+        version: Version of the object.
+        object: The object, or None for a bookmark and for an object that could not be decoded.
+        gone: Whether the object was deleted.
+        unreadable: Description of an object that could not be decoded, or empty.
     """
 
     version: str
@@ -93,7 +106,10 @@ _ANYTHING: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 
 def _decoded(decoder: "msgspec.json.Decoder[T]", body: bytes) -> T:
-    """Return the decoded value, or raise codec.DecodeError whatever is wrong with the bytes."""
+    """Return the decoded value.
+
+    Raise codec.DecodeError for bytes of any wrong kind.
+    """
     try:
         return decoder.decode(body)
     except (UnicodeDecodeError, RecursionError) as error:
@@ -101,7 +117,7 @@ def _decoded(decoder: "msgspec.json.Decoder[T]", body: bytes) -> T:
 
 
 class ResourceDecoder:
-    """Decoder of one resource."""
+    """Decodes lists and watches of one resource."""
 
     def __init__(self, resource: Mirrored) -> None:
         self._model: type[Any] = _MODELS[resource.kind] if resource.intake is Intake.TYPED else dict[str, Any]
@@ -109,7 +125,7 @@ class ResourceDecoder:
         self._one: msgspec.json.Decoder[Any] = msgspec.json.Decoder(self._model)
 
     def page(self, body: bytes) -> Page:
-        """Return a page of a list.
+        """Return one page of a list.
 
         Raises:
             codec.DecodeError: The body is not a list.
@@ -129,7 +145,7 @@ class ResourceDecoder:
         return Page(objects, raw.metadata.resource_version, raw.metadata.continue_, unreadable)
 
     def line(self, line: bytes) -> Change:
-        """Return one line of a watch.
+        """Return the change that one line of a watch describes.
 
         Raises:
             WatchEnded: The line is an ERROR.
@@ -156,7 +172,7 @@ class ResourceDecoder:
 
 
 def read_pod(body: bytes) -> Pod:
-    """Return the pod of a GET response, or raise codec.DecodeError."""
+    """Return the pod in the answer to a GET request, or raise codec.DecodeError."""
     return codec.convert(without_nulls(_decoded(_ANYTHING, body)), Pod)
 
 

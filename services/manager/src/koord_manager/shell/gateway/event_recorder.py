@@ -1,4 +1,6 @@
-"""Record Kubernetes events and the PodScheduled condition for `kubectl describe`, from facts and explanations.
+"""Record Kubernetes events and the condition PodScheduled, for `kubectl describe`.
+
+Events may be lost, because the log has the facts. As in client-go, a repeated event increases the count of its object.
 
 Events may be lost, because the facts are in the log. A repeated event is counted on its object, as client-go does.
 """
@@ -39,7 +41,7 @@ ATTEMPTS: Final = 3
 
 
 class EventRecorder:
-    """Records `PendingWrites.events`, and sets the condition of pods that cannot be scheduled."""
+    """Records the Kubernetes events of `PendingWrites`, and the condition of pods that have no node."""
 
     def __init__(
         self,
@@ -68,16 +70,16 @@ class EventRecorder:
         self._news = asyncio.Event()
 
     def wake(self) -> None:
-        """Look for new events."""
+        """Tell the recorder that there may be new events."""
         self._news.set()
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything has been recorded."""
+        """Whether no event, condition or nominated node waits to be written."""
         return not (self._pending_writes.events or self._pending or self._pending_writes.nominated)
 
     async def say(self) -> None:
-        """Record events, conditions and nominations until cancelled."""
+        """Write events, conditions and nominated nodes until cancelled."""
         while True:
             if self._pending_writes.nominated:
                 uid = next(iter(self._pending_writes.nominated))
@@ -98,7 +100,10 @@ class EventRecorder:
                     await self._news.wait()
 
     async def listen(self) -> None:
-        """Follow the explanations until cancelled, beginning with the newest one of each waiting pod."""
+        """Follow the explanations of failed attempts until cancelled.
+
+        It begins with the newest explanation of each pod without a node.
+        """
         head = await self._explanations.head()
         waiting = [
             AggregateRef("pod", uid) for uid in self._view.state.of_kind(PodSpecState) if not self._is_placed(uid)
@@ -169,7 +174,7 @@ class EventRecorder:
             memory.popitem(last=False)
 
     async def _send(self, request: Request) -> ApiResponse:
-        """Send a request a few times and return the last response; status 0 if there was none."""
+        """Send a request up to `ATTEMPTS` times, and return the last response; its status is 0 without an answer."""
         backoff = Backoff(0.2, 5.0)
         answer = await send(self._api, request)
         for _ in range(ATTEMPTS - 1):

@@ -1,4 +1,6 @@
-"""Append the facts of the gateway: decide on the fold, append, wait until folded; if the log refuses, decide again.
+"""Append the facts of the gateway, and wait until they are folded.
+
+If the log refuses a fact because its aggregate has changed, the caller decides again on the new fold.
 
 Source:
     event-bus spec, 4.1, 4.3
@@ -26,7 +28,7 @@ REFOLDS: Final = 8
 
 
 class NotLeading(Exception):
-    """The term is over, so nothing may be written."""
+    """This instance does not lead any more, so it must not write."""
 
 
 class FactAppender:
@@ -60,7 +62,10 @@ class FactAppender:
         self._ended: dict[AggregateRef, int] = {}
 
     async def write(self, decide: Callable[[], Draft | None]) -> bool:
-        """Append what `decide` returns until it returns None, and return whether it did.
+        """Append the facts that `decide` returns one after the other, and return whether it came to an end.
+
+        `decide` is called again after each append, until it returns None. After `REFOLDS` attempts this method gives
+        up.
 
         Raises:
             NotLeading: The term is over: nothing may be written any more.
@@ -76,9 +81,10 @@ class FactAppender:
         return decide() is None
 
     async def append(self, drafts: Sequence[Draft]) -> list[AppendOutcome]:
-        """Append drafts of different aggregates independently, and wait until the stored ones are folded.
+        """Append facts of different aggregates independently, and wait until the stored ones are folded.
 
-        If an outcome is not `Appended`, decide again. If the log is full or away, this call waits until it answers.
+        If an outcome is not `Appended`, the caller decides again. While the log is full or does not answer, this method
+        waits.
 
         Raises:
             NotLeading: The term is over: nothing may be written any more.
@@ -105,20 +111,23 @@ class FactAppender:
         return outcomes
 
     def _expecting(self, draft: Draft) -> Draft:
-        """Return the draft with the last position of an ended aggregate, which only the log remembers."""
+        """Return the draft with the last position of an aggregate that has ended, because the fold has forgotten it."""
         if draft.expected_last or draft.ref not in self._ended:
             return draft
         return draft._replace(expected_last=self._ended[draft.ref])
 
     async def _until_the_log_answers(self) -> None:
-        """Wait until the log answers and fold up to its head: a draft with an unknown outcome may have been stored."""
+        """Wait until the log answers, then fold up to its head.
+
+        An append without an answer may have been stored.
+        """
         backoff = Backoff(0.5, 10.0)
         await backoff.wait()
         head = await retry(self._log.head, (NoAnswer, NotConnected), backoff=backoff)
         await self._folded(head.last_seq)
 
     def require_term(self) -> Term:
-        """Return the present term, or raise NotLeading; called before every effect."""
+        """Return the present term, or raise NotLeading; call it before every effect."""
         term = self._leadership.term
         if term is None:
             raise NotLeading

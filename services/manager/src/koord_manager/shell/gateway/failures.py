@@ -1,4 +1,4 @@
-"""Log and count the failure of one object, so that the gateway goes on with the others.
+"""Log and count an error about one object, so that the gateway continues with the others.
 
 `NotLeading` is not a failure and is raised.
 """
@@ -12,7 +12,7 @@ from koord_manager.shell.gateway.fact_appender import NotLeading
 
 
 class ErrorBoundary:
-    """Error boundary of one part of the gateway; `failed` is called with the name of the part for each failure."""
+    """Catches the errors of one part of the gateway; `failed` is called with the name of the part for each."""
 
     def __init__(self, part: str, logger: Logger, failed: Callable[[str], None] = lambda _: None) -> None:
         self._part = part
@@ -21,7 +21,7 @@ class ErrorBoundary:
 
     @contextlib.contextmanager
     def __call__(self, about: object) -> Generator[None]:
-        """Catch, log and count an error that concerns one object only; `about` is its name in the log."""
+        """Catch, log and count an error about one object, whose name is `about`; `NotLeading` is raised."""
         try:
             yield
         except NotLeading:

@@ -1,10 +1,8 @@
-"""`koord bus genesis`: list the API server, write a fresh log, then set the cluster's epoch in its ConfigMap.
+"""Carry out `koord bus genesis`: list the API server and write the first facts of a log.
 
-1. the stream must be empty or hold the beginning of the same, interrupted genesis
-2. list every mirrored resource page by page -> facts, in batches that are repeated with the same ids
-3. `koordstream-cluster` gets the new epoch: a service with a log of an older epoch no longer leads
-
-All writers must be stopped.
+First it checks that the stream is empty, or holds the beginning of the same interrupted genesis. Then it lists every
+resource and appends the facts; repeated events have the same ids. At last it increments the epoch in the ConfigMap
+`koordstream-cluster`, so that services with an older log do not lead. All services have to be stopped.
 
 Source:
     event-bus spec, 9.3
@@ -37,11 +35,14 @@ Progress = Callable[[str], Awaitable[None]]
 
 
 class GenesisRefused(Exception):
-    """The log cannot begin anew; the message says why in a sentence."""
+    """Genesis is not possible; the message gives the reason in a sentence."""
 
 
 async def cluster_epoch(api: KubernetesApi, namespace: str) -> int:
-    """Return the epoch of the cluster, 0 before the first genesis; raise GenesisRefused if it cannot be read."""
+    """Return the epoch of the cluster, or 0 before the first genesis.
+
+    Raise GenesisRefused if the ConfigMap cannot be read.
+    """
     answer = await api.request("GET", f"/api/v1/namespaces/{namespace}/configmaps/{EPOCH_CONFIG_MAP}")
     if answer.status == 404:
         return 0
@@ -61,7 +62,7 @@ async def genesis(
     actor: str,
     progress: Progress | None = None,
 ) -> int:
-    """Write the log and return the number of facts; if interrupted, run it again.
+    """Write the first facts of the log and return their number; run it again after an interruption.
 
     Args:
         api: Client of the API server.
@@ -126,7 +127,7 @@ async def _listed(api: KubernetesApi, resource: Mirrored) -> list[Seen]:
 async def _append(
     log: EventLog, batch: list[Draft], epoch: int, now: str, actor: str, progress: Progress | None
 ) -> int:
-    """Append one batch, skip what an interrupted run has written, and return how many facts the log holds of it."""
+    """Append one batch and return how many of its facts the log holds; facts of an interrupted run are skipped."""
     events = [
         CATALOGUE.seal(
             [draft],

@@ -1,6 +1,6 @@
-"""Turn observed objects into facts, in the order of observation for each object.
+"""Turn observed objects into facts; observations of one object are handled in their order.
 
-Objects that this manager writes are only remembered, not recorded.
+For objects that this manager writes, such as NodeSLO, only uid and spec are remembered.
 
 Source:
     event-bus spec, 2.1
@@ -62,7 +62,11 @@ class Ingest:
         self.progress = asyncio.Event()
 
     async def run(self) -> None:
-        """Take in observed objects until cancelled, or raise NotLeading."""
+        """Handle observed objects until cancelled.
+
+        Raises:
+            NotLeading: The term is over.
+        """
         while True:
             sighting = await self._queue.get()
             if isinstance(sighting, Complete):
@@ -80,7 +84,7 @@ class Ingest:
             await self._take(batch)
 
     async def _complete(self, complete: Complete) -> None:
-        """Record the deletion of objects that the log has and a complete list does not."""
+        """Record the deletion of objects that the log has and a complete list does not contain."""
         resource = complete.resource
         if complete.tells_deletions:
             if resource.intake in (Intake.KNOWN, Intake.METRIC):
@@ -100,7 +104,7 @@ class Ingest:
         self.progress.set()
 
     async def _take(self, batch: list[Seen]) -> None:
-        """Record facts for observed objects: those of one object one after the other, others together."""
+        """Record facts for observed objects: several objects at once, each object in its own order."""
         waiting: dict[AggregateRef, deque[Seen]] = {}
         for index, seen in enumerate(batch):
             with self._errors(seen.resource.name):
@@ -127,7 +131,7 @@ class Ingest:
                 del waiting[draft.ref]
 
     async def _append(self, drafts: list[Draft]) -> list[Draft]:
-        """Append drafts and return those that cannot be sent.
+        """Append drafts, and return those that can never be stored.
 
         Raises:
             NotLeading: The term is over.

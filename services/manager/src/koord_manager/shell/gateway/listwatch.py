@@ -1,9 +1,8 @@
-"""List one resource in pages, then watch it, and put what was observed into one queue in order.
+"""List one resource, then watch it, and put every observation into one queue in order.
 
-list -> Listed(page) ... -> Complete(what exists) -> watch -> Listed(changes) ... -> 410: list again
-
-A relist names everything that exists, so the reader of the queue finds missed deletions. resourceVersions are opaque.
-Pages are consistent with each other; if the continuation of a list expires, it begins anew.
+Pages of a list become `Listed`, the end of a list becomes `Complete`, and changes of a watch become `Listed` again.
+`Complete` names every existing object, so the reader of the queue finds missed deletions. If the API server has no
+history for the watch any more (410), the resource is listed again.
 
 Source:
     https://kubernetes.io/docs/reference/using-api/api-concepts/; manager spec, 2.2
@@ -43,7 +42,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """The list of a resource is complete: only these objects exist.
+    """The end of a list: only the objects among `refs` exist.
 
     Attributes:
         served: Whether the API server knows the resource.
@@ -57,7 +56,7 @@ class Complete:
 
     @property
     def tells_deletions(self) -> bool:
-        """Whether objects that are not among the refs are deleted."""
+        """Whether objects that are not among `refs` were deleted."""
         return self.served and not self.unreadable
 
 
@@ -66,7 +65,7 @@ Sighting = Listed | Complete
 
 @dataclass(slots=True)
 class WatchFigures:
-    """Counts of one resource's lists and watches, for metrics and the log."""
+    """Numbers of lists, watches and errors of one resource, for metrics and the log."""
 
     lists: int = 0
     watches: int = 0
@@ -77,7 +76,7 @@ class WatchFigures:
 
 
 class ListWatch:
-    """Follows one resource until cancelled; the queue is bounded, so a slow reader slows the list.
+    """Follows one resource until cancelled; the queue is bounded, so a slow reader slows down the list.
 
     Args:
         watch_seconds: How long the API server keeps a watch open (a jitter of as much again is added).
@@ -114,7 +113,7 @@ class ListWatch:
         self.figures = WatchFigures()
 
     async def run(self) -> None:
-        """List and watch repeatedly until cancelled."""
+        """List and watch until cancelled."""
         loop, listed_at = asyncio.get_running_loop(), 0.0
         while True:
             try:
@@ -149,7 +148,10 @@ class ListWatch:
                 await self._backoff.wait()
 
     async def _not_served(self, problem: str) -> None:
-        """Report that the resource is not served now, without deletions: the API server may be starting."""
+        """Report a resource that is not served now.
+
+        Its objects do not count as deleted, because the API server may be starting.
+        """
         if not self.figures.is_synced:
             await self._queue.put(Complete(self.resource, frozenset(), served=False))
             self.figures.is_synced = True
@@ -163,7 +165,7 @@ class ListWatch:
         self._logger.warning(f"watch_{what}", resource=self.resource.name, problem=problem)
 
     async def _list(self) -> str:
-        """List everything page by page and return the version to watch from."""
+        """List all objects and return the version from which a watch can start."""
         resource = self.resource
         self.figures.lists += 1
         refs: set[AggregateRef] = set()
@@ -182,7 +184,7 @@ class ListWatch:
         return version
 
     async def _watch(self) -> None:
-        """Queue changes after the reached version until the API server ends the watch."""
+        """Queue the changes after the last known version until the API server ends the watch."""
         resource = self.resource
         self.figures.watches += 1
         parameters = {
@@ -199,7 +201,11 @@ class ListWatch:
                 await self._take(lines)
 
     async def _take(self, lines: list[bytes]) -> None:
-        """Queue the changes of some lines, then advance the version; raise WatchEnded on an error line."""
+        """Queue the changes of some lines, then advance the version.
+
+        Raises:
+            WatchEnded: One of the lines is an error.
+        """
         resource, version = self.resource, self._version
         seen: list[Seen] = []
         ended: WatchEnded | None = None

@@ -12,7 +12,7 @@ from koord_manager.shell.gateway.listwatch import WatchFigures
 
 
 class GatewayMetrics:
-    """Metrics of the gateway on `/metrics`.
+    """Prometheus metrics of the gateway.
 
     Args:
         registry: Registry of the metrics page, or None if no page shows them.

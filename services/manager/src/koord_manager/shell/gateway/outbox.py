@@ -1,9 +1,9 @@
-"""Carry out pending writes: a bounded number at once, one at a time for each object, retried until they hold.
+"""Carry out pending writes: several at once, one at a time for each object, with retries.
 
-work queue -> pending_* on the fold -> request -> answer -> fact, or retry with back-off
-
-Each attempt decides anew from the fold, so a write that is not pending any more is not repeated, and after a crash the
-next leader finds the same pending writes. A write is idempotent: it names the uid of its object.
+A worker takes a key from the work queue and decides the requests from the fold. It sends them and records the answer as
+a fact, or retries after a back-off. Each attempt decides again, so a write that is not pending any more is not sent.
+Writes name the uid of their object, so they can be repeated. After a crash the next leader finds the same pending
+writes.
 
 Source:
     event-bus spec, 3.2, 5
@@ -80,7 +80,7 @@ class Writes:
 
 
 class Outbox:
-    """Carries out pending writes; call `wake` after the fold or a known object of the API server has changed.
+    """Carries out pending writes; call `wake` after the fold or an object of the API server has changed.
 
     Args:
         spoken: Called if an answer added a Kubernetes event to `PendingWrites.events`.
@@ -114,7 +114,7 @@ class Outbox:
         self._in_flight: dict[str, set[str]] = {name: set() for name in QUEUES}
 
     def wake(self) -> None:
-        """Look for pending writes."""
+        """Tell the outbox that there may be new pending writes."""
         self._news.set()
 
     @property
@@ -123,7 +123,7 @@ class Outbox:
         return self._pending_writes.queue.is_empty and not any(self._in_flight.values())
 
     async def run(self) -> None:
-        """Carry out writes until cancelled, which also cancels those in flight.
+        """Carry out writes until cancelled; cancelling also cancels the writes in flight.
 
         Raises:
             NotLeading: The term is over.
@@ -147,7 +147,7 @@ class Outbox:
             raise NotLeading
 
     async def _wait(self) -> None:
-        """Wait for news, or until a retry is due."""
+        """Wait until `wake` is called or a retry is due."""
         due = self._pending_writes.queue.next_due
         delay = None if due is None else max(0.0, due - asyncio.get_running_loop().time())
         with contextlib.suppress(TimeoutError):
@@ -155,7 +155,7 @@ class Outbox:
                 await self._news.wait()
 
     def _next(self) -> Key | None:
-        """Return the next ready key without a write in flight, so that one object never has two writes at once."""
+        """Return the next ready key of an object without a write in flight, or None if there is none."""
         queue = self._pending_writes.queue
         queue.begin(asyncio.get_running_loop().time())
         for name in QUEUES:
@@ -180,7 +180,7 @@ class Outbox:
         self._news.set()
 
     async def _carry_out(self, key: Key) -> bool | float:
-        """Return True if no write is pending any more, else the seconds before the next attempt (0: the back-off's)."""
+        """Return True if nothing is pending any more, otherwise the minimum seconds before the next attempt."""
         name, id_ = key
         if name == BINDING:
             return await self._bind(id_)
@@ -273,7 +273,7 @@ class Outbox:
         return await self._send_all(decisions)
 
     async def _send_all(self, decisions: list[Callable[[], list[Request]]]) -> bool | float:
-        """Send the requests of each decision, decided right before; return True if nothing has to be repeated."""
+        """Send the requests of each decision, each decided right before, and return True if none has to be repeated."""
         again: float | None = None
         for request in (request for decide in decisions for request in decide()):
             answer = await self._send(request)
@@ -297,7 +297,11 @@ class Outbox:
     # -- requests ---------------------------------------------------------------------------------------------------
 
     async def _send(self, request: Request) -> ApiResponse:
-        """Send a request and return the response, status 0 without one; raise NotLeading if the term is over."""
+        """Send a request and return the response, with status 0 without an answer.
+
+        Raises:
+            NotLeading: The term is over.
+        """
         self._facts.require_term()
         answer = await send(self._api, request)
         if answer.status == 0:

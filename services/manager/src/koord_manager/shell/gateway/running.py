@@ -1,9 +1,8 @@
-"""Run the gateway while this instance leads: list and watch, ingest, outbox, event recorder, sweeps.
+"""Run all parts of the gateway while this instance leads.
 
-term begins -> fold the log -> TaskGroup(list-watches, ingest, outbox, events, sweep) -> term ends
-
-Each term builds its state anew from the fold and the API server, so a leader that was killed leaves nothing behind that
-the next one needs.
+When a term begins, the log is folded to its head. Then list-watches, ingest, outbox, event recorder and sweeps run as
+tasks until the term ends. Each term starts with empty state, so a leader that was killed leaves nothing behind that the
+next one needs.
 """
 
 import asyncio
@@ -78,7 +77,7 @@ class GatewaySettings:
 
 @dataclass(frozen=True, kw_only=True)
 class GatewayContext:
-    """The dependencies of the gateway.
+    """The services that the gateway uses.
 
     Attributes:
         folded: Waits until the event at a position is folded.
@@ -102,7 +101,7 @@ class GatewayContext:
 
 
 class Gateway:
-    """The gateway of one instance; `run` is its component, and `news` receives the folded events."""
+    """The gateway of one instance: `run` is its main loop, and `news` receives the folded events."""
 
     def __init__(self, context: GatewayContext, settings: GatewaySettings) -> None:
         self._context = context
@@ -112,30 +111,30 @@ class Gateway:
 
     @property
     def outdated(self) -> str | None:
-        """Reason why this instance leads but mirrors and writes nothing, or None if there is none.
+        """Reason why this instance mirrors and writes nothing although it leads, or None.
 
-        The reason is that another log was begun after this one, or that the epoch of the cluster is unknown.
+        Either a newer log was begun for this cluster, or the epoch of the cluster is unknown.
         """
         term, problem = self._outdated or (None, None)
         return problem if term is not None and self._context.leadership.term is term else None
 
     @property
     def is_idle(self) -> bool:
-        """Whether this instance leads, has listed everything and has no pending write."""
+        """Whether this instance leads, has listed every resource, and has no pending write."""
         return self._term is not None and self._term.problem is None and self._term.is_idle
 
     @property
     def queue(self) -> WorkQueue | None:
-        """The work queue of the present term, or None if this instance does not lead."""
+        """Work queue of the present term, or None if this instance does not lead."""
         return self._term.queue if self._term is not None else None
 
     async def news(self, folded: list[Folded]) -> None:
-        """Take note of folded events."""
+        """Queue the writes that folded events require."""
         if self._term is not None:
             self._term.note([(item.stored.ref, item.result) for item in folded if isinstance(item.result, Event)])
 
     async def run(self) -> None:
-        """Run a term whenever this instance leads, until cancelled."""
+        """Run the gateway whenever this instance leads, until cancelled."""
         context = self._context
         stopped = Backoff(1.0, MISCONFIGURED_SECONDS)
         while True:
@@ -165,7 +164,7 @@ class Gateway:
                 await stopped.wait()
 
     async def _log_is_outdated(self) -> str | None:
-        """Return why the log must not be written: another was begun after it, or that is unknown, or None if it may."""
+        """Return the reason why the log must not be used, or None if it may."""
         context = self._context
         state = context.view.state.get(GENESIS)
         ours = state.cluster_epoch if isinstance(state, GenesisState) else 0
@@ -176,7 +175,7 @@ class Gateway:
         return f"the log is of epoch {ours}, the cluster of {theirs}" if theirs > ours else None
 
     async def _lead(self, work: "_TermOfGateway", term: Term) -> None:
-        """Work until the term is over."""
+        """Run the tasks of one term until it is over."""
         working = asyncio.create_task(work.run())
         lost = asyncio.create_task(self._context.leadership.lost(term))
         try:
@@ -191,7 +190,7 @@ class Gateway:
 
 
 class _TermOfGateway:
-    """The state and the tasks of one term."""
+    """The state and the tasks of one term of leadership."""
 
     def __init__(self, context: GatewayContext, settings: GatewaySettings) -> None:
         self._context = context
@@ -258,22 +257,22 @@ class _TermOfGateway:
 
     @property
     def problem(self) -> str | None:
-        """Resources that were not listed yet, as a sentence, or None if all were."""
+        """Sentence that names the resources that were not listed yet, or None if all were."""
         missing = [item.name for item in self._settings.resources if item.name not in self._ingest.reached]
         return f"not listed yet: {', '.join(missing)}" if missing else None
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is pending, unrecorded or to be taken in."""
+        """Whether nothing waits to be mirrored, written or recorded."""
         return self._outbox.is_idle and self._words.is_idle and self._queue.empty()
 
     @property
     def queue(self) -> WorkQueue:
-        """Keys of the objects whose writes have to be decided."""
+        """Keys of the objects with writes that have to be decided."""
         return self._pending_writes.queue
 
     def note(self, folded: list[tuple[AggregateRef, Event]]) -> None:
-        """Queue the writes and events that folded events may require."""
+        """Queue the writes and Kubernetes events that folded events require."""
         self.queue.begin(asyncio.get_running_loop().time())
         errors = self._errors("pending-writes")
         for ref, event in folded:
@@ -283,7 +282,7 @@ class _TermOfGateway:
         self._words.wake()
 
     async def run(self) -> None:
-        """Work until cancelled, or until a task fails (`NotLeading` if the term is over)."""
+        """Run all tasks until cancelled, or until one of them fails; `NotLeading` means that the term is over."""
         tasks = [watch.run() for watch in self._watches]
         tasks += [self._ingest.run(), self._write_out(), self._words.say(), self._listen(), self._watch_figures()]
         if self._settings.node_metric_status:
@@ -301,7 +300,10 @@ class _TermOfGateway:
             await asyncio.gather(*running, return_exceptions=True)
 
     async def _write_out(self) -> None:
-        """Begin to write after everything has been listed: writes are compared with the objects of the API server."""
+        """Start to write after every resource was listed.
+
+        Writes are compared with the objects of the API server.
+        """
         while self.problem is not None:
             self._ingest.progress.clear()
             await self._ingest.progress.wait()
@@ -326,7 +328,7 @@ class _TermOfGateway:
             self._outbox.wake()
 
     async def _report(self, node: str, report: NodeUsageReported) -> None:
-        """Publish the report of a stock node agent like one of our agents."""
+        """Publish a report of Koordinator's node agent as if our agent had sent it."""
         context = self._context
         term = context.leadership.term
         origin = Origin(
@@ -340,7 +342,7 @@ class _TermOfGateway:
         await context.observations.publish(AggregateRef("node", name_token(node)), report, origin)
 
     async def _publish_reports(self) -> None:
-        """Write the newest reports of our agents as NodeMetric status, each once."""
+        """Write the newest report of each of our agents as NodeMetric status, each report once."""
         context = self._context
         while True:
             await asyncio.sleep(self._settings.report_seconds)

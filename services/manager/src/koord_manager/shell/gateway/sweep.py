@@ -1,6 +1,6 @@
-"""Consistency sweep: list pods and nodes, compare them with the fold, record and heal lasting differences.
+"""Compare all pods and nodes of the API server with the fold, record differences, and correct those that last.
 
-It works page by page, so a sweep of a large cluster holds only names.
+The list is read page by page, so a sweep of a large cluster keeps only names in memory.
 
 Source:
     event-bus spec, 9.3
@@ -47,7 +47,11 @@ class Sweep:
         self._metrics = metrics
 
     async def once(self) -> int:
-        """Run one sweep and return the number of differences; end early without a list. Raises NotLeading."""
+        """Run one sweep and return the number of differences; it ends early if the API server refuses the list.
+
+        Raises:
+            NotLeading: The term is over.
+        """
         found: set[AggregateRef] = set()
         try:
             for resource in self._resources:

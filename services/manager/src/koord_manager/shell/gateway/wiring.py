@@ -1,4 +1,4 @@
-"""Build the gateway from settings: the client, leadership by a Lease, and the component."""
+"""Create the gateway, its client and the leader election from the settings."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -26,7 +26,7 @@ MOST_REFUSED = 500
 
 
 async def open_api(settings: KubernetesSettings) -> KubernetesApi:
-    """Return the client of the API server, or raise Unreachable without credentials."""
+    """Return a client of the API server, or raise Unreachable if there are no credentials."""
     return await connect_api(
         settings.kubeconfig,
         context=settings.kube_context,
@@ -36,7 +36,10 @@ async def open_api(settings: KubernetesSettings) -> KubernetesApi:
 
 
 def lease_leadership(settings: KubernetesSettings, api: KubernetesApi) -> Leadership:
-    """Return leadership by the Lease `koordinator-manager`; without leader election this instance always leads."""
+    """Return the leader election with the Lease `koordinator-manager`.
+
+    If leader election is off, this instance always leads.
+    """
     if not settings.leader_elect:
         return SoleLeader(settings.instance)
     return LeaseLeadership(
@@ -103,7 +106,7 @@ def make_gateway(
 def gateway_settings(
     settings: KubernetesSettings, slo_config: tuple[str, str], other_configs: tuple[tuple[str, str], ...]
 ) -> GatewaySettings:
-    """Return the part of the settings that the gateway needs."""
+    """Return the settings of the gateway."""
     return GatewaySettings(
         resources=mirrored_resources(
             slo_config=slo_config,
@@ -127,7 +130,7 @@ def gateway_settings(
 
 
 async def refuse_documents(intake: Intake) -> None:
-    """Refuse documents of `koord apply`: with Kubernetes, objects come from its API server."""
+    """Refuse every document of `koord apply`, because with Kubernetes objects come from the API server."""
     reason = "objects of this cluster come from its API server; use kubectl"
     while works := await intake.take(MOST_REFUSED):
         for work in works:
