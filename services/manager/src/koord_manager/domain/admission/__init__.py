@@ -1,6 +1,5 @@
-"""Admission: one pure chain for the webhooks, for `koord apply` and for `koord lint`.
+"""Decide admission with one pure chain for webhooks, `koord apply` and `koord lint`.
 
-`request.Request` and `context.Facts` enter `chain` (mutate, then validate), which returns `request.AdmissionDecision`.
-Each webhook has its own module in `pods`, `quotas`, `nodes` and `colocation`; next to them are the steps that change a
-pod.
+`chain` takes a `request.Request` and the cluster state of `context.Facts`. It changes the object, then validates it,
+and returns a `request.AdmissionDecision`. The rules of each kind are in `pods`, `quotas`, `nodes` and `colocation`.
 """

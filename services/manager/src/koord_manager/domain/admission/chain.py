@@ -1,7 +1,7 @@
-"""The admission chain: mutate, then validate.
+"""Run admission: first change the object, then validate it.
 
-`mutate` and `validate` answer one webhook each. `admit` runs both, as the API server does and as `koord apply` and
-`koord lint` need it. If an object cannot be read, it is refused with the field; nothing is raised.
+`mutate` and `validate` do the work of one webhook each. `admit` runs both, as the API server does, for `koord apply`
+and `koord lint`. If an object has the wrong shape, it is denied with the field; no function raises an error.
 
 Source:
     manager spec, 7.1, 8 to 13
@@ -47,10 +47,13 @@ _TOO_DEEP: Final = Violation(rule=UNREADABLE, field="", message="the object is n
 
 
 class Surroundings(NamedTuple):
-    """What a step reads besides the request.
+    """Everything besides the request that the steps of admission read.
 
     Attributes:
+        facts: Cluster state.
         quotas: The quota tree, including accepted quotas that were not observed yet.
+        options: Gates and flags.
+        draw: Returns a number for a profile with a probability.
     """
 
     facts: Facts
@@ -67,7 +70,7 @@ def surroundings(
     pending: Mapping[str, Quota | None] | None = None,
     draw: Draw | None = None,
 ) -> Surroundings:
-    """Return the surroundings of a request.
+    """Return everything besides the request that the steps of admission read.
 
     Args:
         request: The request.
@@ -80,7 +83,7 @@ def surroundings(
 
 
 def mutate(request: Request, around: Surroundings) -> AdmissionDecision:
-    """Return the object after the mutating webhook of its kind; unchanged if there is none."""
+    """Return the decision of the mutating webhook for the object's kind; without one the object stays as it is."""
     step = _MUTATORS.get((request.resource, request.subresource))
     if step is None or request.object is None:
         return AdmissionDecision(object=request.object)
@@ -97,7 +100,7 @@ def mutate(request: Request, around: Surroundings) -> AdmissionDecision:
 
 
 def validate(request: Request, around: Surroundings) -> AdmissionDecision:
-    """Return the decision of the validating webhook of the object's kind; allowed if there is none."""
+    """Return the decision of the validating webhook for the object's kind; without one the object is allowed."""
     step = _VALIDATORS.get((request.resource, request.subresource))
     if step is None:
         return AdmissionDecision(object=request.object)
@@ -127,7 +130,7 @@ def _warnings(request: Request, around: Surroundings) -> tuple[str, ...]:
 
 
 def admit(request: Request, around: Surroundings) -> AdmissionDecision:
-    """Return the decision after both webhooks: the mutated object, validated."""
+    """Return the decision of both webhooks: the object is changed first, then validated."""
     mutated = mutate(request, around)
     if not mutated.allowed:
         return mutated
@@ -139,7 +142,10 @@ def admit(request: Request, around: Surroundings) -> AdmissionDecision:
 
 
 def read_pod(document: JsonObject, what: str = "a pod") -> Pod:
-    """Return the typed pod of an object; raise InvalidInput with the path of a field of the wrong shape."""
+    """Return a pod as a typed object.
+
+    Raise InvalidInput with the path of a field that has the wrong shape.
+    """
     try:
         return pod_from_json(document)
     except (codec.DecodeError, RecursionError) as error:

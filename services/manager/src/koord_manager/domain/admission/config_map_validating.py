@@ -1,4 +1,4 @@
-"""Webhook `/validate-configmap`: refuse an slo-controller-config with a fault in a changed section.
+"""Webhook `/validate-configmap`: deny an slo-controller-config whose changed sections are not valid.
 
 Source:
     manager spec, 12
@@ -23,7 +23,9 @@ def validate_config(
     nodes: Iterable[NodeLabels],
     check_names: bool,
 ) -> list[Violation]:
-    """Return the first fault of a changed section; other ConfigMaps and deletions are allowed.
+    """Return the first violation in a changed section of slo-controller-config.
+
+    Other ConfigMaps and deletions are allowed.
 
     Args:
         operation: The operation.
@@ -47,7 +49,10 @@ def validate_config(
 
 
 def config_cautions(config: JsonObject, *, ours: tuple[str, str], namespace: str) -> tuple[str, ...]:
-    """Return warnings about the configuration ConfigMap, accepted or not; raise InvalidInput if it cannot be read."""
+    """Return the warnings about an slo-controller-config, whether it is accepted or denied.
+
+    Raise InvalidInput if it has the wrong shape.
+    """
     return cautions(texts(config, "data")) if _is(config, ours, namespace) else ()
 
 
@@ -59,7 +64,7 @@ def _is(config: JsonObject, ours: tuple[str, str], namespace: str) -> bool:
 def check_data(
     data: Mapping[str, str], old_data: Mapping[str, str], nodes: Sequence[NodeLabels], *, check_names: bool
 ) -> list[Violation]:
-    """Return the first fault of a changed section."""
+    """Return the first violation in a changed section."""
     result = validate_config_map(data, old_data, nodes, check_names=check_names, require_both_bounds=True)
     if result.allowed or result.reason is None:
         return []

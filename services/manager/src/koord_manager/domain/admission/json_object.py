@@ -1,4 +1,4 @@
-"""Access to decoded JSON objects: copies, children that may be missing or null, text maps.
+"""Read and change decoded JSON objects whose parts may be missing or null.
 
 Source:
     manager spec, 9.3 (missing maps are created)
@@ -13,7 +13,10 @@ from koord_manager.domain.admission.request import JsonObject
 
 
 def copied(value: JsonObject) -> JsonObject:
-    """Return a deep copy; raise InvalidInput for an object nested deeper than the codec allows."""
+    """Return a deep copy of an object.
+
+    Raise InvalidInput for an object that is nested too deeply.
+    """
     try:
         return codec.decode(codec.encode(value), JsonObject)
     except RecursionError as error:
@@ -21,7 +24,10 @@ def copied(value: JsonObject) -> JsonObject:
 
 
 def child(holder: JsonObject, name: str) -> JsonObject:
-    """Return the child object of a name, created if missing or null; raise InvalidInput if it is not an object."""
+    """Return the object at a name, after creating it if it is missing or null.
+
+    Raise InvalidInput if the value is not an object.
+    """
     found = holder.get(name)
     if found is None:
         holder[name] = found = {}
@@ -31,7 +37,7 @@ def child(holder: JsonObject, name: str) -> JsonObject:
 
 
 def seen(holder: JsonObject | None, *names: str) -> JsonObject:
-    """Return the object at a path of names, or an empty mapping if a step is missing or null.
+    """Return the object at a path of names, or an empty mapping if a part of the path is missing or null.
 
     Raises:
         InvalidInput: A step is not an object.
@@ -47,7 +53,7 @@ def seen(holder: JsonObject | None, *names: str) -> JsonObject:
 
 
 def items(holder: JsonObject, name: str) -> list[JsonObject]:
-    """Return the objects of a list, or an empty list if it is missing or null.
+    """Return the objects in a list, or an empty list if it is missing or null.
 
     Raises:
         InvalidInput: The value is not a list of objects.
@@ -65,7 +71,10 @@ def items(holder: JsonObject, name: str) -> list[JsonObject]:
 
 
 def text(holder: JsonObject, name: str) -> str:
-    """Return a text, or "" if missing or null; raise InvalidInput if it is not a text."""
+    """Return the text at a name, or "" if it is missing or null.
+
+    Raise InvalidInput if the value is not a text.
+    """
     found = holder.get(name)
     if found is None:
         return ""
@@ -75,7 +84,10 @@ def text(holder: JsonObject, name: str) -> str:
 
 
 def texts(holder: JsonObject, *names: str) -> dict[str, str]:
-    """Return the map of texts at a path (labels, annotations); raise InvalidInput if a value is not a text."""
+    """Return the labels, annotations or another map of texts at a path of names.
+
+    Raise InvalidInput if a value is not a text.
+    """
     found = seen(holder, *names)
     for key, value in found.items():
         if not isinstance(value, str):

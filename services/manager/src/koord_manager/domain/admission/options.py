@@ -1,4 +1,4 @@
-"""Gates and flags of admission as values.
+"""The feature gates and flags that admission reads.
 
 Source:
     manager spec, 2.2, 2.4
@@ -57,7 +57,7 @@ GATE_DEFAULTS: Final[Mapping[str, bool]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BindingPolicy:
-    """Who may bind pods (--binding-admission-*); everybody may if there are no user names."""
+    """Rules for users who bind pods (flags --binding-admission-*); without user names every user may bind."""
 
     user_names: tuple[str, ...] = ()
     dry_run: bool = False
@@ -69,12 +69,13 @@ class BindingPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Gates and flags of admission.
+    """Feature gates and flags of admission.
 
     Attributes:
-        gates: Gates that differ from their default, or all.
-        check_strategy_names: --node-strategy-name-need-check.
-        recommended_usage: --recommended-usage.
+        gates: Gates with other values than their defaults; it may contain all gates.
+        check_strategy_names: Flag --node-strategy-name-need-check.
+        recommended_usage: Flag --recommended-usage.
+        binding: Rules for users who bind pods.
     """
 
     gates: Mapping[str, bool] = field(default_factory=dict[str, bool])
@@ -83,7 +84,7 @@ class Options:
     binding: BindingPolicy = field(default_factory=BindingPolicy)
 
     def enabled(self, gate: str) -> bool:
-        """Return whether a gate is on; KeyError for an unknown gate is a bug."""
+        """Return whether a gate is on; raise KeyError for a gate that does not exist."""
         default = GATE_DEFAULTS[gate]
         return self.gates.get(gate, default)
 
@@ -93,7 +94,7 @@ _RECOMMENDED_USAGE: Final = "recommended-usage"
 
 
 def changed_settings(options: Options) -> list[str]:
-    """Return the gates and flags that differ from their defaults, as recorded; without the binding policy."""
+    """Return the gates and flags that differ from their defaults, as `name=true` or `name=false`, for the record."""
     gates = {gate: is_on for gate, is_on in options.gates.items() if is_on != GATE_DEFAULTS.get(gate, is_on)}
     flags = {_CHECKS_NAMES: options.check_strategy_names, _RECOMMENDED_USAGE: options.recommended_usage}
     settings_by_name = {**gates, **{flag: is_on for flag, is_on in flags.items() if is_on}}
@@ -101,7 +102,7 @@ def changed_settings(options: Options) -> list[str]:
 
 
 def options_from(settings: Iterable[str]) -> Options:
-    """Return the options of recorded settings, the inverse of `changed_settings`; unknown settings are ignored."""
+    """Return the options that `changed_settings` recorded; unknown names are ignored."""
     settings_by_name = {name: text == "true" for name, _, text in (setting.partition("=") for setting in settings)}
     return Options(
         gates={name: is_on for name, is_on in settings_by_name.items() if name in GATE_DEFAULTS},
@@ -115,7 +116,10 @@ Draw = Callable[[str], float]
 
 
 def draws_of(seed: str) -> Draw:
-    """Return draws that depend on the request's uid and the profile's name, so the same request has the same result."""
+    """Return a function that draws a number for a profile from the request's uid and the profile's name.
+
+    The same request always gets the same number.
+    """
 
     def draw(profile: str) -> float:
         digest = blake2b(f"{seed}/{profile}".encode(), digest_size=6).digest()

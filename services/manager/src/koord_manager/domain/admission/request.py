@@ -1,7 +1,5 @@
 """The request and the decision of admission.
 
-    Request --chain.admit(facts, options)--> AdmissionDecision
-
 Source:
     manager spec, 7.1, 17.3
 """
@@ -17,7 +15,7 @@ JsonObject = dict[str, Any]
 
 
 class Operation(StrEnum):
-    """The operation on the object."""
+    """What the request does with the object."""
 
     CREATE = "CREATE"
     UPDATE = "UPDATE"
@@ -29,13 +27,14 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """An admission request for one object.
 
     Attributes:
-        uid: Uid of the request, which seeds the draws of profiles with a probability.
-        resource: Plural (`pods`); an empty subresource is the object itself.
-        namespace: Namespace of the request, used for an object without one.
-        object: The submitted object, never changed; None on DELETE.
-        old_object: The stored object; None on CREATE.
-        dry_run: Whether nothing may remember this request.
-        user: User of the request, or empty if unknown.
+        uid: Uid of the request, from which the draws of profiles with a probability derive.
+        resource: Plural name, such as `pods`.
+        subresource: Subresource, such as `status`, or empty for the object itself.
+        namespace: Namespace of the request, used if the object has none.
+        object: The submitted object, which no step changes in place, or None on DELETE.
+        old_object: The stored object, or None on CREATE.
+        dry_run: Whether the request must leave no trace.
+        user: Name of the user, or empty if unknown.
     """
 
     uid: str
@@ -51,12 +50,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
-    """One broken rule.
+    """One rule that an object breaks.
 
     Attributes:
         rule: Id of the rule (manager spec, 10 to 13).
-        field: The field, such as `labels.koordinator.sh/qosClass`.
-        message: The sentence for the user, in the form of the API server.
+        field: Path of the field, such as `labels.koordinator.sh/qosClass`.
+        message: Sentence for the user, as the API server writes it.
     """
 
     rule: str
@@ -65,12 +64,12 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def violation_of(error: InvalidInput, rule: str) -> Violation:
-    """Return the violation for a parse error."""
+    """Return the violation for a value that could not be parsed."""
     return Violation(rule=rule, field=error.path, message=error.sentence())
 
 
 class Refused(Exception):
-    """A step refuses the object; caught by the chain."""
+    """Raised by a step that denies the object; the chain catches it."""
 
     def __init__(self, violations: list[Violation]) -> None:
         super().__init__(joined(violations))
@@ -78,19 +77,19 @@ class Refused(Exception):
 
 
 def joined(violations: list[Violation]) -> str:
-    """Return the message for the user: one sentence, or several as `[a, b]`."""
+    """Return the messages of violations as one text, several of them as `[a, b]`."""
     sentences = [violation.message for violation in violations]
     return sentences[0] if len(sentences) == 1 else f"[{', '.join(sentences)}]"
 
 
 class AdmissionDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """The decision of admission.
+    """The result of admission for one request.
 
     Attributes:
-        object: The object after mutation; the submitted one itself if nothing changed.
-        steps: The steps that changed it, in order.
-        violations: The reasons of a refusal, or empty if allowed.
-        warnings: Warnings for the user, also about a refused object.
+        object: The changed object, or the submitted one if no step changed it.
+        steps: Names of the steps that changed it, in order.
+        violations: Broken rules, or empty if the object is allowed.
+        warnings: Warnings for the user, which do not depend on the result.
     """
 
     object: JsonObject | None
@@ -105,5 +104,5 @@ class AdmissionDecision(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def message(self) -> str:
-        """The sentence for the user, or "" if allowed."""
+        """Sentence for the user, or empty if the object is allowed."""
         return joined(self.violations) if self.violations else ""

@@ -1,4 +1,4 @@
-"""The webhooks: paths, gates, and the configuration objects that register them at the API server.
+"""The webhooks: their paths and gates, and the configuration objects that register them at the API server.
 
 Source:
     manager spec, 7.1, 7.3; protocol spec, 12
@@ -27,10 +27,10 @@ _REVIEW_VERSIONS: Final = ("v1", "v1beta1")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
-    """One entry of a configuration object.
+    """One webhook of a configuration object.
 
     Attributes:
-        gates: Gates that must all be on.
+        gates: Gates that all have to be on.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Webhook:
 
     @property
     def entry_name(self) -> str:
-        """Name in the configuration object."""
+        """Name of the webhook in the configuration object."""
         return self.name + _DOMAIN
 
 
@@ -139,13 +139,13 @@ WEBHOOKS: Final[tuple[Webhook, ...]] = (
 
 
 def served(options: Options) -> list[Webhook]:
-    """Return the webhooks whose gates are on."""
+    """Return the webhooks whose gates are all on."""
     return [webhook for webhook in WEBHOOKS if all(options.enabled(gate) for gate in webhook.gates)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """How the API server calls this server: by a Service, or by a URL if `host` is set."""
+    """How the API server reaches the webhooks: through a Service, or by a URL if `host` is set."""
 
     namespace: str
     service: str
@@ -153,7 +153,7 @@ class Address:
     port: int = 9876
 
     def client_config(self, path: str, ca_bundle: bytes) -> JsonObject:
-        """Return `clientConfig` of an entry; the PEM `ca_bundle` is empty until there is one."""
+        """Return `clientConfig` for a path; `ca_bundle` is PEM text, or empty while there is no certificate."""
         bundle = {"caBundle": base64.b64encode(ca_bundle).decode()} if ca_bundle else {}
         if self.host:
             shown = f"[{self.host}]" if ":" in self.host else self.host
@@ -164,7 +164,9 @@ class Address:
 def configuration(
     kind: Literal["mutate", "validate"], name: str, options: Options, address: Address, ca_bundle: bytes
 ) -> JsonObject:
-    """Return the configuration object with the entries of the served webhooks.
+    """Return a configuration object that registers the served webhooks.
+
+    `k8s/base/webhooks.yaml` contains the same object with all webhooks.
 
     `k8s/base/webhooks.yaml` has all entries.
     """
@@ -203,13 +205,13 @@ def configuration(
 
 
 def reconciled(present: JsonObject, options: Options, address: Address, ca_bundle: bytes) -> JsonObject | None:
-    """Return the configuration object as it should be, or None if it is so.
+    """Return the corrected configuration object, or None if it is correct.
 
-    The installed entries are saved once in the annotation `template`. The entries of served paths are made from them,
-    with our CA and address. Defaults that the API server filled in stay.
+    The installed webhooks are saved once in the annotation `template`. The registered webhooks are those of the
+    template that are served, with our CA and address. Defaults that the API server filled in stay.
 
     Raises:
-        InvalidInput: The saved entries cannot be read.
+        InvalidInput: The annotation `template` is not valid.
 
     Source:
         manager spec, 7.3

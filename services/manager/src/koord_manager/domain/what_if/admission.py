@@ -1,9 +1,8 @@
-"""What admission would have decided with other colocation profiles or gates.
+"""Repeat the admission decisions of a window, under the recorded settings and under tried ones.
 
-in force   the recorded profiles and settings, which have to give the recorded decisions
-tried      profiles and gates to try; None to try nothing
-
-Each case is decided on the facts of the recorded decision. Consequences of another decision are not followed.
+Each decision uses the facts of the recorded one. It is always repeated under the recorded profiles and gates, which
+must give the recorded result. If profiles or gates are tried, it is repeated under those as well. Consequences of
+another result are not followed.
 
 Source:
     manager spec, 8 to 13
@@ -48,7 +47,7 @@ _FACTS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionTried:
-    """What is tried.
+    """The profiles and gates that are tried instead of the recorded ones.
 
     Attributes:
         profiles: Profiles in place of the recorded ones, or None to keep those.
@@ -59,16 +58,17 @@ class AdmissionTried:
     gates: Mapping[str, bool]
 
     def __bool__(self) -> bool:
-        """Return whether anything is tried."""
+        """Return whether profiles or gates are tried."""
         return self.profiles is not None or bool(self.gates)
 
 
 class AdmissionFate(NamedTuple):
-    """An object that would have been admitted differently.
+    """An object with two different admission results: recorded and repeated.
 
     Attributes:
-        door: See `Case.door`.
-        position: Position of the facts that it was decided on.
+        source: See `Case.source`.
+        position: Position of the log that the decision was based on.
+        changes: Fields in which the admitted objects differ.
     """
 
     resource: str
@@ -84,23 +84,22 @@ class AdmissionFate(NamedTuple):
 
 
 class AdmissionDecisions:
-    """Admission decisions of one run.
+    """Repeats the admission decisions of one run.
 
     Args:
         view: The view of the recording, folded by the run.
 
     Attributes:
-        tally: Counts of the window.
-        not_judged: Pods of the API server that the recorded profiles would have changed or refused, and no webhook
-            decided.
-        fates: Objects with another decision under what is tried.
-        unexplained: Objects with another decision under what was in force.
+        tally: Numbers of the decisions in the window.
+        not_reviewed: Number of pods without a decision that the recorded profiles would have changed or denied.
+        fates: Objects with another result under the tried settings.
+        unexplained: Objects with another result under the recorded settings, which points to missing information.
     """
 
     def __init__(
         self, view: ManagerView, decisions: Sequence[StoredEvent], tried: AdmissionTried | None = None, since: str = ""
     ) -> None:
-        """Create a run.
+        """Prepare to repeat the retained decisions.
 
         Args:
             view: The view of the recording.
@@ -131,7 +130,7 @@ class AdmissionDecisions:
         self._targets = Targets()
 
     def begin(self) -> None:
-        """Begin the window."""
+        """Start the window, and queue the decisions that were based on a position in it."""
         self._begin = self.view.state.position
         if self.view.admission.recommend is None:
             self.view.recommend_with(self._recommend)
@@ -140,7 +139,7 @@ class AdmissionDecisions:
                 self._expect(decision.based_on, decision)
 
     def see(self, stored: StoredEvent) -> None:
-        """Take in a fact of the window before it is folded."""
+        """Queue a fact of the window that shows an admitted object; call it before the fact is folded."""
         if stored.type not in _FACTS or stored.based_on < self._begin:
             return
         if stored.type == PodSpecChanged.__name__ and not stored.causation_id.startswith("profile/"):
@@ -150,7 +149,7 @@ class AdmissionDecisions:
         self._expect(stored.based_on, stored)
 
     def decide_up_to(self, position: int) -> None:
-        """Decide the cases whose facts are folded up to this position."""
+        """Repeat the decisions that were based on positions up to this one."""
         while self._due and self._due[0][0] <= position:
             due = heappop(self._due)[2]
             if isinstance(due, RecordedDecision):
@@ -191,7 +190,7 @@ class AdmissionDecisions:
                 self.fates.append(fate)
 
     def _set_contexts(self, case: Case, decision: str) -> None:
-        """Set the options of the two contexts that a case is decided in."""
+        """Prepare the recorded and the tried context of a case: its gates, profiles and quota usage."""
         self._options = case.options or self._options
         is_another = not decision or decision != self._decision
         self._decision = decision

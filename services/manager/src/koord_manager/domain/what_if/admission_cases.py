@@ -1,6 +1,7 @@
-"""Cases of admission in a log that can be decided again: each decision, and each fact of an admitted object.
+"""Find the admission decisions in a log that can be repeated.
 
-decision or fact --*_case--> Case, or None if there is nothing to decide; NOT_KEPT if its inputs are not retained
+A case is made from a recorded decision (`AdmissionDecided`) or from the fact of an object that was admitted without
+one. There is no case for facts that admission does not decide. `NOT_RETAINED` stands for decisions whose input is gone.
 
 Source:
     manager spec, 7.1, 8.5, 8 to 13
@@ -59,10 +60,10 @@ _NEW_WITHIN_SECONDS: Final = 60
 
 @dataclass(slots=True)
 class AdmissionContext:
-    """The context that a case is decided in.
+    """The cluster and the settings under which a case is decided.
 
     Attributes:
-        accounts: Quota usage of pods of the same decision.
+        accounts: Quota usage that earlier pods of the same decision have charged.
     """
 
     view: ManagerView
@@ -74,17 +75,17 @@ Again = Callable[[AdmissionContext], Outcome]
 
 
 class Case(NamedTuple):
-    """One decision.
+    """One admission decision that can be repeated.
 
     Attributes:
-        door: "webhook", "apply", "workload", "mirror" (admitted by a webhook or by nobody) or "controller".
-        at: Time, RFC 3339.
+        source: Origin: "webhook", "apply", "workload", "controller", or "mirror" for a pod without a recorded decision.
+        at: Time of the decision, RFC 3339.
         recorded: The recorded outcome.
-        check: Decides it as it was decided.
-        is_same: Whether an outcome is the recorded one.
-        again: Decides the final outcome if that is more than `check` returns, or None if another case does.
-        is_certain: Whether the manager decided it on the facts of the log.
-        options: Recorded options, or None for the last known ones.
+        check: Repeats exactly what was recorded, for example one of two webhooks.
+        is_same: Whether an outcome is equal to the recorded one.
+        again: Repeats the whole admission of the object, or None if another case does.
+        is_certain: Whether the manager is known to have decided it.
+        options: Recorded gates and flags, or None if those of the previous decision apply.
     """
 
     resource: str
@@ -102,7 +103,7 @@ class Case(NamedTuple):
 
 
 def decision_case(told: RecordedDecision, record: Record) -> Case | NotRetained:
-    """Return the case of a recorded decision."""
+    """Return the case of a recorded decision, or `NOT_RETAINED` if its input is gone."""
     event, recorded = told.event, recorded_outcome(told.event)
     lacks_object = event.object is None and event.operation != Operation.DELETE
     is_webhook = event.source == WEBHOOK
@@ -152,7 +153,9 @@ def decision_case(told: RecordedDecision, record: Record) -> Case | NotRetained:
 def fact_case(
     stored: StoredEvent, event: Event, view: ManagerView, record: Record, since: str
 ) -> Case | NotRetained | None:
-    """Return the case of a fact.
+    """Return the case of a fact that shows an admitted object.
+
+    Return None if admission did not decide it, or if a recorded decision says more about it.
 
     Args:
         stored: The fact.
@@ -177,13 +180,13 @@ def fact_case(
 
 
 def _is_applied(stored: StoredEvent) -> bool:
-    """Return whether the fact is the document of `koord apply` itself, not a consequence such as a quota's usage."""
+    """Return whether `koord apply` caused the fact itself, and not a side effect such as the usage of a quota."""
     request, _, number = stored.causation_id.partition("/")
     return bool(request) and number.isdigit()
 
 
 def _admitted_case(stored: StoredEvent, event: Event, pod: tuple[str, str], source: str, again: Again) -> Case:
-    """Return the case of a fact that shows the whole result; `is_same` compares it."""
+    """Return the case of a fact that contains the whole admitted object, so that results are compared by value."""
     result = stored_object(event)
 
     def is_same(found: Outcome) -> bool:
@@ -267,7 +270,7 @@ def _created(context: AdmissionContext, template: JsonObject, namespace: str, ui
 
 
 def _controller_case(stored: StoredEvent, pod: Pod, view: ManagerView) -> Case:
-    """Return the case of a managed profile that was applied to a waiting pod."""
+    """Return the case of a profile that the profile controller applied to a waiting pod."""
     _, name, _, uid, *_ = stored.causation_id.split("/")
     spec = view.state.of_kind(PodSpecState).get(uid)
     before = spec.object if spec is not None else pod

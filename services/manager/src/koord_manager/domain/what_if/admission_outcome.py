@@ -1,6 +1,4 @@
-"""Decide one request again, and compare two outcomes.
-
-decision or fact --decide(view, options)--> Outcome
+"""Run admission again for one request, and compare two outcomes.
 
 Source:
     manager spec, 8 to 13, 17.3
@@ -38,11 +36,13 @@ _OURS: Final = (APPLIED_DIGEST, LAST_APPLIED)
 
 
 class Outcome(NamedTuple):
-    """The outcome of admission for one object.
+    """The result of admission for one object.
 
     Attributes:
-        object: The object to store, as far as it is known, or None if it is refused or unknown.
-        digest: Digest of the object after the steps, or empty if none changed it.
+        steps: Steps that changed the object.
+        rules: Ids of the rules that denied it, aligned with `fields`.
+        object: The object to store, or None if it is denied or not recorded.
+        digest: Digest of the changed object, or empty if no step changed it.
     """
 
     allowed: bool
@@ -62,12 +62,12 @@ def recorded_outcome(event: AdmissionDecided) -> Outcome:
 
 
 def is_alike(found: Outcome, recorded: Outcome) -> bool:
-    """Return whether an outcome equals the recorded one, whose object is only known by its digest."""
+    """Return whether an outcome equals a recorded one, of whose object only the digest is known."""
     return found[:4] == recorded[:4] and found.digest == recorded.digest
 
 
 def request_of(event: AdmissionDecided) -> Request:
-    """Return the request of a webhook, as far as it is recorded."""
+    """Return the request that a webhook received, as far as it is recorded."""
     return Request(
         uid=event.uid,
         operation=Operation(event.operation),
@@ -82,18 +82,18 @@ def request_of(event: AdmissionDecided) -> Request:
 
 
 def plural_of(event: AdmissionDecided) -> str:
-    """Return the resource without its subresource."""
+    """Return the resource of a decision without its subresource."""
     return event.resource.removesuffix(f"-{event.subresource}") if event.subresource else event.resource
 
 
 def ask_again(view: ManagerView, request: Request, webhook: str, options: Options) -> Outcome:
-    """Return the outcome of one webhook, without quota usage, which the webhook reads from the API server."""
+    """Return the outcome of one webhook call, without quota usage, which a webhook reads from the API server."""
     around = surroundings(request, view.admission, options)
     return _outcome(request, (mutate if webhook == "mutate" else validate)(request, around))
 
 
 def admit_again(view: ManagerView, request: Request, options: Options) -> Outcome:
-    """Return the outcome of both webhooks; quota usage is that of the fold."""
+    """Return the outcome of both webhooks together, with the quota usage of the fold."""
     decision = admit(request, surroundings(request, view.admission, options))
     try:
         if decision.allowed and (request.resource, request.subresource) == ("pods", "") and decision.object is not None:
@@ -109,7 +109,7 @@ def admit_again(view: ManagerView, request: Request, options: Options) -> Outcom
 
 
 def apply_again(view: ManagerView, document: JsonObject, options: Options, *, uid: str, now: str) -> Outcome:
-    """Return the outcome of `koord apply` for a document.
+    """Return the outcome of `koord apply` for one document.
 
     Args:
         view: The cluster.
@@ -130,7 +130,7 @@ def apply_again(view: ManagerView, document: JsonObject, options: Options, *, ui
 
 
 def delete_again(view: ManagerView, plural: str, namespace: str, name: str, options: Options) -> Outcome:
-    """Return the outcome of `koord delete`."""
+    """Return the outcome of `koord delete` for one object."""
     kind = next((found.kind for found in accepted_kinds() if found.plural == plural), "")
     try:
         decide_delete(view, Target(kind, namespace, name), options)
@@ -147,7 +147,7 @@ _PLURAL_OF: Final[Mapping[str, str]] = {
 
 
 def stored_object(event: Event) -> JsonObject | None:
-    """Return the object of a fact without fields that only say how it was applied."""
+    """Return the object of a fact without the annotations that `koord apply` adds, or None for other facts."""
     match event:
         case PodSpecAdded(object=Pod() as found) | PodSpecChanged(object=Pod() as found):
             document = cast("JsonObject", codec.to_builtins(found))
@@ -178,7 +178,7 @@ def _refused(decision: AdmissionDecision, steps: tuple[str, ...] = ()) -> Outcom
 
 
 def invalid_outcome(refused: InvalidManifest | InvalidInput) -> Outcome:
-    """Return the outcome of a refusal by admission or by the rules of the kind."""
+    """Return the outcome for an object that is not valid."""
     if isinstance(refused, InvalidInput):
         refused = InvalidManifest([refused])
     if isinstance(refused, AdmissionRefused):
@@ -189,7 +189,7 @@ def invalid_outcome(refused: InvalidManifest | InvalidInput) -> Outcome:
 
 
 class Change(NamedTuple):
-    """One field that differs, or None if it is absent."""
+    """One field in which two objects differ; None stands for an absent value."""
 
     field: str
     recorded: Any
@@ -197,7 +197,7 @@ class Change(NamedTuple):
 
 
 def changes(recorded: JsonObject | None, rerun: JsonObject | None) -> list[Change]:
-    """Return the fields in which two objects differ; possible secrets are withheld."""
+    """Return the fields in which two objects differ; values that may be secret are withheld."""
     return list(_changes(recorded or {}, rerun or {}, ""))
 
 
@@ -219,7 +219,7 @@ def _changes(before: Any, after: Any, at: str) -> Iterator[Change]:
 
 
 def _are_objects(value: Any) -> bool:
-    """Return whether a value is a list of objects, or absent."""
+    """Return whether a value is absent or a list of objects."""
     if value is None:
         return True
     return isinstance(value, list) and all(isinstance(item, dict) for item in cast("list[Any]", value))

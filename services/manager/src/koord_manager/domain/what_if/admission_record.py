@@ -1,4 +1,4 @@
-"""The retained admission decisions of a log, and the pod that each is about.
+"""Index the retained admission decisions of a log, and find the decision about a given pod.
 
 Source:
     manager spec, 7.1, 17.3
@@ -26,12 +26,12 @@ _ONE_REQUEST_SECONDS = 30
 
 
 class RecordedDecision(NamedTuple):
-    """One recorded decision.
+    """One recorded admission decision.
 
     Attributes:
-        based_on: Position of the fold that it was decided on.
+        based_on: Position of the fold on which it was decided.
         at: Time, RFC 3339.
-        is_whole: Whether it records its inputs; an older version did not.
+        is_whole: Whether it contains the object that was decided, which old versions do not.
     """
 
     based_on: int
@@ -41,11 +41,11 @@ class RecordedDecision(NamedTuple):
 
 
 class Record:
-    """The retained decisions.
+    """The retained admission decisions.
 
     Attributes:
-        told: The decisions in order.
-        refused: Uid of a review that changed an object -> the decision that then refused it.
+        decisions: All decisions in order.
+        refused: Uid of a review that changed an object -> the decision of the second webhook that denied the object.
     """
 
     def __init__(self, stored: Iterable[StoredEvent]) -> None:
@@ -67,15 +67,18 @@ class Record:
 
     @property
     def follow_ups(self) -> frozenset[str]:
-        """Uids of reviews that refused what an earlier one had changed."""
+        """Uids of the decisions that denied an object which the first webhook had changed."""
         return frozenset(one.event.uid for one in self.refused.values())
 
     def of_request(self, uid: str) -> RecordedDecision | None:
-        """Return the decision of a request, or None if it is not retained."""
+        """Return the decision about a request, or None if it is not retained."""
         return self._of_uid.get(uid)
 
     def of_pod(self, pod: Pod, at: str) -> RecordedDecision | None:
-        """Return the decision that changed an admitted pod, each only once; `at` is when the pod was seen, RFC 3339."""
+        """Return the decision that changed an admitted pod, or None if there is none.
+
+        Each decision is returned once. `at` is the time when the pod was first observed, RFC 3339.
+        """
         since = unix_seconds(at) - _SEEN_WITHIN_SECONDS
         return self._taken(pod.metadata.namespace, pod.metadata.name, "pods", at, since)
 
@@ -90,7 +93,7 @@ class Record:
 
 
 def _is_unnamed(decisions: RecordedDecision) -> bool:
-    """Return whether the API server had not generated the name yet."""
+    """Return whether the object had no name yet, because the API server generates it after admission."""
     return not seen(decisions.event.object, "metadata").get("name")
 
 

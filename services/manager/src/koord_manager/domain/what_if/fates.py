@@ -1,4 +1,4 @@
-"""Compare decisions about a node, and its resulting policy, between a recording and a run.
+"""Compare decisions about a node, and the resulting policy of the node, between a recording and a re-run.
 
 Source:
     manager spec, 17.3
@@ -45,7 +45,12 @@ CONTROLLER_OF: Final[Mapping[type[Event], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class NodeFate:
-    """A node with another policy at the end, or None if nothing was published."""
+    """A node whose policy differs at the end of the window.
+
+    Attributes:
+        recorded: Recorded policy, or None if none was published.
+        rerun: Policy of the re-run, or None if none was published.
+    """
 
     node: str
     recorded: NodePolicyState | None
@@ -53,12 +58,12 @@ class NodeFate:
 
 
 def is_alike(found: Decision, recorded: Decision) -> bool:
-    """Return whether two decisions are equal."""
+    """Return whether two decisions about a node are equal, apart from versions and positions."""
     return without_version(found) == without_version(recorded)
 
 
 def without_version(event: Decision | None) -> Decision | None:
-    """Return a decision without the version of the configuration and the positions that it was made on."""
+    """Return a decision without the configuration version and the positions that it was based on."""
     if isinstance(event, NodeOvercommitComputed):
         return msgspec.structs.replace(event, config_version=0, based_on=BasedOn())
     if isinstance(event, NodeDevicesComputed) or event is None:
@@ -67,7 +72,7 @@ def without_version(event: Decision | None) -> Decision | None:
 
 
 def compared_fields(policy: NodePolicyState | None) -> tuple[object, ...]:
-    """Return what is compared of a node's policy, or None if nothing was published."""
+    """Return the fields of a node's policy that a comparison reads."""
     found = policy or NodePolicyState(seq=0)
     amounts = (found.batch_cpu_milli, found.batch_memory_bytes, found.mid_cpu_milli, found.mid_memory_bytes)
     return (
@@ -84,6 +89,6 @@ def compared_fields(policy: NodePolicyState | None) -> tuple[object, ...]:
 
 
 def level_of(policy: NodePolicyState) -> tuple[str, int, dict[str, int]] | None:
-    """Return level, weight and offsets of a node's health, or None if it was never adjusted."""
+    """Return the level, weight and offsets of a node's health, or None if health never changed the node."""
     health = policy.health
     return (health.level, health.reported_weight, health.offsets) if health is not None else None

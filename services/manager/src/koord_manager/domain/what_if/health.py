@@ -1,4 +1,7 @@
-"""Health of nodes in one run: recorded steps repeated, or own steps under another `slo-adjust-config`.
+"""Assess the health of nodes in a re-run.
+
+If `slo-adjust-config` is the recorded one, each recorded assessment is repeated with its signals. With another one,
+`TriedHealth` assesses all nodes at its own interval.
 
 Source:
     manager spec, 16
@@ -33,7 +36,7 @@ PoliciesInForce = Mapping[str, NodePolicyState]
 
 
 class HealthStep(NamedTuple):
-    """The result of a step for one node."""
+    """The new health of one node."""
 
     token: str
     event: NodeHealthAssessed
@@ -46,7 +49,10 @@ def step_again(
     published: NodePolicyState | None,
     recorded: NodeHealthAssessed,
 ) -> NodeHealthAssessed | None:
-    """Return the next health step on the recorded signals; the recorded guard applies to the weight."""
+    """Return the assessment of a node from the recorded signals, or None if nothing changes.
+
+    The limit on the number of lowered nodes applies as recorded.
+    """
     if recorded.cause == OFF:
         before = published.health if published else None
         return healthy_again(before) if before is not None and is_adjusted(before) else None
@@ -63,7 +69,10 @@ def step_again(
 def repeat_guard(
     policies: NodePolicies, view: ManagerView, in_force: PoliciesInForce, recorded: MassAbnormalityChanged
 ) -> MassAbnormalityChanged:
-    """Return the guard's result for the nodes as they are; its examples are repeated from the recording."""
+    """Return whether more nodes look abnormal than may be lowered, for the present policies of the re-run.
+
+    The names of example nodes are taken from the recording.
+    """
     tokens = view.nodes()
     if not policies.slo_adjust.enable:
         return MassAbnormalityChanged(active=False, abnormal=0, cap=0, nodes=len(tokens))
@@ -84,10 +93,10 @@ def repeat_guard(
 
 
 class TriedHealth:
-    """Steps under another `slo-adjust-config`, on the retained reports.
+    """Assessments under another `slo-adjust-config`, from the retained reports.
 
     Attributes:
-        mass_abnormal: Whether its guard finds more nodes abnormal than may be lowered, or None before the first step.
+        mass_abnormal: Whether more nodes look abnormal than may be lowered, or None before the first assessment.
     """
 
     def __init__(self, view: ManagerView, policies: NodePolicies) -> None:
@@ -97,11 +106,11 @@ class TriedHealth:
         self._last: datetime | None = None
 
     def is_tried(self, in_force: NodePolicies) -> bool:
-        """Return whether the tried section differs from the one in force."""
+        """Return whether the tried `slo-adjust-config` differs from the one in force."""
         return self._policies.slo_adjust != in_force.slo_adjust
 
     def is_due(self, now: str) -> bool:
-        """Return whether a step is due."""
+        """Return whether the interval since the last assessment has passed."""
         return (
             self._last is None
             or (datetime.fromisoformat(now) - self._last).total_seconds() >= self._policies.slo_adjust.interval_seconds
@@ -110,7 +119,9 @@ class TriedHealth:
     def round(
         self, in_force: PoliciesInForce, newest: Mapping[str, NodeUsageReported], now: str
     ) -> Iterator[HealthStep]:
-        """Evaluate every node that has reported; if switched off, every node becomes healthy.
+        """Yield the new health of every node with a report that changes.
+
+        If health is switched off, every lowered node becomes healthy.
 
         Args:
             in_force: The policies of nodes.
@@ -140,5 +151,5 @@ class TriedHealth:
 
 
 def is_alike(found: MassAbnormalityChanged, recorded: MassAbnormalityChanged) -> bool:
-    """Return whether the guard has the same result."""
+    """Return whether two results about abnormal nodes are equal, apart from the examples."""
     return msgspec.structs.replace(found, examples=[]) == msgspec.structs.replace(recorded, examples=[])

@@ -1,8 +1,8 @@
-"""What the manager would have published for nodes under another slo-controller-config.
+"""Repeat the manager's decisions about nodes, under the recorded configuration or another one.
 
-A decision is made on the facts, the report and the time of the recorded one. If the other configuration treats a node
-differently, the node is also decided at the beginning, at every retained report, and at the end, because the manager
-would have decided it then.
+A repeated decision uses the facts, the report and the time of the recorded one. If the tried configuration has another
+effect on a node, the node is also decided at the beginning, at every retained report, and at the end, because the
+manager would have decided it then.
 
 Source:
     manager spec, 5.1 to 5.7, 5.10, 5.11, 6, 4.2, 14, 16
@@ -65,11 +65,11 @@ _CONFIGURED: Final[tuple[type[Configured], ...]] = (NodeRatiosComputed, NodeSloR
 
 @dataclass(slots=True)
 class _Taken:
-    """The reports, and how far they have been taken in.
+    """The retained reports, and how many of them were used so far.
 
     Attributes:
         of: (node token, time of the report) -> the report.
-        newest: Node token -> the newest report taken in.
+        newest: Node token -> the newest report used so far.
     """
 
     ordered: Sequence[Report]
@@ -79,16 +79,17 @@ class _Taken:
 
 
 class NodeDecisions:
-    """Decisions about nodes in one run.
+    """Repeats the decisions about nodes in one run.
 
     Args:
         view: The view of the recording, folded by the run.
+        reports: Retained reports in order.
         chosen: Data of the ConfigMap to try, or None for the one in force.
-        told: Flags of the recorded manager.
+        flags: Flags of the recorded manager.
 
     Attributes:
-        anew: Node token -> the policy that would be published.
-        tally: Counts of the window, including root quotas of profiles.
+        rerun: Node token -> policy that the re-run would publish.
+        tally: Numbers of decisions in the window, including root quotas of profiles.
     """
 
     def __init__(
@@ -110,13 +111,13 @@ class NodeDecisions:
         self._reports = _Taken(reports, {(report.node, report.event.updated_at): report.event for report in reports})
 
     def reconfigured(self) -> None:
-        """Take in that the recording has another configuration from here on."""
+        """Use the folded configuration as the recorded one from now on."""
         self._in_force = copy.copy(self._in_force)
         self._in_force.refresh(self.view)
         self._versions[self._in_force.version] = self._in_force
 
     def begin(self, now: str) -> None:
-        """Begin the window with the recorded policies."""
+        """Start the window with the recorded policies of all nodes."""
         self.rerun = dict(self.view.state.of_kind(NodePolicyState))
         self.take_in_reports(now, looks=False)
         if now:
@@ -124,11 +125,11 @@ class NodeDecisions:
         self._decide_changed_nodes(now)
 
     def end(self, now: str, until: str | None) -> None:
-        """End the window; reports after `until` are ignored, or None for no limit."""
+        """End the window and decide the changed nodes a last time; reports after `until` are ignored."""
         self._decide_changed_nodes(max(now, self.take_in_reports(until, looks=True)))
 
     def fates(self) -> list[NodeFate]:
-        """Return the nodes with another policy, by name."""
+        """Return the nodes whose policy differs from the recorded one, by name."""
         recorded = self.view.state.of_kind(NodePolicyState)
         fates = [
             NodeFate(node_name(token), recorded.get(token), self.rerun.get(token))
@@ -138,7 +139,7 @@ class NodeDecisions:
         return [fate for fate in fates if compared_fields(fate.recorded) != compared_fields(fate.rerun)]
 
     def take_in_reports(self, until: str | None, *, looks: bool) -> str:
-        """Take in reports up to a moment, and return the time of the last one, or "" if there was none."""
+        """Use the reports up to a time, and return the time of the last one, or "" if there was none."""
         reports, last = self._reports, ""
         while reports.count < len(reports.ordered):
             report = reports.ordered[reports.count]
@@ -153,7 +154,7 @@ class NodeDecisions:
         return last
 
     def repeat(self, stored: StoredEvent, recorded: Decision) -> None:
-        """Repeat a recorded decision on its inputs."""
+        """Repeat a recorded decision with its inputs."""
         self.tally.recorded += 1
         token, node = stored.ref.id, self.view.node(stored.ref.id)
         if node is None or not self._decides(type(recorded)):
@@ -184,7 +185,7 @@ class NodeDecisions:
             self.set_published(token, found, stored)
 
     def repeat_guard(self, recorded: MassAbnormalityChanged) -> None:
-        """Repeat the guard on the present policies of nodes."""
+        """Repeat the check whether too many nodes look abnormal."""
         self.tally.recorded += 1
         if not self._assesses_health():
             found = repeat_guard(self._chosen or self._in_force, self.view, self.rerun, recorded)
@@ -202,11 +203,11 @@ class NodeDecisions:
 
     @property
     def mass_abnormal(self) -> bool | None:
-        """Return whether the guard would find too many nodes abnormal at the end, or None if as recorded."""
+        """Whether too many nodes look abnormal at the end of the re-run, or None if that is as recorded."""
         return self._health.mass_abnormal if self._health is not None and self._assesses_health() else None
 
     def repeat_root_quota(self, id_: str, recorded: QuotaProfileRendered) -> None:
-        """Repeat the root quota of a profile, which the configuration does not change."""
+        """Repeat the root quota of a profile, which no tried configuration changes."""
         self.tally.recorded += 1
         profile = self.view.state.of_kind(CustomObjectState).get(f"{PROFILES}={id_}")
         if profile is not None and profile.object is not None and QUOTA_PROFILE in self._flags.controllers:
@@ -215,7 +216,7 @@ class NodeDecisions:
             self.tally.same += render(self.view, profile, nodes) == recorded
 
     def set_published(self, token: str, event: Event, stored: StoredEvent) -> None:
-        """Set what is published of a node from here on."""
+        """Apply a decision to the policy of a node, as if it had been published."""
         state = evolve(self.rerun.get(token), event, stored)
         assert isinstance(state, NodePolicyState)
         self.rerun[token] = state
@@ -229,16 +230,16 @@ class NodeDecisions:
         return self._chosen or self._versions.get(version, self._in_force)
 
     def _decides(self, kind: type[Event]) -> bool:
-        """Return whether the controller of a decision runs."""
+        """Return whether the controller that makes this decision ran in the recorded manager."""
         controller = CONTROLLER_OF.get(kind)
         return controller is None or controller in self._flags.controllers
 
     def _assesses_health(self) -> bool:
-        """Return whether health has steps of its own, because the tried section differs."""
+        """Return whether health is assessed by the tried configuration instead of repeated."""
         return self._health is not None and self._health.is_tried(self._in_force)
 
     def _assess_health(self, now: str) -> None:
-        """Run a health step if it is due, and apply its thresholds."""
+        """Assess all nodes under the tried configuration if that is due, and apply the new thresholds."""
         health = self._health
         if health is None or not health.is_due(now) or not self._assesses_health():
             return
@@ -276,7 +277,7 @@ class NodeDecisions:
         return ratio_event(policies, self.view, token, published)
 
     def _decide_changed_node(self, token: str, now: str) -> None:
-        """Decide a node that the other configuration treats differently."""
+        """Decide a node on which the tried configuration has another effect than the recorded one."""
         report = self._reports.newest.get(token)
         if NODE_RESOURCE not in self._flags.controllers:
             return
@@ -284,7 +285,7 @@ class NodeDecisions:
             self._publish(token, self._overcommit(self._chosen, token, report, now), now)
 
     def _is_changed(self, token: str) -> bool:
-        """Return whether the other configuration changes what a node lends."""
+        """Return whether the tried configuration changes the batch or mid resources of a node."""
         node = self.view.node(token)
         if self._chosen is None or node is None:
             return False

@@ -1,7 +1,7 @@
-"""What containers would be recommended under other settings of the recommender, from the log's own samples.
+"""Repeat the recommendations of a window, under the recorded settings of the recommender or others.
 
-A recommendation is computed on the facts, the reports and the time of the recorded one. Samples older than the retained
-reports come from a checkpoint.
+A repeated recommendation uses the facts, the reports and the time of the recorded one. Samples that are older than the
+retained reports come from a checkpoint.
 
 Source:
     manager spec, 15
@@ -39,11 +39,11 @@ Pods = list[tuple[str, PodSpecState]]
 
 @dataclass(frozen=True, slots=True)
 class RecommendationFate:
-    """A Recommendation with another status at the end, or with other pods to replace.
+    """A Recommendation whose status, or whose pods to re-create, differ at the end of the window.
 
     Attributes:
-        id: `<ns>=<name>`.
-        outdated: Live pods that would be replaced one after the other: as recorded, and here.
+        id: Id of its aggregate, `<namespace>=<name>`.
+        outdated: Numbers of live pods that would have to be re-created: recorded, re-run.
     """
 
     id: str
@@ -53,15 +53,15 @@ class RecommendationFate:
 
 
 class RecommendationDecisions:
-    """Recommendations of one run.
+    """Repeats the recommendations of one run.
 
     Args:
         view: The view of the recording, folded by the run.
 
     Attributes:
-        in_force: Settings of the recording, as last named.
-        anew: Id of a Recommendation -> its status here.
-        tally: Counts of the window: recommendations, and pods replaced for one.
+        in_force: Recorded settings, as the last recorded recommendation names them.
+        rerun: Id of a Recommendation -> status that the re-run would publish.
+        tally: Numbers of decisions in the window: recommendations, and evictions because of one.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class RecommendationDecisions:
         checkpoint: bytes | None = None,
         first: RecommenderSettings | None = None,
     ) -> None:
-        """Create a run.
+        """Prepare to repeat recommendations with the samples of a checkpoint and of the retained reports.
 
         Args:
             view: The view of the recording.
@@ -100,16 +100,16 @@ class RecommendationDecisions:
 
     @property
     def settings(self) -> RecommenderSettings:
-        """Settings that decide here."""
+        """Settings under which the re-run decides."""
         return self._tried or self.in_force
 
     @property
     def _learns_differently(self) -> bool:
-        """Return whether samples are learned by other settings than recorded."""
+        """Whether the tried settings change how samples are learned, so that a checkpoint cannot be used."""
         return self.settings.learning != self.in_force.learning
 
     def _recorded_by(self, recorded: RecommendationComputed) -> None:
-        """Put the settings in force that a recorded recommendation names."""
+        """Use the settings that a recorded recommendation names as the recorded ones."""
         self.in_force = settings_from(recorded.settings)
         if self.settings != self._book.settings:
             self._book.use(self.settings)
@@ -117,11 +117,11 @@ class RecommendationDecisions:
     # --- the recording -----------------------------------------------------------------------------------------------
 
     def take_in_reports(self, stored: StoredEvent) -> None:
-        """Take in the reports before a fact that is folded next, but none that the next decision did not know."""
+        """Learn from the reports that were stored before a fact, except those that the next decision did not know."""
         self._take_in(moment_of(stored), self._expected[0][2] if self._expected else _EVERYTHING)
 
     def folded(self, event: Event | None, stored: StoredEvent) -> None:
-        """Take note of a folded fact."""
+        """Take note of a folded fact that may change which pods a Recommendation selects."""
         if stored.ref.kind in _MATCHING:
             self._pods = None
         if isinstance(event, RecommendationComputed) and not self._expected:
@@ -129,16 +129,16 @@ class RecommendationDecisions:
             self._take_in(None, event.observed_to)
 
     def begin(self) -> None:
-        """Begin the window with the recorded statuses."""
+        """Start the window with the recorded statuses."""
         self.rerun = dict(self.view.state.of_kind(RecommendationState))
 
     def expect(self, based_on: int, seq: int, event: Event) -> None:
-        """Take note of a recorded decision to repeat; `seq` is its position."""
+        """Queue a recorded recommendation; `seq` is its position."""
         if isinstance(event, RecommendationComputed):
             heappush(self._expected, (based_on, seq, event.observed_to))
 
     def set_published(self, id_: str, event: Event, stored: StoredEvent) -> None:
-        """Set the status of a Recommendation from here on."""
+        """Apply a decision to the status of a Recommendation, as if it had been published."""
         state = evolve(self.rerun.get(id_), event, stored)
         assert isinstance(state, RecommendationState)
         self.rerun[id_] = state
@@ -146,7 +146,7 @@ class RecommendationDecisions:
     # --- decisions ---------------------------------------------------------------------------------------------------
 
     def compute(self, stored: StoredEvent, recorded: RecommendationComputed) -> None:
-        """Compute a recorded recommendation again from its inputs."""
+        """Repeat a recorded recommendation with its inputs."""
         heappop(self._expected)
         self._recorded_by(recorded)
         self._take_in(None, recorded.observed_to)
@@ -174,7 +174,7 @@ class RecommendationDecisions:
     def _found(
         self, wanted: Wanted, state: RecommendationState | None, recorded: RecommendationComputed, now: datetime
     ) -> RecommendationComputed | None:
-        """Return the status here, or None if its samples are not retained."""
+        """Return the repeated recommendation, or None if its samples are not retained."""
         if recorded.observed_to < self._known_from:
             return None
         found = current_status(self._book, wanted, self._pods_of(wanted), state, now, loading=_was_loading(recorded))
@@ -184,7 +184,7 @@ class RecommendationDecisions:
         return found if knows else None
 
     def drop(self, stored: StoredEvent, recorded: RecommendationDropped) -> None:
-        """Repeat the recorded removal of a Recommendation whose object is gone."""
+        """Repeat the removal of a Recommendation whose object is gone."""
         self._enter_run(stored)
         self.tally.recorded += 1
         if self._book.targets.one(stored.ref.id) is None:
@@ -193,7 +193,7 @@ class RecommendationDecisions:
         self.set_published(stored.ref.id, recorded, stored)
 
     def replace(self, stored: StoredEvent, recorded: PodEvictionRequested) -> None:
-        """Decide again whether a pod is evicted so that its successor gets the recommended requests."""
+        """Repeat the decision to evict a pod, so that its successor gets the recommended requests."""
         self._enter_run(stored)
         self.tally.recorded += 1
         now = datetime.fromisoformat(stored.occurred_at)
@@ -208,7 +208,9 @@ class RecommendationDecisions:
         self.tally.same += any((draft.ref, draft.event) == (stored.ref, recorded) for draft in drafts)
 
     def end(self, until: Moment | None, now: str) -> None:
-        """End the window; if it had no decision to repeat, decide what is tried on the present samples.
+        """End the window.
+
+        If settings are tried, Recommendations without a decision in the window are decided now.
 
         Args:
             until: Reports that were stored later are ignored, or None for no limit.
@@ -231,7 +233,7 @@ class RecommendationDecisions:
                 self.set_published(wanted.id, found, StoredEvent(self.view.state.position, ref, {}, b""))
 
     def fates(self, now: str) -> list[RecommendationFate]:
-        """Return the Recommendations with another status or other pods to replace, by id."""
+        """Return the Recommendations that differ from the recording, by id."""
         self._book.targets.refresh(self.view)
         recorded = self.view.state.of_kind(RecommendationState)
         found: list[RecommendationFate] = []
@@ -251,7 +253,7 @@ class RecommendationDecisions:
             return  # as the manager, which then learns from the reports that are kept
 
     def _take_in(self, before: Moment | None, upto: int) -> None:
-        """Take in reports up to a position and up to a moment."""
+        """Learn from the reports up to a position and up to a time."""
         while self._taken < len(self._reports):
             report = self._reports[self._taken]
             if report.seq > upto or (before is not None and report.moment > before):
@@ -264,7 +266,7 @@ class RecommendationDecisions:
                     continue
 
     def _enter_run(self, stored: StoredEvent) -> None:
-        """Prepare the first decision of a run with the state that the run began with."""
+        """Prepare the first decision of a run of the recommender, which sees the state at the beginning of the run."""
         key = (stored.based_on, stored.occurred_at)
         if key != self._run:
             self._run = key
@@ -273,7 +275,7 @@ class RecommendationDecisions:
             self._book.forget(self.view, datetime.fromisoformat(stored.occurred_at).timestamp())
 
     def _pods_of(self, wanted: Wanted) -> Pods:
-        """Return the live pods of a Recommendation, oldest first, matched again if an object changed."""
+        """Return the live pods of a Recommendation, oldest first."""
         if self._pods is None:
             targets, specs = self._book.targets, self.view.state.of_kind(PodSpecState)
             self._pods = {}
@@ -303,12 +305,12 @@ def _was_loading(recorded: RecommendationComputed) -> bool:
 
 
 def _samples(event: RecommendationComputed | RecommendationState) -> list[tuple[str, int, str, str]]:
-    """Return the samples that a recommendation rests on."""
+    """Return number and times of the samples that a recommendation is based on, for each container."""
     return [(one.name, one.samples, one.first_sample_at, one.last_sample_at) for one in event.containers]
 
 
 def _goes_on(state: RecommendationState, found: RecommendationComputed) -> bool:
-    """Return whether the learned models include every sample of a recommendation."""
+    """Return whether the learned models include every sample of a published recommendation."""
     known = {name: (samples, first, last) for name, samples, first, last in _samples(found)}
     return all(
         name in known and known[name][1] == first and known[name][0] >= samples and known[name][2] >= last
@@ -317,7 +319,7 @@ def _goes_on(state: RecommendationState, found: RecommendationComputed) -> bool:
 
 
 def _comparable(event: RecommendationComputed) -> RecommendationComputed:
-    """Return a recommendation without the number of pods, which is counted in slices while others come and go."""
+    """Return a recommendation without the fields that vary between equal decisions, such as the number of pods."""
     return msgspec.structs.replace(event, observed_to=0, pods=0, settings={})
 
 

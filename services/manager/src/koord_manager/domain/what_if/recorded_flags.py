@@ -1,4 +1,4 @@
-"""Flags of the recorded manager that the log does not record.
+"""Flags of the recorded manager that the log does not contain.
 
 Source:
     manager spec, 2.2 to 2.4
@@ -11,7 +11,7 @@ from koord_manager.domain.enabled import CONTROLLERS, PLUGINS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedFlags:
-    """Controllers and plugins that ran, and one gate.
+    """The controllers and plugins that ran, and one gate.
 
     Attributes:
         controllers: Names of `--controllers` (`enabled.CONTROLLERS`).

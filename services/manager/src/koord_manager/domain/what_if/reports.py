@@ -1,4 +1,4 @@
-"""The retained usage reports of nodes, as a run reads them."""
+"""Read the retained usage reports of nodes for a re-run."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -14,17 +14,17 @@ Moment = tuple[int, str]
 
 
 def moment_of(stored: StoredEvent) -> Moment:
-    """Return when an event was stored."""
+    """Return the time when an event was stored."""
     return stored.stored_at_ns, stored.occurred_at
 
 
 class Report(NamedTuple):
-    """One report.
+    """One usage report.
 
     Attributes:
-        seq: Position in the stream of observations.
-        moment: When it was stored.
-        told_at: Time of the report.
+        seq: Position in the stream of reports.
+        moment: Time when it was stored.
+        reported_at: Time of the report, RFC 3339.
         node: Token of the node.
     """
 
@@ -36,7 +36,7 @@ class Report(NamedTuple):
 
 
 def read_reports(stored: Iterable[StoredEvent]) -> list[Report]:
-    """Return reports in order; like the manager, skip those that cannot be used."""
+    """Return the usable reports in order; like the manager, skip reports that cannot be decoded."""
     found: list[Report] = []
     for entry in stored:
         try:

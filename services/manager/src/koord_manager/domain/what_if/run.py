@@ -1,11 +1,8 @@
-"""A window of the log in which the manager's decisions are recomputed without effects.
+"""Read a window of the log and repeat the manager's decisions in it, without any effect.
 
-before(stored)      facts before the window
-begin(), see(stored), ..., end()
-                    facts of the window; everything is as recorded except the manager's own decisions
-
-Each decision is made on the facts that the recorded one was based on. Consequences of other decisions are not followed:
-pods come, run and leave as recorded.
+Call `before` for each fact before the window, then `begin`, then `see` for each fact of the window, then `end`. Each
+decision is repeated on the facts that the recorded one was based on. All other facts are as recorded: consequences of
+another decision are not followed.
 
 Source:
     event-bus spec, 6
@@ -55,7 +52,7 @@ LOOKAHEAD: Final = 50_000
 
 
 class ManagerWhatIf:
-    """One run over a view that nobody else uses.
+    """One re-run over a view of its own.
 
     Attributes:
         nodes: Decisions about nodes.
@@ -77,7 +74,7 @@ class ManagerWhatIf:
         admitting: AdmissionTried | None = None,
         decisions_since: str = "",
     ) -> None:
-        """Create a run.
+        """Prepare a re-run with the settings to try.
 
         Args:
             view: An empty view with the names of the manager's ConfigMaps.
@@ -108,14 +105,14 @@ class ManagerWhatIf:
         self._fold(stored)
 
     def begin(self) -> None:
-        """Begin the window."""
+        """Start the window at the present position."""
         self._begin = self.view.state.position
         self.nodes.begin(self._now)
         self.recommendations.begin()
         self.admission.begin()
 
     def see(self, stored: StoredEvent) -> None:
-        """Take in a fact of the window; it is folded once it is known which decisions were made before it.
+        """Add a fact of the window; it is folded later, when all decisions before it are known.
 
         Raises:
             UnreadableEvent: The event cannot be decoded.
@@ -128,7 +125,7 @@ class ManagerWhatIf:
             self._step(self._waiting.popleft())
 
     def end(self, until: StoredEvent | None = None, progress: Callable[[int], None] | None = None) -> None:
-        """End the window.
+        """Fold the remaining facts and end the window.
 
         Args:
             until: The event after the window, and later reports are ignored, or None if nothing follows.
@@ -146,11 +143,14 @@ class ManagerWhatIf:
         self.recommendations.end(moment_of(until) if until is not None else None, self._now)
 
     def recommendation_fates(self) -> list[RecommendationFate]:
-        """Return the Recommendations with another status at the end."""
+        """Return the Recommendations that differ from the recording at the end."""
         return self.recommendations.fates(self._now)
 
     def _expect(self, stored: StoredEvent) -> None:
-        """Queue a decision to repeat on its inputs; a decision on facts before the window is not repeated."""
+        """Queue a recorded decision until the facts that it was based on are folded.
+
+        A decision that was based on facts before the window is not repeated.
+        """
         event = CATALOGUE.read(stored)
         if event is None or (isinstance(event, PodEvictionRequested) and event.initiator != INITIATOR):
             return

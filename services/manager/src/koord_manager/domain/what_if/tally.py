@@ -1,17 +1,17 @@
-"""How many recorded decisions were recomputed, and how many of them equally."""
+"""Count the recorded decisions that were repeated, and those with the recorded result."""
 
 from dataclasses import dataclass
 
 
 @dataclass(slots=True)
 class Tally:
-    """Decisions in the window.
+    """Numbers of decisions in the window.
 
     Attributes:
         recorded: Recorded decisions.
-        anew: Decisions made here.
-        same: Recorded decisions with the same result here.
-        not_kept: Recorded decisions whose reports or samples are not retained.
+        rerun: Decisions that the re-run made.
+        same: Recorded decisions that the re-run made with the same result.
+        not_retained: Recorded decisions that were not repeated, because their reports or samples are gone.
     """
 
     recorded: int = 0
@@ -21,5 +21,5 @@ class Tally:
 
     @property
     def explained(self) -> bool:
-        """Whether every recorded decision that could be recomputed had the same result."""
+        """Whether every decision that could be repeated had the recorded result."""
         return self.recorded == self.same + self.not_retained

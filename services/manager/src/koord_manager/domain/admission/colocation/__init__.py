@@ -1,1 +1,1 @@
-"""ClusterColocationProfiles applied to pods and Reservations."""
+"""Apply ClusterColocationProfiles to pods and Reservations."""

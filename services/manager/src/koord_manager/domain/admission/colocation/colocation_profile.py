@@ -1,6 +1,4 @@
-"""Apply ClusterColocationProfiles to pods: which profiles match, what they change, and the translation of resources.
-
-`reservation_mutating` applies the same profiles to Reservations.
+"""Apply ClusterColocationProfiles to pods: match them, change the pod, and translate its resources.
 
 Source:
     manager spec, 8.2, 8.3
@@ -30,7 +28,7 @@ TRANSLATION: Final = "ResourceTranslation"
 def mutate_by_profiles(
     pod: JsonObject, namespace: str, facts: Facts, options: Options, draw: Draw
 ) -> tuple[JsonObject, list[str]]:
-    """Return the pod after every matching profile and the translation, and the steps that changed it.
+    """Apply every matching profile and the translation to a pod, and return the pod and the names of the steps.
 
     Args:
         pod: Changed in place unless a patch replaces it.
@@ -66,7 +64,7 @@ def mutate_by_profiles(
 
 
 def is_matching(profile: ColocationProfile, namespace: str, labels: Mapping[str, str], facts: Facts) -> bool:
-    """Return whether a profile matches a pod; an invalid selector and an unknown namespace match nothing.
+    """Return whether a profile selects a pod; an invalid selector or an unknown namespace selects nothing.
 
     Source:
         manager spec, 8.2 (1)
@@ -80,7 +78,9 @@ def is_matching(profile: ColocationProfile, namespace: str, labels: Mapping[str,
 
 
 def is_drawn(profile: ColocationProfile, draw: Draw) -> bool:
-    """Return whether a matching profile is applied, to p percent of the requests; raise InvalidInput for an invalid p.
+    """Return whether the probability of a profile includes this request.
+
+    Raise InvalidInput if the probability is not valid.
 
     Source:
         manager spec, 8.2 (3)
@@ -95,7 +95,10 @@ def is_drawn(profile: ColocationProfile, draw: Draw) -> bool:
 def apply_profile(
     target: JsonObject, profile: ColocationProfile, *, pod_spec: JsonObject | None, classes: Facts
 ) -> JsonObject:
-    """Return the object after one profile: labels, annotations, mappings, suffixes, scheduler, QoS, priority, patch.
+    """Return the object after one profile has changed it.
+
+    A profile sets labels, annotations, key mappings, label suffixes, scheduler, QoS class, priority, and applies a
+    patch.
 
     Args:
         target: A pod or a Reservation; its metadata is changed in place.
@@ -160,7 +163,7 @@ def _set_priority(profile: ColocationProfile, pod_spec: JsonObject | None, found
 
 
 def translate(pod: JsonObject) -> bool:
-    """Replace cpu and memory by the extended resources of the pod's class, in place; return whether anything changed.
+    """Replace cpu and memory by batch or mid resources, in place, and return whether anything changed.
 
     Raises:
         InvalidInput: The pod cannot be read, or a quantity is invalid.
@@ -202,5 +205,5 @@ def _translate_in(holder: JsonObject, name: str, mapping: Mapping[str, str]) -> 
 
 
 def pod_namespace(pod: JsonObject, namespace: str) -> str:
-    """Return the namespace of the pod, or that of the request if it is empty."""
+    """Return the namespace of a pod, or that of the request if the pod has none."""
     return text(seen(pod, "metadata"), "namespace") or namespace

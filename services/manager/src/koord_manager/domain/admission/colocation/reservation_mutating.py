@@ -1,4 +1,4 @@
-"""Webhook `/mutate-reservation`: colocation profiles on Reservations.
+"""Webhook `/mutate-reservation`: apply colocation profiles to Reservations.
 
 Source:
     manager spec, 8.4
@@ -14,9 +14,9 @@ from koord_manager.domain.admission.request import JsonObject, Operation
 def mutate_reservation(
     operation: Operation, reservation: JsonObject, facts: Facts, draw: Draw
 ) -> tuple[JsonObject, list[str]]:
-    """Return the Reservation after every profile whose `selector` matches its labels; unchanged if none matches.
+    """Apply every profile whose `selector` matches the labels of a Reservation, and return it with the steps.
 
-    Namespace selectors, the skip annotation and the translation of resources do not apply.
+    Namespace selectors, the skip annotation and the translation of resources are not used.
 
     Raises:
         InvalidInput: As for pods.

@@ -1,8 +1,8 @@
-"""Kubernetes' strategic merge patch for pods and for objects that hold a pod template.
+"""Apply a strategic merge patch of Kubernetes to a pod or to an object with a pod template.
 
-Objects merge key by key and null deletes; a list replaces the list, except the lists that Kubernetes merges by the key
-of their items. Directives: `$patch` (replace, delete, merge), `$deleteFromPrimitiveList/<list>`, `$retainKeys`;
-`$setElementOrder/<list>` orders the items that it names.
+Objects are merged key by key, and null deletes a key. A list replaces a list, except the lists that Kubernetes merges
+by a key of their items. The directives are `$patch` (replace, delete, merge), `$deleteFromPrimitiveList/<list>`,
+`$retainKeys` and `$setElementOrder/<list>`.
 
 Source:
     manager spec, 8.2 (4); Kubernetes' patchStrategy and patchMergeKey tags of v1.PodSpec
@@ -50,12 +50,11 @@ _RETAIN: Final = "$retainKeys"
 
 
 def strategic_merge(original: JsonObject, patch: JsonObject) -> JsonObject:
-    """Return the object with the patch merged into it; neither argument is changed.
+    """Return the object with the patch applied; neither argument is changed.
 
     Raises:
-        InvalidInput: A directive is unknown or of the wrong type, or an item of a keyed list has no key. The message
-            does not
-            repeat values of the patch.
+        InvalidInput: A directive is not valid, or an item of a keyed list has no key. The message contains no values
+            of the patch, which may be secret.
     """
     return _merged(original, patch, "")
 
@@ -133,7 +132,7 @@ def _delete_from(result: JsonObject, field: str, values: list[Any]) -> None:
 
 
 def _order(result: JsonObject, field: str, wanted: list[Any], key: str) -> None:
-    """Return the items that the order names in that order, at the places of such items; other items stay."""
+    """Sort the items that a directive names into its order, in place; other items keep their places."""
     present = result.get(field)
     if not isinstance(present, list):
         return
@@ -149,7 +148,7 @@ def _order(result: JsonObject, field: str, wanted: list[Any], key: str) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of the patch without nulls and directives in its objects."""
+    """Return a value of the patch without its nulls and directives."""
     if isinstance(value, dict):
         return _merged({}, cast("JsonObject", value), " ")
     if isinstance(value, list):
@@ -166,7 +165,7 @@ def _merge_key(path: str) -> str:
 
 
 def _bare(path: str) -> str:
-    """Return the path inside the pod, without the prefix of a pod template."""
+    """Return a path inside a pod, without the prefix of a pod template."""
     return path.removeprefix(_TEMPLATE)
 
 
@@ -201,5 +200,5 @@ def _ordered(value: Any, key: str, path: str) -> list[Any]:
 
 
 def _shown(value: Any) -> object:
-    """Return what an error may show of a value; the values of an environment are hidden."""
+    """Return the part of a value that an error message may contain; values of an environment are hidden."""
     return sorted(cast("JsonObject", value)) if isinstance(value, dict) else type(value).__name__

@@ -1,1 +1,1 @@
-"""Cluster state that admission reads besides the object: profiles, quotas, required labels."""
+"""Cluster state that admission reads besides the object: profiles, quotas, and labels that pods must have."""

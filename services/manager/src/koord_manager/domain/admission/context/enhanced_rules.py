@@ -1,4 +1,4 @@
-"""Labels that an operator requires of pods: the rules of the ConfigMap pod-enhanced-validator-config.
+"""Labels that pods must have, by the rules of the ConfigMap pod-enhanced-validator-config.
 
 Source:
     manager spec, 10.6
@@ -22,14 +22,17 @@ class _Rule(msgspec.Struct, rename="camel", frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class EnhancedRules:
-    """The rules in force; off by default."""
+    """The rules about labels that pods must have; without the ConfigMap they are off."""
 
     enabled: bool = False
     rules: tuple[_Rule, ...] = ()
 
 
 def read_rules(previous: EnhancedRules, data: Mapping[str, str] | None) -> EnhancedRules:
-    """Return the rules of the ConfigMap's data; off if absent, the previous rules if the text cannot be read."""
+    """Return the rules of the ConfigMap's data.
+
+    Without the ConfigMap the rules are off. If the text is not valid, the previous rules stay.
+    """
     if data is None:
         return EnhancedRules()
     enabled = data.get("enable", "").strip().lower() == "true"
@@ -42,7 +45,10 @@ def read_rules(previous: EnhancedRules, data: Mapping[str, str] | None) -> Enhan
 
 
 def check_labels(rules: EnhancedRules, namespace: str, labels: Mapping[str, str]) -> list[Violation]:
-    """Return the first rule that a pod breaks, if any; pods with the label skip-enhanced-validation break none."""
+    """Return the first rule that a pod breaks, as a list of one or no violation.
+
+    A pod with the label skip-enhanced-validation breaks no rule.
+    """
     if not rules.enabled or labels.get(keys.SKIP_ENHANCED_VALIDATION) == "true":
         return []
     for rule in rules.rules:

@@ -1,6 +1,7 @@
-"""Cluster state that admission reads besides the object: profiles, namespaces, priority classes, quotas, configuration.
+"""Cluster state that admission reads besides the object.
 
-It is maintained from events (`observe`, `forget`, `pod_observed`, ...) at a cost that does not grow with the cluster.
+It contains profiles, namespaces, priority classes, quotas and configuration. `fold_facts` keeps it up to date from
+events, at a cost that does not grow with the cluster.
 
 Source:
     manager spec, 8 to 13
@@ -42,7 +43,10 @@ Recommend = Callable[[JsonObject, str], str | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigNames:
-    """Names of the ConfigMaps (flags --config-namespace, --slo-config-name, --pod-enhanced-validator-config-*)."""
+    """Names of the ConfigMaps that the manager reads.
+
+    They are set by the flags --config-namespace, --slo-config-name and --pod-enhanced-validator-config-*.
+    """
 
     slo_namespace: str = SLO_CONFIG_NAMESPACE
     slo_name: str = SLO_CONFIG_NAME
@@ -51,12 +55,12 @@ class ConfigNames:
 
 
 class Facts:
-    """The cluster as admission sees it.
+    """The cluster state that admission reads.
 
     Attributes:
-        unreadable: `<plural>=<ns>/<name>` -> why an object is ignored that was stored before its rules were enforced.
-        recommend: Sets the recommended requests of a new pod in place and returns the name of the Recommendation that
-            changed it, or None if nothing is recommended.
+        unreadable: `<plural>=<namespace>/<name>` -> reason why a stored object is ignored.
+        recommend: Sets the recommended requests of a new pod in place. It returns the name of the Recommendation, or
+            None if nothing is recommended.
     """
 
     def __init__(self, names: ConfigNames = ConfigNames()) -> None:
@@ -80,7 +84,7 @@ class Facts:
     # -- taking in ---------------------------------------------------------------------------------------------------
 
     def observe(self, plural: str, namespace: str, name: str, document: JsonObject) -> None:
-        """Take in a new or changed custom resource; no-op for kinds that admission does not use."""
+        """Add or replace a custom resource; no-op for kinds that admission does not read."""
         key = f"{plural}={namespace}/{name}"
         self.unreadable.pop(key, None)
         try:
@@ -113,35 +117,35 @@ class Facts:
                 pass
 
     def namespace_observed(self, name: str, labels: Mapping[str, str] | None) -> None:
-        """Set the labels of a namespace, or None if it is gone."""
+        """Set the labels of a namespace; None removes the namespace."""
         if labels is None:
             self._namespaces.pop(name, None)
         else:
             self._namespaces[name] = labels
 
     def priority_class_observed(self, name: str, priority_class: PriorityClass | None) -> None:
-        """Set a priority class, or None if it is gone."""
+        """Set a priority class; None removes it."""
         if priority_class is None:
             self._priority_classes.pop(name, None)
         else:
             self._priority_classes[name] = priority_class
 
     def node_observed(self, name: str, labels: Mapping[str, str] | None) -> None:
-        """Set the labels of a node, or None if it is gone."""
+        """Set the labels of a node; None removes the node."""
         if labels is None:
             self._nodes.pop(name, None)
         else:
             self._nodes[name] = labels
 
     def config_observed(self, namespace: str, name: str, data: Mapping[str, str] | None) -> None:
-        """Set the data of a ConfigMap, or None if it is gone; no-op for other ConfigMaps."""
+        """Set the data of a ConfigMap that the manager reads; None removes it. No-op for other ConfigMaps."""
         if (namespace, name) == (self.names.slo_namespace, self.names.slo_name):
             self.slo_config = data
         elif (namespace, name) == (self.names.enhanced_namespace, self.names.enhanced_name):
             self.enhanced_rules = read_rules(self.enhanced_rules, data)
 
     def pod_observed(self, uid: str, pod: Pod) -> None:
-        """Take in a new or changed pod."""
+        """Count a new or changed pod for its namespace and quota."""
         self.pod_gone(uid)
         namespace = pod.metadata.namespace
         self._pod_namespace[uid] = namespace
@@ -152,7 +156,7 @@ class Facts:
             self._pods_of_quota[quota] = self._pods_of_quota.get(quota, 0) + 1
 
     def pod_gone(self, uid: str) -> None:
-        """Remove a pod; no-op if it is unknown."""
+        """Remove a pod from the counts; no-op if it is unknown."""
         namespace = self._pod_namespace.pop(uid, None)
         if namespace is not None:
             _decrement(self._pods_of_namespace, namespace)
@@ -161,7 +165,7 @@ class Facts:
             _decrement(self._pods_of_quota, quota)
 
     def with_profiles(self, index: ProfileIndex) -> "Facts":
-        """Return a view of these facts with other colocation profiles, valid until the next change."""
+        """Return the same facts with other colocation profiles; the result is valid until the next change."""
         other = copy.copy(self)
         other._profile_index = index
         return other
@@ -169,7 +173,7 @@ class Facts:
     # -- looking up --------------------------------------------------------------------------------------------------
 
     def profiles(self) -> ProfileIndex:
-        """Return all colocation profiles, in order of name."""
+        """Return the index of all colocation profiles."""
         if self._profile_index is None:
             self._profile_index = ProfileIndex(self._profiles)
         return self._profile_index
@@ -183,7 +187,10 @@ class Facts:
         return self._priority_classes.get(name)
 
     def quota_profile_of_tree(self, tree_id: str) -> QuotaProfile | None:
-        """Return the profile whose label names the tree, the first by namespace and name, or None if there is none."""
+        """Return the profile of a quota tree, or None if no profile has a label with its id.
+
+        If several profiles have it, the first by namespace and name is returned.
+        """
         found = (profile for _, profile in sorted(self._quota_profiles.items()) if profile.tree_id == tree_id)
         return next(found, None)
 

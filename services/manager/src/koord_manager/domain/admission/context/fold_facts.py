@@ -1,7 +1,7 @@
-"""Fold the log into the facts of admission: of a whole state, and of one event.
+"""Keep the cluster state of admission up to date from the log.
 
 Source:
-    manager spec, 13.2 (judged on the observed state); event-bus spec, 2.1
+    manager spec, 13.2 (rules are checked on the observed state); event-bus spec, 2.1
 """
 
 from koordcore.events.envelope import AggregateRef, Event
@@ -37,7 +37,7 @@ from koord_manager.domain.admission.request import JsonObject
 
 
 def facts_of(state: ClusterState, names: ConfigNames) -> Facts:
-    """Return the facts of admission of a cluster's state."""
+    """Return the cluster state of admission for a whole folded state."""
     facts = Facts(names)
     for namespace in state.of_kind(NamespaceState).values():
         if namespace.object is not None:
@@ -61,7 +61,7 @@ def facts_of(state: ClusterState, names: ConfigNames) -> Facts:
 
 
 def fold_fact(facts: Facts, ref: AggregateRef, event: Event) -> None:
-    """Take in one event; no-op for events that admission does not use."""
+    """Apply one event to the cluster state of admission; no-op for events that it does not read."""
     match event:
         case PodSpecAdded() | PodSpecChanged():
             facts.pod_observed(ref.id, event.object)

@@ -1,7 +1,7 @@
-"""Index of colocation profiles by a label of the pod.
+"""Index colocation profiles by a label that their pod selector requires.
 
-Most profiles require a value of some label. A pod is compared with the profiles that require a value it has and with
-those that require none.
+Most profiles require a value of some label. A pod is compared only with the profiles that require one of its labels,
+and with those that require none.
 
 Source:
     manager spec, 8.2 (1)
@@ -15,10 +15,10 @@ from koord_manager.domain.admission.context.profiles import ColocationProfile, M
 
 
 class ProfileIndex:
-    """Profiles by the label that they require.
+    """Colocation profiles, indexed by a label that they require.
 
     Args:
-        profiles: By the name of their objects.
+        profiles: Name of the object -> profile.
     """
 
     def __init__(self, profiles: Mapping[str, ColocationProfile]) -> None:
@@ -35,7 +35,7 @@ class ProfileIndex:
                 self._by_label.setdefault((asked.key, value), []).append(place)
 
     def candidates(self, labels: Mapping[str, str]) -> list[ColocationProfile]:
-        """Return the profiles whose pod selector may match labels, in order of name; no other profile matches."""
+        """Return the profiles that may select a pod with these labels, in order of name; no other profile does."""
         places = list(self._by_none)
         for label in labels.items():
             places += self._by_label.get(label, ())

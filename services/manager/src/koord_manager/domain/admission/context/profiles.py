@@ -1,4 +1,4 @@
-"""Typed ClusterColocationProfile and ElasticQuotaProfile: read once, matched often.
+"""Parse ClusterColocationProfiles and ElasticQuotaProfiles once, so that they can be matched often.
 
 Source:
     manager spec, 8.1, 9.2
@@ -51,30 +51,35 @@ class _Profile(KubeStruct):
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A selector of a profile: None matches everything, and an invalid one nothing."""
+    """A parsed label selector; without a selector everything matches, and an invalid one matches nothing."""
 
     selector: Selector | None = None
     valid: bool = True
 
     @property
     def is_everything(self) -> bool:
-        """Whether the selector is missing or `{}`."""
+        """Whether the selector is missing or empty, so that everything matches."""
         return self.valid and (self.selector is None or not self.selector.requirements)
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return whether labels match."""
+        """Return whether the selector matches labels."""
         return self.valid and (self.selector is None or self.selector.matches(labels))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColocationProfile:
-    """One profile, ready to match and to apply.
+    """A parsed colocation profile.
 
     Attributes:
-        version: Digest of the object, different for every change.
-        managed: Whether the profile controller also applies it to waiting pods.
-        probability: Percent, 100 if absent; an InvalidInput if it cannot be read, and then admission fails.
-        patch: The strategic merge patch, or None if absent; an InvalidInput if it is not an object.
+        version: Digest of the object, which changes with every change of the object.
+        managed: Whether the profile controller also applies the profile to waiting pods.
+        terminating: Whether the object is being deleted.
+        namespaces: Selector of namespaces.
+        pods: Selector of pods.
+        probability: Percentage of requests, 100 if absent. It is an InvalidInput if the text is not valid; then
+            requests are denied.
+        skips_translation: Whether resources are not translated to batch or mid resources.
+        patch: The strategic merge patch, or None if absent. It is an InvalidInput if the value is not an object.
     """
 
     name: str
@@ -98,12 +103,15 @@ class ColocationProfile:
 
     @property
     def has_pod_selector(self) -> bool:
-        """Whether the profile selects pods; the controller ignores profiles that do not."""
+        """Whether the profile has a pod selector, without which the profile controller ignores it."""
         return self.pods.selector is not None
 
 
 def read_profile(document: JsonObject) -> ColocationProfile:
-    """Return the profile of an object; raise InvalidInput with the field that cannot be read."""
+    """Return the parsed profile of an object.
+
+    Raise InvalidInput with the field that is not valid.
+    """
     spec_fields = {name: value for name, value in seen(document, "spec").items() if name != "patch"}
     try:
         profile = object_from_json({"metadata": document.get("metadata"), "spec": spec_fields}, _Profile)
@@ -134,7 +142,7 @@ def read_profile(document: JsonObject) -> ColocationProfile:
 
 
 def _patch(written: object) -> JsonObject | InvalidInput | None:
-    """Return the patch with its nulls, which delete."""
+    """Return the patch, in which nulls stand for deleted fields."""
     if written is None or written == {}:
         return None
     if not isinstance(written, dict):
@@ -152,7 +160,10 @@ def _match(selector: LabelSelector | None) -> Match:
 
 
 def _probability(written: int | float | str | None) -> int | InvalidInput:
-    """Return the percentage of `30` or `"30%"`; a text without the sign is invalid, as in Kubernetes' IntOrString."""
+    """Return the percentage that `30` or `"30%"` means.
+
+    As in Kubernetes, a text without the percent sign is not valid.
+    """
     match written:
         case None:
             return ALWAYS
@@ -169,7 +180,7 @@ def _probability(written: int | float | str | None) -> int | InvalidInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaProfile:
-    """The part of an ElasticQuotaProfile that pods of its tree depend on."""
+    """The fields of an ElasticQuotaProfile that admission of pods reads."""
 
     namespace: str
     name: str
@@ -177,7 +188,7 @@ class QuotaProfile:
     selector: LabelSelector
 
     def expressions(self) -> list[JsonObject]:
-        """Return its node selector as node affinity expressions: labels sorted by key, then the expressions."""
+        """Return the node selector as expressions of node affinity: labels by key, then the expressions."""
         labelled = [
             LabelSelectorRequirement(key=key, operator="In", values=[value])
             for key, value in sorted(self.selector.match_labels.items())
@@ -192,7 +203,10 @@ class QuotaProfile:
 
 
 def read_quota_profile(document: JsonObject) -> QuotaProfile:
-    """Return the quota profile of an object; raise InvalidInput with the field that cannot be read."""
+    """Return the parsed quota profile of an object.
+
+    Raise InvalidInput with the field that is not valid.
+    """
     metadata = seen(document, "metadata")
     try:
         selector = object_from_json(seen(document, "spec", "nodeSelector"), LabelSelector)

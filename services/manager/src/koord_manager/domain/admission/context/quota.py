@@ -1,6 +1,6 @@
-"""An ElasticQuota as admission sees it, and the tree of all quotas.
+"""An ElasticQuota as admission reads it, and the tree of all quotas.
 
-The tree is maintained from events of quotas. The cost of an answer depends only on the neighbours of the quota.
+The tree is kept up to date from events. The cost of a query depends only on the parent and the children of the quota.
 
 Source:
     manager spec, 13
@@ -23,7 +23,7 @@ RESERVED_NAMES: Final = frozenset((keys.ROOT_QUOTA, keys.SYSTEM_QUOTA, keys.DEFA
 
 @dataclass(frozen=True, eq=False)
 class Quota:
-    """One ElasticQuota: names, labels, annotations and amounts."""
+    """The fields of an ElasticQuota that admission reads."""
 
     namespace: str
     name: str
@@ -35,34 +35,34 @@ class Quota:
 
     @property
     def is_parent(self) -> bool:
-        """Whether it has children or may have them."""
+        """Whether the quota may have children; then no pod may use it."""
         return self.labels.get(keys.QUOTA_IS_PARENT) == "true"
 
     @property
     def parent(self) -> str:
-        """Name of the parent: the root quota if the label is absent or empty, or "" for the root itself."""
+        """Name of the parent; without the label it is the root quota. It is empty for the root quota itself."""
         if self.name == keys.ROOT_QUOTA:
             return ""
         return self.labels.get(keys.QUOTA_PARENT) or keys.ROOT_QUOTA
 
     @property
     def tree_id(self) -> str:
-        """Id of its tree, or "" for none."""
+        """Id of the quota's tree, or empty if it has none."""
         return self.labels.get(keys.QUOTA_TREE_ID, "")
 
     @property
     def is_tree_root(self) -> bool:
-        """Whether a quota profile maintains it as the root of a tree."""
+        """Whether the quota is the root of a tree that an ElasticQuotaProfile maintains."""
         return self.labels.get(keys.QUOTA_IS_ROOT) == "true"
 
     @property
     def is_forced(self) -> bool:
-        """Whether its owner skips the rules about sums."""
+        """Whether a label exempts the quota from the rules about sums."""
         return self.labels.get(keys.QUOTA_ALLOW_FORCE_UPDATE) == "true"
 
     @cached_property
     def namespaces(self) -> tuple[str, ...]:
-        """Namespaces whose pods belong to it, or an empty tuple if the annotation cannot be read."""
+        """Namespaces whose pods use the quota, from an annotation; empty if the annotation is not valid."""
         try:
             return text_list(self.annotations.get(keys.QUOTA_NAMESPACES, ""))
         except InvalidInput:
@@ -70,7 +70,7 @@ class Quota:
 
     @cached_property
     def guaranteed(self) -> ResourceList:
-        """The guarantee that the quota controller computed, or an empty mapping if absent or unreadable."""
+        """Guarantee that the quota controller computed, from an annotation; empty if it is absent or not valid."""
         try:
             return resources_of(self.annotations, keys.QUOTA_GUARANTEED)
         except InvalidInput:
@@ -78,7 +78,10 @@ class Quota:
 
 
 def read_quota(document: JsonObject) -> Quota:
-    """Return the quota of an object; raise InvalidInput with the field that cannot be read."""
+    """Return the parsed quota of an object.
+
+    Raise InvalidInput with the field that is not valid.
+    """
     spec, status = seen(document, "spec"), seen(document, "status")
     return Quota(
         namespace=text(seen(document, "metadata"), "namespace"),
@@ -99,7 +102,9 @@ def _amounts(holder: JsonObject, name: str, path: str) -> ResourceList:
 
 
 def resources_of(annotations: Mapping[str, str], key: str) -> ResourceList:
-    """Return the resource list of an annotation.
+    """Return the resource list in an annotation, or an empty mapping if it is absent.
+
+    Raise InvalidInput if it is not valid.
 
     Return an empty mapping if absent; raise InvalidInput if it cannot be read.
     """
@@ -113,7 +118,10 @@ def resources_of(annotations: Mapping[str, str], key: str) -> ResourceList:
 
 
 def text_list(written: str) -> tuple[str, ...]:
-    """Return a JSON list of texts, or an empty tuple for an empty text; raise InvalidInput for anything else."""
+    """Return the texts of a JSON list, or an empty tuple for an empty text.
+
+    Raise InvalidInput for any other text.
+    """
     if not written:
         return ()
     decoded = lenient_json.parse_json(written)
@@ -125,10 +133,10 @@ def text_list(written: str) -> tuple[str, ...]:
 
 
 class QuotaTree(Protocol):
-    """What the rules read of the existing quotas."""
+    """The queries of the quota rules about existing quotas."""
 
     def get(self, name: str) -> Quota | None:
-        """Return the quota of a name, which is unique in the cluster, or None if there is none."""
+        """Return the quota of a name, or None if there is none; names are unique in the cluster."""
         ...
 
     def children(self, name: str) -> Iterable[Quota]:
@@ -136,12 +144,15 @@ class QuotaTree(Protocol):
         ...
 
     def of_namespace(self, namespace: str) -> Quota | None:
-        """Return the quota whose annotation names the namespace, the first by name, or None if there is none."""
+        """Return the quota whose annotation names a namespace, or None if there is none.
+
+        If several quotas name it, the first by name is returned.
+        """
         ...
 
 
 class Quotas:
-    """All quotas, indexed by name, parent and bound namespace."""
+    """All quotas, indexed by name, parent and namespace."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, Quota] = {}
@@ -150,6 +161,8 @@ class Quotas:
 
     def put(self, quota: Quota) -> None:
         """Add or replace a quota.
+
+        If two quotas have one name, which admission prevents, the later one counts.
 
         Of two quotas with one name, which only an unguarded API server has, the later one stays.
         """
@@ -160,7 +173,7 @@ class Quotas:
             self._of_namespace.setdefault(namespace, set()).add(quota.name)
 
     def remove(self, namespace: str, name: str) -> None:
-        """Remove a quota; no-op if it is unknown or if the name belongs to another namespace."""
+        """Remove a quota; no-op if it is unknown or is in another namespace."""
         known = self._by_name.get(name)
         if known is not None and known.namespace == namespace:
             self._drop(name)
@@ -192,7 +205,7 @@ class Quotas:
 
 
 class QuotasWithPending:
-    """The observed quotas with accepted ones that were not observed yet.
+    """The observed quotas together with accepted ones that were not observed yet.
 
     Args:
         observed: The observed quotas.
@@ -223,5 +236,5 @@ class QuotasWithPending:
 
 
 def tree_with(observed: Quotas, pending: Mapping[str, Quota | None]) -> QuotaTree:
-    """Return the quota tree for a decision."""
+    """Return the quota tree that a decision has to use."""
     return QuotasWithPending(observed, pending) if pending else observed

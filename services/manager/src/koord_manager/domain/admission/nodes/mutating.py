@@ -1,4 +1,4 @@
-"""Webhook `/mutate-node-status`: amplified allocatable.
+"""Webhook `/mutate-node-status`: multiply the allocatable cpu and memory of a node by its amplification ratios.
 
 Source:
     manager spec, 11.1
@@ -18,7 +18,10 @@ STEP: Final = "NodeResourceAmplification"
 
 
 def amplify_node(operation: Operation, node: JsonObject, old: JsonObject | None) -> tuple[JsonObject, list[str]]:
-    """Return the node with amplified cpu and memory and the raw values in an annotation; unchanged if not amplified.
+    """Return the node with amplified cpu and memory, and the names of the steps.
+
+    The raw amounts are stored in an annotation. Without a ratio the node stays as it is, and an old annotation is
+    removed.
 
     Raises:
         InvalidInput: A ratio, the raw allocatable or a quantity is invalid.

@@ -1,4 +1,4 @@
-"""Webhook `/validate-node`: a node may match at most one entry of each section of slo-controller-config.
+"""Webhook `/validate-node`: deny labels with which a node matches two entries of one configuration section.
 
 Source:
     manager spec, 11.2
@@ -18,7 +18,9 @@ PLUGIN: Final = "SLOManagerConfigConflictForNode"
 def validate_node(
     operation: Operation, node: JsonObject, old: JsonObject | None, config: Mapping[str, str] | None
 ) -> list[Violation]:
-    """Return the conflict that changed labels cause, if any; without a ConfigMap and on CREATE there is none.
+    """Return the conflict that changed labels cause, as a list of one or no violation.
+
+    On CREATE, and without slo-controller-config, there is no conflict.
 
     Raises:
         InvalidInput: The node cannot be read.

@@ -1,4 +1,6 @@
-"""Webhook `/validate-pod-binding`: restrict who may bind pods while one scheduler takes over from another.
+"""Webhook `/validate-pod-binding`: allow only some users to bind pods.
+
+This prevents that two schedulers bind the same pods while one replaces the other.
 
 Source:
     manager spec, 10.7
@@ -12,7 +14,7 @@ from koord_manager.domain.admission.options import BindingPolicy
 
 @dataclass(frozen=True, slots=True)
 class BoundPod:
-    """Labels and annotations of the pod to bind."""
+    """Labels and annotations of the pod that is bound."""
 
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
@@ -20,19 +22,19 @@ class BoundPod:
 
 @dataclass(frozen=True, slots=True)
 class BindingDecision:
-    """Whether the binding is allowed, and the name of the rule that decided, which is a label of the metric."""
+    """The result for a binding, and the name of the rule that decided, which is a label of the metric."""
 
     allowed: bool
     decision: str
 
     @property
     def message(self) -> str:
-        """The sentence for the user, or "" if allowed."""
+        """Sentence for the user, or empty if the binding is allowed."""
         return "" if self.allowed else "binding denied: username is not in the allowed list"
 
 
 def validate_binding(policy: BindingPolicy, user: str, namespace: str, pod: BoundPod | None) -> BindingDecision:
-    """Return the decision of the first rule that applies.
+    """Return the result of the first rule that applies to a binding.
 
     Args:
         policy: Who may bind pods.

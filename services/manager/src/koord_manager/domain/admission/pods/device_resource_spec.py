@@ -1,4 +1,4 @@
-"""Normalize GPU requests: `gpu` becomes core and memory ratio, and the number of shared cards is added.
+"""Normalize GPU requests: replace `gpu` by core and memory ratio, and add the number of shared cards.
 
 Source:
     manager spec, 9.3
@@ -19,7 +19,10 @@ _WHOLE_CARD: Final = 100
 
 
 def normalize_devices(pod: JsonObject) -> bool:
-    """Normalize every container in place and return whether anything changed; raise InvalidInput if invalid."""
+    """Normalize the GPU requests of all containers in place, and return whether anything changed.
+
+    Raise InvalidInput if a quantity is not valid.
+    """
     changed = False
     for index, container in enumerate(items(seen(pod, "spec"), "containers")):
         try:
@@ -31,10 +34,10 @@ def normalize_devices(pod: JsonObject) -> bool:
 
 
 def normalize_gpu(resources: JsonObject) -> bool:
-    """Normalize the GPU resources of one container in place, and return whether anything changed.
+    """Normalize the GPU requests of one container in place, and return whether anything changed.
 
-    Limits follow requests. `gpu.shared` is the number of cards: the memory ratio (else the core) in whole cards if it
-    is a multiple of 100 above 100, else 1.
+    Limits get the same values. `gpu.shared` is the number of cards. If the memory ratio (otherwise the core) is a
+    multiple of 100 above 100, it is the ratio divided by 100; otherwise it is 1.
 
     Raises:
         InvalidInput: A malformed quantity.

@@ -1,4 +1,4 @@
-"""Rules for the devices that a container requests.
+"""Check the devices that containers request.
 
 Source:
     manager spec, 10.5
@@ -33,7 +33,7 @@ _SENTENCES: Final = {
 
 
 def check_devices(pod: Pod) -> list[Violation]:
-    """Return every violation of every container, with the rules in the order of the table.
+    """Return all violations in the device requests of a pod, in the order of the rules.
 
     Raises:
         InvalidInput: A quantity is invalid.

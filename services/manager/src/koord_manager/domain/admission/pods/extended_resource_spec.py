@@ -1,4 +1,4 @@
-"""The annotation with batch resources for the node's runtime hook, because the CRI drops extended resources.
+"""Write the batch resources of a pod to an annotation, because the container runtime does not receive them.
 
 Source:
     manager spec, 9.1
@@ -19,7 +19,7 @@ STEP: Final = "ExtendedResourceSpec"
 
 
 def record_extended_resources(pod: JsonObject) -> bool:
-    """Write the annotation in place if it is missing or stale, and return whether it changed.
+    """Write the annotation in place if it is missing or outdated, and return whether it changed.
 
     Raises:
         InvalidInput: A quantity is invalid, or the annotation cannot be read.

@@ -1,4 +1,4 @@
-"""Keep pods of a quota tree on the tree's nodes: the quota profile's node selector becomes required node affinity.
+"""Restrict the pods of a quota tree to the nodes of that tree, with required node affinity.
 
 Source:
     manager spec, 9.2
@@ -16,7 +16,7 @@ STEP: Final = "MultiQuotaTree"
 
 
 def add_tree_affinity(pod: JsonObject, namespace: str, facts: Facts) -> bool:
-    """Append the tree's expressions to every required node selector term in place, and return whether anything changed.
+    """Add the node selector of the pod's quota tree to its node affinity in place, and return whether that was done.
 
     Args:
         pod: The pod; its affinity is replaced.

@@ -1,4 +1,4 @@
-"""Webhook `/mutate-pod`: the steps that may change a new pod.
+"""Webhook `/mutate-pod`: run the steps that may change a new pod.
 
 Source:
     manager spec, 8, 9, 15.7
@@ -15,9 +15,9 @@ from koord_manager.domain.admission.request import JsonObject, Operation
 def mutate_pod(
     operation: Operation, pod: JsonObject, namespace: str, facts: Facts, options: Options, draw: Draw
 ) -> tuple[JsonObject, list[str]]:
-    """Return the pod after all steps, and the steps that changed it; the submitted pod itself if none did.
+    """Return the pod after all steps, and the names of the steps that changed it.
 
-    No step runs on UPDATE.
+    If no step changed it, the submitted pod itself is returned. On UPDATE no step runs.
 
     Args:
         operation: The operation.

@@ -1,7 +1,7 @@
-"""Copy the parts of a pod that steps may change; the rest is shared with the submitted pod.
+"""Copy the parts of a pod that the steps of admission may change; the rest is shared with the submitted pod.
 
-A pod of an API server is large, and admission changes a few fields. The shared part is never changed, and the
-comparison of the two pods (`json_patch`) skips it.
+Pods of an API server are large, and admission changes a few fields. The shared part is never changed, so the comparison
+in `json_patch` skips it.
 
 Source:
     manager spec, 9
@@ -15,9 +15,9 @@ _CONTAINERS: Final = ("initContainers", "containers")
 
 
 def editable(pod: JsonObject) -> JsonObject:
-    """Return the pod with its own metadata, labels, annotations, spec, containers and their resources.
+    """Return a pod with copies of its metadata, labels, annotations, spec, containers and their resources.
 
-    A value of the wrong shape is shared, because steps refuse it before they change it.
+    A value of the wrong shape is shared, because the steps deny it before they change it.
     """
     mine = dict(pod)
     metadata, spec = pod.get("metadata"), pod.get("spec")

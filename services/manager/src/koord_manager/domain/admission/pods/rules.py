@@ -1,6 +1,6 @@
-"""Rules for a pod's QoS, priority and annotations, with the ids and messages of the webhook.
+"""Report violations of the rules about QoS class, priority and annotations, with the texts of the webhook.
 
-`koordcore.protocol.pod_admission` decides; this module returns the messages in the order of the table.
+`koordcore.protocol.pod_admission` finds the violations.
 
 Source:
     manager spec, 10.1, 10.2
@@ -90,7 +90,7 @@ _WORDINGS: Final[dict[Rule, _Said]] = {
 
 
 def check_pod(pod: Pod, old: Pod | None, *, skip_validating_priority: bool) -> list[list[Violation]]:
-    """Return the violations of the two groups: forbidden annotations, then QoS and priority.
+    """Return the violations in two groups: forbidden annotations, then QoS class and priority.
 
     Args:
         pod: The pod.

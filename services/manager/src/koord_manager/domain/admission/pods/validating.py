@@ -1,7 +1,7 @@
-"""Webhook `/validate-pod`: groups of rules; the violations of the first broken group are returned.
+"""Webhook `/validate-pod`: check groups of rules, and return the violations of the first group with any.
 
-Quota admission (manager spec, 10.4) is between the quota rules and the device rules. It changes the usage, so the
-caller runs it last (`quotas.evaluation`), after all other rules allow the pod.
+Quota admission (manager spec, 10.4) changes the usage of the quota. So the caller runs it last, after all rules allow
+the pod (`quotas.evaluation`).
 
 Source:
     manager spec, 10
@@ -24,7 +24,7 @@ from koord_manager.domain.admission.request import Violation
 def validate_pod(
     pod: Pod, old: Pod | None, namespace: str, facts: Facts, quotas: QuotaTree, options: Options
 ) -> list[Violation]:
-    """Return all violations of the first broken group, or an empty list if the pod may be stored.
+    """Return the violations of the first group of rules that a pod breaks, or an empty list if it breaks none.
 
     Args:
         pod: The pod.

@@ -1,1 +1,1 @@
-"""Admission of ElasticQuotas, and of pods against their quota."""
+"""Admission of ElasticQuotas, and of pods that use a quota."""

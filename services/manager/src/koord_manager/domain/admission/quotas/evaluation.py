@@ -1,4 +1,4 @@
-"""Quota admission: whether pods fit into their quota, for one batch of requests of one quota.
+"""Quota admission: decide whether pods fit into their quota, for a batch of requests to one quota.
 
 Source:
     manager spec, 10.4
@@ -43,20 +43,26 @@ _TERMINATED: Final = frozenset(("Succeeded", "Failed"))
 
 @dataclass(frozen=True, slots=True)
 class QuotaAnswer:
-    """The result of one request: the exceeded resources, and the message."""
+    """The result for one pod: the names of the exceeded resources, and a message."""
 
     exceeded: tuple[str, ...] = ()
     message: str = ""
 
     @property
     def allowed(self) -> bool:
-        """Whether the request fits."""
+        """Whether the pod fits into the quota."""
         return not self.exceeded
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The result of one batch: an answer for each request, the usage after it, and whether it has to be written."""
+    """The result for a batch of pods.
+
+    Attributes:
+        answers: One result for each pod.
+        used: Usage of the quota after the batch.
+        written: Whether the usage changed and has to be written.
+    """
 
     answers: tuple[QuotaAnswer, ...]
     used: ResourceList
@@ -64,7 +70,7 @@ class Evaluation:
 
 
 def quota_to_evaluate(pod: Pod, old: Pod | None, namespace: str, quotas: QuotaTree, options: Options) -> str | None:
-    """Return the name of the quota that the pod is charged to, or None if no evaluation is due.
+    """Return the name of the quota that has to be charged with a pod, or None if no evaluation is due.
 
     Args:
         pod: The pod.
@@ -90,7 +96,7 @@ def quota_to_evaluate(pod: Pod, old: Pod | None, namespace: str, quotas: QuotaTr
 
 
 def evaluated_request(pod: Pod, options: Options) -> ResourceList:
-    """Return what a pod requests of its quota, or an empty mapping if it has ended.
+    """Return the amounts that a pod is charged with, or an empty mapping if it has ended.
 
     With the gates ElasticQuotaEvaluationTransformPod and ReplaceResourcesTransformer, the annotation replace-resources
     is applied first.
@@ -108,7 +114,7 @@ def evaluated_request(pod: Pod, options: Options) -> ResourceList:
 
 
 def evaluate_quota(quota: Quota, requests: Sequence[ResourceList]) -> Evaluation:
-    """Evaluate requests in order of arrival against one quota.
+    """Decide for several pods, in order of arrival, whether they fit into one quota.
 
     Raises:
         InvalidInput: An annotation of the quota cannot be read.
@@ -129,7 +135,7 @@ def evaluate(
     *,
     shown: str,
 ) -> Evaluation:
-    """Evaluate one batch given as values.
+    """Decide for several pods whether they fit, with the quota given as amounts.
 
     Args:
         names: Resources of spec.max, which are counted.
@@ -172,5 +178,5 @@ def _sentence(
 
 
 def child_request_text(used: ResourceList) -> str:
-    """Return the text of the annotation `child-request`."""
+    """Return the usage of a quota as the text of its annotation `child-request`."""
     return codec.encode_canonical(format_resources(used)).decode()

@@ -1,4 +1,4 @@
-"""Whether the guarantee of a quota fits into those of its ancestors.
+"""Check that the guarantee of a quota fits into the guarantees of its ancestors.
 
 Source:
     manager spec, 13.2 (guarantee)
@@ -12,7 +12,7 @@ from koord_manager.domain.admission.request import Violation
 
 
 def guarantee_violation(quota: Quota, quotas: QuotaTree) -> Violation | None:
-    """Return the refusal of a min that no ancestor's guarantee covers, or None if it is covered.
+    """Return the violation of a quota whose guarantee does not fit into its ancestors', or None if it fits.
 
         need(parent) = max(parent.min, guaranteed of the siblings + max(min, guaranteed))
 

@@ -1,4 +1,4 @@
-"""Webhook `/mutate-...-elasticquota`: defaults of a new quota.
+"""Webhook `/mutate-...-elasticquota`: fill in the defaults of a new quota.
 
 Source:
     manager spec, 13.1
@@ -18,7 +18,7 @@ STEP: Final = "ElasticQuotaDefaults"
 
 
 def default_quota(operation: Operation, document: JsonObject, quotas: QuotaTree) -> tuple[JsonObject, list[str]]:
-    """Return the quota with default parent, tree id and shared weight; unchanged if nothing was missing.
+    """Return the quota with its default parent, tree id and shared weight, and the names of the steps.
 
     Raises:
         InvalidInput: The parent is unknown, the shared weight cannot be read, or the quota is invalid.

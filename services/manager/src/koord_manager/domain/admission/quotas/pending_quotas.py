@@ -1,7 +1,7 @@
-"""Accepted quotas that were not observed yet; decisions read them together with the observed ones.
+"""Remember accepted quotas until they are observed, so that the next decision includes them.
 
-The API server may still refuse an accepted request, and another replica may have accepted it. So each is remembered for
-a short time only, and never for a dry run.
+The API server may still refuse an accepted request. So a quota is remembered for a short time only, and never for a dry
+run.
 
 Source:
     manager spec, 13.2 (last paragraph)
@@ -17,17 +17,17 @@ FORGOTTEN_AFTER_SECONDS: Final = 10.0
 
 
 class PendingQuotas:
-    """Accepted quotas by name, or None for an accepted deletion."""
+    """Accepted quotas by name; None stands for an accepted deletion."""
 
     def __init__(self) -> None:
         self._accepted: dict[str, tuple[float, Quota | None]] = {}
 
     def accept(self, name: str, quota: Quota | None, now: float) -> None:
-        """Remember an accepted request; `now` is in seconds of a steady clock."""
+        """Remember an accepted quota; `now` is the time of a steady clock in seconds."""
         self._accepted[name] = (now + FORGOTTEN_AFTER_SECONDS, quota)
 
     def current(self, observed: QuotaTree, now: float) -> dict[str, Quota | None]:
-        """Return the accepted quotas that are neither too old nor observed."""
+        """Return the accepted quotas that are neither too old nor observed by now."""
         if not self._accepted:
             return {}
         for name, (until, quota) in list(self._accepted.items()):

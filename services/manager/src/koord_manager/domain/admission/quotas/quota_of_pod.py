@@ -1,4 +1,4 @@
-"""The quota of a pod, and the rules about it.
+"""Find the quota of a pod, and check the rules about it.
 
 Source:
     manager spec, 10.3
@@ -13,10 +13,11 @@ from koord_manager.domain.admission.request import Violation
 
 
 def quota_name_of(pod: Pod, namespace: str, quotas: QuotaTree, options: Options) -> str:
-    """Return the name of the pod's quota, or "" for none.
+    """Return the name of the pod's quota, or "" if it has none.
 
-    It is the label. Without the label, and unless the gate DisableDefaultQuota is on, it is the quota in the namespace
-    that has its name, else the quota whose annotation names the namespace, else the default quota.
+    It is the label of the pod. Without the label, it is the quota in the pod's namespace with the name of the
+    namespace, then a quota whose annotation names the namespace, then the default quota. With the gate
+    DisableDefaultQuota only the label counts.
 
     Source:
         manager spec, 10.3 (2)
@@ -32,13 +33,13 @@ def quota_name_of(pod: Pod, namespace: str, quotas: QuotaTree, options: Options)
 
 
 def quota_of_pod(pod: Pod, namespace: str, quotas: QuotaTree, options: Options) -> Quota | None:
-    """Return the pod's quota, or None if no quota has that name, and then the pod counts for the default quota."""
+    """Return the pod's quota, or None if no quota has that name."""
     name = quota_name_of(pod, namespace, quotas, options)
     return quotas.get(name) if name else None
 
 
 def check_quota(pod: Pod, old: Pod | None, namespace: str, quotas: QuotaTree, options: Options) -> list[Violation]:
-    """Return the violations of the quota rules.
+    """Return the violations of the rules about the pod's quota.
 
     Args:
         pod: The pod.

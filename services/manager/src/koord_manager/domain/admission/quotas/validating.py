@@ -1,6 +1,6 @@
-"""Webhook `/validate-...-elasticquota`: the rules of the quota tree.
+"""Webhook `/validate-...-elasticquota`: check the rules of the quota tree.
 
-`self_rules` check the quota alone, `tree_rules` its neighbours, and `guarantee` its ancestors.
+`self_rules` check one quota alone, `tree_rules` its parent and children, and `guarantee` its ancestors.
 
 Source:
     manager spec, 13.2
@@ -21,7 +21,7 @@ from koord_manager.domain.admission.request import Operation, Violation
 
 
 class PodCounts(Protocol):
-    """The number of pods that use a quota, by label and by namespace."""
+    """The numbers of pods that use a quota."""
 
     def pods_of_quota(self, name: str) -> int:
         """Return the number of pods with the quota's label."""
@@ -40,7 +40,7 @@ def validate_quota(
     pods: PodCounts,
     options: Options,
 ) -> Violation | None:
-    """Return the first broken rule, or None if the request is allowed.
+    """Return the first rule that the request breaks, or None if it is allowed.
 
     Args:
         operation: The operation.
@@ -85,7 +85,7 @@ def _annotation(key: str) -> str:
 
 
 def _is_same(quota: Quota, old: Quota) -> bool:
-    """Return whether no field that the rules read has changed."""
+    """Return whether all fields that the rules read are unchanged."""
     labels = (keys.QUOTA_PARENT, keys.QUOTA_IS_PARENT, keys.QUOTA_TREE_ID)
     return (
         all(quota.labels.get(key, "") == old.labels.get(key, "") for key in labels)
@@ -135,7 +135,7 @@ def _namespace_rules(quota: Quota, quotas: QuotaTree) -> Iterator[Violation]:
 
 
 def self_rules(quota: Quota) -> Iterator[Violation]:
-    """Yield violations of the rules about one quota alone, in order."""
+    """Yield the violations of the rules about one quota alone, in the order of the specification."""
     for field, amounts in (("max", quota.max), ("min", quota.min)):
         for name, amount in sorted(amounts.items()):
             if amount < ZERO:
@@ -177,7 +177,7 @@ def _weight_rules(quota: Quota) -> Iterator[Violation]:
 def tree_rules(
     quota: Quota, old: Quota | None, quotas: QuotaTree, pods: PodCounts, options: Options
 ) -> Iterator[Violation]:
-    """Yield violations of the rules about a quota and its neighbours, in order.
+    """Yield the violations of the rules about a quota, its parent and its children, in the order of the specification.
 
     Args:
         quota: The quota to store.
@@ -246,7 +246,7 @@ def _tree_id_rules(quota: Quota, parent: Quota | None, children: list[Quota]) ->
 
 
 def _key_rules(lower: Quota, upper: Quota, end: str, *, subset: bool) -> Iterator[Violation]:
-    """Yield violations between a child (`lower`) and its parent (`upper`); `end` names the neighbour."""
+    """Yield the violations of the rules about resource names between a child (`lower`) and its parent (`upper`)."""
     differ = not lower.max.keys() <= upper.max.keys() if subset else lower.max.keys() != upper.max.keys()
     if differ:
         how = "a subset of those" if subset else "the same as those"

@@ -1,1 +1,1 @@
-"""The parts of an admission decision that are recorded: the object, its patch, its pod templates."""
+"""Reduce objects and patches to the parts that an admission decision records."""

@@ -1,7 +1,7 @@
-"""What admission changed, as an RFC 6902 patch.
+"""Describe what admission changed as an RFC 6902 patch.
 
-An object of an API server is large, and admission changes a few fields. Changed entries are found here; lists whose
-items were added or removed are compared by the library, which takes 50 us an operation.
+Objects of an API server are large, and admission changes a few fields. So this module compares entry by entry. Only
+lists with added or removed items are compared by the library, which takes 50 us for an operation.
 
 Source:
     manager spec, 7.1
@@ -55,16 +55,16 @@ def json_patch(before: JsonObject, after: JsonObject) -> list[Operation]:
 
 
 def without_secrets(patch: Sequence[Operation]) -> list[Operation]:
-    """Return the patch with possible secrets replaced by WITHHELD; paths and other values stay.
+    """Return a patch in which values that may be secret are replaced by `WITHHELD`.
 
-    Withheld are environment, command, arguments, hooks and probe headers of containers, driver options of volumes,
-    kubectl's copy of the whole object, and values nested too deeply to search.
+    These are environment, command, arguments, hooks and probe headers of containers, driver options of volumes, and
+    kubectl's copy of the object. Values that are nested too deeply to search are withheld, too.
     """
     return [_without_secrets(operation) if "value" in operation else operation for operation in patch]
 
 
 def may_hold_secret(place: str, name: str) -> bool:
-    """Return whether a field may hold a secret, for a place such as `spec.containers[0]`."""
+    """Return whether the field `name` at a place such as `spec.containers[0]` may hold a secret."""
     if name in _OF_A_CONTAINER and any(container in place for container in _CONTAINER_PLACES):
         return True
     return name in _OF_A_VOLUME and f"{_VOLUMES}[" in place
@@ -86,7 +86,7 @@ def _without_secrets(operation: Operation) -> Operation:
 
 
 def _redacted(value: Any, withheld: frozenset[str]) -> Any:
-    """Return the value without the fields that are withheld at its place."""
+    """Return the value with `WITHHELD` in place of the fields that are withheld there."""
     if isinstance(value, dict):
         return {
             name: WITHHELD
@@ -141,7 +141,7 @@ def _of_lists(before: list[Any], after: list[Any], at: str, found: list[Operatio
 
 
 def _below(at: str, name: str) -> str:
-    """Return the RFC 6901 pointer of an entry; the library's own function takes 20 us."""
+    """Return the RFC 6901 pointer of an entry; the function of the library takes 20 us."""
     if "~" in name or "/" in name:
         name = name.replace("~", "~0").replace("/", "~1")
     return f"{at}/{name}"

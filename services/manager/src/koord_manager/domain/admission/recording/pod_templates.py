@@ -1,9 +1,7 @@
-"""Reduce the pod templates inside custom resources to what the log records of pods.
+"""Reduce pod templates inside custom resources to the fields that the log keeps of pods.
 
-document --with_kept_templates--> document without environment, command, arguments, probes, options of volumes
-
-The schema of a template is open, so it may hold anything. Writes to these objects patch other fields, so an object at
-an API server keeps all of its template.
+The schema of such a template is open, so it may contain a secret. Writes to these objects change other fields, so the
+object at an API server keeps its whole template.
 
 Source:
     event-bus spec, 2.1 (cut down to the fields that are used); protocol spec, 9.6, 9.7
@@ -32,7 +30,8 @@ class RecordedDocument(NamedTuple):
     """A custom resource as the log records it.
 
     Attributes:
-        fault: Why the template cannot be read, and then it is recorded as empty, or None if it can.
+        document: The object with the reduced pod template.
+        fault: Reason why the template is not valid and was recorded as empty, or None.
     """
 
     document: JsonObject
@@ -40,9 +39,9 @@ class RecordedDocument(NamedTuple):
 
 
 def with_recorded_templates(plural: str, document: JsonObject) -> RecordedDocument:
-    """Return a copy of the object whose pod template has only the fields that the log keeps.
+    """Return a copy of a custom resource whose pod template is reduced.
 
-    An object without a pod template is returned itself. The argument is never changed.
+    A resource without a pod template is returned itself. The argument is never changed.
     """
     if plural not in TEMPLATES:
         return RecordedDocument(document)

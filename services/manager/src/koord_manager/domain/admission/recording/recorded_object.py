@@ -1,7 +1,7 @@
-"""What a decision records of its object, so that it can be decided again, and of the reasons of a refusal.
+"""Reduce an object to the part that an admission decision records, so that the decision can be repeated.
 
-Of pods and nodes it is what the log mirrors: no environment, command or arguments. kubectl's copy of the whole object
-and managed fields are never recorded.
+Pods and nodes are recorded with the fields that the log keeps: without environment, command and arguments. kubectl's
+copy of the object and managed fields are never recorded.
 
 Source:
     manager spec, 17.3
@@ -38,7 +38,7 @@ _SECTIONS: Final = frozenset(section.key for section in SectionName)
 
 
 def recorded_part(resource: str, document: JsonObject | None) -> JsonObject | None:
-    """Return the recorded part of an object as JSON.
+    """Return the part of an object that is recorded, as JSON.
 
     Args:
         resource: Plural, such as `pods`; of a kind without admission rules nothing is recorded.
@@ -61,7 +61,10 @@ def recorded_part(resource: str, document: JsonObject | None) -> JsonObject | No
 
 
 def recorded_reservation(document: Any) -> JsonObject:
-    """Return the recorded part of a Reservation or of its template; raise codec.DecodeError for a wrong shape."""
+    """Return the recorded part of a Reservation or of its template.
+
+    Raise codec.DecodeError if it has the wrong shape.
+    """
     document = codec.convert(document, dict[str, Any])
     recorded = _metadata(document)
     written: Any = document.get("spec")
@@ -74,7 +77,10 @@ def recorded_reservation(document: Any) -> JsonObject:
 
 
 def recorded_template(given: Any) -> JsonObject:
-    """Return the recorded part of a pod template; raise codec.DecodeError for a wrong shape."""
+    """Return the recorded part of a pod template.
+
+    Raise codec.DecodeError if it has the wrong shape.
+    """
     template = _typed(given, PodTemplate)
     if "metadata" in template and not _without_copy(template["metadata"]).get("annotations", True):
         del template["metadata"]["annotations"]
@@ -82,7 +88,7 @@ def recorded_template(given: Any) -> JsonObject:
 
 
 def our_sections(data: Mapping[str, str]) -> dict[str, str]:
-    """Return the sections of slo-controller-config among the entries of a ConfigMap; other entries are not recorded."""
+    """Return the entries of a ConfigMap that are sections of slo-controller-config."""
     return {name: text for name, text in data.items() if name in _SECTIONS}
 
 
@@ -93,7 +99,7 @@ def digest_of(resource: str, document: JsonObject | None) -> str:
 
 
 def recorded_violations(violations: Sequence[Violation]) -> tuple[list[str], list[str]]:
-    """Return rules and fields of the violations, aligned, as they are recorded."""
+    """Return the rules and the fields of violations as they are recorded, cut to the limits."""
     told = violations[:MAX_VIOLATIONS]
     return [violation.rule for violation in told], [violation.field[:MAX_FIELD] for violation in told]
 
