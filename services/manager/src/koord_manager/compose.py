@@ -1,4 +1,4 @@
-"""The composition root: the only module of the manager that names concrete adapters."""
+"""Assemble the manager; no other module of it names concrete adapters."""
 
 import random
 import uuid
@@ -49,7 +49,7 @@ from koord_manager.shell.webhooks.wiring import Webhooks, add_webhooks, are_want
 
 
 async def compose(shell: Shell[ManagerSettings]) -> None:
-    """Add the manager's components: the log, leadership, the fold, the loops."""
+    """Add all components of the manager to the service."""
     settings = shell.settings
     resources = AsyncExitStack()
     bus = await resources.enter_async_context(open_bus(bus_settings(settings), metrics=shell.metrics.bus))
@@ -64,7 +64,10 @@ async def compose(shell: Shell[ManagerSettings]) -> None:
 
 
 def is_mirrored(view: ManagerView) -> bool:
-    """Return whether the log has ever seen an API server, which has namespaces; before that, nothing is admitted."""
+    """Return whether the log has seen an API server, which always has namespaces.
+
+    Before that, admission has no state to decide on.
+    """
     return bool(view.state.of_kind(NamespaceState))
 
 
@@ -76,7 +79,7 @@ def assemble(
     *,
     webhooks: WebhookEnvironment | None = None,
 ) -> Webhooks | None:
-    """Assemble the manager over a bus: add its fold and its loops to the service, and its API to the server.
+    """Add the fold, the loops and the HTTP API of the manager to a service.
 
     Args:
         shell: Settings, metrics and logger of the service.

@@ -1,4 +1,7 @@
-"""The manager's cycle: every controller reconciles the objects that changed, then node agents get their desired state.
+"""The main loop: every controller reconciles the objects that changed, then agents get their desired states.
+
+All instances fold, only the leader decides. Decisions are synchronous, so none sees a part of another one. `domain`
+makes the decisions, `shell.controllers` takes the keys, and `shell.reconcile` appends the facts.
 
 The leader decides, every instance folds. Decisions are synchronous, so they never see half of another decision. What
 each controller decides is in `domain`; `shell.controllers` takes the keys, `shell.reconcile` appends the facts.
@@ -32,9 +35,9 @@ class Controller(NamedTuple):
     """One controller of the cycle.
 
     Attributes:
-        name: Name in logs and metrics if it fails as a whole.
-        changes: What its changes are called in the log, or empty for they are not logged.
-        reconcile: Reconciles the keys that are ready, and returns the number of changes.
+        name: Name in logs and metrics, if the controller fails as a whole.
+        changes: Name of its changes in the log, or empty if they are not logged.
+        reconcile: Decides the objects whose keys are ready, and returns the number of changes.
     """
 
     name: str
@@ -68,7 +71,7 @@ async def run_cycles(context: ManagerContext, controllers: Controllers) -> None:
 
 
 async def run_cycle(context: ManagerContext, controllers: Controllers) -> str:
-    """Run one cycle and return what it changed in a sentence, or "" if nothing changed."""
+    """Run one cycle and return a sentence about the changes, or "" if nothing changed."""
     # 1. Queue the objects whose back-off or timer is over, next to those that changed.
     now = context.clock.now()
     context.view.queue.begin(now.timestamp())
@@ -93,7 +96,7 @@ async def run_cycle(context: ManagerContext, controllers: Controllers) -> str:
 async def _run_controller(
     context: ManagerContext, controllers: Controllers, controller: Controller, now: datetime
 ) -> int:
-    """Run a controller and return the number of changes, or 0 if it failed as a whole or waits for its back-off."""
+    """Run a controller and return the number of changes; 0 if it failed or waits for its back-off."""
     queue = context.view.queue
     if queue.is_backing_off(controller.name, ""):
         return 0

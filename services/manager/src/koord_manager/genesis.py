@@ -1,4 +1,4 @@
-"""The composition root of `koord bus genesis`: connect to an API server and write a fresh log from its objects."""
+"""Assemble `koord bus genesis`: connect to an API server and write a fresh log from its objects."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ async def begin_anew(
     take_node_metrics: bool,
     progress: Progress,
 ) -> int:
-    """Write the log from the objects of an API server and return the number of facts written.
+    """Write the first facts of a log from the objects of an API server, and return their number.
 
     Args:
         log: An empty log, or the beginning of an interrupted genesis.

@@ -1,4 +1,4 @@
-"""Settings for Kubernetes, with Koordinator's names and defaults where it has them.
+"""Settings of the gateway to Kubernetes, with the names and defaults of Koordinator where it has them.
 
 Source:
     manager spec, 2.1, 2.2; protocol spec, 11.1
@@ -15,7 +15,7 @@ LEASE_NAME = "koordinator-manager"
 
 
 class KubernetesSettings(ElectedSettings):
-    """Settings of the gateway; without `gateway` and without a kubeconfig the manager runs without Kubernetes."""
+    """Settings of the gateway; it runs only if `gateway` or a kubeconfig is set."""
 
     gateway: bool = Field(
         False, description="Mirror an API server and write decisions back, as the service account of the pod."
@@ -55,7 +55,7 @@ class KubernetesSettings(ElectedSettings):
 
     @property
     def further_ports(self) -> dict[str, str]:
-        """Return purpose -> address of Koordinator's additional ports; empty or 0 for none."""
+        """Purpose -> address of Koordinator's additional ports; "" and "0" switch a port off."""
         given = {"metrics": (self.metrics_addr, ":8080"), "health": (self.health_probe_addr, ":8000")}
         return {
             purpose: (default if self.gateway else "") if address == "auto" else address

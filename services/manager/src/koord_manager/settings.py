@@ -134,7 +134,7 @@ def recommender_settings(settings: ManagerSettings) -> RecommenderSettings:
 
 
 def controller_policy(settings: ManagerSettings) -> ControllerPolicy:
-    """Return the flags of the profile controller as one value."""
+    """Return the settings of the profile controller."""
     return ControllerPolicy(
         by_default=settings.colocation_profile_reconcile_by_default,
         interval=settings.colocation_profile_reconcile_interval,
@@ -146,7 +146,7 @@ def controller_policy(settings: ManagerSettings) -> ControllerPolicy:
 
 
 def admission_options(settings: ManagerSettings) -> Options:
-    """Return gates and flags of admission as one value."""
+    """Return the gates and flags of admission."""
     return Options(
         gates=dict(settings.feature_gates.values),
         check_strategy_names=settings.node_strategy_name_need_check,

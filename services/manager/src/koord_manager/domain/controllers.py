@@ -1,4 +1,6 @@
-"""State that the controllers keep between cycles: the configuration in force, and when each periodic one is due.
+"""State that the controllers keep between cycles: the configuration in force, and when a periodic controller is due.
+
+None of it is stored. After a restart it is empty, and the controllers make the same decisions.
 
 Nothing of it is a fact: after a restart it is empty, and the controllers decide the same.
 """
@@ -18,12 +20,12 @@ class Controllers:
     """The controllers of one process.
 
     Attributes:
-        enabled: Names of the controllers that run (`enabled.CONTROLLERS`).
-        policies: The configuration in force, resolved for each node.
-        health: Node health.
-        quotas: Root quotas of ElasticQuotaProfiles.
-        recommender: Recommendations.
-        budgets: PodDisruptionBudgets, without an API server.
+        enabled: Names of the controllers that run, from `enabled.CONTROLLERS`.
+        policies: The configuration in force.
+        health: Controller of node health.
+        quotas: Controller of the root quotas of ElasticQuotaProfiles.
+        recommender: Controller of Recommendations.
+        budgets: Disruption budgets, which are needed without an API server only.
     """
 
     enabled: frozenset[str] = frozenset(CONTROLLERS)

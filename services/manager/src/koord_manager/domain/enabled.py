@@ -1,4 +1,4 @@
-"""Which controllers run and which plugins compute a node, from the lists of the flags.
+"""Decide which controllers and which node resource plugins run, from the flags.
 
 Source:
     manager spec, 2.2, 2.3
@@ -28,7 +28,9 @@ _ALSO_CALLED: Final = {"profile": QUOTA_PROFILE}
 
 
 def is_enabled(name: str, entries: Sequence[str]) -> bool:
-    """Return whether a list enables a name: `N` does, `-N` does not, the first of these wins; else `*` does.
+    """Return whether the value of a flag enables a name.
+
+    `NAME` enables it and `-NAME` disables it; the first of these entries counts. Without one, `*` enables it.
 
     Source:
         manager spec, 2.3
@@ -41,5 +43,5 @@ def is_enabled(name: str, entries: Sequence[str]) -> bool:
 
 
 def enabled_of(names: Iterable[str], entries: Sequence[str]) -> frozenset[str]:
-    """Return the names that a list enables."""
+    """Return the names that the value of a flag enables."""
     return frozenset(name for name in names if is_enabled(name, entries))

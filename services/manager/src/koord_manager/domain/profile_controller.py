@@ -1,8 +1,7 @@
-"""Apply managed colocation profiles to pods that were created before the profile and still wait.
+"""Apply managed colocation profiles to pods that were created before the profile and have no node yet.
 
-managed profile x pending pod -> due (not done lately, within the rate, drawn) -> the pod after the profile
-
-Scheduler name, priority class and translation are left out, because they only make sense for a new pod.
+`managed_profiles` and `waiting_pods` are combined. `ProfileUpdates` limits how often and how fast pods are changed.
+Scheduler name, priority class and translation are not applied, because they are allowed for new pods only.
 
 Source:
     manager spec, 8.5
@@ -25,7 +24,16 @@ from koord_manager.domain.cluster.view import ManagerView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerPolicy:
-    """Flags --colocation-profile-*, in seconds."""
+    """Settings of the profile controller (flags --colocation-profile-*).
+
+    Attributes:
+        by_default: Whether it handles all profiles, not only those with the label.
+        interval: Seconds between two runs.
+        force_update: Seconds after which a profile is applied to the same pod again.
+        forget: Seconds for which an update is remembered.
+        qps: Maximum number of updates per second.
+        burst: Maximum number of updates at once.
+    """
 
     by_default: bool = False
     interval: float = 30.0
@@ -36,7 +44,7 @@ class ControllerPolicy:
 
 
 class ProfileUpdates:
-    """The latest updates, and the rate limit of further ones; times are in seconds of a steady clock."""
+    """Remembers the latest updates and limits the rate of further ones; times are seconds of a steady clock."""
 
     def __init__(self, policy: ControllerPolicy) -> None:
         self._policy = policy
@@ -45,16 +53,16 @@ class ProfileUpdates:
         self._filled_at: float | None = None
 
     def begin(self, now: float) -> None:
-        """Forget updates that are too old."""
+        """Forget old updates."""
         self._done = {key: at for key, at in self._done.items() if now - at < self._policy.forget}
 
     def is_due(self, profile: ColocationProfile, uid: str, now: float) -> bool:
-        """Return whether this version of the profile was not applied to the pod lately."""
+        """Return whether this version of a profile has not been applied to a pod for `force_update` seconds."""
         at = self._done.get((profile.version, uid))
         return at is None or now - at >= self._policy.force_update
 
     def has_room(self, now: float) -> bool:
-        """Return whether the rate limit allows one more update."""
+        """Return whether the rate limit allows another update now."""
         passed = now - self._filled_at if self._filled_at is not None else 0.0
         self._room = min(float(self._policy.burst), self._room + passed * self._policy.qps)
         self._filled_at = now
@@ -70,7 +78,7 @@ class ProfileUpdates:
 
 
 def managed_profiles(facts: Facts, policy: ControllerPolicy) -> list[ColocationProfile]:
-    """Return the profiles of the controller in order of name: labelled, or all by default, none being deleted."""
+    """Return the profiles that the controller applies, in order of name."""
     return [
         profile
         for profile in facts.profiles().all
@@ -79,7 +87,7 @@ def managed_profiles(facts: Facts, policy: ControllerPolicy) -> list[ColocationP
 
 
 def waiting_pods(view: ManagerView) -> Iterator[tuple[str, Pod]]:
-    """Yield uid and object of the pods that are pending and on no node."""
+    """Yield uid and object of every pending pod without a node."""
     placements = view.state.of_kind(PodState)
     for uid, spec in list(view.state.of_kind(PodSpecState).items()):
         pod = spec.object
@@ -89,7 +97,7 @@ def waiting_pods(view: ManagerView) -> Iterator[tuple[str, Pod]]:
 
 
 def is_wanted(profile: ColocationProfile, uid: str, pod: Pod, facts: Facts) -> bool:
-    """Return whether a profile matches a pod and its probability includes this pod.
+    """Return whether a profile selects a pod and its probability includes the pod.
 
     Raises:
         InvalidInput: The probability cannot be read.
@@ -99,7 +107,7 @@ def is_wanted(profile: ColocationProfile, uid: str, pod: Pod, facts: Facts) -> b
 
 
 def reconciled_pod(document: JsonObject, profile: ColocationProfile, facts: Facts) -> JsonObject | None:
-    """Return the pod after the profile, or None if nothing changes.
+    """Return the pod after a profile has changed it, or None if nothing changes.
 
     Raises:
         InvalidInput: The patch cannot be applied.

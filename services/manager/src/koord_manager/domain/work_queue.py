@@ -22,13 +22,13 @@ T = TypeVar("T")
 
 
 class Failure(NamedTuple):
-    """One decision that raised an error.
+    """A decision that raised an error.
 
     Attributes:
         controller: Name of the controller that decided.
         name: Name of the object, or empty for the controller as a whole.
         error: The error.
-        retries: How often the object has failed in a row.
+        retries: Number of failures of the object in a row.
         delay_seconds: Time until the next attempt, unless the object changes before.
         is_new: False if the object changed during its back-off and failed again.
     """
@@ -42,7 +42,7 @@ class Failure(NamedTuple):
 
 
 class _BackOff:
-    """Back-off of one key: number of retries, last delay, and when the next attempt is due."""
+    """Back-off of one key: number of retries, last delay, and time of the next attempt."""
 
     __slots__ = ("delay", "due", "is_failure", "retries")
 
@@ -110,13 +110,16 @@ class WorkQueue:
             self.add(controller, name)
 
     def resync(self, controller: str, names: Iterable[str]) -> None:
-        """Make all keys of a periodic controller ready, except those that wait for their back-off."""
+        """Make all keys of a periodic controller ready, except those that wait for a retry."""
         for name in names:
             if (controller, name) not in self._due or not self.is_backing_off(controller, name):
                 self.add(controller, name)
 
     def add_after(self, controller: str, name: str, due: float) -> None:
-        """Make a key ready at a time in seconds, replacing an earlier timer of the key; no-op if it is ready."""
+        """Make a key ready at a later time in seconds; no-op if it is ready.
+
+        An earlier timer of the key is replaced.
+        """
         if name not in self._ready.get(controller, ()):
             self._due[controller, name] = due
             heapq.heappush(self._timers, (due, controller, name))
@@ -145,7 +148,7 @@ class WorkQueue:
         return names
 
     def forget(self, controller: str, name: str) -> None:
-        """End the back-off of a key, because its object is up to date; no-op if it did not fail."""
+        """End the back-off of a key, because its object is up to date; no-op without a back-off."""
         if self._back_offs:
             self._back_offs.pop((controller, name), None)
 
@@ -181,7 +184,9 @@ class WorkQueue:
         return back_off.retries, back_off.delay, is_new
 
     def fail(self, controller: str, name: str, error: Exception) -> None:
-        """Record that the decision about an object raised, and make its key ready after its back-off.
+        """Record that a decision raised an error, and make its key ready after the back-off.
+
+        An empty name stands for the controller as a whole, which has a back-off and no key.
 
         With an empty name, record the failure of the controller as a whole; it has a back-off and no key.
         """
@@ -190,7 +195,7 @@ class WorkQueue:
         self._failures.append(Failure(controller, name, error, retries, delay, is_new))
 
     def attempt(self, controller: str, name: str, decide: Callable[[], T]) -> T | None:
-        """Return what `decide` returns for an object, or None if it raised, which is recorded by `fail`."""
+        """Return the result of `decide`, or None if it raised an error, which is recorded by `fail`."""
         try:
             decided = decide()
         except Exception as error:  # noqa: BLE001 - the failure of one object must not stop the others
@@ -222,7 +227,7 @@ class WorkQueue:
         return len(self._ready.get(controller, ()))
 
     def longest_wait(self, controller: str) -> float:
-        """Return for how many seconds the oldest ready key of a controller waits, or 0 if none is ready."""
+        """Return the seconds for which the oldest ready key of a controller has waited, or 0 if no key is ready."""
         ready = self._ready.get(controller)
         return max(0.0, self.now - next(iter(ready.values()))) if ready else 0.0
 
@@ -241,7 +246,7 @@ class WorkQueue:
 
     @property
     def next_due(self) -> float | None:
-        """Time in seconds when the next timer is over, or None if there is none. May be too early, never too late."""
+        """Time in seconds of the next timer, or None without timers; it may be too early, never too late."""
         while self._timers and self._due.get(self._timers[0][1:]) != self._timers[0][0]:
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None

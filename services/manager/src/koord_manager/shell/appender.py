@@ -1,6 +1,6 @@
-"""Append decisions to the log: independent decisions share an atomic batch.
+"""Append decisions to the log; independent decisions share an atomic batch.
 
-If the log refuses a batch, each decision of the batch is appended by itself.
+If the log refuses a batch, each of its decisions is appended alone.
 
 Source:
     event-bus spec, 4.2, 4.3
@@ -26,31 +26,31 @@ MAX_BATCH = 200
 
 
 class Decision(NamedTuple):
-    """Facts that are stored together or not at all, and the headers that they share."""
+    """Facts that are stored together or not at all, and their common origin."""
 
     drafts: list[Draft]
     origin: Origin
 
 
 def is_misconfigured(error: Exception) -> bool:
-    """Return whether the log is misconfigured, so that a retry does not help and nothing else can be stored."""
+    """Return whether an error means that the log can store nothing, so that a retry does not help."""
     return isinstance(error, Misconfigured) and not isinstance(error, Unsendable)
 
 
 class NotAppended(NamedTuple):
-    """A decision that was not appended because of an error.
+    """A decision whose append failed with an error.
 
-    If the error is `Unsendable`, the log has not stored the decision; otherwise it is unknown.
+    If the error is `Unsendable`, the log has not stored the decision. Otherwise that is unknown.
     """
 
     error: Exception
 
 
 async def append_each(log: EventLog, decisions: Sequence[Decision]) -> list[AppendOutcome | NotAppended]:
-    """Append decisions like `append_decisions`, but return the error of a decision as its outcome and store the others.
+    """Append decisions, and return the outcome of each; an error concerns only its own decision.
 
     Raises:
-        Misconfigured: The log itself is not as it has to be: nothing else could be stored, either.
+        Misconfigured: The log can store nothing.
     """
     try:
         return list(await append_decisions(log, decisions))
@@ -67,9 +67,12 @@ async def append_each(log: EventLog, decisions: Sequence[Decision]) -> list[Appe
 
 
 async def append_decisions(log: EventLog, decisions: Sequence[Decision]) -> list[AppendOutcome]:
-    """Append decisions and return their outcomes in order; a decision without facts counts as appended at position 0.
+    """Append decisions and return their outcomes in order.
 
-    Raises Misconfigured as the log does.
+    A decision without facts counts as appended at position 0.
+
+    Raises:
+        Misconfigured: The log can store nothing.
     """
     outcomes: list[AppendOutcome] = [Appended(0, ())] * len(decisions)
     batch: list[tuple[int, list[NewEvent]]] = []

@@ -1,4 +1,4 @@
-"""What the loops of the manager share: the context, the check whether they may decide, and the outcome of appends.
+"""The services that the loops of the manager share, and the check whether they may decide.
 
 Next: `cycle` (the controllers), `documents.processing` (`koord apply`).
 """
@@ -25,12 +25,12 @@ from koord_manager.shell.intake import Intake
 
 @dataclass(slots=True)
 class TermState:
-    """State of the present term.
+    """State of the present term of leadership.
 
     Attributes:
         nodes: Tokens of the nodes whose desired state this process has written.
         flushed_at: Time of the last write of all pending desired states, in seconds of the event loop.
-        epoch: Epoch of the term whose first log position has been folded.
+        epoch: Epoch of the term for which the log was folded to its head.
     """
 
     nodes: set[str] = field(default_factory=set[str])
@@ -39,12 +39,14 @@ class TermState:
 
 
 class ManagerContext(NamedTuple):
-    """The dependencies of the loops of the manager.
+    """The services that the loops of the manager use.
 
     Attributes:
-        folded: Waits until a position is folded; returns the reason if it never will be, else None.
+        folded: Waits until a position is folded; returns the reason if the fold has halted, otherwise None.
+        halted: Returns the reason if the fold has halted, otherwise None.
+        conflict_pause: Returns the seconds to wait after a conflict.
         options: Gates and flags of admission.
-        standalone: Whether there is no API server, so that workloads and evictions are handled here.
+        standalone: Whether there is no API server, so that the manager itself handles workloads and evictions.
         explanations: Stream of admission decisions, or None if they are not published.
         metrics: Metrics of the controllers, or None if nothing is counted.
     """
@@ -74,7 +76,7 @@ class ManagerContext(NamedTuple):
 async def reason_not_to_decide(context: ManagerContext) -> str | None:
     """Return the reason why this instance must not decide now, or None if it may.
 
-    A new term begins by folding the log up to its head, because names are unique only among all folded objects.
+    At the beginning of a term, the log is folded to its head first, because names are unique only among all objects.
     """
     term = context.leadership.term
     if term is None:
@@ -109,6 +111,6 @@ def reached(outcome: AppendOutcome | NotAppended) -> int:
 
 
 def epoch_of(context: ManagerContext) -> int:
-    """Return the fencing number of the present term, or 0 if it has just ended, and then the log refuses the append."""
+    """Return the epoch of the present term, or 0 if the term has ended; then the log refuses the append."""
     term = context.leadership.term
     return term.epoch if term else 0

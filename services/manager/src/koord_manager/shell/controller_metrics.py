@@ -1,4 +1,4 @@
-"""Metrics of the controllers, with the names of Koordinator, and of the recommender and node health.
+"""Metrics of the controllers with the names of Koordinator, and metrics of recommender and node health.
 
 Source:
     manager spec, 17.1
@@ -151,7 +151,7 @@ class ControllerMetrics:
         )
 
     def set_up(self, plugins: Iterable[str]) -> None:
-        """Count the plugins that compute node resources from now on."""
+        """Count the node resource plugins that run in this process."""
         for plugin in plugins:
             self._plugins.labels(plugin, _SUCCEEDED, "Setup").inc()
 
@@ -194,7 +194,7 @@ class ControllerMetrics:
         self._plugins.labels(plugin, _FAILED if failed else _SUCCEEDED, reason).inc()
 
     def wrote(self, purpose: str, meaning: str) -> None:
-        """Count an answer to a write of the gateway."""
+        """Count a write of the gateway by its purpose and the meaning of its answer."""
         action = _WRITES.get(purpose)
         if action is None:
             return
@@ -205,11 +205,11 @@ class ControllerMetrics:
         self._reconciled[what].labels(_SUCCEEDED if done else _FAILED, reason).inc()
 
     def not_found(self) -> None:
-        """Count a node that was deleted before it was computed."""
+        """Count a node that was deleted before its resources were computed."""
         self._reconciled["node_resource"].labels(_FAILED, "reconcileNodeNotFound").inc()
 
     def lent(self, node: str, found: Overcommit, at: float) -> None:
-        """Record the overcommitted resources of a node; `at` is the time in seconds."""
+        """Record the batch and mid resources of a node; `at` is the time in seconds."""
         for plugin, result in (("BatchResource", found.batch), ("MidResource", found.mid)):
             self._ran(plugin, "ResourceCalculate" if result else "ResourceReset", failed=False)
             self._ran(plugin, "NodeStatusCheck", failed=False)
@@ -220,7 +220,7 @@ class ControllerMetrics:
                 self._lent_at[node] = at
 
     def failed(self, failures: Iterable[Failure], failing: Iterable[tuple[str, str]]) -> None:
-        """Count decisions that failed, and set the number of failing objects of each controller."""
+        """Count failed decisions, and set the number of failing objects of each controller."""
         for failure in failures:
             self._failures.labels(failure.controller).inc()
             if failure.controller == "nodemetric":
@@ -237,7 +237,7 @@ class ControllerMetrics:
         self._failing_before = set(counts)
 
     def forget_before(self, now: float) -> None:
-        """Drop the series of nodes that were not computed for five minutes."""
+        """Remove the series of nodes that were not computed for five minutes."""
         for node in [node for node, at in self._lent_at.items() if now - at > KEPT_SECONDS]:
             del self._lent_at[node]
             for name in ("batch", "mid"):
@@ -257,7 +257,7 @@ class ControllerMetrics:
         )
 
     def assessed(self, view: ManagerView) -> None:
-        """Set the number of nodes of each health level."""
+        """Set the number of nodes with each health level."""
         counts = dict.fromkeys(Level, 0)
         for policy in view.state.of_kind(NodePolicyState).values():
             if policy.health is not None:

@@ -1,6 +1,7 @@
-"""Write the desired state of nodes, which their agents read from the key-value store.
+"""Write the desired state of nodes to the key-value bucket that their agents read.
 
-Source: event-bus spec, 2 (KV koord_desired).
+Source:
+    event-bus spec, 2 (KV koord_desired)
 """
 
 import asyncio
@@ -19,10 +20,10 @@ WRITES_AT_ONCE: Final = 64
 
 
 async def write_desired_states(context: ManagerContext, policies: NodePolicies) -> int:
-    """Write the desired state of the nodes that changed, and return how many.
+    """Write the desired state of nodes that changed, and return their number.
 
-    The first state of a node is written at once. Later states are gathered for `desired_seconds`, because every change
-    also reaches the agent as a push.
+    The first state of a node is written at once. Later changes are collected for `desired_seconds`, because the agent
+    also receives them as events.
     """
     view, term_state = context.view, context.term_state
     queue = view.queue

@@ -1,4 +1,7 @@
-"""`python -m koord_manager.shell.export_fields FILE`: write the names of Kubernetes' fields from its client's models.
+"""Write the names of Kubernetes' fields to a file, from the models of its Python client.
+
+Run `python -m koord_manager.shell.export_fields FILE`. Loading the models takes longer than most commands, so the names
+are kept in a file.
 
 Loading the models takes longer than a command takes to run, so the names are stored in a file.
 """
@@ -20,7 +23,7 @@ _VERSION: Final = re.compile(r"V1(?=[A-Z])")
 
 
 def exported() -> str:
-    """Return the text of `kubernetes_fields.json`: the types of the accepted kinds and of their fields."""
+    """Return the text of `kubernetes_fields.json`: each accepted kind and type with its fields and their types."""
     models: Any = import_module(_MODELS)
     found: dict[str, Mapping[str, str]] = {}
     waiting = [f"V1{kind}" for kind in (*(kind for _, kind in KINDS), *(each.kind for each in kubernetes_kinds()))]

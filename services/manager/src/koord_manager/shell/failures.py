@@ -10,7 +10,7 @@ _NODE_CONTROLLERS = frozenset((*NODE_POLICIES, OVERCOMMIT, HEALTH, DESIRED_STATE
 
 
 def report_failures(context: ManagerContext) -> None:
-    """Log each new failure with its object and cause, and count all of them."""
+    """Log each new failure with its object and cause, and count all failures."""
     queue = context.view.queue
     failures = queue.take_failures()
     for failure in failures:
@@ -29,7 +29,7 @@ def report_failures(context: ManagerContext) -> None:
 
 
 def object_name(view: ManagerView, controller: str, name: str) -> str:
-    """Return the name of a key as users know its object."""
+    """Return the name of an object as users know it, for a key of the work queue."""
     if not name:
         return "(the whole controller)"
     if controller in _NODE_CONTROLLERS:

@@ -1,4 +1,7 @@
-"""Feed the view: the fold of the facts, and the usage reports of nodes.
+"""Feed the view with the facts of the log and the usage reports of nodes.
+
+The runner of `koordcore.bus.folds.runner` drives `ViewFold`. The view lives as long as the process; snapshots are
+loaded into it.
 
 The runner of `koordcore.bus.folds.runner` drives `ViewFold`. The view object lives as long as the process; a snapshot
 is loaded into it.
@@ -34,30 +37,30 @@ REPORTS_AT_ONCE: Final = 20
 
 
 class ViewFold:
-    """Adapter of the view for the fold runner."""
+    """Connects the view with the runner of folds."""
 
     def __init__(self, view: ManagerView) -> None:
         self._view = view
 
     def apply(self, stored: StoredEvent) -> Event | None:
-        """Fold one event."""
+        """Apply one event to the view."""
         return self._view.fold(stored)
 
     def skip(self, seq: int) -> None:
-        """Skip one event."""
+        """Skip one event that an operator has skipped."""
         self._view.state.skip(seq)
 
     def snapshot(self) -> Iterator[bytes]:
-        """Return the present state as chunks of bytes."""
+        """Return the state of the view as chunks of bytes."""
         return self._view.state.snapshot()
 
     def fresh(self) -> "ViewFold":
-        """Return the fold over an empty state."""
+        """Return the fold with an empty state."""
         self._view.load(ClusterState())
         return self
 
     def restore(self, data: bytes) -> "ViewFold":
-        """Return the fold over the state of a snapshot."""
+        """Return the fold with the state of a snapshot."""
         self._view.load(ClusterState.restore(data))
         return self
 
@@ -68,7 +71,7 @@ def view_runner(
     news: Callable[[list[Folded]], Awaitable[None]],
     metrics: BusMetrics = NO_METRICS,
 ) -> FoldRunner[ViewFold]:
-    """Return the runner that folds the log into a view, in parts, so that admission answers during a burst.
+    """Return the runner that folds the log into a view, in parts, so that admission answers in between.
 
     Args:
         view: The view.
@@ -97,9 +100,9 @@ def view_runner(
 async def follow_reports(
     view: ManagerView, book: RecommenderBook, observations: ObservationLog, logger: Logger
 ) -> None:
-    """Take in the newest report of every node, then every further one, until cancelled.
+    """Read the newest usage report of every node, then all further reports, until cancelled.
 
-    If a report cannot be read, it is skipped; the batch resources of the node then expire.
+    A report that is not valid is skipped; then the batch resources of the node expire.
 
     Args:
         view: Takes the newest report of each node.
@@ -127,7 +130,7 @@ def _observe(view: ManagerView, book: RecommenderBook | None, stored: StoredEven
 
 
 def read_report(stored: StoredEvent, logger: Logger) -> NodeUsageReported | None:
-    """Return the report of an observation, or None if it is another observation or cannot be used, which is logged."""
+    """Return the usage report in an observation, or None for other observations and reports that are not valid."""
     try:
         report = CATALOGUE.read(stored)
         if not isinstance(report, NodeUsageReported):
@@ -146,7 +149,7 @@ def read_report(stored: StoredEvent, logger: Logger) -> NodeUsageReported | None
 def learn(
     view: ManagerView, book: RecommenderBook, stored: StoredEvent, report: NodeUsageReported, logger: Logger
 ) -> None:
-    """Let the recommender take in a report; if that fails, the samples taken before the failure stay."""
+    """Let the recommender learn from a report; after an error, the samples that were learned before stay."""
     try:
         book.observe(view, stored.seq, report)
     except Exception as error:  # noqa: BLE001 - one node's report must not end the intake of all

@@ -1,4 +1,7 @@
-"""Queue between the HTTP API and the processing of documents: documents in, one result each out.
+"""Queue documents between the HTTP API and their processing; each document gets one result.
+
+All documents are decided one after the other. If two requests name the same object, the second one is decided on the
+result of the first.
 
 All documents are decided one after the other against one view. If two requests name the same object, the second is
 decided on the result of the first.
@@ -17,7 +20,7 @@ from koord_manager.domain.documents.delete import Target
 
 
 class FieldError(msgspec.Struct, frozen=True):
-    """Reason why a document was refused, at one field."""
+    """One reason why a document was refused."""
 
     field: str
     rule: str
@@ -25,12 +28,12 @@ class FieldError(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Result of one document.
+    """The result of one document.
 
     Attributes:
-        action: created, configured, unchanged, deleted, not-found, refused, or failed (the log could not store it).
-        seq: Position of the last fact of the document, or 0 if there is none.
-        warnings: Warnings about the document, also if it was refused.
+        action: created, configured, unchanged, deleted, not-found, refused, or failed if the log could not store it.
+        seq: Position of the last fact of the document, or 0 if it led to none.
+        warnings: Warnings about the document, which do not depend on the result.
     """
 
     action: str
@@ -46,10 +49,10 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Work:
-    """One document on its way through the queue; equal only to itself.
+    """One document that waits for its result; it is equal only to itself.
 
     Attributes:
-        warnings: Parts of the document that are ignored.
+        warnings: Sentences about parts of the document that are ignored.
     """
 
     subject: Manifest | Target
@@ -61,7 +64,7 @@ class Work:
 
 
 class Intake:
-    """Bounded queue of works; `submit` waits for room and for the results. A closed intake refuses works."""
+    """Bounded queue of documents; a closed intake refuses documents."""
 
     def __init__(self, limit: int = 20_000) -> None:
         self._queue: asyncio.Queue[Work | None] = asyncio.Queue(limit)
@@ -69,12 +72,14 @@ class Intake:
         self._closed = False
 
     async def submit(self, subjects: list[object], request_id: str, *, dry_run: bool = False) -> list[Result]:
-        """Return the results of documents or targets in order; a document of the wrong shape is refused at once.
+        """Queue documents, wait for their results, and return them in order.
+
+        A document of the wrong shape is refused at once.
 
         Args:
-            subjects: The documents or targets.
+            subjects: The documents, or the names of objects to delete.
             request_id: Id of the HTTP request.
-            dry_run: Whether to decide without storing.
+            dry_run: Whether to decide without storing anything.
         """
         loop = asyncio.get_running_loop()
         pending: list[Result | asyncio.Future[Result]] = []
@@ -104,7 +109,7 @@ class Intake:
         return [item if isinstance(item, Result) else await item for item in pending]
 
     async def take(self, limit: int) -> list[Work]:
-        """Wait for works and return up to `limit` of them, or an empty list if the intake is closed and empty."""
+        """Wait for documents and return up to `limit` of them, or an empty list if the intake is closed and empty."""
         works: list[Work] = []
         while not works:
             if self._closed and self._queue.empty() and not self._waiting_for_room:
@@ -119,14 +124,14 @@ class Intake:
         return works
 
     async def close(self) -> None:
-        """Refuse further works; `take` returns those that are queued."""
+        """Refuse further documents; `take` still returns those in the queue."""
         self._closed = True
         if not self._queue.full():
             self._queue.put_nowait(None)  # wakes who waits for work; nobody does while the queue is full
 
 
 def refusal(refused: InvalidManifest, document: object) -> Result:
-    """Return the result of a refused document, with as much of its name as can be read."""
+    """Return the result of a document that is refused, with as much of its name as can be read."""
     kind = namespace = name = ""
     if isinstance(document, dict):
         entries = cast("dict[str, object]", document)
@@ -139,7 +144,7 @@ def refusal(refused: InvalidManifest, document: object) -> Result:
 
 
 def field_errors(refused: InvalidManifest) -> list[FieldError]:
-    """Return field, rule and value of every violation; long values are cut. For admission the value is a sentence."""
+    """Return field, rule and value of every violation; long values are cut."""
     return [
         FieldError(
             item.path, item.rule, str(item.value) if item.rule.startswith(WITHIN_RULE) else repr(item.value)[:200]

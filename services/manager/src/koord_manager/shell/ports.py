@@ -1,4 +1,4 @@
-"""Koordinator's additional ports: metrics and health at addresses of their own, and a gauge of the leader.
+"""Serve metrics and health at the additional addresses of Koordinator, and publish whether this instance leads.
 
 Source:
     manager spec, 2.1, 2.2, 17.1
@@ -24,7 +24,7 @@ _OFF = ("", "0")
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Return host and port of `host:port` or `:port`, which stands for every address.
+    """Return the host and the port of `host:port`; `:port` means every address of the host.
 
     Raises:
         InvalidInput: The text is not an address.
@@ -36,7 +36,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def add_ports(shell: Shell[S], leadership: Leadership) -> list[HttpServer]:
-    """Add the servers of `--metrics-addr` and `--health-probe-addr` and the gauge of the leader; return the servers."""
+    """Add the gauge of the leader, and add and return the servers of `--metrics-addr` and `--health-probe-addr`."""
     settings = shell.settings
     leads = Gauge("koordinator_manager_is_leader", "Whether this instance leads.", registry=shell.metrics.registry)
     leads.set_function(lambda: 1.0 if leadership.term is not None else 0.0)
@@ -61,7 +61,7 @@ def add_ports(shell: Shell[S], leadership: Leadership) -> list[HttpServer]:
 
 
 def _metrics_routes(shell: Shell[S]) -> list[Route]:
-    """Return further paths of the metrics page, with the names of Koordinator."""
+    """Return further paths of the metrics page, with the names that Koordinator uses."""
 
     async def every(request: Request) -> Response:
         body, content_type = shell.metrics.render(request.headers.get("accept", ""))

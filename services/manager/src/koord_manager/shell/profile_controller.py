@@ -1,6 +1,6 @@
-"""The colocation profile controller of the leader: apply managed profiles to waiting pods.
+"""Run the colocation profile controller on the leader: apply managed profiles to waiting pods.
 
-Pods are patched at the API server, or in the log without one.
+Pods are patched at the API server, or changed in the log if there is none.
 
 Source:
     manager spec, 8.5
@@ -47,7 +47,7 @@ _CONFLICT: Final = 409
 async def run_profile_controller(
     context: ManagerContext, policy: ControllerPolicy, api: ObjectsApi | None, steady: Callable[[], float]
 ) -> None:
-    """Reconcile profiles at every interval while this instance leads, until cancelled."""
+    """Apply profiles at every interval while this instance leads, until cancelled."""
     updates = ProfileUpdates(policy)
     while True:
         await asyncio.sleep(policy.interval)
@@ -66,7 +66,7 @@ async def reconcile_profiles(
     api: ObjectsApi | None,
     steady: Callable[[], float],
 ) -> int:
-    """Apply the managed profiles to waiting pods and return how many pods changed."""
+    """Apply the managed profiles to waiting pods, and return the number of changed pods."""
     facts = context.view.admission
     queue, refused = context.view.queue, context.logger.warning
     profiles = managed_profiles(facts, policy)
@@ -152,7 +152,7 @@ async def _change(
 
 
 async def patch_waiting_pod(context: ManagerContext, pod: Pod, profile: ColocationProfile, api: ObjectsApi) -> int:
-    """Apply a profile to a pod at the API server and return the number of changed pods; retry after a conflict."""
+    """Apply a profile to a pod at the API server, with retries, and return the number of changed pods."""
     path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"
     reason = ""
     for _ in range(CONFLICTS):
@@ -175,9 +175,9 @@ async def patch_waiting_pod(context: ManagerContext, pod: Pod, profile: Colocati
 async def _patch_once(
     context: ManagerContext, path: str, profile: ColocationProfile, api: ObjectsApi
 ) -> ApiResponse | None:
-    """Patch a pod once and return the response, or None if there is nothing to patch.
+    """Patch a pod once and return the response, or None if nothing has to be changed.
 
-    The whole pod is read first, because the fold holds only a part of it and a merge patch replaces lists.
+    The whole pod is read first, because the log has only a part of it and a merge patch replaces lists.
     """
     answer = await api.request("GET", path)
     if not answer.ok:
@@ -193,13 +193,13 @@ async def _patch_once(
 
 
 def _preconditioned(change: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
-    """Return the change with the resource version it was decided on, because a merge patch replaces lists."""
+    """Return the patch with the resource version that was read, so that a change in between is a conflict."""
     version = document["metadata"].get("resourceVersion")
     return {**change, "metadata": {**change.get("metadata", {}), "resourceVersion": version}} if version else change
 
 
 def merge_patch(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    """Return the RFC 7386 merge patch that turns one object into the other."""
+    """Return the RFC 7386 merge patch that turns one object into another."""
     change: dict[str, Any] = {name: None for name in before if name not in after}
     for name, value in after.items():
         if name not in before or before[name] != value:

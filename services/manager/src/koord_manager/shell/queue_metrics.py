@@ -12,7 +12,7 @@ _BUCKETS = (0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
 class QueueMetrics(Collector):
-    """Reads the figures of work queues when they are scraped."""
+    """Reads the numbers of all work queues when metrics are scraped."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._sources: list[Callable[[], WorkQueue | None]] = []
@@ -26,15 +26,15 @@ class QueueMetrics(Collector):
         registry.register(self)
 
     def add(self, source: Callable[[], WorkQueue | None]) -> None:
-        """Publish the figures of a further queue; the source returns None while there is none."""
+        """Publish the numbers of a further queue; `source` returns None while the queue does not exist."""
         self._sources.append(source)
 
     def taken(self, name: str, seconds: float) -> None:
-        """Count a key that was taken after some seconds, see `WorkQueue.on_take`."""
+        """Record for how many seconds a key was ready before its controller took it."""
         self._duration.labels(name).observe(seconds)
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the figures of all queues."""
+        """Yield the numbers of all queues."""
         depth = GaugeMetricFamily("workqueue_depth", "Current number of ready keys", labels=["name"])
         adds = CounterMetricFamily("workqueue_adds", "Number of keys added", labels=["name"])
         retries = CounterMetricFamily("workqueue_retries", "Number of retries with back-off", labels=["name"])

@@ -1,4 +1,4 @@
-"""History of the recommender across restarts: checkpoints in the snapshot store, and the reports after them.
+"""Keep the models of the recommender across restarts: checkpoints, and the usage reports after them.
 
 Source:
     manager spec, 15.6
@@ -31,10 +31,10 @@ async def recall(
     observations: ObservationLog,
     logger: Logger,
 ) -> None:
-    """Load the newest checkpoint and the reports after it; call once, before reports are followed.
+    """Load the newest checkpoint and learn from the reports after it; call it once, before reports are followed.
 
-    Without a checkpoint, read every retained report; while no Recommendation exists, read none. A report that cannot be
-    read is skipped.
+    Without a checkpoint, all retained reports are read. Without a Recommendation, none is read. A report that is not
+    valid is skipped.
     """
     rounds.loading = True
     book = rounds.book
@@ -74,7 +74,10 @@ async def keep_checkpoints(
     *,
     code_version: str,
 ) -> None:
-    """Save a checkpoint every ten minutes while this instance leads; a failed save only makes a restart slower."""
+    """Save a checkpoint every ten minutes while this instance leads.
+
+    If a checkpoint cannot be saved, only the next restart takes longer.
+    """
     while True:
         await asyncio.sleep(CHECKPOINT_SECONDS)
         if not (leads() and rounds.book.models):

@@ -1,9 +1,10 @@
-"""One way for every controller to reconcile its keys: decide each one, append the facts, wait until they are folded.
+"""Reconcile the keys of a controller: decide each object, append the facts, and wait until they are folded.
 
-A key whose decision raises or cannot be sent is retried with back-off. A key whose facts the log refuses, because an
-aggregate has moved, is decided again in the next cycle.
+If a decision raises an error or cannot be stored, its key is retried with back-off. If the log refuses the facts
+because an aggregate has changed, the key is decided again in the next cycle.
 
-Source: event-bus spec, 4.2, 4.3.
+Source:
+    event-bus spec, 4.2, 4.3
 """
 
 import asyncio
@@ -26,8 +27,8 @@ class Decided(NamedTuple):
     """Facts of one object that are stored together or not at all.
 
     Attributes:
-        name: Name of the key.
-        drafts: The facts, not empty.
+        name: Key of the object.
+        drafts: The facts; there is at least one.
     """
 
     name: str
@@ -83,7 +84,7 @@ async def append_decided(
     """Append decisions and return the facts that were stored, or an empty list if the term is over.
 
     Raises:
-        Misconfigured: The log cannot store anything.
+        Misconfigured: The log can store nothing.
     """
     queue = context.view.queue
     if not decided:

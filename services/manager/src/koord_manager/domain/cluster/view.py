@@ -1,4 +1,7 @@
-"""The fold of the log with the indexes that the manager's decisions read.
+"""Fold the log, and keep the indexes that the manager's decisions read.
+
+Each index is updated from the event that changes it, at a cost that does not grow with the cluster. The same events add
+the keys of the objects they concern to the work queue.
 
 Every index is maintained from the event that changes it, at a cost that does not grow with the cluster. The same events
 add the keys of the objects they concern to the work queue.
@@ -83,16 +86,16 @@ MAX_EVICTIONS = 32
 
 
 class ManagerView:
-    """The folded cluster, its indexes, the newest usage report of each node, and the queue of changed objects.
+    """The folded cluster with its indexes, the newest usage reports, and the work queue.
 
     Attributes:
         state: The fold of the facts.
-        queue: Keys of the objects that changed, for the controllers that reconcile them.
-        reports: Node token -> newest usage report. Reports are observations and may be lost: absent means never seen.
-        obs_position: Position of the last folded observation.
-        node_version: Grows with each change of a node object.
-        evictions: Node token -> (time, number of best-effort pods evicted by the node agent), newest last.
-        admission: Cluster state that admission reads besides the object, from the same fold.
+        queue: Keys of changed objects, for the controllers.
+        reports: Node token -> newest usage report. Reports may be lost, so a missing one means that none was received.
+        obs_position: Position of the last usage report.
+        node_version: Number that grows with each change of a node object.
+        evictions: Node token -> (time, number of best-effort pods that the agent evicted), newest last.
+        admission: Cluster state that admission reads, from the same fold.
     """
 
     def __init__(self, state: ClusterState | None = None, config_names: ConfigNames | None = None) -> None:
@@ -107,11 +110,11 @@ class ManagerView:
 
     @property
     def slo_config_name(self) -> tuple[str, str]:
-        """(namespace, name) of the configuration ConfigMap."""
+        """Namespace and name of the configuration ConfigMap."""
         return self._config_names.slo_namespace, self._config_names.slo_name
 
     def load(self, state: ClusterState) -> None:
-        """Replace the state, for example by a snapshot's, and queue every object."""
+        """Replace the state, for example by that of a snapshot, and add the keys of all objects to the queue."""
         self.state = state
         self._pods = PodIndex()
         self._workload_uids: dict[tuple[str, str, str], str] = {}
@@ -148,13 +151,13 @@ class ManagerView:
         queue.add_all(EXPLANATION_EXPIRY, state.of_kind(ScheduleExplanationState))
 
     def recommend_with(self, recommend: Recommend) -> None:
-        """Set the function that recommends requests for new pods, see `Facts.recommend`."""
+        """Set the function that recommends requests for new pods (`Facts.recommend`)."""
         self._recommend = self.admission.recommend = recommend
 
     # -- folding ----------------------------------------------------------------------------------------------------
 
     def fold(self, stored: StoredEvent) -> Event | None:
-        """Apply one event of the facts stream.
+        """Apply one fact to the state, the indexes and the queue, and return its event.
 
         Raises:
             UnreadableEvent: The event cannot be decoded; the view is unchanged.
@@ -222,7 +225,7 @@ class ManagerView:
         return event
 
     def observe(self, position: int, node: str, report: NodeUsageReported) -> None:
-        """Take in one usage report of a node (token); no-op if a newer one is known."""
+        """Add a usage report of a node; no-op if a newer one is known."""
         self.obs_position = max(self.obs_position, position)
         known = self.reports.get(node)
         if known is not None and known.updated_at > report.updated_at:
@@ -275,7 +278,7 @@ class ManagerView:
             self.queue.add(AGENT_EVICTION, node)
 
     def _queue_inputs(self, node: str) -> None:
-        """Queue a node whose overcommit inputs and desired state changed."""
+        """Add a node to the queues whose decisions read its pods: overcommit and desired state."""
         if node:
             self.queue.add(DESIRED_STATE, node)
             self.queue.add(OVERCOMMIT, node)
@@ -321,20 +324,20 @@ class ManagerView:
         return self.state.of_kind(NodePolicyState).get(token)
 
     def others_on(self, token: str) -> Iterator[tuple[str, Pod]]:
-        """Yield uid and object of the pods that somebody else bound to a node: they are not in its ledger."""
+        """Yield uid and object of the pods on a node that are not in its ledger, because somebody else bound them."""
         specs, ledger = self.state.of_kind(PodSpecState), self.ledger(token)
         ours = ledger.pods if ledger is not None else {}
         bound = sorted(self._pods.bound_on(token))
         yield from ((uid, specs[uid].object) for uid in bound if uid in specs and uid not in ours)
 
     def _uids_on(self, token: str) -> set[str]:
-        """Return the uids of the pods of the node's ledger and of those that others bound to it."""
+        """Return the uids of all pods on a node: those in its ledger, and those that others bound."""
         ledger = self.ledger(token)
         bound = self._pods.bound_on(token)
         return bound.union(ledger.pods) if ledger is not None else bound
 
     def pods_with_facts(self, token: str) -> Iterator[tuple[Pod, PodFacts]]:
-        """Yield the pods of a node in no order, each with the facts of its spec that overcommit reads."""
+        """Yield the pods of a node, each with the facts that overcommit reads; the order is not defined."""
         specs, facts = self.state.of_kind(PodSpecState), self._pod_facts
         for uid in self._uids_on(token):
             spec = specs.get(uid)
@@ -345,17 +348,23 @@ class ManagerView:
                 yield known
 
     def custom(self, plural: str, namespace: str, name: str) -> CustomObjectState | None:
-        """Return a custom resource by name, also if it is gone (object None), or None if it is unknown."""
+        """Return the state of a custom resource, or None if it was never observed.
+
+        If the resource is deleted, the object in its state is None.
+        """
         return self.state.of_kind(CustomObjectState).get(custom_ref(plural, namespace, name).id)
 
     def customs(self, plural: str) -> list[tuple[str, CustomObjectState]]:
-        """Return id (without the plural) and state of the existing custom resources of a kind, in order of id."""
+        """Return id and state of all existing custom resources of a kind, in order of id."""
         states = self.state.of_kind(CustomObjectState)
         found = ((id_, states[id_]) for id_ in sorted(self._customs.get(plural, ())) if id_ in states)
         return [(id_.partition("=")[2], state) for id_, state in found if state.object is not None]
 
     def custom_version(self, plural: str) -> int:
-        """Return the position of the last change of a custom resource of a kind, or of the loaded state."""
+        """Return the position of the last change of any custom resource of a kind.
+
+        If none has changed since the state was loaded, return the position of that state.
+        """
         return self._custom_versions.get(plural, self._loaded_at)
 
     def topology(self, token: str) -> NodeResourceTopology | None:
@@ -374,7 +383,7 @@ class ManagerView:
         return self._topologies[token]
 
     def device(self, token: str) -> Device | None:
-        """Return the devices of a node, or None if its agent has not reported any."""
+        """Return the devices of a node, or None if there is no Device object."""
         if token not in self._devices:
             stored = self.custom(DEVICES, "", node_name(token))
             self._devices[token] = device_from(stored.object if stored else None)
@@ -386,7 +395,7 @@ class ManagerView:
         return stored.seq if stored else 0
 
     def running_on(self, token: str) -> list[str]:
-        """Return the uids of the pods that the node's agent reports as running, ascending."""
+        """Return the uids of the pods that the node's agent reports as running, in ascending order."""
         agent = self.state.of_kind(NodeAgentState).get(token)
         return agent.running if agent else []
 

@@ -1,1 +1,1 @@
-"""Checks of slo-controller-config that need no cluster state."""
+"""Check slo-controller-config without cluster state."""

@@ -1,4 +1,6 @@
-"""Warnings about a valid configuration: it may lend more than there is, lend twice, or have fields that are ignored.
+"""Find values of a valid configuration that are probably wrong.
+
+For example, a threshold that lends more than a node has, or a field that is ignored.
 
 Source:
     manager spec, 4.1 (reclaim thresholds may exceed 100), 18 (limits to state to users)
@@ -18,9 +20,9 @@ _RECLAIM = ("cpuReclaimThresholdPercent", "memoryReclaimThresholdPercent")
 
 
 def config_warnings(config: SloControllerConfig) -> dict[str, str]:
-    """Return field -> warning for the configuration in force.
+    """Return warnings about the colocation strategies of a configuration: field -> sentence.
 
-    The cluster strategy and every node entry are checked, whether the entry selects a node or not.
+    The cluster strategy and every node entry are checked, whether an entry selects a node or not.
     """
     section = config.section(SectionName.COLOCATION)
     if section is None or not section.cluster["enable"]:
@@ -61,9 +63,9 @@ def _last(path: str) -> str:
 
 
 def cautions(data: Mapping[str, str]) -> tuple[str, ...]:
-    """Return warnings and ignored fields of a ConfigMap's data as sentences `field: sentence`.
+    """Return warnings about the data of slo-controller-config, as `field: sentence`.
 
-    They are returned whether the data is accepted or refused; a section that cannot be read has none.
+    They include ignored fields. A section that is not valid has no warnings.
     """
     found = config_warnings(read_config_map(None, data).config)
     return (*unread(data), *(f"{field}: {sentence}" for field, sentence in found.items()))

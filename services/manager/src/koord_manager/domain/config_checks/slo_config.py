@@ -1,4 +1,4 @@
-"""Check the data of slo-controller-config before it is applied.
+"""Check the data of slo-controller-config before it comes into force.
 
 Source:
     protocol spec, 6.2
@@ -17,7 +17,7 @@ SLO_CONFIG_NAME = "slo-controller-config"
 def check_slo_config(
     data: Mapping[str, str], old_data: Mapping[str, str], nodes: Sequence[NodeLabels]
 ) -> list[InvalidInput]:
-    """Return the faults of sections that cannot be accepted, or an empty list if all can.
+    """Return the violations in the sections of slo-controller-config, or an empty list if all are valid.
 
     Args:
         data: The data to check.

@@ -1,7 +1,7 @@
-"""Find the parts of slo-controller-config that are ignored: unknown sections, fields and policies.
+"""Find parts of slo-controller-config that are ignored: unknown sections, unknown fields and unknown policies.
 
-The protocol accepts them: an unknown field is skipped, and an unknown policy acts as the fallback of the field. The raw
-text is compared with the tables of `koordcore.protocol.config`.
+The protocol accepts them: an unknown field is skipped, and an unknown policy acts as the default of its field. This
+module compares the text with the tables of `koordcore.protocol.config`.
 
 Source:
     protocol spec, 1.2 and 6.1 to 6.9
@@ -27,7 +27,7 @@ _MOST: Final = 50
 
 
 def unread(data: Mapping[str, str]) -> tuple[str, ...]:
-    """Return `field: what is wrong with it` for each ignored part of a ConfigMap's data.
+    """Return a sentence for each ignored part of the data, or an empty tuple for invalid JSON.
 
     Return an empty tuple for invalid JSON.
 
@@ -81,7 +81,7 @@ def _of_entries(table: SectionTable, value: object, path: str) -> Iterator[str]:
 
 
 def _of_object(obj: Obj, value: object, path: str, more: Sequence[str] = ()) -> Iterator[str]:
-    """Yield unknown fields and policies of an object; `more` are names allowed besides those of its table."""
+    """Yield the unknown fields and policies of an object; `more` are further names that it may have."""
     if not isinstance(value, dict):
         return
     others = {name.lower() for name in more}
@@ -112,6 +112,6 @@ def _of_value(kind: Kind, value: object, path: str, field: Field) -> Iterator[st
 
 
 def _row(obj: Obj, name: str) -> Field | None:
-    """Return the table row of a name, ignoring case."""
+    """Return the table entry of a field name, ignoring case, or None if there is none."""
     lower = name.lower()
     return next((field for field in obj.fields if field.name.lower() == lower), None)

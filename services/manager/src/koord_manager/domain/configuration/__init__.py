@@ -1,1 +1,1 @@
-"""The configuration in force, resolved for each node."""
+"""The configuration in force, applied to each node."""

@@ -1,6 +1,6 @@
-"""The configuration in force, resolved for each node.
+"""Apply the configuration in force to each node.
 
-`nodes.policy_drafts` renders the policy of a node from it.
+`nodes.policy_drafts` renders the policies of nodes from it.
 
 Source:
     protocol spec, 6; manager spec, 3, 4 and 5.2
@@ -27,16 +27,16 @@ _DEFAULT_COLOCATION: Final = default_config().sections[SectionName.COLOCATION].c
 
 
 class NodePolicies:
-    """Strategies of all nodes under the configuration in force.
+    """The configuration in force, and the strategies that it gives each node.
 
     Args:
         sync_shared_gpus: Gate EnableSyncGPUSharedResource.
-        plugins: Plugins that compute a node (`enabled.PLUGINS`); values of other plugins stay.
+        plugins: Node resource plugins that run (`enabled.PLUGINS`); values of other plugins stay.
 
     Attributes:
-        version: Sequence of the accepted configuration, or 0 for the defaults.
-        config: All sections, resolved.
-        slo_adjust: How the health of nodes is assessed, and how far it lowers thresholds.
+        version: Position of the accepted configuration, or 0 for the defaults.
+        config: All sections with their defaults.
+        slo_adjust: Settings of node health.
     """
 
     def __init__(self, *, sync_shared_gpus: bool = False, plugins: frozenset[str] = frozenset(PLUGINS)) -> None:
@@ -48,7 +48,9 @@ class NodePolicies:
         self.slo_adjust = _slo_adjust(self.config)
 
     def refresh(self, view: ManagerView) -> None:
-        """Put the folded ConfigMap in force; a section that cannot be read keeps its previous value.
+        """Use the folded ConfigMap; a section that is not valid keeps its previous value.
+
+        If the ConfigMap is deleted, its last values stay in force until a restart.
 
         If the ConfigMap is deleted, the configuration in force stays until a restart.
 
@@ -62,14 +64,17 @@ class NodePolicies:
         self.accept(accepted.data if accepted else None, state.accepted_seq if state and accepted else 0)
 
     def accept(self, data: Mapping[str, str] | None, version: int) -> None:
-        """Put the data of a ConfigMap in force, or None if there is no ConfigMap."""
+        """Use the data of a ConfigMap; None stands for a missing ConfigMap, so the defaults apply."""
         self.version = version
         self.config = read_config_map(self.config, data).config
         self._strategies = NodeStrategies(self.config)
         self.slo_adjust = _slo_adjust(self.config)
 
     def configured(self, token: str, node: Node) -> ColocationStrategy:
-        """Return the configured colocation strategy of a node; disabled if no valid configuration was ever accepted."""
+        """Return the configured colocation strategy of a node.
+
+        Until a valid configuration was accepted, the strategy is disabled.
+        """
         found = self._strategies.colocation(node.metadata.labels, node.metadata.annotations)
         if found is None:
             found = colocation_strategy(_DEFAULT_COLOCATION)
@@ -78,7 +83,7 @@ class NodePolicies:
         return found
 
     def colocation(self, token: str, node: Node, health: NodeHealth | None = None) -> ColocationStrategy:
-        """Return the strategy in force: as configured, with the reclaim thresholds lowered by the node's health.
+        """Return the colocation strategy in force: as configured, with thresholds lowered by the health of the node.
 
         Source:
             manager spec, 16.4
@@ -94,7 +99,7 @@ class NodePolicies:
         )
 
     def measuring(self, node: Node, *, measures_already: bool) -> Strategy | None:
-        """Return the strategy by which the node's agent measures, in wire spelling.
+        """Return the strategy that tells the agent how to measure, or None if its present policy stays.
 
         Return None if its present policy stays.
 
@@ -111,12 +116,12 @@ class NodePolicies:
 
 
 def report_expiry(report: NodeUsageReported, strategy: ColocationStrategy) -> float:
-    """Return the time, in seconds, after which a node's report is too old to rely on."""
+    """Return the Unix time in seconds after which a usage report is too old to be used."""
     return datetime.fromisoformat(report.updated_at).timestamp() + strategy.degrade_time_minutes * 60
 
 
 def slo_config_state(view: ManagerView) -> ConfigState | None:
-    """Return the state of the configuration ConfigMap, or None if it is unknown."""
+    """Return the state of the configuration ConfigMap, or None if it was never observed."""
     names = view.admission.names
     return view.config(names.slo_namespace, names.slo_name)
 

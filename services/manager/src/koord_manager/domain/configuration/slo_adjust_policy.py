@@ -9,14 +9,19 @@ from koordcore.protocol.config.strategy import Strategy
 
 
 class SignalBounds(msgspec.Struct, frozen=True, kw_only=True):
-    """The value from which a signal counts, and the value from which it counts fully."""
+    """Bounds of a signal of node health.
+
+    Attributes:
+        warn: Value from which the signal has an effect.
+        critical: Value from which it has its full effect.
+    """
 
     warn: float
     critical: float
 
 
 class SloAdjustPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How the health of nodes is assessed and how far thresholds may fall; percents and levels as configured."""
+    """Settings of node health, with the names and units of slo-adjust-config."""
 
     enable: bool
     interval_seconds: int
@@ -36,5 +41,5 @@ class SloAdjustPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 
 def slo_adjust_policy(strategy: Strategy) -> SloAdjustPolicy:
-    """Return the typed form of the section, with defaults merged in."""
+    """Return the typed value of a section whose defaults are merged in."""
     return msgspec.convert(strategy, SloAdjustPolicy)

@@ -1,4 +1,4 @@
-"""Warnings about the configuration in force, as a fact.
+"""Record the warnings about the configuration in force as a fact.
 
 Source:
     manager spec, 18 (limits to state to users)
@@ -13,7 +13,7 @@ from koord_manager.domain.configuration.node_policies import NodePolicies, slo_c
 
 
 def warning_drafts(policies: NodePolicies, view: ManagerView) -> list[Draft]:
-    """Return `ConfigWarned` if the warnings of the configuration in force differ from the recorded ones."""
+    """Return `ConfigWarned` if the warnings about the configuration have changed, otherwise an empty list."""
     state = slo_config_state(view)
     warnings = config_warnings(policies.config) if state is not None and state.object is not None else {}
     if state is None or warnings == state.warnings:

@@ -17,7 +17,7 @@ MOST = 50
 
 
 def document_warnings(document: object) -> tuple[str, ...]:
-    """Return a sentence `field: what is wrong, suggestion` for each part of a document that is ignored.
+    """Return a sentence for each part of a document that is accepted and ignored.
 
     Args:
         document: JSON value, as `koordcore.protocol.manifests.read_documents` gives it; of whatever shape.

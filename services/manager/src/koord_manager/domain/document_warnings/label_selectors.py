@@ -1,4 +1,4 @@
-"""Find label selectors that are accepted and match nothing.
+"""Find label selectors of custom resources that are accepted and match nothing.
 
 The schemas of custom resources do not restrict operators and values, as those of Kubernetes' own kinds do.
 
@@ -25,9 +25,9 @@ _SELECTORS: Final[Mapping[str, Mapping[str, str]]] = {
 
 
 def unreadable_selectors(document: object) -> Iterator[str]:
-    """Yield a sentence for each selector of a document that no label can match: field, rule, value, effect.
+    """Yield a sentence for each selector that matches nothing, with field, rule, value and effect.
 
-    A selector of the wrong shape is refused by its schema and not reported here.
+    A selector of the wrong shape is denied by the schema and not reported here.
     """
     if not isinstance(document, dict):
         return

@@ -1,4 +1,4 @@
-"""Find labels and annotations that are accepted and ignored: unknown values, misspelled keys, keys in the wrong map.
+"""Find labels and annotations that are ignored: unknown values, misspelled keys, and keys in the wrong map.
 
 Pure; the rules are in `metadata_rules`.
 """
@@ -26,7 +26,7 @@ _NOTHING: Final = Holder({}, {})
 
 
 def _known_keys() -> frozenset[str]:
-    """Return every key of the protocol in one of its own domains."""
+    """Return every label and annotation key of the protocol in its own domains."""
     values = [value for module in (keys, recommendations) for value in vars(module).values()]
     domains = (_OWN, keys.POD_GROUP)
     found = {value for value in values if isinstance(value, str) and value.partition("/")[0].endswith(domains)}
@@ -60,7 +60,7 @@ class _Metadata(NamedTuple):
 
 
 def metadata_warnings(document: object) -> Iterator[str]:
-    """Yield a sentence for each label and annotation of a document that is ignored: field, rule, value, effect."""
+    """Yield a sentence for each label and annotation that is ignored, with field, rule, value and effect."""
     for found in _places(document):
         for at, entries, rules, other, others in (
             (found.labels_at, found.labels, found.holder.labels, found.holder.annotations, "an annotation"),
@@ -89,7 +89,7 @@ def _misunderstood(place: str, value: object, rule: MetadataRule) -> Iterator[st
 
 @lru_cache(maxsize=4096)
 def _meant(key: str) -> str | None:
-    """Return the known key that an unknown key of our domains probably means, or None if there is none."""
+    """Return the known key that an unknown key probably means, or None if none is similar."""
     domain, _, name = key.partition("/")
     if key in KNOWN or not name or len(key) > _LONGEST_KEY or key.startswith(keys.SYNC_BARRIER_PREFIX):
         return None
@@ -101,7 +101,7 @@ def _meant(key: str) -> str | None:
 
 
 def _alike(name: str, known: Iterable[str]) -> list[str]:
-    """Return the known keys whose names are similar; most are excluded by their letters, without an alignment."""
+    """Return the known keys whose names are similar to a name."""
     matcher = SequenceMatcher(None, b=name.lower())
     found: list[str] = []
     for each in known:
@@ -113,7 +113,7 @@ def _alike(name: str, known: Iterable[str]) -> list[str]:
 
 
 def _places(document: object) -> Iterator[_Metadata]:
-    """Yield the document's own metadata and that of its pods."""
+    """Yield the metadata of the document itself and of its pods."""
     fields = _object(document)
     kind, spec = str(fields.get("kind")), _object(fields.get("spec"))
     yield _metadata("metadata", _object(fields.get("metadata")), HOLDERS.get(kind, _NOTHING))

@@ -1,7 +1,7 @@
-"""Values that the protocol's labels and annotations may have where users write them, and the effect of other values.
+"""Rules for the values of the protocol's labels and annotations, and the effect of other values.
 
-Admission accepts other values, as the protocol requires, and their readers use fallbacks without a message.
-`metadata_warnings` reports them.
+As the protocol requires, admission accepts any value, and the readers use a default without a message.
+`metadata_warnings` reports such values.
 
 Source:
     protocol spec, 2.1, 2.2, 4.1 to 4.6, 5
@@ -28,11 +28,11 @@ from koordcore.values.quantity import parse_quantity
 
 
 class MetadataRule(NamedTuple):
-    """The rule of one value.
+    """The rule for the value of one key.
 
     Attributes:
-        check: Raises InvalidInput for an invalid text.
-        effect: What the reader does with an invalid text, or empty if it depends on the text.
+        check: Function that raises InvalidInput for a text that is not valid.
+        effect: What readers do with such a text, or empty if that depends on the text.
     """
 
     check: Callable[[str], object]
@@ -40,7 +40,7 @@ class MetadataRule(NamedTuple):
 
 
 class Holder(NamedTuple):
-    """The rules of labels and annotations of one kind of object, by key."""
+    """Rules for the labels and annotations of one kind of object, by key."""
 
     labels: Mapping[str, MetadataRule]
     annotations: Mapping[str, MetadataRule]
@@ -86,7 +86,7 @@ def _within(low: int, high: int) -> Callable[[str], None]:
 
 
 def _json_object(**allowed: tuple[str, ...]) -> Callable[[str], None]:
-    """Return a check for a JSON object whose named fields, if present, have one of the given texts."""
+    """Return a check for a JSON object in which some fields may have only certain texts."""
 
     def check(text: str) -> None:
         decoded = parse_json(text)
@@ -100,7 +100,7 @@ def _json_object(**allowed: tuple[str, ...]) -> Callable[[str], None]:
 
 
 def _json_list(*allowed: str) -> Callable[[str], None]:
-    """Return a check for a JSON list of texts; any text is allowed if none are given."""
+    """Return a check for a JSON list of certain texts; without any, all texts are allowed."""
 
     def check(text: str) -> None:
         decoded = parse_json(text)

@@ -10,7 +10,10 @@ _LONGEST: Final = 80
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return `; did you mean nodeSelector?`, or "" if no known name is similar; case is ignored."""
+    """Return text such as `; did you mean nodeSelector?`, or "" if no known name is similar.
+
+    The case of letters is ignored.
+    """
     if len(name) > _LONGEST:
         return ""
     by_lower = {each.lower(): each for each in known}
@@ -19,6 +22,6 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 
 def place(path: str, name: str) -> str:
-    """Return `path.name`, with a long name cut."""
+    """Return `path.name`; a long name is cut."""
     shown = name if len(name) <= _LONGEST else f"{name[:_LONGEST]}..."
     return f"{path}.{shown}" if path else shown

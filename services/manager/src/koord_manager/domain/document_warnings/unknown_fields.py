@@ -1,5 +1,8 @@
 """Find fields that the kind of a document does not have, which are accepted and ignored.
 
+Kubernetes' own kinds are compared with their documented fields, and custom resources with their definition. Values are
+not checked.
+
 Kubernetes' own kinds are checked against their documented fields, custom resources against their definition, and pods
 and metadata inside them against Kubernetes' fields. Values are not checked.
 """
@@ -24,7 +27,7 @@ _DIRECTIVE: Final = "$"
 
 
 def unknown_fields(document: object) -> Iterator[str]:
-    """Yield a sentence for each unknown field in the order of the document, or nothing for an unknown kind."""
+    """Yield a sentence for each unknown field of a document; an unknown kind has none."""
     if not isinstance(document, dict):
         return
     entries = cast("dict[str, object]", document)
@@ -39,7 +42,7 @@ def unknown_fields(document: object) -> Iterator[str]:
 
 
 def _of_type(name: str, value: object, path: str) -> Iterator[str]:
-    """Yield unknown fields of a value of a Kubernetes type, or of each item of a list."""
+    """Yield the unknown fields of a value of a Kubernetes type, or of each item of a list."""
     if isinstance(value, list):
         for index, item in enumerate(cast("list[object]", value)):
             yield from _of_type(name, item, f"{path}[{index}]")
@@ -56,7 +59,7 @@ def _of_type(name: str, value: object, path: str) -> Iterator[str]:
 
 
 def _of_definition(resource: ResourceVersion, schema: Schema, value: object, path: str) -> Iterator[str]:
-    """Yield unknown fields of a value with a schema, or of each item of a list."""
+    """Yield the unknown fields of a value with a schema, or of each item of a list."""
     embedded = "ObjectMeta" if path == "metadata" else _EMBEDDED.get((resource.kind, path))
     if embedded is not None:
         yield from _of_type(embedded, value, path)

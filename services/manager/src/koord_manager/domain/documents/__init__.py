@@ -1,1 +1,1 @@
-"""Decisions of `koord apply` and `koord delete`: one document to the facts that mirror it."""
+"""Decide `koord apply` and `koord delete`: turn one document into the facts that mirror it."""

@@ -1,7 +1,7 @@
-"""Run the admission chain for `koord apply`: documents in, mutated and validated objects out.
+"""Run admission for `koord apply`.
 
-Pods of manifests and of workloads go through `created_pod`. It sets the priority of the class before the chain and
-checks the rules of the kind after it, as the API server does.
+Pods of manifests and of workloads go through `created_pod`. As the API server does, it sets the priority of the class
+before admission, and checks the rules of the kind after it.
 
 Source:
     manager spec, 8 to 13
@@ -40,7 +40,7 @@ WITHIN_RULE = "within rule "
 
 
 class AdmissionRefused(InvalidManifest):
-    """The chain refuses the object; carries the violations for the user and the decision for the record."""
+    """Raised if admission denies an object, with the violations for the user and the decision for the record."""
 
     def __init__(self, violations: list[Violation]) -> None:
         super().__init__(
@@ -53,13 +53,14 @@ class AdmissionRefused(InvalidManifest):
 
 
 class CreatedPod(NamedTuple):
-    """A new pod as it enters the log.
+    """A new pod after admission.
 
     Attributes:
-        steps: Steps of admission that changed it.
-        given: The document before the steps, with the priority of its class; never changed.
+        pod: The pod as it enters the log.
+        steps: Names of the steps of admission that changed it.
+        given: The document before the steps, with the priority of its class.
         made: The document after the steps.
-        quota: The new usage of the quota, appended together with the pod, or None if no quota is charged.
+        quota: Fact with the new usage of the pod's quota, stored together with the pod, or None if no quota is charged.
     """
 
     pod: Pod
@@ -83,7 +84,7 @@ def created_pod(
     options: Options,
     accounts: Accounts | None = None,
 ) -> CreatedPod:
-    """Return the pod of a document after admission: mutated, with priority, QoS class and phase, validated.
+    """Return a new pod after admission, with its priority, QoS class and phase.
 
     Args:
         view: The cluster.
@@ -121,7 +122,7 @@ def created_pod(
 
 
 def judge_pod(view: ManagerView, pod: Pod, old: Pod | None, options: Options) -> None:
-    """Raise AdmissionRefused with the violations of the first broken group of rules; no-op if the pod is valid."""
+    """Raise AdmissionRefused if a pod breaks a rule of admission."""
     if not options.enabled("PodValidatingWebhook"):
         return
     facts = view.admission
@@ -133,7 +134,7 @@ def judge_pod(view: ManagerView, pod: Pod, old: Pod | None, options: Options) ->
 def quota_account(
     view: ManagerView, pod: Pod, old: Pod | None, options: Options, accounts: Accounts | None = None
 ) -> Draft | None:
-    """Return the usage of the pod's quota including the pod, or None if no evaluation is due or nothing is counted.
+    """Return the fact with the usage of the pod's quota after the pod, or None if nothing is charged.
 
     Raises:
         AdmissionRefused: The quota is exceeded or does not exist.
@@ -170,7 +171,7 @@ def quota_account(
 
 
 def with_priority_of_class(view: ManagerView, document: dict[str, Any]) -> dict[str, Any]:
-    """Return the document with the priority of its class, which the API server sets before it calls the webhooks.
+    """Return the document of a pod with the priority of its priority class, as the API server sets it before webhooks.
 
     Raises:
         InvalidManifest: The class is unknown, or the priority differs from that of the class.
@@ -187,7 +188,7 @@ def with_priority_of_class(view: ManagerView, document: dict[str, Any]) -> dict[
 
 
 def keep_identity(meta: ObjectMeta, old: ObjectMeta | None, uid: str, now: str) -> None:
-    """Set uid and creation time of the first version; those of the manifest are ignored."""
+    """Set uid and creation time of an object to those of its first version; values in the manifest are ignored."""
     meta.uid = old.uid if old else uid
     meta.creation_timestamp = old.creation_timestamp if old else now
     meta.resource_version = ""
@@ -196,7 +197,7 @@ def keep_identity(meta: ObjectMeta, old: ObjectMeta | None, uid: str, now: str) 
 
 
 def resolve_priority(view: ManagerView, spec: PodSpec) -> None:
-    """Set priority and preemption policy of the pod's class in place.
+    """Set the priority and the preemption policy of the pod's priority class, in place.
 
     Raises:
         InvalidManifest: The class is unknown, or the priority differs from that of the class.
@@ -217,5 +218,5 @@ def resolve_priority(view: ManagerView, spec: PodSpec) -> None:
 
 
 def pod_document(pod: Pod) -> dict[str, Any]:
-    """Return a typed pod as a document."""
+    """Return a typed pod as a JSON document."""
     return {"apiVersion": "v1", "kind": "Pod", **msgspec.to_builtins(pod)}

@@ -1,4 +1,4 @@
-"""The outcome of applying a document, before anything is appended."""
+"""The result of applying one document, before its facts are appended."""
 
 from typing import NamedTuple
 
@@ -9,16 +9,16 @@ from koord_manager.domain.admission.request import JsonObject
 
 
 class Applied(NamedTuple):
-    """The result of applying a document.
+    """The result of applying one document.
 
     Attributes:
-        action: "created", "configured", "unchanged" or "rejected" (a configuration that is recorded as refused).
+        action: "created", "configured", "unchanged", or "rejected" for a configuration that is recorded as rejected.
         uid: Uid of the object, or empty for kinds that are identified by name.
-        drafts: Facts to append together.
-        refusal: The faults, for "rejected".
-        steps: Steps of admission that changed the object.
+        drafts: Facts to store together.
+        refusal: Violations of a rejected configuration, or None.
+        steps: Names of the steps of admission that changed the object.
         given: The object before the steps, or None if no step changed it.
-        made: The object after the steps.
+        made: The object after the steps, or None if no step changed it.
         warnings: Warnings about the object, accepted or not.
     """
 

@@ -1,10 +1,8 @@
-"""Turn one manifest into the facts that mirror it, or refuse it with every reason.
+"""Turn one manifest into the facts that mirror its object, or refuse it with every reason.
 
-Manifest --decide_apply(view, ids, now)--> Applied(drafts) | raises InvalidManifest
-
-Admission (`admitting`) changes and validates the object first. Users cannot change the node, uid and status of a pod,
-nor the fields that are immutable in Kubernetes. If a pod is applied as it is shown, with its node and the changes of
-admission, it is unchanged. Custom resources: `apply_custom`.
+Admission (`admitting`) changes and validates the object first. Users cannot change node, uid and status of a pod, nor
+fields that are immutable in Kubernetes. If a user applies a pod as `koord get` shows it, nothing changes.
+`apply_custom` handles custom resources, `apply_node` nodes.
 
 Source:
     protocol spec, 2.3; event-bus spec, 2.1; manager spec, 8 to 13
@@ -67,7 +65,7 @@ APPLIED_DIGEST = "koordstream.io/applied-digest"
 def decide_apply(
     view: ManagerView, manifest: Manifest, *, new_uid: str, now: str, options: Options | None = None
 ) -> Applied:
-    """Return the changes of a document.
+    """Return the facts that a manifest leads to.
 
     Args:
         view: The cluster.
@@ -164,7 +162,7 @@ def _node_of(view: ManagerView, uid: str) -> str:
 
 
 def _uncounted(options: Options) -> Options:
-    """Return the options without quota admission, for a pod that is only compared."""
+    """Return the options without quota admission, for a pod that is only compared or tried."""
     return replace(options, gates={**options.gates, "EnableQuotaAdmission": False})
 
 
@@ -177,7 +175,7 @@ def _without_last_applied(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def refuse_immutable_changes(new: PodSpec, old: PodSpec) -> None:
-    """Refuse a change of a pod's spec other than images and added tolerations, as Kubernetes does."""
+    """Raise InvalidManifest if a pod's spec changes in more than images and added tolerations, as Kubernetes does."""
     violations: list[InvalidInput] = []
     for field in msgspec.structs.fields(PodSpec):
         before, after = getattr(old, field.name), getattr(new, field.name)
@@ -264,7 +262,7 @@ def _apply_config(view: ManagerView, config: ConfigMap, now: str, options: Optio
 
 
 def _with_every_fault(data: Mapping[str, str], violations: list[InvalidInput]) -> InvalidManifest:
-    """Return all faults of a configuration, so that a user can mend them at once."""
+    """Return all violations of a configuration, so that a user can correct them at once."""
     faults = config_faults(data)
     told = {fault.path for fault in faults}
     return InvalidManifest([*faults, *(violation for violation in violations if violation.path not in told)])

@@ -1,7 +1,6 @@
-"""Apply and delete custom resources: three-way merge, schema, admission, one fact.
+"""Apply and delete custom resources: merge the manifest, check the schema, run admission, and return one fact.
 
-The log does not record all of a pod template, neither of the object nor of the manifest. So a manifest that changes
-nothing else is unchanged.
+The log keeps only a part of a pod template. So a manifest that changes only the other part is unchanged.
 
 Source:
     protocol spec, 9; manager spec, 8.4, 13
@@ -33,7 +32,7 @@ _OURS = ("uid", "creationTimestamp", "generation", "resourceVersion", "managedFi
 
 
 def apply_custom(view: ManagerView, custom: CustomObject, *, new_uid: str, now: str, options: Options) -> Applied:
-    """Return the changes of a manifest of a custom resource.
+    """Return the facts that the manifest of a custom resource leads to.
 
     Args:
         view: The cluster.
@@ -89,10 +88,10 @@ def apply_custom(view: ManagerView, custom: CustomObject, *, new_uid: str, now: 
 
 
 def delete_custom(view: ManagerView, kind: str, namespace: str, name: str, options: Options) -> list[Draft] | None:
-    """Return the deletion of a custom resource, or None if there is no such object or kind.
+    """Return the fact that deletes a custom resource, or None if there is no such object or kind.
 
     Raises:
-        AdmissionRefused: It must not be deleted, such as a quota with pods.
+        AdmissionRefused: Admission denies the deletion, for example of a quota with pods.
     """
     resource = resource_of_kind(kind)
     state: CustomObjectState | None = view.custom(resource.plural, namespace, name) if resource else None
@@ -114,12 +113,12 @@ def delete_custom(view: ManagerView, kind: str, namespace: str, name: str, optio
 
 
 def resource_of_kind(kind: str) -> ResourceVersion | None:
-    """Return the stored version of a kind's definition, or None if it is not a kind of the protocol."""
+    """Return the stored version of a kind's definition, or None if the protocol does not have the kind."""
     return next((found for found in accepted_kinds() if found.kind == kind and found.stored), None)
 
 
 def _as_written(document: dict[str, Any], resource: ResourceVersion) -> dict[str, Any]:
-    """Return the manifest without fields that users cannot set: identity, last manifest, status sub-resource."""
+    """Return the manifest without fields that users cannot set: identity, last applied manifest, and status."""
     annotations = {key: value for key, value in _annotations(document).items() if key != LAST_APPLIED}
     metadata = {name: value for name, value in _metadata(document).items() if name not in _OURS}
     metadata.pop("annotations", None)

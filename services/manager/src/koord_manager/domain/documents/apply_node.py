@@ -1,10 +1,7 @@
-"""Apply a Node: keep what its host and its user set, and ignore what the manager computes.
+"""Apply a manifest of a Node: keep what its host and its users set, and ignore what the manager computes.
 
-stored + (document - what the manager lends and writes - last document) --> NodeSpecAdded, NodeSpecChanged or none
-
-`koord get` shows a node with its overcommitted resources, ratios and device labels. They would become stale if they
-were stored as the node's own. Labels, annotations and taints that no applied document had stay, such as those of the
-host.
+`koord get` shows a node with overcommitted resources, ratios and device labels. If these were stored with the node,
+they would become outdated. Labels, annotations and taints that no applied document had stay, such as those of the host.
 
 Source:
     event-bus spec, 2.1; manager spec, 5.5 to 5.12, 11
@@ -43,7 +40,7 @@ _WRITTEN: Final = ("labels", "annotations")
 
 
 def apply_node(view: ManagerView, manifest: Manifest, *, now: str, options: Options) -> Applied:
-    """Return the changes of a manifest of a Node.
+    """Return the facts that the manifest of a Node leads to.
 
     Args:
         view: The cluster.
@@ -95,7 +92,7 @@ def apply_node(view: ManagerView, manifest: Manifest, *, now: str, options: Opti
 
 
 def _without_decided(document: JsonObject, policy: NodePolicyState | None) -> JsonObject:
-    """Return the document without what the manager computes for the node, by name, because an older amount is stale."""
+    """Return the document without the values that the manager computes for the node."""
     if policy is None:
         return document
     metadata, status = _part(document, "metadata"), _part(document, "status")
@@ -120,7 +117,7 @@ def _without(holder: JsonObject, left_out: Mapping[str, Iterable[str]]) -> JsonO
 
 
 def _written(document: JsonObject) -> JsonObject:
-    """Return what the user wants of a node, which a later document can remove."""
+    """Return the part of the document that belongs to the user, which a later document can remove."""
     metadata: JsonObject = {}
     for field in _WRITTEN:
         entries = _part(_part(document, "metadata"), field)

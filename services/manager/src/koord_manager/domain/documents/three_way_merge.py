@@ -1,4 +1,8 @@
-"""Three-way merge of `apply`: the difference of two manifests on top of the stored object.
+"""Merge a manifest into a stored object, with the last applied manifest as the base.
+
+The result is the stored object plus the difference between the new and the last manifest. A field that only the last
+manifest has is removed. A field that is equal in both manifests stays as stored, so changes of admission and
+controllers stay. Maps are merged, lists are replaced. Null is a value.
 
 stored + (new - last applied)
 
@@ -29,7 +33,7 @@ def three_way(stored: Mapping[str, Any], last: Mapping[str, Any], new: Mapping[s
 
 
 def last_applied(annotations: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the last manifest from the annotations of a stored object, or an empty mapping if there is none."""
+    """Return the last applied manifest from the annotations of an object, or an empty mapping if there is none."""
     try:
         return codec.decode(str(annotations.get(LAST_APPLIED) or "{}"), dict[str, Any])
     except codec.DecodeError:

@@ -1,8 +1,8 @@
-"""Node resources: what each node lends to batch and mid pods, its ratios and devices, and when they are written.
+"""Compute the resources that a node lends to batch and mid pods, its ratios and its device resources.
 
-    batch, zones, mid     amounts from one report               publish   amplified, third parties deducted
-    ratios, devices       what else stands on the node          sync      whether it has to be written
-    decide                all of it for one node, as one event
+`batch`, `zones` and `mid` compute amounts from one usage report. `publish` normalizes them and deducts third parties.
+`ratios` and `devices` compute further values of a node. `decide` combines all of them to one event, and `sync` decides
+whether a change is large enough to publish.
 
 Source:
     manager spec, 5

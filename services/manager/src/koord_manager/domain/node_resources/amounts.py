@@ -1,6 +1,6 @@
-"""Amounts of cpu and memory, and what each high-priority pod of a node contributes.
+"""Amounts of cpu and memory, and the contribution of each high-priority pod of a node.
 
-Batch resources (of nodes and zones) and mid resources count the same pods; they differ in the sums.
+Batch resources of nodes and zones, and mid resources, count the same pods with different sums.
 
 Source:
     manager spec, 1.1, 1.2, 5.3
@@ -21,26 +21,28 @@ _ALIVE = ("", "Running", "Pending")
 
 
 class Amount(NamedTuple):
-    """cpu in milli-cores and memory in bytes."""
+    """An amount of cpu in milli-cores and of memory in bytes."""
 
     cpu: int = 0
     memory: int = 0
 
     def plus(self, other: "Amount") -> "Amount":
-        """Return the sum per resource."""
+        """Return the sum of two amounts."""
         return Amount(self.cpu + other.cpu, self.memory + other.memory)
 
     def larger(self, other: "Amount") -> "Amount":
-        """Return the maximum per resource."""
+        """Return the larger value of each resource."""
         return Amount(max(self.cpu, other.cpu), max(self.memory, other.memory))
 
 
 class PodFacts(NamedTuple):
-    """Facts of the pod's spec, which are computed once for all reports.
+    """Facts of a pod's spec that are computed once and used for every report.
 
     Attributes:
         counts: Whether the pod is alive and neither batch nor free.
-        is_lse: Whether its cpu counts as requested, whatever it uses.
+        band: Priority class of the pod.
+        request: Requested amount, or zero if the pod does not count.
+        is_lse: Whether its cpu counts with the request, whatever it uses.
     """
 
     counts: bool
@@ -53,9 +55,11 @@ class PodUse(NamedTuple):
     """Request and usage of one high-priority pod.
 
     Attributes:
-        pod: The pod, or None if it has a sample and is gone or finished.
-        request: Its request; zero if it is gone.
-        usage: Its usage, or None if there is no sample yet.
+        pod: The pod, or None if it has a sample but is gone or finished.
+        band: Priority class of the pod, or None if it is gone.
+        request: Requested amount, or zero if the pod is gone.
+        usage: Used amount, or None if there is no sample yet.
+        is_lse: Whether its cpu counts with the request.
     """
 
     pod: Pod | None
@@ -66,7 +70,7 @@ class PodUse(NamedTuple):
 
 
 def pod_facts(pod: Pod) -> PodFacts:
-    """Return the facts of a pod; its request is zero if it is low-priority or finished.
+    """Return the facts of a pod that overcommit reads.
 
     Source:
         manager spec, 1.2, 5.3
@@ -80,7 +84,7 @@ def pod_facts(pod: Pod) -> PodFacts:
 
 
 def scaled(amount: int, percent: int) -> int:
-    """Return amount * percent / 100, truncated; the factor is the IEEE double of percent / 100.
+    """Return `percent` of an amount, truncated; the factor is the IEEE double of percent / 100.
 
     Source:
         manager spec, 1.1
@@ -89,12 +93,12 @@ def scaled(amount: int, percent: int) -> int:
 
 
 def amount_of_usage(usage: Usage | None) -> Amount:
-    """Return a sample as an amount, or zero if there is none."""
+    """Return a usage sample as an amount, or zero if there is none."""
     return Amount(usage.cpu_milli, usage.memory_bytes) if usage else Amount()
 
 
 def node_capacity(node: Node) -> Amount | None:
-    """Return the capacity of the node, zero for a missing resource, or None if it has not reported any."""
+    """Return the capacity of a node, or None if the node has not reported any."""
     capacity = node.status.capacity
     if not capacity:
         return None
@@ -102,7 +106,7 @@ def node_capacity(node: Node) -> Amount | None:
 
 
 def system_usage(report: NodeUsageReported, applications: tuple[PriorityBand, ...]) -> Amount:
-    """Return the usage outside of pods, including host applications of these classes."""
+    """Return the usage of a node outside of pods, plus that of its host applications of some priority classes."""
     total = amount_of_usage(report.system_usage)
     for application in report.host_applications:
         if application.priority_class in applications:
@@ -111,7 +115,7 @@ def system_usage(report: NodeUsageReported, applications: tuple[PriorityBand, ..
 
 
 def high_priority_pods(pods: Iterable[tuple[Pod, PodFacts]], report: NodeUsageReported) -> Iterator[PodUse]:
-    """Yield every pod that is neither batch nor free, and every pod that has a sample and is gone.
+    """Yield every pod of a node that is neither batch nor free, and every pod that has a sample but is gone.
 
     Args:
         pods: Pods on the node with their `pod_facts`; a phase other than Running or Pending counts as gone.

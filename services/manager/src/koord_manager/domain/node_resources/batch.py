@@ -34,14 +34,20 @@ BATCH_SYSTEM_CLASSES = (PriorityBand.PROD, PriorityBand.MID)
 
 
 class HighPriorityUse(NamedTuple):
-    """Sums over the high-priority pods."""
+    """Sums over the high-priority pods of a node.
+
+    Attributes:
+        used: Usage, or the request of pods without a sample.
+        request: Requests.
+        max_usage_request: The larger of usage and request of each pod.
+    """
 
     used: Amount = Amount()
     request: Amount = Amount()
     max_usage_request: Amount = Amount()
 
     def plus(self, other: "HighPriorityUse") -> "HighPriorityUse":
-        """Return the sum of each."""
+        """Return the sums of two groups of pods."""
         return HighPriorityUse(
             self.used.plus(other.used),
             self.request.plus(other.request),
@@ -50,7 +56,11 @@ class HighPriorityUse(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Batch resources with their terms (resource name -> terms)."""
+    """Batch resources of a node.
+
+    Attributes:
+        terms: Resource name -> terms of the formula.
+    """
 
     cpu_milli: int
     memory_bytes: int
@@ -58,7 +68,7 @@ class Batch(NamedTuple):
 
 
 def use_of(request: Amount, usage: Amount | None, *, is_lse: bool) -> HighPriorityUse:
-    """Return what one pod, or its share in one zone, adds to the sums.
+    """Return the contribution of one pod, or of its share in one zone, to the sums.
 
     Args:
         request: Its request.
@@ -74,7 +84,7 @@ def use_of(request: Amount, usage: Amount | None, *, is_lse: bool) -> HighPriori
 
 
 def high_priority_use(pods: Iterable[PodUse]) -> HighPriorityUse:
-    """Return the sums over a node's pods."""
+    """Return the sums over the high-priority pods of a node."""
     # as `use_of`, summed in plain integers: this runs for every pod of every report
     used_cpu = used_memory = request_cpu = request_memory = larger_cpu = larger_memory = 0
     for pod in pods:
@@ -98,7 +108,7 @@ def compute_batch(
     report: NodeUsageReported,
     strategy: ColocationStrategy,
 ) -> Batch:
-    """Return the batch resources of a node with a fresh report, before normalization and third parties (`publish`).
+    """Return the batch resources of a node from a fresh report, before `publish` changes them.
 
     Args:
         node: The node.
@@ -119,7 +129,7 @@ def compute_batch(
 def compute_terms(
     capacity: Amount, system: Amount, reserved: Amount, use: HighPriorityUse, strategy: ColocationStrategy
 ) -> tuple[OvercommitTerms, OvercommitTerms]:
-    """Return the terms of the formula for cpu and for memory; `result` is what may be lent."""
+    """Return the terms of the formula for cpu and for memory; their `result` is the amount to lend."""
     cpu_policy = (
         CalculatePolicy.MAX_USAGE_REQUEST
         if strategy.cpu_calculate_policy is CalculatePolicy.MAX_USAGE_REQUEST
@@ -148,7 +158,7 @@ def compute_terms(
 
 
 def node_reserved(node: Node) -> Amount:
-    """Return the larger of the reservations of the kubelet and of the annotation; raw allocatable takes precedence."""
+    """Return the reservation of a node: the larger of the kubelet's and that of the annotation."""
     capacity, allocatable = parse_resources(node.status.capacity), parse_resources(node.status.allocatable)
     try:
         raw = parse_raw_allocatable(node.metadata.annotations) or {}
@@ -169,7 +179,7 @@ def _terms(
     policy: CalculatePolicy,
     cap_percent: int | None,
 ) -> OvercommitTerms:
-    """Return the terms of one resource; `use` is the used, the requested, and the sum of the larger of both."""
+    """Return the terms of the formula for one resource; `use` holds the three sums over high-priority pods."""
     used, request, max_usage_request = use
     margin = scaled(capacity, 100 - reclaim_percent)
     match policy:

@@ -1,9 +1,9 @@
-"""Compute what a node lends from one look at it, and publish it if the published value is outdated.
+"""Compute the overcommitted resources of a node, and decide whether to publish them.
 
-1. not enabled, no metric, or an old one: withdrawn
-2. batch and mid from the report, batch per zone from the topology
-3. normalized, third parties deducted
-4. an event if it is the first, if a resource moved by more than the threshold, or if small moves became old
+If overcommit is disabled, or the node has no fresh report, the resources are withdrawn. Otherwise batch and mid
+resources are computed from the report, and batch resources for each NUMA zone. Cpu is normalized and third parties are
+deducted. The result is published if it is the first one, if a resource changed by more than the threshold, or if
+smaller changes are old.
 
 Source:
     manager spec, 5.1 as a pure function, 5.2, 5.8, 5.9
@@ -43,16 +43,16 @@ _MILLI = 1000
 
 
 class NodeLook(NamedTuple):
-    """Everything that the overcommitted resources of a node are computed from.
+    """The inputs from which the overcommitted resources of a node are computed.
 
     Attributes:
-        pods: Pods that hold resources of the node, each with its `pod_facts`.
-        report: The newest report, or None if none was seen.
-        topology: NUMA zones, or None if its agent has not reported any.
-        strategy: Strategy of the node.
-        normalization: Text of the ratio that batch cpu is multiplied with, or None if there is none.
-        published: The policy in the log, or None before the first time.
-        plugins: Plugins that run, `BatchResource` and `MidResource`; without one its resources are not offered.
+        pods: Pods of the node, each with its `pod_facts`.
+        report: The newest usage report, or None if none was received.
+        topology: NUMA zones, or None if the agent has not reported them.
+        strategy: Colocation strategy of the node.
+        normalization: Text of the cpu normalization ratio, or None if there is none.
+        published: Published policy of the node, or None before the first one.
+        plugins: Plugins that run; without `BatchResource` or `MidResource` those resources are not offered.
     """
 
     node: Node
@@ -66,7 +66,13 @@ class NodeLook(NamedTuple):
 
 
 class Overcommit(NamedTuple):
-    """The computed resources, or None if withdrawn, and the event, or None if the published value is up to date."""
+    """The computed resources of a node.
+
+    Attributes:
+        event: Event that publishes them, or None if the published ones are up to date.
+        batch: Batch resources, or None if they are withdrawn.
+        mid: Mid resources, or None if they are withdrawn.
+    """
 
     event: NodeOvercommitComputed | None = None
     batch: Batch | None = None
@@ -74,7 +80,9 @@ class Overcommit(NamedTuple):
 
 
 def degradation(report: NodeUsageReported | None, strategy: ColocationStrategy, now: datetime) -> str | None:
-    """Return why the node's report cannot be used, or None if it can. A report exactly at the limit is fresh.
+    """Return the reason why the report of a node cannot be used, or None if it can.
+
+    A report whose age is exactly the limit can be used.
 
     Source:
         manager spec, 5.2
@@ -86,7 +94,7 @@ def degradation(report: NodeUsageReported | None, strategy: ColocationStrategy, 
 
 
 def decide_overcommit(look: NodeLook, now: datetime, *, config_version: int, based_on: BasedOn) -> Overcommit:
-    """Return what the node lends, and the event that publishes it if that is due.
+    """Return the overcommitted resources of a node, and the event that publishes them if that is due.
 
     Args:
         look: The inputs.
@@ -139,7 +147,7 @@ def decide_overcommit(look: NodeLook, now: datetime, *, config_version: int, bas
 
 
 def fingerprint(strategy: ColocationStrategy) -> str:
-    """Return eight hex digits that identify the strategy of a result.
+    """Return eight hex digits that identify a colocation strategy.
 
     Source:
         manager spec, 17.3
@@ -174,7 +182,10 @@ def _zones(look: NodeLook, uses: list[PodUse]) -> dict[str, ZoneOvercommit]:
 def _reason(
     look: NodeLook, batch: PublishedBatch, mid: Mid | None, zones: dict[str, ZoneOvercommit], now: datetime
 ) -> tuple[str | None, list[str]]:
-    """Return why a result is published and the changed resources; (None, []) if the published value is up to date."""
+    """Return the reason to publish the result and the changed resources.
+
+    Return (None, []) if the published resources are up to date.
+    """
     published = look.published
     if batch.batch is None and mid is None:
         return None, []

@@ -1,4 +1,4 @@
-"""GPU and RDMA resources of a node: sums over the healthy devices that its agent reports.
+"""Sum up the GPU and RDMA resources of the healthy devices of a node.
 
 Source:
     manager spec, 5.10, 5.11
@@ -38,11 +38,11 @@ _WITH_WHOLE_GPUS: Final = ("", "nvidia")
 
 
 class DeviceResources(NamedTuple):
-    """What the devices add to a node.
+    """Resources and labels that a node gets from its devices.
 
     Attributes:
-        resources: Name -> whole units; a known name that is missing is removed from the node.
-        labels: Labels that are copied to the node and never removed.
+        resources: Resource name -> whole units; known resources that are missing are removed from the node.
+        labels: Labels of the Device that are copied to the node and never removed.
     """
 
     resources: dict[str, int]
@@ -50,7 +50,7 @@ class DeviceResources(NamedTuple):
 
 
 def device_resources(device: Device | None, *, sync_shared_gpus: bool) -> DeviceResources:
-    """Return resources and labels of a node's devices; empty without a Device or without a healthy one.
+    """Return the resources and labels from the devices of a node; empty without healthy devices.
 
     Args:
         device: The Device, or None if there is none.

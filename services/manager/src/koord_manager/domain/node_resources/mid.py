@@ -26,7 +26,11 @@ MID_SYSTEM_CLASSES = (PriorityBand.PROD,)
 
 
 class Mid(NamedTuple):
-    """Mid resources with their terms (resource name -> terms)."""
+    """Mid resources of a node.
+
+    Attributes:
+        terms: Resource name -> terms of the formula.
+    """
 
     cpu_milli: int
     memory_bytes: int
@@ -41,7 +45,7 @@ def compute_mid(
     used: Amount | None,
     strategy: ColocationStrategy,
 ) -> Mid:
-    """Return the mid resources of a node with a fresh report; normalization does not change them.
+    """Return the mid resources of a node from a fresh report; cpu normalization does not change them.
 
     Args:
         node: The node.
@@ -88,7 +92,10 @@ def _static(capacity: int, reserved_percent: int, cap_percent: int) -> MidTerms:
 
 
 def _dynamic(capacity: int, inputs: tuple[int, int, int, int], percent: int, cap_percent: int) -> MidTerms:
-    """Return the terms; `inputs` are reclaimable, unused, system or reserved, and requested by prod pods."""
+    """Return the terms of one resource.
+
+    `inputs` are the amounts that are reclaimable, unused, used by the system or reserved, and requested by prod pods.
+    """
     reclaimable, unused, taken, requested = inputs
     share = scaled(max(capacity - taken - requested, 0), percent)
     cap = scaled(capacity, cap_percent)

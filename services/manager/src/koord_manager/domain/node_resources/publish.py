@@ -1,4 +1,4 @@
-"""Turn computed batch resources into published ones: normalize cpu, deduct third parties.
+"""Turn computed batch resources into published ones: normalize cpu, and deduct what third parties hold.
 
 Source:
     manager spec, 5.5
@@ -19,12 +19,12 @@ _MILLI = 1000
 
 
 class PublishedBatch(NamedTuple):
-    """The published batch resources.
+    """Batch resources of a node as they are published.
 
     Attributes:
-        batch: The resources, or None to remove both from the node.
-        origin: The resources before third parties, zero if removed: annotation originExtendedAllocatable.
-        third_party: What other systems hold of them.
+        batch: The resources, or None to remove them from the node.
+        origin: The resources before third parties were deducted (annotation originExtendedAllocatable).
+        third_party: The amounts that other systems hold.
     """
 
     batch: Amount | None
@@ -35,7 +35,7 @@ class PublishedBatch(NamedTuple):
 def publish_batch(
     computed: Amount | None, normalization_text: str | None, annotations: Mapping[str, str]
 ) -> PublishedBatch:
-    """Return what is published for computed batch resources.
+    """Return the batch resources to publish, from the computed ones.
 
     Args:
         computed: The computed resources, or None to reset them.
@@ -60,7 +60,9 @@ def publish_batch(
 
 
 def normalized(cpu_milli: int, normalization_text: str | None) -> int:
-    """Return milli-cores times the ratio if it is above 1, truncated to a millionth, then rounded up.
+    """Return milli-cores times the normalization ratio, rounded up; a ratio of 1 or less changes nothing.
+
+    The product is truncated to a millionth of a core before it is rounded up.
 
     Source:
         manager spec, 5.5 (2), 1.1 (mulmilli on the quantity that stands for milli-cores)

@@ -1,4 +1,4 @@
-"""The two ratios of a node as annotations: cpu normalization and resource amplification.
+"""Compute the two ratios of a node as annotations: cpu normalization and resource amplification.
 
 Source:
     manager spec, 5.6, 5.7
@@ -23,9 +23,11 @@ from koordcore.values.invalid import InvalidInput
 
 
 class Ratio(NamedTuple):
-    """The text of an annotation, and the fault if there is one.
+    """The text of a ratio's annotation, or the reason why it cannot be computed.
 
-    If the text is None, the normalization stays as it is, and the amplification is removed.
+    Attributes:
+        text: Text of the annotation. None leaves the normalization as it is, and removes the amplification.
+        fault: Reason, or empty if there is none.
     """
 
     text: str | None
@@ -33,7 +35,7 @@ class Ratio(NamedTuple):
 
 
 def normalization_text(strategy: Strategy | None, labels: Mapping[str, str], info: CpuBasicInfo | None) -> Ratio:
-    """Return the cpu normalization annotation of a node; after a fault the present one stays.
+    """Return the cpu normalization annotation of a node; if it cannot be computed, the present one stays.
 
     Args:
         strategy: Part of cpu-normalization-config for the node, or None if none was ever accepted.
@@ -54,7 +56,7 @@ def normalization_text(strategy: Strategy | None, labels: Mapping[str, str], inf
 
 
 def amplification_text(strategy: Strategy | None, annotations: Mapping[str, str]) -> Ratio:
-    """Return the amplification annotation of a node from its normalization; a fault removes it.
+    """Return the amplification annotation of a node from its normalization; if it cannot be computed, it is removed.
 
     Source:
         manager spec, 5.7; vectors manager/amplification_ratio

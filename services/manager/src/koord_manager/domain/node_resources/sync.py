@@ -1,4 +1,4 @@
-"""Whether the extended resources of a node have to be written: first time, long ago, or moved by more than a share.
+"""Decide whether the extended resources of a node have changed enough to be written.
 
 Source:
     manager spec, 5.8
@@ -42,14 +42,19 @@ COMPARED: Final = (
 
 
 class SyncNeed(NamedTuple):
-    """Why a node's status has to be written: changed resources, or the last write is too old or missing."""
+    """Reasons to write the extended resources of a node.
+
+    Attributes:
+        changed: Names of the resources that changed by more than the threshold.
+        expired: Whether the last write is too old, or there was none.
+    """
 
     changed: tuple[str, ...]
     expired: bool
 
     @property
     def is_needed(self) -> bool:
-        """Whether it has to be written."""
+        """Whether the resources have to be written."""
         return self.expired or bool(self.changed)
 
 
@@ -61,7 +66,7 @@ def sync_need(
     update_threshold_seconds: float,
     seconds_since_last: float | None,
 ) -> SyncNeed:
-    """Compare published resources with computed ones.
+    """Compare published resources with computed ones, and return the reasons to write them.
 
     Args:
         old: Published resource -> milli-units.
@@ -78,7 +83,7 @@ def sync_need(
 
 
 def differs(old: int | None, new: int | None, threshold: float) -> bool:
-    """Return whether an amount appears, disappears, or moves by strictly more than a share of its old value.
+    """Return whether an amount appears, disappears, or changes by more than a share of its old value.
 
     Source:
         manager spec, 5.8

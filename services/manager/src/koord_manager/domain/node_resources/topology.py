@@ -1,4 +1,4 @@
-"""Typed NodeResourceTopology and Device of a node: NUMA zones, processor, devices."""
+"""Convert the topology that our agent reports to a typed NodeResourceTopology."""
 
 from koordcore.events.agents.nodestate import NodeTopologyReported
 from koordcore.protocol.node_topology import NodeResourceTopology, Zone, ZoneResource
@@ -7,7 +7,7 @@ from koordcore.values.resources import quantity_of
 
 
 def topology_of_agent(report: NodeTopologyReported) -> NodeResourceTopology:
-    """Return the topology that our agent reported."""
+    """Return the topology that our agent reported as a NodeResourceTopology."""
     return NodeResourceTopology(
         metadata=ObjectMeta(annotations=report.annotations),
         zones=[

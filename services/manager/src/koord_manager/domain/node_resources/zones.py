@@ -1,6 +1,7 @@
-"""Batch resources of each NUMA zone of a node: the formula of `batch` on the zone's share.
+"""Compute the batch resources of each NUMA zone of a node, with the formula of `batch`.
 
-Shares are fractions. They are computed in thousandths, and each share and the result are rounded up.
+Amounts of the node are split over its zones. Shares are computed in thousandths, and each share and the result are
+rounded up.
 
 Source:
     manager spec, 5.4
@@ -25,7 +26,7 @@ _MILLI = 1000
 
 
 class ZoneBatch(NamedTuple):
-    """What batch pods may request in one zone."""
+    """Batch resources of one zone."""
 
     cpu_milli: int
     memory_bytes: int
@@ -38,7 +39,10 @@ def compute_zones(
     report: NodeUsageReported,
     strategy: ColocationStrategy,
 ) -> dict[str, ZoneBatch] | None:
-    """Return zone name -> amounts, before normalization, or None if no zone has cpu or memory.
+    """Return the batch resources of each zone before normalization, or None if no zone reports cpu or memory.
+
+    System usage and the reservation of the node are split evenly. A pod is split over its own zones, or over all zones
+    if it has none.
 
     System usage and the node's reservation are split evenly. A pod is split over its zones, or over all zones.
 
@@ -67,12 +71,12 @@ def compute_zones(
 
 
 def _zones_of(pod: Pod) -> frozenset[int]:
-    """Return the NUMA zones that a pod was given, or an empty set if its annotation states none, or is invalid."""
+    """Return the NUMA zones that were allocated to a pod, or an empty set if there are none."""
     return frozenset(zone.zone for zone in allocation_of(pod.metadata.annotations).zones)
 
 
 def zone_names(topology: NodeResourceTopology | None) -> Sequence[str]:
-    """Return the zones with cpu or memory, which batch resources are written to."""
+    """Return the names of the zones whose batch resources are written."""
     if topology is None or not any(_capacity(zone) is not None for zone in topology.zones):
         return ()
     return [zone.name for zone in topology.zones]
@@ -100,7 +104,10 @@ def _split(amount: Amount, parts: int) -> Amount:
 
 
 def _share(pod: PodUse, parts: int) -> HighPriorityUse:
-    """Return what a pod adds to each of its zones; the maximum is taken after the split."""
+    """Return the contribution of a pod to each of its zones.
+
+    The larger of usage and request is taken after the split.
+    """
     usage = None if pod.usage is None else _split(_fine(pod.usage), parts)
     return use_of(_split(_fine(pod.request), parts), usage, is_lse=pod.is_lse)
 

@@ -1,1 +1,1 @@
-"""Policies of nodes as facts, and the desired state of each node agent."""
+"""Policies of nodes as facts, and the desired state of each node's agent."""

@@ -1,11 +1,11 @@
-"""What a node's agent is told: the node's pods, policy and reservations as one value, with the positions it reflects.
+"""Build the desired state of a node: its pods and its policy as one value for the agent.
 
-The pods are those of the node's ledger, exactly as the ledger's events state them, so that the value and the pushes
-agree: what a pod requests, its limits and its allocation are the ledger's word. Pod objects add two things, which
-reach an agent with its next read of the value: labels and annotations that users have changed since, and the pods that
-somebody else bound to the node.
+The pods are those of the node's ledger, exactly as the events of the ledger state them. So the value agrees with the
+events that the agent receives. Pod objects add two things: labels and annotations that users have changed since, and
+pods that somebody else bound to the node.
 
-Source: event-bus spec, 2 (KV koord_desired), 3.3.
+Source:
+    event-bus spec, 2 (KV koord_desired), 3.3
 """
 
 from collections.abc import Mapping
@@ -68,7 +68,7 @@ def _changed_details(view: ManagerView, pods: Mapping[str, PodOnNode]) -> dict[s
 
 
 def _annotations(node: Node, policy: NodePolicyState | None) -> dict[str, str]:
-    """Return the node's annotations with the two computed ratios."""
+    """Return the annotations of a node together with the two computed ratios."""
     if policy is None or not policy.ratios_computed:
         return node.metadata.annotations
     kept = {key: text for key, text in node.metadata.annotations.items() if key != keys.RESOURCE_AMPLIFICATION_RATIO}

@@ -1,8 +1,7 @@
-"""Render the policies of nodes as facts for `nodepolicy.<node>`, if they differ from the published ones.
+"""Render the policies of nodes as facts, if they differ from the published ones.
 
-    slo        the effective NodeSLO                 ratios      cpu normalization, amplification
-    measuring  how the agent measures                devices     GPU and RDMA resources
-    overcommit what the node lends to batch and mid pods
+The policies are the NodeSLO, the policy by which the agent measures, the ratios (cpu normalization and amplification),
+device resources, and overcommitted resources. All are facts of `nodepolicy.<node>`.
 
 Source:
     manager spec, 4.2, 5, 6
@@ -53,7 +52,7 @@ _MATCHED = (
 
 
 def slo_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[str]) -> list[Draft]:
-    """Return `NodeSloRendered` for the nodes whose effective NodeSLO differs from the published one.
+    """Return `NodeSloRendered` for each node whose NodeSLO has changed.
 
     Source:
         manager spec, 6
@@ -62,7 +61,7 @@ def slo_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[str]) 
 
 
 def slo_event(policies: NodePolicies, node: Node, published: NodePolicyState | None) -> NodeSloRendered | None:
-    """Return the effective NodeSLO of a node, or None if it is published."""
+    """Return the event with the NodeSLO of a node, or None if it is published."""
     rendered = render_node_slo(policies.config, node.metadata.labels, node.metadata.annotations, {})
     spec = _with_health(policies, published, rendered.spec)
     if published is not None and published.slo == spec:
@@ -76,7 +75,7 @@ def slo_event(policies: NodePolicies, node: Node, published: NodePolicyState | N
 
 
 def _with_health(policies: NodePolicies, published: NodePolicyState | None, spec: JsonObject) -> JsonObject:
-    """Return the spec with the thresholds lowered by the node's health.
+    """Return the NodeSLO with thresholds lowered by the health of the node.
 
     Source:
         manager spec, 16.2 (6), 16.4
@@ -98,7 +97,7 @@ def _with_health(policies: NodePolicies, published: NodePolicyState | None, spec
 
 
 def matched_entries(config: SloControllerConfig, node: Node) -> dict[str, str]:
-    """Return section -> name of the node entry that applies to the node, or its index without a name.
+    """Return the node entry that applies to a node in each section: section -> name, or its index without a name.
 
     Source:
         manager spec, 17.3
@@ -113,7 +112,7 @@ def matched_entries(config: SloControllerConfig, node: Node) -> dict[str, str]:
 
 
 def measuring_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[str]) -> list[Draft]:
-    """Return `NodeMetricPolicyRendered` for the nodes whose measuring policy differs from the published one.
+    """Return `NodeMetricPolicyRendered` for each node whose measuring policy has changed.
 
     Source:
         manager spec, 4.2
@@ -124,7 +123,7 @@ def measuring_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[
 def measuring_event(
     policies: NodePolicies, node: Node, published: NodePolicyState | None
 ) -> NodeMetricPolicyRendered | None:
-    """Return the measuring policy of a node's agent, or None if it is published."""
+    """Return the event with the measuring policy of a node's agent, or None if it is published."""
     published_policy = published.metric_policy if published is not None else None
     strategy = policies.measuring(node, measures_already=published_policy is not None)
     if strategy is None:
@@ -134,7 +133,7 @@ def measuring_event(
 
 
 def collect_policy(strategy: Strategy) -> dict[str, Any]:
-    """Return `spec.metricCollectPolicy` of a NodeMetric."""
+    """Return `spec.metricCollectPolicy` of a NodeMetric for a strategy."""
     aggregate = strategy["metricAggregatePolicy"]
     durations: object = aggregate.get("durations") if isinstance(aggregate, dict) else None
     return {
@@ -146,7 +145,9 @@ def collect_policy(strategy: Strategy) -> dict[str, Any]:
 
 
 def ratio_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[str]) -> list[Draft]:
-    """Return `NodeRatiosComputed` for the nodes whose ratios differ from the published ones.
+    """Return `NodeRatiosComputed` for each node whose ratios have changed.
+
+    Amplification reads the published normalization, so a new one takes effect in the next cycle.
 
     Amplification reads the normalization of the log, so a new one takes effect in the next cycle.
 
@@ -159,7 +160,7 @@ def ratio_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[str]
 def ratio_event(
     policies: NodePolicies, view: ManagerView, token: str, published: NodePolicyState | None
 ) -> NodeRatiosComputed | None:
-    """Return the two ratios of an existing node, or None if they are published."""
+    """Return the event with the two ratios of an existing node, or None if they are published."""
     node = view.node(token)
     assert node is not None
     labels, annotations = node.metadata.labels, node.metadata.annotations
@@ -204,7 +205,9 @@ def ratio_event(
 
 
 def normalization_in_force(published: NodePolicyState | None, annotations: dict[str, str]) -> str | None:
-    """Return the text of the node's cpu normalization ratio: the computed one, else its annotation.
+    """Return the text of the node's cpu normalization ratio, or None if it has none.
+
+    A computed ratio takes precedence over the annotation.
 
     Return None without one.
 
@@ -217,13 +220,13 @@ def normalization_in_force(published: NodePolicyState | None, annotations: dict[
 
 
 def _ratio_moved(old: str | None, new: str) -> bool:
-    """Return whether the ratio is absent, unreadable, or more than 0.01 away (manager spec, 5.6)."""
+    """Return whether the old ratio is absent, not valid, or differs by more than 0.01 (manager spec, 5.6)."""
     before, after = parse_normalization_text(old) if old else None, parse_normalization_text(new)
     return before is None or after is None or abs(after - before) > REWRITE_ABOVE
 
 
 def device_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[str]) -> list[Draft]:
-    """Return `NodeDevicesComputed` for the nodes whose device resources differ; independent of colocation.
+    """Return `NodeDevicesComputed` for each node whose device resources have changed.
 
     Source:
         manager spec, 5.10, 5.11; 18 (11)
@@ -234,7 +237,7 @@ def device_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[str
 def device_event(
     policies: NodePolicies, view: ManagerView, token: str, published: NodePolicyState | None
 ) -> NodeDevicesComputed | None:
-    """Return the device resources of a node, or None if they are published."""
+    """Return the event with the device resources of a node, or None if they are published."""
     device = view.device(token)
     if device is None and (published is None or not published.devices):
         return None
@@ -250,7 +253,7 @@ def device_event(
 
 
 def _enabled_devices(plugins: frozenset[str], new: dict[str, int], old: dict[str, int]) -> dict[str, int]:
-    """Return the resources of plugins that run, and the present ones of plugins that do not."""
+    """Return the new resources of plugins that run, and the present resources of plugins that do not."""
     return {
         name: amount
         for source, runs_for in ((new, True), (old, False))
@@ -262,7 +265,7 @@ def _enabled_devices(plugins: frozenset[str], new: dict[str, int], old: dict[str
 def overcommit_of(
     policies: NodePolicies, view: ManagerView, token: str, now: datetime
 ) -> tuple[Overcommit, Draft | None]:
-    """Return what an existing node lends, and the fact that publishes it if that is due.
+    """Return the overcommitted resources of an existing node, and the fact that publishes them if that is due.
 
     Source:
         manager spec, 5.1
@@ -280,7 +283,7 @@ def look_at(
     published: NodePolicyState | None,
     report: NodeUsageReported | None,
 ) -> NodeLook:
-    """Return what the overcommitted resources of an existing node are computed from.
+    """Return the inputs from which the overcommitted resources of an existing node are computed.
 
     Args:
         policies: The configuration in force.

@@ -1,1 +1,1 @@
-"""Eviction requests: from node agents, and their execution under disruption budgets."""
+"""Eviction requests of node agents, and the execution of evictions under disruption budgets."""

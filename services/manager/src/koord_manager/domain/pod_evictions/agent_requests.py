@@ -1,6 +1,7 @@
-"""Evictions that node agents decided: requested in the log, although the pods have ended.
+"""Request the eviction of pods that node agents have ended.
 
-agent: PodsEvictedByAgent  ->  eviction.<uid>: PodEvictionRequested  ->  gateway, or `execution`
+The agent publishes `PodsEvictedByAgent`. The manager answers with `PodEvictionRequested` for each pod, which the
+gateway or `execution` carries out.
 
 Source:
     agent spec, 12.1; event-bus spec, 2.1
@@ -17,7 +18,7 @@ REASON = "Evicted"
 
 
 def agent_requests(view: ManagerView, token: str) -> list[Draft]:
-    """Return an eviction request for each pod that a node's agent evicted, that still exists and has no request."""
+    """Return an eviction request for each existing pod that the agent of a node has ended and nobody has requested."""
     requested, specs = view.state.of_kind(EvictionState), view.state.of_kind(PodSpecState)
     agent = view.state.of_kind(NodeAgentState).get(token)
     drafts: list[Draft] = []

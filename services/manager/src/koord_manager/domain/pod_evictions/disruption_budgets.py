@@ -1,9 +1,8 @@
-"""PodDisruptionBudgets without an API server: their status, and the evictions that they allow.
+"""PodDisruptionBudgets without an API server: compute their status and the evictions that they allow.
 
-expected    living pods that the budget selects; of a workload, the number that it asks for
-healthy     those that their node's agent reports as running
-desired     minAvailable of expected, or expected - maxUnavailable; percentages rounded up
-allowed     max(0, healthy - desired), 0 without pods
+A budget counts the *expected* pods that it selects; for a workload these are its replicas. A pod is *healthy* if its
+agent reports it as running. *Desired* is minAvailable, or expected minus maxUnavailable, with percentages rounded up.
+The budget allows max(0, healthy - desired) evictions.
 
 Source:
     scheduler-core spec, 6 (step 3), 10.8; Kubernetes' disruption controller
@@ -31,12 +30,12 @@ _ENDED: Final = ("Succeeded", "Failed")
 
 @dataclass(slots=True, kw_only=True)
 class Budget:
-    """One budget and what it allows.
+    """One disruption budget with its numbers.
 
     Attributes:
-        selector: Selector of pods; None selects nothing.
-        selected: Uid of each living pod that it selects -> whether it runs.
-        owners: Uids of their workloads.
+        selector: Selector of pods; None selects no pod.
+        selected: Uid of each living pod that it selects -> whether the pod runs.
+        owners: Uids of the workloads of these pods.
     """
 
     namespace: str
@@ -52,7 +51,7 @@ class Budget:
 
 @dataclass(slots=True)
 class Budgets:
-    """All budgets, computed anew if time has passed and an event was folded."""
+    """All disruption budgets, computed again at most once a second and only after a new event."""
 
     by_namespace: dict[str, list[Budget]] = field(default_factory=dict[str, list[Budget]])
     _by_id: dict[str, Budget] = field(default_factory=dict[str, Budget])
@@ -60,7 +59,7 @@ class Budgets:
     _next_look: float = 0.0
 
     def refresh(self, view: ManagerView, now: float) -> None:
-        """Compute what each budget allows, at most once a second, and queue the budgets.
+        """Compute the numbers of all budgets and add the budgets to the work queue.
 
         No-op if no event was folded since the last time.
 
@@ -78,7 +77,10 @@ class Budgets:
             view.queue.resync(DISRUPTION_BUDGET, self._by_id)
 
     def take(self, uid: str, namespace: str) -> str:
-        """Return the budget that blocks the eviction of a pod, or "" if it is allowed, and then it is counted."""
+        """Return the name of the budget that does not allow the eviction of a pod.
+
+        If all budgets allow it, count the eviction and return "".
+        """
         concerned = [budget for budget in self.by_namespace.get(namespace, ()) if uid in budget.selected]
         for budget in concerned:
             if budget.selected[uid] and budget.allowed <= 0:
@@ -89,7 +91,7 @@ class Budgets:
         return ""
 
     def status_draft(self, view: ManagerView, id_: str) -> list[Draft]:
-        """Return the fact that updates the status of a budget (id of its aggregate).
+        """Return the fact that updates the status of a budget, or an empty list if it is up to date.
 
         Return an empty list if it is up to date.
         """
@@ -159,7 +161,7 @@ def _selector(budget: PodDisruptionBudget) -> Selector | None:
 
 
 def _desired(expected: int, budget: PodDisruptionBudget) -> int:
-    """Return how many pods have to stay healthy; all if the amount is invalid."""
+    """Return the number of pods that have to stay healthy; if the amount is not valid, all."""
     spec = budget.spec
     if spec.max_unavailable is not None:
         most = _scaled(spec.max_unavailable, expected)
@@ -169,7 +171,7 @@ def _desired(expected: int, budget: PodDisruptionBudget) -> int:
 
 
 def _scaled(amount: int | str, total: int) -> int | None:
-    """Return a number, or a percentage of a total rounded up, or None if the amount is invalid."""
+    """Return a number, or a percentage of a total rounded up, or None if the amount is not valid."""
     if isinstance(amount, int):
         return amount
     text = amount.removesuffix("%")

@@ -1,9 +1,8 @@
 """Carry out eviction requests without an API server: delete the pod, and its workload creates a new one.
 
-    method delete (preemption), or asked for by the node's agent     at once
-    method evict                                                     when every PodDisruptionBudget allows it
-
-With Kubernetes the gateway evicts through the API server, which honours the budgets itself.
+Preemptions, and evictions that a node's agent requested, are carried out at once. Other evictions wait until every
+disruption budget allows them. With Kubernetes, the gateway evicts through the API server, which checks the budgets
+itself.
 
 Source:
     event-bus spec, 2.1; scheduler-core spec, 6, 10.8
@@ -35,9 +34,9 @@ class BlockedByBudget(NamedTuple):
 
 
 def decide_eviction(view: ManagerView, budgets: Budgets, uid: str, now: datetime) -> list[Draft] | BlockedByBudget:
-    """Return the facts that carry out or give up the eviction of a pod (uid), which belong in one append.
+    """Return the facts that carry out or end an eviction, to be stored together.
 
-    Without a request for the pod there are no facts.
+    Return an empty list if no eviction of the pod is requested.
     """
     request_state = view.state.of_kind(EvictionState).get(uid)
     if request_state is None:
@@ -58,6 +57,6 @@ def decide_eviction(view: ManagerView, budgets: Budgets, uid: str, now: datetime
 
 
 def _is_over(state: EvictionState, now: datetime) -> bool:
-    """Return whether the request may be given up; a request without a time limit never is."""
+    """Return whether the time limit of the request has passed; a request without a limit never ends."""
     patience = state.request.give_up_after_seconds
     return patience > 0 and (now - datetime.fromisoformat(state.requested_at)).total_seconds() > patience

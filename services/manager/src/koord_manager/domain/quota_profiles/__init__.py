@@ -1,1 +1,1 @@
-"""ElasticQuotaProfiles: the root quota of each profile."""
+"""Maintain the root quota of each ElasticQuotaProfile."""

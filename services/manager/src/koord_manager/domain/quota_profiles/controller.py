@@ -1,7 +1,7 @@
-"""Reconcile root quotas with their ElasticQuotaProfiles and the nodes that these select.
+"""Keep the root quotas of ElasticQuotaProfiles up to date with the nodes that these select.
 
-1. if a profile or any node changed, render the quota, and record a fact if it differs
-2. if the quota object differs from the rendered one, record a fact that corrects it (without an API server)
+If a profile or any node changed, the quota is rendered and recorded if it differs. Without an API server, a quota
+object that differs from the rendered quota is corrected by a further fact.
 
 Source:
     manager spec, 14
@@ -31,7 +31,7 @@ _API_VERSION: Final = "scheduling.sigs.k8s.io/v1alpha1"
 
 
 class QuotaProfileController:
-    """When the profiles are due, and the inputs that each was last rendered from.
+    """Reconciles profiles, and remembers the inputs from which each was rendered last.
 
     Args:
         keeps_objects: Whether the quota objects are written here; else the gateway writes them.
@@ -44,7 +44,7 @@ class QuotaProfileController:
         self._rendered: dict[str, tuple[int, int]] = {}
 
     def take(self, view: ManagerView, now: datetime) -> list[str]:
-        """Return the ids of the profiles to reconcile: every 10 seconds all of them, except those in a back-off."""
+        """Return the ids of the profiles to reconcile: all of them every ten seconds, except those in a back-off."""
         if self._last is not None and (now - self._last).total_seconds() < INTERVAL_SECONDS:
             return []
         self._last, self._nodes = now, None
@@ -74,7 +74,7 @@ class QuotaProfileController:
 
 
 def render(view: ManagerView, stored: CustomObjectState, nodes: Iterable[Node]) -> QuotaProfileRendered:
-    """Return the quota of a profile, with a fault if it cannot be read."""
+    """Return the event with the root quota of a profile, or with a fault if the profile is not valid."""
     profile = ElasticQuotaProfile()
     try:
         profile = object_from_json(stored.object, ElasticQuotaProfile)
@@ -109,7 +109,7 @@ def _event(quota: RootQuota, version: int) -> QuotaProfileRendered:
 
 
 def is_news(state: QuotaProfileState | None, event: QuotaProfileRendered) -> bool:
-    """Return whether the quota differs from the last rendered one."""
+    """Return whether the rendered quota differs from the recorded one."""
     if state is None:
         return True
     if event.fault:
@@ -135,7 +135,7 @@ def is_news(state: QuotaProfileState | None, event: QuotaProfileRendered) -> boo
 
 
 def object_drafts(view: ManagerView, state: QuotaProfileState) -> list[Draft]:
-    """Return the fact that makes the quota object as rendered, or an empty list if it is."""
+    """Return the fact that corrects the quota object, or an empty list if it is as rendered."""
     stored = view.custom(QUOTAS, state.quota_namespace, state.quota_name)
     existing: dict[str, Any] = (stored.object if stored else None) or {}
     metadata: dict[str, Any] = existing.get("metadata") or {}
@@ -167,7 +167,7 @@ def object_drafts(view: ManagerView, state: QuotaProfileState) -> list[Draft]:
 
 
 def tree_id_drafts(view: ManagerView, id_: str, stored: CustomObjectState, state: QuotaProfileState) -> list[Draft]:
-    """Return the fact that stores a generated tree id on its profile, or an empty list if the profile has one.
+    """Return the fact that stores the generated tree id on the profile, or an empty list if the profile has one.
 
     Source:
         manager spec, 14 (1)

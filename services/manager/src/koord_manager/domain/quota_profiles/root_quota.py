@@ -1,4 +1,4 @@
-"""The root quota of an ElasticQuotaProfile: as large as the nodes that the profile selects.
+"""Compute the root quota of an ElasticQuotaProfile: its `min` is the sum of the nodes that the profile selects.
 
 Source:
     manager spec, 14
@@ -43,20 +43,20 @@ class ElasticQuotaProfileSpec(KubeStruct):
 
 
 class ElasticQuotaProfile(KubeStruct):
-    """quota.koordinator.sh/v1alpha1."""
+    """The ElasticQuotaProfile of quota.koordinator.sh/v1alpha1."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: ElasticQuotaProfileSpec = msgspec.field(default_factory=ElasticQuotaProfileSpec)
 
 
 class RootQuota(NamedTuple):
-    """The quota as it should be.
+    """The root quota of a profile.
 
     Attributes:
-        labels: Labels, including those of others.
-        annotations: Annotations, including those of others.
-        total: Resources of the selected nodes, after the ratio.
-        unschedulable: Resources of the unschedulable ones, after the ratio.
+        labels: Labels, including those that others set.
+        annotations: Annotations, including those that others set.
+        total: Resources of the selected nodes, times the ratio of the profile.
+        unschedulable: The part of `total` on unschedulable nodes.
         nodes: Number of selected nodes.
     """
 
@@ -73,7 +73,7 @@ class RootQuota(NamedTuple):
 
 
 def tree_id_of(profile: ElasticQuotaProfile) -> str:
-    """Return the profile's own tree id, else FNV-1a 64 of `<namespace>/<name>` in decimal."""
+    """Return the tree id of a profile: its label, or else a hash of its namespace and name."""
     own = profile.metadata.labels.get(keys.QUOTA_TREE_ID)
     if own:
         return own
@@ -89,7 +89,7 @@ def root_quota(
     existing_labels: Mapping[str, str],
     existing_annotations: Mapping[str, str],
 ) -> RootQuota:
-    """Return the quota of a profile.
+    """Return the root quota of a profile.
 
     Args:
         profile: The profile.
@@ -156,7 +156,7 @@ def _is_ready(node: Node) -> bool:
 
 
 def _ratio(text: str | None) -> float | None:
-    """Return the ratio if it is within (0, 1]; None to scale nothing."""
+    """Return a ratio if it is above 0 and at most 1, or None if nothing has to be scaled."""
     if text is None or _DECIMAL.fullmatch(text) is None:
         return None
     ratio = float(text)

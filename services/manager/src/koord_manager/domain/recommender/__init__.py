@@ -1,8 +1,8 @@
-"""The recommender: what containers should request, from their past usage.
+"""Recommend resource requests for containers from their past usage.
 
-    model      histograms of one container of a target, fed by its instances      estimate   percentiles -> amounts
-    targets    which pods a Recommendation looks at                               book       all models; samples in
-    decide     conditions and amounts, as events                                  apply      requests at admission
+`model` has the histograms of one container. `book` has all models and feeds them from usage reports. `targets` finds
+the pods that a Recommendation selects. `estimate` computes amounts from percentiles. `decide` renders them with
+conditions as events. `apply` sets requests of new pods and replaces running ones.
 
 Source:
     manager spec, 15

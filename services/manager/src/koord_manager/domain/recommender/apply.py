@@ -1,7 +1,7 @@
-"""Carry out recommendations: set the requests of new pods, and replace pods with other requests.
+"""Carry out recommendations: set the requests of new pods, and replace running pods with other requests.
 
-Only prod pods with a day of history are changed. A running pod is never changed: one pod at a time is evicted, and its
-successor is created with the recommended requests.
+Only prod pods with at least a day of history are changed. A running pod itself is never changed. One pod at a time is
+evicted, and its successor is created with the recommended requests.
 
 Source:
     manager spec, 15.7
@@ -73,7 +73,10 @@ def apply_to_new_pod(
 
 
 def _tell_usage(view: ManagerView, matching: Sequence[Wanted], document: dict[str, Any]) -> str | None:
-    """Write the sum of the containers' targets, if each has one; an existing annotation stays."""
+    """Write the sum of the recommended requests to an annotation, if every container has one.
+
+    An existing annotation stays.
+    """
     metadata: dict[str, Any] = document.setdefault("metadata", {})
     if keys.RECOMMENDED_USAGE in (metadata.get("annotations") or {}):
         return None
@@ -153,12 +156,10 @@ def replacement_drafts(
     now: datetime,
     state: RecommendationState | None,
 ) -> list[Draft]:
-    """Return the request to evict one pod whose requests differ from the recommended ones.
+    """Return the request to evict one pod whose requests are outdated, or an empty list if none may be evicted now.
 
-    Return an empty list if it has to wait.
-
-    One pod is evicted at a time, never with fewer than two live pods, nor while half of them are not running. The
-    eviction honours disruption budgets.
+    One pod is evicted at a time. There must be at least two live pods, and all of them must have a node. The eviction
+    respects disruption budgets.
 
     Args:
         view: The cluster.
@@ -198,10 +199,10 @@ def replacement_drafts(
 
 
 def why_replace(spec: PodSpecState, wanted: Wanted, state: RecommendationState, now: datetime) -> str | None:
-    """Return why a pod should be replaced, or None if its requests are good enough.
+    """Return the reason to replace a pod, or None if its requests are good enough.
 
-    A pod is replaced if a request is outside [lower, upper], or if the relative differences from the targets add up to
-    more than 10 % and the pod is older than 12 h.
+    A pod is replaced if a request is outside of the bounds. It is also replaced if it is older than 12 hours and its
+    requests differ from the targets by more than 10 % in sum.
     """
     pod = spec.object
     if priority_class(pod) is not PriorityBand.PROD:

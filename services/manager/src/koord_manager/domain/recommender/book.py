@@ -1,7 +1,7 @@
-"""The learned models: one for each container of each target, fed from the reports of nodes.
+"""Keep the learned models: one for each container of each target, fed from the usage reports of nodes.
 
-The book is a fold of the observations. A checkpoint carries its position, and after a restart the reports are followed
-from there.
+The models are a fold of the usage reports. A checkpoint contains its position, and after a restart the later reports
+are read again.
 
 Source:
     manager spec, 15.4, 15.6
@@ -34,7 +34,7 @@ KEPT_SECONDS: Final = 8 * 86400
 
 
 class ModelKey(NamedTuple):
-    """Key of a model: a container of a target in a namespace."""
+    """Key of a model: namespace, target and container."""
 
     namespace: str
     target: str
@@ -66,11 +66,11 @@ class _StoredBook(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecommenderBook:
-    """All models; one task owns it.
+    """The learned models of all containers; one task owns an instance.
 
     Attributes:
-        position: Position of the last report that was taken in.
-        samples: Number of samples taken in by this process.
+        position: Position of the last report that was read.
+        samples: Number of samples that this process has learned.
     """
 
     def __init__(self, settings: RecommenderSettings = DEFAULT_SETTINGS) -> None:
@@ -82,7 +82,7 @@ class RecommenderBook:
         self._of_target: dict[tuple[str, str], dict[str, ContainerModel]] | None = None
 
     def observe(self, view: ManagerView, position: int, report: NodeUsageReported) -> None:
-        """Take in one report: a sample for each container of pods that a Recommendation selects.
+        """Learn from one report: add a sample for each container of a pod that a Recommendation selects.
 
         Source:
             manager spec, 15.4
@@ -104,7 +104,7 @@ class RecommenderBook:
                     self._take(ModelKey(*key, container.name), f"{uid}/{container.name}", container, usage, at)
 
     def models_of(self, namespace: str, target: str) -> dict[str, ContainerModel]:
-        """Return container name -> model, in order of name."""
+        """Return the models of a target by the name of the container, in order of name."""
         if self._of_target is None:
             self._of_target = {}
             for key in sorted(self.models):
@@ -112,7 +112,7 @@ class RecommenderBook:
         return self._of_target.get((namespace, target), {})
 
     def forget(self, view: ManagerView, now: float) -> None:
-        """Drop instances whose pod is gone, and models without an instance whose last sample is too old.
+        """Drop the instances of deleted pods, and models without an instance whose last sample is too old.
 
         Source:
             manager spec, 15.4, 15.6
@@ -127,7 +127,7 @@ class RecommenderBook:
                 self._of_target = None
 
     def use(self, settings: RecommenderSettings) -> None:
-        """Estimate by other settings from now on; models that were learned by others are dropped."""
+        """Use other settings from now on; models are dropped if they were learned under settings that matter."""
         if settings.learning != self.settings.learning:
             self.models = {}
             self._of_target = None
@@ -136,7 +136,7 @@ class RecommenderBook:
             model.settings = settings
 
     def checkpoint(self) -> bytes:
-        """Return the book as bytes; `restore` is the inverse."""
+        """Return all models as bytes for `restore`."""
         models = [
             _StoredModel(
                 namespace=key.namespace,
@@ -154,7 +154,10 @@ class RecommenderBook:
         return codec.encode(_StoredBook(position=self.position, settings=self.settings, models=models))
 
     def restore(self, data: bytes) -> None:
-        """Load a checkpoint; models learned by other settings are dropped. Raises DecodeError."""
+        """Load the models of a checkpoint; they are dropped if they were learned under other settings.
+
+        Raise codec.DecodeError if the checkpoint is not valid.
+        """
         stored = codec.decode(data, _StoredBook)
         self.position = stored.position
         self.models = {}
@@ -197,7 +200,9 @@ class RecommenderBook:
 
 
 def container_usages(pod: Pod, sample: PodUsage) -> Iterator[tuple[Container, ContainerUsage]]:
-    """Yield each container with its usage; if the agent reports pods only, the usage of a single container.
+    """Yield each container of a pod with its usage.
+
+    If the agent reports pods only, yield the usage of a pod with a single container.
 
     Source:
         manager spec, 15.4
@@ -211,7 +216,7 @@ def container_usages(pod: Pod, sample: PodUsage) -> Iterator[tuple[Container, Co
 
 
 def _requested(container: Container, resource: str) -> int:
-    """Return the request in milli-cores or bytes, or 0 if there is none or it is invalid."""
+    """Return a container's request in milli-cores or bytes, or 0 if there is none or it is not valid."""
     written = container.resources.requests.get(resource)
     try:
         return 0 if written is None else parse_milli(written) if resource == "cpu" else parse_value(written)
@@ -220,11 +225,14 @@ def _requested(container: Container, resource: str) -> int:
 
 
 def checkpoint_settings(data: bytes) -> RecommenderSettings:
-    """Return the settings that a checkpoint was learned by; raise codec.DecodeError if it cannot be read."""
+    """Return the settings under which the models of a checkpoint were learned.
+
+    Raise codec.DecodeError if the checkpoint is not valid.
+    """
     return codec.decode(data, _StoredBook).settings
 
 
 def book_fingerprint() -> str:
-    """Return the digest of a checkpoint's schema; a checkpoint with another one is not loaded."""
+    """Return the digest of the schema of checkpoints; checkpoints with another one are not loaded."""
     schema = msgspec.json.schema(_StoredBook)
     return hashlib.blake2b(codec.encode_canonical(schema), digest_size=16).hexdigest()

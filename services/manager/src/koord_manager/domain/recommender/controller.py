@@ -1,4 +1,4 @@
-"""Compute every Recommendation once a minute, and replace one pod at a time that does not follow it.
+"""Compute every Recommendation once a minute, and replace one outdated pod at a time.
 
 Source:
     manager spec, 15.6, 15.7
@@ -25,11 +25,11 @@ MATCHED_AT_ONCE: Final = 2000
 class RecommenderController:
     """The learned models, and the progress of the present run.
 
-    A run matches some pods in each cycle, so that a large cluster does not block other tasks.
+    A run matches a part of the pods in each cycle, so that a large cluster does not block other tasks.
 
     Attributes:
         book: The learned models.
-        loading: Whether history is being read; then no pod is replaced.
+        loading: Whether history is still being read; until then no pod is replaced.
     """
 
     def __init__(self, book: RecommenderBook | None = None) -> None:
@@ -44,9 +44,9 @@ class RecommenderController:
         return bool(self._waiting) or self._last is None or (now - self._last).total_seconds() >= INTERVAL_SECONDS
 
     def drafts(self, view: ManagerView, now: datetime) -> list[Draft]:
-        """Return the facts of a complete run, or an empty list if no run is due or pods remain to be matched.
+        """Return the facts of a complete run, or an empty list while the run is not complete or none is due.
 
-        If a Recommendation cannot be computed, it stays as it was.
+        If a Recommendation cannot be computed, its status stays.
         """
         if not self.is_due(now):
             return []

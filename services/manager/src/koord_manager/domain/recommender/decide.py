@@ -1,4 +1,4 @@
-"""Compute the status of each Recommendation: amounts with samples and percentiles, conditions, and the cause.
+"""Compute the status of each Recommendation: recommended amounts, conditions, and the cause of a change.
 
 Source:
     manager spec, 15.2, 15.5, 15.6
@@ -51,7 +51,7 @@ def recommendation_drafts(
     *,
     loading: bool,
 ) -> list[Draft]:
-    """Return facts for the Recommendations whose status changed or became old.
+    """Return the facts of Recommendations whose status changed or is old.
 
     Args:
         book: The learned models.
@@ -94,7 +94,7 @@ def computed(
     *,
     loading: bool = False,
 ) -> RecommendationComputed | None:
-    """Return the status of a Recommendation, or None if it is published and not old."""
+    """Return the new status of a Recommendation, or None if the published one is up to date."""
     found = current_status(book, wanted, pods, state, now, loading=loading)
     cause = cause_of(wanted, found, state, now)
     return msgspec.structs.replace(found, cause=cause) if cause is not None else None
@@ -127,7 +127,7 @@ def current_status(
 
 
 def container_recommendations(book: RecommenderBook, wanted: Wanted, pods: LivePods) -> list[ContainerRecommendation]:
-    """Return the recommendation of each container with samples whose policy is not off, in order of name."""
+    """Return the recommendation for each container that has samples and a policy other than off, in order of name."""
     if wanted.target is None:
         return []
     models = book.models_of(wanted.target.namespace, wanted.target.key)
@@ -164,7 +164,7 @@ def conditions_of(
     *,
     loading: bool,
 ) -> list[RecommendationCondition]:
-    """Return the conditions with the times of their last transition.
+    """Return the conditions of a Recommendation with the times of their last change.
 
     Source:
         manager spec, 15.2
@@ -204,7 +204,7 @@ def conditions_of(
 def cause_of(
     wanted: Wanted, found: RecommendationComputed, state: RecommendationState | None, now: datetime
 ) -> str | None:
-    """Return why a status is published, or None if the published one is good enough.
+    """Return the reason to publish a status, or None if the published one is good enough.
 
     Source:
         manager spec, 15.6
@@ -227,7 +227,7 @@ def cause_of(
 
 
 def _bounds_moved(old: ContainerRecommendation, new: ContainerRecommendation) -> bool:
-    """Return whether a bound moved enough to publish it; bounds close in with every sample, ever more slowly."""
+    """Return whether a bound changed enough to be published; bounds change with every sample, by less and less."""
     return any(
         abs(after - before) > NEWS_OF_BOUNDS * before
         for was, now in ((old.lower_bound, new.lower_bound), (old.upper_bound, new.upper_bound))
@@ -249,6 +249,6 @@ def _text(at: float | None) -> str:
 
 
 def is_confident(state: RecommendationState) -> bool:
-    """Return whether a recommendation may be carried out: it is provided and has at least a day of history."""
+    """Return whether a recommendation may be carried out, because it has at least a day of history."""
     holds = {condition.type for condition in state.conditions if condition.status == str(True)}
     return PROVIDED in holds and LOW_CONFIDENCE not in holds and FETCHING not in holds

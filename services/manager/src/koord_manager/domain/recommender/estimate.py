@@ -1,9 +1,8 @@
-"""Estimate what a container should request from its histograms: the target and its bounds.
+"""Compute the recommended requests of a container and their bounds from its histograms.
 
-base      percentile, plus the safety margin, truncated to milli-cores or bytes at each step
-lower     base * (1 + 0.001 / c)^-2        c: confidence in days
-upper     base * (1 + 1 / c)
-each      at least the pod's minimum divided by its containers
+The target is a percentile of the samples plus the safety margin. With a confidence of c days, the lower bound is its
+percentile times (1 + 0.001 / c)^-2, and the upper bound its percentile times (1 + 1 / c). Each amount is at least the
+minimum of a pod divided by the number of its containers. Every step truncates to milli-cores or bytes.
 
 Source:
     manager spec, 15.5
@@ -24,25 +23,28 @@ CONFIDENT_DAYS: Final = 1.0
 
 
 class Amounts(NamedTuple):
-    """cpu in milli-cores and memory in bytes."""
+    """Amounts of cpu in milli-cores and of memory in bytes."""
 
     cpu_milli: int
     memory_bytes: int
 
 
 class Percentiles(NamedTuple):
-    """Percentiles of the histograms before any margin, in cores and bytes."""
+    """Percentiles of the samples before any margin, in cores and bytes."""
 
     cpu_cores: float
     memory_bytes: float
 
 
 class Estimate(NamedTuple):
-    """What a container should request, and its inputs.
+    """Recommended requests of a container, and their inputs.
 
     Attributes:
-        confidence_days: Days of history, at most the days between first and last sample.
-        percentiles: "target", "lower", "upper" -> percentiles of the histograms.
+        target: Recommended requests.
+        lower: Lower bounds of acceptable requests.
+        upper: Upper bounds of acceptable requests.
+        confidence_days: Days of history.
+        percentiles: "target", "lower" and "upper" -> percentiles of the samples.
         samples: Number of cpu samples.
     """
 
@@ -60,14 +62,17 @@ class Estimate(NamedTuple):
 
 
 def confidence_days(model: ContainerModel) -> float:
-    """Return min(days between first and last sample, samples / 1440), or 0 without samples."""
+    """Return the days of history, or 0 without samples.
+
+    They are the days between first and last sample, but at most the number of samples divided by 1440.
+    """
     if model.first_at is None or model.last_at is None:
         return 0.0
     return min((model.last_at - model.first_at) / _DAY_SECONDS, model.count / _SAMPLES_A_DAY)
 
 
 def estimate(model: ContainerModel, containers: int) -> Estimate:
-    """Return the recommendation for one container.
+    """Return the recommended requests of a container.
 
     Args:
         model: The histograms of the container.
@@ -108,7 +113,7 @@ def _base(percentiles: Percentiles, settings: RecommenderSettings) -> Amounts:
 
 
 def _amount(value: float) -> int:
-    """Return the value truncated to 0..1e14, or 0 if it is not a number."""
+    """Return a value truncated to an integer from 0 to 1e14; 0 for NaN."""
     if not value > 0:
         return 0
     return int(min(value, _HIGHEST))

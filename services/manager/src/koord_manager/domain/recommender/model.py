@@ -1,7 +1,7 @@
-"""Histograms of one container of a target: its cpu, and its memory peaks.
+"""Learn the usage of one container: a histogram of cpu samples, and one of daily memory peaks.
 
-Instances (one container of one pod) come and go. Each adds cpu samples and one memory peak per day. The histograms
-stay.
+An instance is the container in one pod. Instances come and go, the histograms stay. Each instance adds cpu samples and
+one memory peak per day.
 
 Source:
     manager spec, 15.3, 15.4
@@ -28,7 +28,7 @@ _LIGHTEST_CORES = 0.1
 
 
 def cpu_options(settings: RecommenderSettings) -> HistogramOptions:
-    """Return the buckets of cpu usage, in cores."""
+    """Return the buckets of the cpu histogram, in cores."""
     return HistogramOptions(
         buckets=ExponentialBuckets(max_value=_CPU_MAX_CORES, first_bucket_size=_CPU_FIRST_CORES, ratio=_RATIO),
         epsilon=_EPSILON,
@@ -37,7 +37,7 @@ def cpu_options(settings: RecommenderSettings) -> HistogramOptions:
 
 
 def memory_options(settings: RecommenderSettings) -> HistogramOptions:
-    """Return the buckets of memory peaks, in bytes."""
+    """Return the buckets of the memory histogram, in bytes."""
     return HistogramOptions(
         buckets=ExponentialBuckets(max_value=_MEMORY_MAX_BYTES, first_bucket_size=_MEMORY_FIRST_BYTES, ratio=_RATIO),
         epsilon=_EPSILON,
@@ -46,13 +46,13 @@ def memory_options(settings: RecommenderSettings) -> HistogramOptions:
 
 
 class InstanceState(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One container of one pod; times in unix seconds, memory in bytes.
+    """State of one instance; times are Unix seconds, memory is in bytes.
 
     Attributes:
-        window_end: End of the day whose peak is collected, or None if there is no memory sample yet.
-        peak: Highest usage in the window, or 0 if there is none yet.
-        oom_peak: Memory that an out-of-memory kill requires.
-        oom_at: Time of the last out-of-memory kill, or None if there was none.
+        window_end: End of the day whose memory peak is collected, or None before the first sample.
+        peak: Highest usage of that day, or 0 before the first sample.
+        oom_peak: Memory that the instance needs after it was killed for memory.
+        oom_at: Time of the last kill for memory, or None if there was none.
     """
 
     last_cpu_at: float | None = None
@@ -65,7 +65,7 @@ class InstanceState(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 @dataclass(slots=True, kw_only=True)
 class ContainerModel:
-    """The histograms of one container of a target, and its live instances.
+    """The histograms of one container, and its live instances.
 
     Attributes:
         first_at: Time of the first cpu sample, or None if there is none.
@@ -91,7 +91,9 @@ class ContainerModel:
         )
 
     def add_cpu(self, instance: str, cores: float, at: float, *, requested_cores: float) -> bool:
-        """Take in an instance's average over a report interval; return False if it is negative or not newer.
+        """Add the average cpu usage of an instance over one report, and return whether it was used.
+
+        A negative sample, and one that is not newer than the last, is ignored.
 
         Source:
             manager spec, 15.4
@@ -107,7 +109,7 @@ class ContainerModel:
         return True
 
     def add_memory(self, instance: str, used_bytes: float, at: float) -> bool:
-        """Take in an instance's memory usage; only a new peak of its window counts. Return False if it is too old.
+        """Add the memory usage of an instance, and return whether it was used; only a new peak of the day counts.
 
         Source:
             manager spec, 15.4
@@ -119,11 +121,10 @@ class ContainerModel:
         return True
 
     def add_oom(self, instance: str, at: float, *, requested_bytes: float) -> bool:
-        """Take in that an instance was killed for memory, so it needs more; return False if its window is over.
+        """Add that an instance was killed for memory and needs more, and return whether it was used.
 
-            max(used + oomMinBumpUpBytes, trunc(used * oomBumpUpRatio))      used = max(request, peak)
-
-        The peak of earlier kills is left out, so that repeated kills do not compound.
+        The needed memory is max(used + oomMinBumpUpBytes, used * oomBumpUpRatio), where used is the larger of request
+        and peak. The peaks of earlier kills do not count, so that repeated kills do not add up.
 
         Source:
             manager spec, 15.4

@@ -12,7 +12,10 @@ from koordcore.values.invalid import InvalidInput
 
 
 class RecommenderSettings(msgspec.Struct, frozen=True, kw_only=True, rename=wire_name):
-    """Settings: percentiles are fractions of 1, times in seconds, memory in bytes, or in MiB if the name says so."""
+    """Settings of the recommender.
+
+    Percentiles are fractions of 1, times are in seconds, and memory is in bytes, or in MiB if the name says so.
+    """
 
     target_cpu_percentile: float = 0.9
     target_memory_percentile: float = 0.9
@@ -29,7 +32,7 @@ class RecommenderSettings(msgspec.Struct, frozen=True, kw_only=True, rename=wire
 
     @property
     def learning(self) -> tuple[float, ...]:
-        """Return the settings that samples are learned by; if they change, histograms have to be learned anew."""
+        """The settings under which samples are learned; if one changes, histograms have to be learned again."""
         return (
             self.cpu_half_life_seconds,
             self.memory_half_life_seconds,
@@ -40,7 +43,7 @@ class RecommenderSettings(msgspec.Struct, frozen=True, kw_only=True, rename=wire
 
     @property
     def changed(self) -> dict[str, float]:
-        """Settings that differ from their defaults, by name; `settings_from` is the inverse."""
+        """Settings that differ from their defaults, by name, as `settings_from` reads them."""
         defaults = msgspec.to_builtins(DEFAULT_SETTINGS)
         return {name: value for name, value in msgspec.to_builtins(self).items() if value != defaults[name]}
 
@@ -49,12 +52,12 @@ DEFAULT_SETTINGS: Final = RecommenderSettings()
 
 
 def settings_from(changed: dict[str, float]) -> RecommenderSettings:
-    """Return the settings of which these differ from their defaults."""
+    """Return the settings in which only these names differ from their defaults."""
     return msgspec.convert(changed, RecommenderSettings) if changed else DEFAULT_SETTINGS
 
 
 class _Range(NamedTuple):
-    """Numbers that a setting may have; `least` is excluded if the range is `open`."""
+    """Numbers that a setting may have; if the range is `open`, `least` itself is not allowed."""
 
     least: float
     most: float = 1e12
@@ -88,7 +91,9 @@ _RULES: Final[dict[str, _Range]] = {
 
 
 def read_settings(text: str) -> RecommenderSettings:
-    """Read settings by their names, `targetCPUPercentile=0.95,safetyMarginFraction=0.3`; others have their defaults.
+    """Return the settings of a text such as `targetCPUPercentile=0.95,safetyMarginFraction=0.3`.
+
+    Settings that the text does not name have their defaults.
 
     Raises:
         InvalidInput: A setting is unknown or invalid; names the setting, the rule and the value.

@@ -1,4 +1,4 @@
-"""Which Recommendation selects which pod, cached while the objects stay as they are.
+"""Find the Recommendations that select a pod; results are cached until an object changes.
 
 Source:
     manager spec, 15.1
@@ -37,12 +37,13 @@ _MIRRORED_OWNERS: Final = {
 
 
 class Wanted(NamedTuple):
-    """A typed Recommendation.
+    """A parsed Recommendation object.
 
     Attributes:
-        id: Id of its aggregate, `<ns>=<name>`.
-        version: Position of the object.
-        target: The target, or None if it is invalid, see fault.
+        id: Id of its aggregate, `<namespace>=<name>`.
+        version: Position of the object in the log.
+        target: The workload or pods that it selects, or None if that is not valid.
+        fault: Reason why the object is not valid, or empty.
     """
 
     id: str
@@ -57,7 +58,7 @@ class Wanted(NamedTuple):
 
 
 def read_wanted(id_: str, stored: CustomObjectState) -> Wanted:
-    """Return a stored Recommendation; with a fault and without a target if it is invalid."""
+    """Return the parsed form of a stored Recommendation, with a fault if it is not valid."""
     namespace, _, name = id_.partition("=")
     try:
         recommendation = object_from_json(stored.object, Recommendation)
@@ -79,7 +80,7 @@ def read_wanted(id_: str, stored: CustomObjectState) -> Wanted:
 
 
 def owners_of(view: ManagerView, pod: Pod) -> Iterator[OwnerReference]:
-    """Yield the pod's controllers, nearest first, as far as they are known: workloads and mirrored objects."""
+    """Yield the controllers of a pod, nearest first, as far as the log knows them."""
     references = pod.metadata.owner_references
     for _ in range(_LONGEST_CHAIN):
         owner = next((owner for owner in references if owner.controller), None)
@@ -96,7 +97,7 @@ def owners_of(view: ManagerView, pod: Pod) -> Iterator[OwnerReference]:
 
 
 def _mirrored_owners(view: ManagerView, namespace: str, owner: OwnerReference) -> Sequence[OwnerReference]:
-    """Return the owners of a mirrored owner, or an empty list if another object has its name now."""
+    """Return the owners of an owner, or an empty tuple if another object has its name now."""
     stored = view.custom(_MIRRORED_OWNERS[owner.kind], namespace, owner.name)
     metadata = (stored.object or {}).get("metadata") if stored is not None else None
     if not isinstance(metadata, dict):
@@ -111,7 +112,7 @@ def _mirrored_owners(view: ManagerView, namespace: str, owner: OwnerReference) -
 
 
 class Targets:
-    """All Recommendations by namespace, and the cached results for pods."""
+    """All Recommendations by namespace, with cached results for pods."""
 
     def __init__(self) -> None:
         self._version: int | None = None
@@ -120,7 +121,7 @@ class Targets:
         self._of_pod: dict[str, tuple[int, list[OwnerReference], tuple[Wanted, ...]]] = {}
 
     def refresh(self, view: ManagerView) -> None:
-        """Take in the folded Recommendations; drop the cached results if one changed."""
+        """Read the folded Recommendations again if one of them changed."""
         version = view.custom_version(PLURAL)
         if version == self._version:
             return
@@ -155,7 +156,7 @@ class Targets:
         return known[2]
 
     def of(self, view: ManagerView, pod: Pod) -> tuple[Wanted, ...]:
-        """Return the Recommendations that select a pod that may not be stored yet, oldest first."""
+        """Return the Recommendations that select a pod that is not stored yet, oldest first."""
         if pod.metadata.namespace not in self._by_namespace:
             return ()
         return self._matching(pod, list(owners_of(view, pod)))
@@ -165,7 +166,7 @@ class Targets:
         return tuple(wanted for wanted in candidates if wanted.target and wanted.target.matches(pod, owners))
 
     def candidates(self, view: ManagerView) -> list[str]:
-        """Return the uids of the pods that a Recommendation may select; drop cached results of deleted pods."""
+        """Return the uids of all pods in namespaces with a Recommendation."""
         specs = view.state.of_kind(PodSpecState)
         self._of_pod = {uid: known for uid, known in self._of_pod.items() if uid in specs}
         if not self._by_namespace:

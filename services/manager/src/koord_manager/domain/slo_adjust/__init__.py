@@ -1,7 +1,7 @@
-"""SLO adjustment: the health of each node, and how much it lowers the node's weight and thresholds. Off by default.
+"""Assess the health of each node, and lower the weight and thresholds of unhealthy nodes. It is off by default.
 
-`signals` reads the measured values of a node, `step` evaluates one node, `guard` limits how many nodes may be lowered
-at once, and `controller` runs them.
+`signals` reads the measured values of a node. `step` assesses one node. `guard` limits the number of nodes that may be
+lowered at once. `controller` runs them for all nodes.
 
 Source:
     manager spec, 16

@@ -1,7 +1,7 @@
-"""Assess the health of all nodes: evaluate each node, apply the guard to all, record what changed.
+"""Assess the health of all nodes, limit the number of lowered nodes, and record what changed.
 
-The next evaluation of a node starts from the log, so a restart resumes and a replay repeats. Small moves of the
-abnormality are not recorded; the next run finds them again.
+The next assessment of a node starts from the log, so it continues after a restart and is the same in a replay. Small
+changes of the abnormality are not recorded; the next run finds them again.
 
 Source:
     manager spec, 16.2 to 16.4
@@ -50,7 +50,14 @@ _OPTED_OUT: Final = "false"
 
 
 class Seen(NamedTuple):
-    """One node in one run; `found` is None if the node is not adjusted, and then it counts as healthy."""
+    """The assessment of one node in one run.
+
+    Attributes:
+        published: Published policy of the node, or None.
+        found: The assessment, or None for a node that is excluded from health and counts as healthy.
+        signals: Measured value of each signal.
+        stale: Whether the report of the node is too old.
+    """
 
     node: Node
     published: NodePolicyState | None
@@ -60,7 +67,7 @@ class Seen(NamedTuple):
 
 
 class HealthController:
-    """When the next run is due, and the progress of the present one; everything else is in the log."""
+    """Runs assessments at an interval; all results are in the log."""
 
     def __init__(self) -> None:
         self._last: datetime | None = None
@@ -69,10 +76,10 @@ class HealthController:
         self._seen: dict[str, Seen] = {}
 
     def drafts(self, policies: NodePolicies, view: ManagerView, now: datetime) -> list[Draft]:
-        """Return the facts of a complete run, or an empty list if no run is due or nodes remain to be evaluated.
+        """Return the facts of a complete run, or an empty list while the run is not complete or none is due.
 
-        Some nodes are evaluated in each cycle, so that a large cluster does not block other tasks. If a node cannot be
-        evaluated, its health stays.
+        Each cycle assesses a part of the nodes, so that a large cluster does not block other tasks. If a node cannot be
+        assessed, its health stays.
         """
         policy = policies.slo_adjust
         if not policy.enable:
@@ -127,7 +134,7 @@ def health_drafts(
 
 
 def guard(policy: SloAdjustPolicy, seen: Mapping[str, Seen]) -> Guarded:
-    """Return the reported weight of each node; a node that is not adjusted counts as healthy."""
+    """Return the weights that the nodes may report, with the limit on lowered nodes applied."""
     return guard_weights(
         policy.max_abnormal_ratio,
         [
@@ -142,7 +149,7 @@ def guard(policy: SloAdjustPolicy, seen: Mapping[str, Seen]) -> Guarded:
 
 
 def offsets_of(health: NodeHealth | None) -> Offsets:
-    """Return by how much a node's thresholds are lowered."""
+    """Return the number of percent points by which the thresholds of a node are lowered."""
     return Offsets(health.offsets.get("cpu", 0), health.offsets.get("memory", 0)) if health else Offsets()
 
 
@@ -159,7 +166,7 @@ def look_at_health(
     report: NodeUsageReported | None,
     now: datetime,
 ) -> Seen:
-    """Evaluate the health of an existing node.
+    """Return the assessment of an existing node.
 
     Args:
         policies: The configuration in force.
@@ -180,7 +187,7 @@ def look_at_health(
 
 
 def previous_state(published: NodePolicyState | None) -> HealthState | None:
-    """Return the state that the next evaluation starts from, or None for the first one."""
+    """Return the state from which the next assessment of a node starts, or None for the first one."""
     health = published.health if published else None
     if health is None:
         return None
@@ -190,7 +197,7 @@ def previous_state(published: NodePolicyState | None) -> HealthState | None:
 def health_draft(
     policies: NodePolicies, policy: SloAdjustPolicy, view: ManagerView, token: str, look: Seen, reported: int
 ) -> Draft | None:
-    """Return the fact of a node's health, or None if the log is up to date.
+    """Return the fact with the health of a node, or None if the log is up to date.
 
     Args:
         policies: The configuration in force.
@@ -239,7 +246,7 @@ def health_draft(
 
 
 def base_thresholds(policies: NodePolicies, token: str, node: Node) -> Thresholds:
-    """Return the node's configured thresholds, including its own annotations and labels.
+    """Return the configured thresholds of a node, before health lowers them.
 
     Source:
         manager spec, 16.4
@@ -260,7 +267,10 @@ def _percent(strategy: Mapping[str, object], field: str) -> int:
 
 
 def _cause(before: NodeHealth | None, found: Assessment, reported: int) -> str | None:
-    """Return what changed, or None if nothing relevant did. A healthy node without a record is not recorded."""
+    """Return what changed in the health of a node, or None if nothing relevant did.
+
+    A node that was always healthy is not recorded.
+    """
     state = found.state
     if before is None:
         if state.level is not Level.HEALTHY:
@@ -281,7 +291,7 @@ def _cause(before: NodeHealth | None, found: Assessment, reported: int) -> str |
 
 
 def _is_worth_a_write(before: NodeHealth | None, level: str, weight: int, offsets: dict[str, int]) -> bool:
-    """Return whether level, offsets, or the weight by at least 5 changed (manager spec, 16.4)."""
+    """Return whether the annotation has to change: level or offsets differ, or the weight by at least 5."""
     if before is None or not before.annotation:
         return level != Level.HEALTHY or weight != FULL_WEIGHT or any(offsets.values())
     shown = codec.decode(before.annotation, dict[str, object])
@@ -311,12 +321,12 @@ def health_text(level: str, weight: int, abnormality: float, reasons: list[str],
 
 
 def is_adjusted(health: NodeHealth) -> bool:
-    """Return whether level, weight or a threshold differs from that of a healthy node."""
+    """Return whether the level, weight or a threshold of a node is lowered."""
     return health.level != Level.HEALTHY or health.reported_weight != FULL_WEIGHT or any(health.offsets.values())
 
 
 def healthy_again(before: NodeHealth | None) -> NodeHealthAssessed:
-    """Return the event of a node that is not adjusted any more."""
+    """Return the event that a node is not lowered any more."""
     offsets = {"cpu": 0, "memory": 0}
     return NodeHealthAssessed(
         level=str(Level.HEALTHY),
@@ -331,7 +341,7 @@ def healthy_again(before: NodeHealth | None) -> NodeHealthAssessed:
 
 
 def _switched_off(view: ManagerView) -> list[Draft]:
-    """Return the facts that reset every adjusted node."""
+    """Return the facts that reset every lowered node after health was switched off."""
     drafts: list[Draft] = []
     for token in view.nodes():
         published = view.policy(token)

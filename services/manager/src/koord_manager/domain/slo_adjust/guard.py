@@ -1,4 +1,6 @@
-"""Limit how many nodes have a lowered weight at once: if everything looks abnormal, the measurement is wrong.
+"""Limit the number of nodes with a lowered weight.
+
+If very many nodes look abnormal, the cause is probably the measurement.
 
 Source:
     manager spec, 16.3
@@ -15,7 +17,7 @@ _FLOAT_NOISE = 1e-9
 
 
 class NodeWeight(NamedTuple):
-    """Weight and abnormality of a node."""
+    """Weight and abnormality of one node."""
 
     name: str
     abnormality: float
@@ -23,7 +25,13 @@ class NodeWeight(NamedTuple):
 
 
 class Guarded(NamedTuple):
-    """The reported weights, the abnormal nodes, and how many may be lowered."""
+    """The weights that nodes may report.
+
+    Attributes:
+        weights: Name of a node -> weight that it reports.
+        abnormal: Names of the nodes that look abnormal, worst first.
+        cap: Maximum number of nodes with a lowered weight.
+    """
 
     weights: dict[str, int]
     abnormal: list[str]
@@ -31,12 +39,12 @@ class Guarded(NamedTuple):
 
     @property
     def is_mass_abnormal(self) -> bool:
-        """Whether more nodes are abnormal than may be lowered."""
+        """Whether more nodes look abnormal than may be lowered."""
         return len(self.abnormal) > self.cap
 
 
 def guard_weights(max_abnormal_ratio: float, nodes: Iterable[NodeWeight]) -> Guarded:
-    """Return the reported weight of each node: the most abnormal ones, up to the cap, keep their own.
+    """Return the reported weight of each node: only the most abnormal nodes, up to the limit, report a lower weight.
 
     Source:
         manager spec, 16.3; vectors manager/slo_weights

@@ -1,4 +1,4 @@
-"""Signals of a node's health, from its report and from the actions of its agent.
+"""Read the signals of a node's health from its usage report and from the actions of its agent.
 
 Source:
     manager spec, 16.1
@@ -25,7 +25,7 @@ def node_signals(
     evictions: Iterable[tuple[str, int]],
     now: datetime,
 ) -> dict[str, float]:
-    """Return signal -> value; unknown signals are left out.
+    """Return the value of each signal that is known.
 
     Args:
         report: The newest report, or None if none was seen.
@@ -55,7 +55,7 @@ def node_signals(
 
 
 def _peak_cpu(report: NodeUsageReported, average: int) -> int:
-    """Return p95 of the shortest window that has one, else the average, in milli-cores."""
+    """Return the 95th percentile of the shortest window that has one, or the average, in milli-cores."""
     for window in sorted(report.aggregated_node_usages, key=lambda window: window.duration_seconds):
         if "p95" in window.usage:
             return window.usage["p95"].cpu_milli

@@ -1,9 +1,9 @@
-"""One evaluation of one node: from its signals to its level, its weight and its water levels.
+"""Assess one node: compute its level, weight and threshold offsets from its signals.
 
-    severity s = clamp((v - warn) / (critical - warn), 0, 1)        a = largest severity, 1 when the metric is stale
-    A          = a at first, else f * a + (1 - f) * A               f = smoothingFactor
-    level      by A with hysteresis; weight = 100 * (1 - A) unless healthy
-    offsets    fall by stepDown while critical, rise by stepUp after enough healthy rounds
+The severity of a signal is its position between `warn` and `critical`, from 0 to 1. The present abnormality is the
+largest severity, or 1 if the report is too old. The abnormality is smoothed with `smoothingFactor`. The level follows
+the abnormality with hysteresis. Unless the node is healthy, its weight is 100 * (1 - abnormality). Offsets fall by
+`stepDown` while the node is critical, and rise by `stepUp` after enough healthy runs.
 
 Source:
     manager spec, 16.2
@@ -40,14 +40,14 @@ class Level(StrEnum):
 
 
 class Offsets(NamedTuple):
-    """Percent points by which thresholds are lowered; at most 0."""
+    """Percent points that are added to thresholds; at most 0."""
 
     cpu: int = 0
     memory: int = 0
 
 
 class HealthState(NamedTuple):
-    """State that one evaluation passes to the next."""
+    """State that one assessment passes to the next."""
 
     abnormality: float
     level: Level
@@ -56,7 +56,7 @@ class HealthState(NamedTuple):
 
 
 class Thresholds(NamedTuple):
-    """The four thresholds, in percent."""
+    """The four thresholds of a node that health lowers, in percent."""
 
     cpu_reclaim: int
     memory_reclaim: int
@@ -65,7 +65,11 @@ class Thresholds(NamedTuple):
 
 
 class Assessment(NamedTuple):
-    """Result of an evaluation, with the severities of the signals that count, worst first."""
+    """The result of an assessment.
+
+    Attributes:
+        severities: Severity of each signal above 0, worst first.
+    """
 
     state: HealthState
     weight: int
@@ -75,7 +79,7 @@ class Assessment(NamedTuple):
 def assess(
     policy: SloAdjustPolicy, previous: HealthState | None, signals: Mapping[str, float], *, stale: bool
 ) -> Assessment:
-    """Return the node's health after one more evaluation.
+    """Return the health of a node after one more assessment.
 
     Args:
         policy: The section slo-adjust-config.
@@ -117,7 +121,7 @@ def assess(
 
 
 def effective_thresholds(policy: SloAdjustPolicy, offsets: Offsets, base: Thresholds) -> Thresholds:
-    """Return the thresholds in force; a base below its floor is kept.
+    """Return the lowered thresholds; a configured threshold below its floor stays as it is.
 
     Source:
         manager spec, 16.2 (6)

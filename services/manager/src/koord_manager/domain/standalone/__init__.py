@@ -1,1 +1,1 @@
-"""The work of Kubernetes controllers for a cluster without an API server."""
+"""Do the work of Kubernetes' controllers in a cluster without an API server."""

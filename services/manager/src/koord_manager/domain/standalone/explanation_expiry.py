@@ -1,6 +1,7 @@
-"""Deletion of expired ScheduleExplanations, where no API server has the objects.
+"""Delete expired ScheduleExplanations in a cluster without an API server.
 
-Source: scheduler-core spec, 13.3.
+Source:
+    scheduler-core spec, 13.3
 """
 
 from typing import Final
@@ -15,7 +16,7 @@ PLURAL: Final = "scheduleexplanations"
 
 
 def expiry_drafts(view: ManagerView, id_: str) -> list[Draft]:
-    """Return the deletion of a ScheduleExplanation (`namespace=name`) if it expired.
+    """Return the fact that deletes an expired ScheduleExplanation, or an empty list if it is not expired.
 
     A new object with the name of an expired one stays.
     """

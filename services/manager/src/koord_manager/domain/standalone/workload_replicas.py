@@ -1,4 +1,6 @@
-"""Create and delete pods so that a workload has the number of pods that it asks for.
+"""Create and delete pods, so that each workload has the number of pods that it asks for.
+
+It compares the folded workload with its folded pods, whatever happened in between.
 
 Level-triggered: it reads the workload and its pods as folded, whatever happened in between.
 """
@@ -24,21 +26,21 @@ _OUR_NAME: Final = re.compile(r"-[0-9a-f]{8}-[0-9]+")
 
 
 def template_hash(workload: Workload) -> str:
-    """Return eight hex digits of the pod template, which identify the generation of pods."""
+    """Return eight hex digits of the pod template, which identify its version in pod names."""
     return hashlib.blake2b(codec.encode_canonical(workload.template), digest_size=4).hexdigest()
 
 
 def reconcile_workload(
     view: ManagerView, uid: str, *, now: str, limit: int, options: Options | None = None
 ) -> list[list[Draft]]:
-    """Return the facts that bring a workload to its number of pods, at most `limit` at once, in groups.
+    """Return the facts that bring a workload closer to its number of pods, at most `limit`, in groups.
 
-    A Deployment's pods of an older template are replaced, oldest first. A Job's pods are never replaced. Names are
-    `<workload>-<template hash>-<number>`. Uids are derived from the workload's uid and last sequence and from the name.
-    Creating pods moves that sequence, so of two leaders that decide at once, the log refuses one.
+    Pods of a Deployment with an older template are replaced, oldest first. Pods of a Job are never replaced. A name is
+    `<workload>-<template hash>-<number>`. The uid of a pod is derived from the last position of the workload, and
+    creating pods changes that position. So if two leaders decide at once, the log refuses one of them.
 
     Raises:
-        InvalidManifest: Admission refuses the pods, and there is nothing else to do.
+        InvalidManifest: Admission denies the pods, and nothing else has to be done.
     """
     options = options or Options()
     state = view.state.of_kind(WorkloadState).get(uid)
@@ -64,7 +66,7 @@ def reconcile_workload(
 
 
 def is_made_here(pod: Pod, owner_uid: str) -> bool:
-    """Return whether this controller made a pod; pods with an owner of somebody else are left alone."""
+    """Return whether this controller created a pod; pods of other owners are left alone."""
     meta = pod.metadata
     owners = (owner for owner in meta.owner_references if owner.uid == owner_uid)
     return any(_OUR_NAME.fullmatch(meta.name.removeprefix(owner.name)) for owner in owners)
@@ -78,7 +80,7 @@ def _deletion(uid: str, spec: PodSpecState) -> Draft:
 def _creations(
     view: ManagerView, owner_uid: str, state: WorkloadState, prefix: str, wanted: int, now: str, options: Options
 ) -> list[Draft]:
-    """Return `wanted` pods with free names, the usage of their quotas, and the mark on the workload.
+    """Return the facts of new pods with free names, of their quotas' usage, and of the workload.
 
     Raises:
         InvalidManifest: Not even the first pod is admitted.

@@ -1,1 +1,1 @@
-"""The controllers: each takes its keys from the work queue, decides them, and returns the number of changes."""
+"""The controllers: each takes its keys from the work queue, decides the objects, and returns the number of changes."""

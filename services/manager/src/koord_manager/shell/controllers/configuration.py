@@ -1,4 +1,4 @@
-"""The configuration controller: put a changed slo-controller-config in force and queue every node."""
+"""The configuration controller: use a changed slo-controller-config, and queue every node."""
 
 from datetime import datetime
 
@@ -13,7 +13,7 @@ from koord_manager.shell.reconcile import reconcile
 
 
 async def reconcile_configuration(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
-    """Put the configuration in force if its ConfigMap changed, and return the number of new facts."""
+    """Use the folded configuration if its ConfigMap changed, and return the number of new facts."""
 
     def decide(_: str) -> list[list[Draft]]:
         view, policies = context.view, controllers.policies

@@ -1,4 +1,4 @@
-"""The eviction controllers: requests of node agents, and without an API server their execution."""
+"""The eviction controllers: requests of node agents, and, without an API server, the execution of evictions."""
 
 from datetime import datetime
 from typing import Final
@@ -17,7 +17,7 @@ MAX_EVICTIONS_PER_CYCLE: Final = 200
 
 
 async def reconcile_agent_evictions(context: ManagerContext, _: Controllers, now: datetime) -> int:
-    """Request the eviction of pods that node agents evicted."""
+    """Request the eviction of pods that node agents have ended."""
 
     def decide(token: str) -> list[list[Draft]]:
         return [[draft] for draft in agent_requests(context.view, token)]
@@ -26,7 +26,7 @@ async def reconcile_agent_evictions(context: ManagerContext, _: Controllers, now
 
 
 async def reconcile_evictions(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
-    """Carry out requested evictions as far as disruption budgets allow; no-op with an API server, whose task it is."""
+    """Carry out requested evictions as far as disruption budgets allow; no-op with an API server."""
     view, queue, budgets = context.view, context.view.queue, controllers.budgets
     if not context.standalone:
         queue.take(EVICTION)
@@ -50,7 +50,7 @@ async def reconcile_evictions(context: ManagerContext, controllers: Controllers,
 
 
 async def expire_explanations(context: ManagerContext, _: Controllers, now: datetime) -> int:
-    """Delete expired ScheduleExplanations; no-op with an API server, whose objects the gateway deletes."""
+    """Delete expired ScheduleExplanations; no-op with an API server, where the gateway does it."""
     ids = context.view.queue.take(EXPLANATION_EXPIRY)
     if not context.standalone:
         return 0

@@ -1,4 +1,4 @@
-"""The node policy controllers: NodeSLO, how the agent measures, ratios, devices, and the overcommitted resources."""
+"""The node policy controllers: NodeSLO, metric collection, ratios, devices, and overcommitted resources."""
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -31,7 +31,7 @@ POLICIES: Final[tuple[tuple[str, str, Drafts], ...]] = (
 
 
 async def reconcile_node_policies(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
-    """Render the NodeSLO, the measuring policy, the ratios and the devices of changed nodes."""
+    """Render NodeSLO, metric collection, ratios and devices of nodes that changed."""
     rendered = 0
     for enabled_as, controller, drafts_of in POLICIES:
         tokens = context.view.queue.take(controller)
@@ -45,7 +45,7 @@ async def reconcile_node_policies(context: ManagerContext, controllers: Controll
 
 
 async def reconcile_overcommit(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
-    """Compute the batch and mid resources of nodes whose inputs changed or whose report became too old."""
+    """Compute batch and mid resources of nodes that changed, or whose usage report is too old."""
     view, policies, metrics = context.view, controllers.policies, context.metrics
     tokens = view.queue.take(OVERCOMMIT)
     if NODE_RESOURCE not in controllers.enabled:

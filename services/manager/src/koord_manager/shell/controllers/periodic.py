@@ -1,4 +1,4 @@
-"""The periodic controllers: node health, root quotas, recommendations. Each queues all its objects at its interval."""
+"""The periodic controllers: node health, root quotas, recommendations; each handles all objects at an interval."""
 
 import time
 from datetime import datetime
@@ -12,7 +12,7 @@ from koord_manager.shell.reconcile import Decided, append_decided, reconcile
 
 
 async def reconcile_health(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
-    """Assess the health of nodes and return how many changed; their policies follow in the next cycle."""
+    """Assess the health of nodes and return the number of changes; policies of nodes follow in the next cycle."""
     drafts = controllers.health.drafts(controllers.policies, context.view, now)
     assessed = len(await append_decided(context, HEALTH, _each(drafts), now))
     if assessed and context.metrics is not None:
@@ -21,7 +21,7 @@ async def reconcile_health(context: ManagerContext, controllers: Controllers, no
 
 
 async def reconcile_quota_profiles(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
-    """Bring the root quotas of ElasticQuotaProfiles up to date with the nodes that these select."""
+    """Update the root quotas of ElasticQuotaProfiles for the nodes that these select."""
     if QUOTA_PROFILE not in controllers.enabled:
         context.view.queue.take(QUOTA_PROFILE)
         return 0
@@ -34,7 +34,7 @@ async def reconcile_quota_profiles(context: ManagerContext, controllers: Control
 
 
 async def reconcile_recommendations(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
-    """Compute every Recommendation, and replace one pod at a time that does not follow its Recommendation."""
+    """Compute every Recommendation, and replace one outdated pod at a time."""
     recommender = controllers.recommender
     if not recommender.is_due(now):
         return 0

@@ -1,4 +1,4 @@
-"""The workload controller of a cluster without an API server: keep the number of pods that each workload asks for."""
+"""The workload controller of a cluster without an API server: create and delete the pods of workloads."""
 
 from datetime import datetime
 from typing import Final
@@ -17,7 +17,7 @@ MAX_PODS_PER_CYCLE: Final = 500
 
 
 async def reconcile_workloads(context: ManagerContext, _: Controllers, now: datetime) -> int:
-    """Create and delete pods of changed workloads, at most `MAX_PODS_PER_CYCLE`, and return their number."""
+    """Create and delete pods of workloads that changed, at most `MAX_PODS_PER_CYCLE`, and return their number."""
     view, queue = context.view, context.view.queue
     room = MAX_PODS_PER_CYCLE
 

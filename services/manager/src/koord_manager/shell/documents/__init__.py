@@ -1,1 +1,1 @@
-"""The HTTP API for documents: apply, delete, get."""
+"""The HTTP API for documents: apply, delete and get objects."""

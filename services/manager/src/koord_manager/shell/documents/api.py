@@ -50,7 +50,7 @@ def _json(value: object, status: int = 200) -> Response:
 
 
 class ManagerApi:
-    """Routes that read the view and submit documents to the intake.
+    """HTTP routes that read the view, and queue documents for `koord apply` and `koord delete`.
 
     Args:
         standalone: Whether there is no API server, so that computed status is shown here.
@@ -72,13 +72,13 @@ class ManagerApi:
         ]
 
     async def apply(self, request: Request) -> Response:
-        """Apply every document of the body."""
+        """Apply every document in the body."""
         documents = await _documents(request)
         results = await self._intake.submit(documents, str(uuid.uuid4()), dry_run=_is_dry_run(request))
         return _json({"results": results}, _status(results))
 
     async def delete(self, request: Request) -> Response:
-        """Delete the objects that the documents of the body name."""
+        """Delete the objects that the documents in the body name."""
         documents = await _documents(request)
         targets: list[object] = []
         results: dict[int, Result] = {}
@@ -93,7 +93,7 @@ class ManagerApi:
         return _json({"results": merged}, _status(merged))
 
     async def list_objects(self, request: Request) -> Response:
-        """Return all objects of a kind, ordered by namespace and name."""
+        """Return all objects of a kind in order of namespace and name."""
         kind = _kind(request)
         namespace = request.query_params.get("namespace")
         items = self._custom_items(kind, namespace) if kind not in AGGREGATES else self._items(kind, namespace)
@@ -117,7 +117,7 @@ class ManagerApi:
         ]
 
     async def get_object(self, request: Request) -> Response:
-        """Return one object; 404 if it does not exist."""
+        """Return one object, or status 404 if it does not exist."""
         kind, name = _kind(request), request.path_params["name"]
         namespace = request.query_params.get("namespace", "default") if _is_namespaced(kind) else ""
         resource = None if kind in AGGREGATES else resource_of_kind(kind)
@@ -134,7 +134,7 @@ class ManagerApi:
         return _json(self._shown(kind, ref.id, found))
 
     async def state(self, request: Request) -> Response:
-        """Return position and canonical hash of the fold."""
+        """Return the position and the canonical hash of the fold."""
         del request
         return _json({"position": self._view.state.position, "hash": self._view.state.hash()})
 
@@ -142,7 +142,7 @@ class ManagerApi:
         return with_published_status(self._view, resource.plural, document) if self._standalone else document
 
     def _shown(self, kind: str, id_: str, found: KubeObject) -> dict[str, Any]:
-        """Return the object in Kubernetes' shape with computed fields: the node of a pod, the resources of a node."""
+        """Return an object as Kubernetes shows it, with computed fields such as the node of a pod."""
         shown: dict[str, Any] = {"apiVersion": _API_VERSIONS[kind], "kind": kind}
         shown.update(cast("dict[str, Any]", msgspec.to_builtins(found)))
         if isinstance(found, Workload):
@@ -166,7 +166,7 @@ class ManagerApi:
 
 
 def _add_policy(node: dict[str, Any], policy: NodePolicyState) -> None:
-    """Add the computed policy of a node to its object, at the fields where Kubernetes shows it."""
+    """Add the computed resources, annotations and labels of a node to its object."""
     lent = {name: str(amount) for name, amount in lent_resources(policy).items()}
     status: dict[str, Any] = node.setdefault("status", {})
     for field in ("capacity", "allocatable"):
@@ -222,7 +222,7 @@ def _kind(request: Request) -> str:
 
 
 def _target(document: object) -> Target | Result:
-    """Return what a document names: a manifest, or an object with kind, namespace and name."""
+    """Return the object that a document names; it is a manifest, or has kind, namespace and name only."""
     if not isinstance(document, dict):
         return Result("refused", errors=[FieldError("document", "an object with kind and name", repr(document)[:200])])
     fields = cast("dict[str, object]", document)

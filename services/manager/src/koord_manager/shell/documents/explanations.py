@@ -1,6 +1,6 @@
-"""Publish what admission changed and refused: an event on the stream of explanations, and a log line for a refusal.
+"""Publish admission decisions that changed or denied an object to the stream of explanations, and log denials.
 
-If an object was neither changed nor refused, its own event is enough. Dry runs are not published.
+If an object was neither changed nor denied, the fact of the object is enough. Dry runs are not published.
 
 Source:
     manager spec, 17.3
@@ -44,21 +44,21 @@ _PLURALS: Final = {
 
 
 class Teller(Protocol):
-    """The dependencies of publishing, which the manager's context and the webhook's desk provide."""
+    """The services that publishing an admission decision needs."""
 
     @property
     def explanations(self) -> ObservationLog | None:
-        """The stream of explanations, or None if they are not published."""
+        """Stream of explanations, or None if they are not published."""
         ...
 
     @property
     def actor(self) -> str:
-        """The instance that decided."""
+        """Name of the instance that decided."""
         ...
 
     @property
     def logger(self) -> Logger:
-        """Logger of refusals."""
+        """Logger for denials."""
         ...
 
     @property
@@ -68,10 +68,11 @@ class Teller(Protocol):
 
 
 class Subject(NamedTuple):
-    """The object that was decided, and the request about it.
+    """The object of an admission decision, and the request about it.
 
     Attributes:
-        webhook: Path of the webhook, or empty for `koord apply`.
+        source: "webhook" or "apply".
+        webhook: "mutate" or "validate", or empty for `koord apply`.
         old_object: The stored object, or None for `koord apply`.
     """
 
@@ -89,18 +90,18 @@ class Subject(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """Resource and subresource in one."""
+        """Resource together with its subresource."""
         return f"{self.resource}-{self.subresource}" if self.subresource else self.resource
 
 
 class Occasion(NamedTuple):
-    """When and from what the decision was made.
+    """The time of an admission decision, and its input besides the object.
 
     Attributes:
-        now: Time as RFC 3339.
+        now: Time, RFC 3339.
         based_on: Position of the fold.
-        draws: Seed of the draws of profiles with a probability, or empty for the uid of the request.
-        pending: Accepted quotas that were not observed yet; only the first if there are many.
+        draws: Seed of the draws of profiles with a probability, or empty if it is the uid of the request.
+        pending: Names of accepted quotas that were not observed yet; only the first ones if there are many.
     """
 
     now: str
@@ -111,7 +112,7 @@ class Occasion(NamedTuple):
 
 
 async def record_applied(context: Teller, work: Work, applied: Applied, occasion: Occasion) -> None:
-    """Publish what admission changed in an applied document."""
+    """Publish what admission changed in a document of `koord apply`."""
     operation = "CREATE" if applied.action == "created" else "UPDATE"
     decision = AdmissionDecision(object=applied.made, steps=applied.steps)
     patch = json_patch(applied.given, applied.made) if applied.given and applied.made else []
@@ -119,7 +120,7 @@ async def record_applied(context: Teller, work: Work, applied: Applied, occasion
 
 
 async def record_refused(context: Teller, work: Work, decision: AdmissionDecision, occasion: Occasion) -> None:
-    """Publish why a document was refused; no-op for a dry run."""
+    """Publish the reasons why a document was denied; no-op for a dry run."""
     if not work.dry_run:
         operation = "DELETE" if isinstance(work.subject, Target) else "APPLY"
         await tell(context, _subject(work, operation), decision, (), occasion)
@@ -128,7 +129,7 @@ async def record_refused(context: Teller, work: Work, decision: AdmissionDecisio
 async def tell(
     context: Teller, subject: Subject, decision: AdmissionDecision, patch: Sequence[Operation], occasion: Occasion
 ) -> None:
-    """Publish one decision without waiting for the bus, which keeps the newest ones while it is away."""
+    """Publish one admission decision without waiting for the bus."""
     rules, fields = recorded_violations(decision.violations)
     shown, name, uid = subject.shown[:MAX_NAME], subject.name[:MAX_NAME], subject.uid[:MAX_NAME]
     if not decision.allowed:
@@ -180,11 +181,11 @@ async def tell(
 
 
 def _told_as(subject: Subject, *, allowed: bool) -> tuple[str, str]:
-    """Return namespace and name for the subject of the event.
+    """Return the namespace and the name in the subject of the event.
 
-    A pod whose name the API server generates later is named by its request, so that pods of a workload do not replace
-    each other in the stream. If it was refused, it is named by its `generateName`, because its controller retries with
-    new names.
+    If the API server generates the name of a pod later, the id of the request is used, so that pods of a workload do
+    not replace each other in the stream. If such a pod is denied, its `generateName` is used, because its controller
+    retries with new names.
     """
     namespace, name, request = (
         text if _SUBJECT_NAME.fullmatch(text) else "" for text in (subject.namespace, subject.name, subject.uid)
@@ -198,7 +199,7 @@ def _told_as(subject: Subject, *, allowed: bool) -> tuple[str, str]:
 
 
 def _beginning(patch: Sequence[Operation]) -> list[Operation]:
-    """Return the first operations of the patch that fit into MAX_PATCH_BYTES."""
+    """Return the first operations of a patch that together have at most `MAX_PATCH_BYTES`."""
     left = MAX_PATCH_BYTES
     told: list[Operation] = []
     for operation in patch:

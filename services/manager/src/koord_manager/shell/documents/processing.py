@@ -1,4 +1,4 @@
-"""Process documents: take, decide against the view, append, wait until folded, answer.
+"""Process documents on the leader: decide them on the view, append the facts, and answer when these are folded.
 
 take -> decide each against the view -> append -> wait until folded -> answer
 
@@ -47,15 +47,15 @@ REFOLDS = 8
 
 
 async def serve_documents(context: ManagerContext) -> None:
-    """Process documents until the intake is closed and empty, so that at shutdown every request gets an answer."""
+    """Process documents until the intake is closed and empty, so that every request gets an answer at shutdown."""
     while works := await context.intake.take(MAX_DOCUMENTS):
         await process_documents(context, works)
 
 
 async def process_documents(context: ManagerContext, works: Sequence[Work]) -> None:
-    """Process works and answer each. Works on one object are decided in order, each on the result of the previous one.
+    """Process documents and answer each of them.
 
-    Works on one object are decided in order, each on the result of the previous one.
+    Documents about one object are decided in order, each on the result of the one before.
     """
     waiting = list(works)
     refusals: dict[Work, int] = {}
@@ -81,10 +81,10 @@ async def process_documents(context: ManagerContext, works: Sequence[Work]) -> N
 
 
 def _without_repeats(context: ManagerContext, works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
-    """Split works into a group of independent ones and the rest.
+    """Split documents into a group that can be decided together, and the rest.
 
-    The group ends before a work that may depend on an object which the group defines, so every document is decided on
-    the result of the documents before it.
+    The group ends before a document that may depend on an object of the group. So every document is decided on the
+    result of the documents before it.
     """
     seen: set[tuple[str, ...]] = set()
     first: list[Work] = []
@@ -102,7 +102,7 @@ def _without_repeats(context: ManagerContext, works: Sequence[Work]) -> tuple[li
 
 
 def _claims(context: ManagerContext, subject: Manifest | Target) -> set[tuple[str, ...]]:
-    """Return what two works of one group must not share: the object, and the quota that a pod charges."""
+    """Return what two documents of one group must not share: the object itself, and the quota that a pod charges."""
     claims: set[tuple[str, ...]] = {_identity(subject)}
     if isinstance(subject, Manifest) and isinstance(subject.object, Pod):
         pod = subject.object
@@ -123,7 +123,7 @@ def _identity(subject: Manifest | Target) -> tuple[str, str, str]:
 
 
 async def _process_group(context: ManagerContext, works: Sequence[Work]) -> list[Work]:
-    """Decide and append works on distinct objects; return those whose aggregate moved meanwhile."""
+    """Decide and append documents about different objects, and return those that have to be decided again."""
     now = rfc3339(context.clock.now())
     decisions: list[Decision] = []
     results: list[tuple[Work, Result, Applied, Occasion]] = []

@@ -1,7 +1,8 @@
-"""The webhook server: admission for an API server, over TLS.
+"""Serve the admission webhooks for an API server, over TLS.
 
-`review` (AdmissionReview in and out) -> `handlers` (the pure chain, recorded) -> `server` (routes, HTTPS).
-`certificates` makes and checks certificates, `keeper` maintains Secret, files and configuration objects.
+`review` reads and writes AdmissionReviews. `handlers` runs the pure chain and records the decision. `server` has the
+routes. `certificates` makes and checks certificates. `keeper` maintains the Secret, the files and the configuration
+objects.
 
 Source:
     manager spec, 7

@@ -16,11 +16,11 @@ from koord_manager.domain.admission.webhooks import Address
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookEnvironment:
-    """Where to serve, where certificates are stored, and which objects are maintained.
+    """Where to serve the webhooks, where certificates are stored, and which objects are maintained.
 
     Attributes:
         host: WEBHOOK_HOST, or empty if the API server calls the Service.
-        writer: "secret" for a Secret shared by all replicas, "fs" for files only.
+        writer: "secret" for a Secret that all replicas share, "fs" for files only.
     """
 
     namespace: str = "koordinator-system"
@@ -35,7 +35,7 @@ class WebhookEnvironment:
 
     @property
     def dns_name(self) -> str:
-        """The name that the certificate has to cover."""
+        """Name that the certificate has to contain."""
         return self.host or f"{self.service}.{self.namespace}.svc"
 
     @property
@@ -45,7 +45,7 @@ class WebhookEnvironment:
 
 
 def read_environment(environ: Mapping[str, str]) -> WebhookEnvironment:
-    """Return the settings of the process environment.
+    """Return the settings in the environment variables of the process.
 
     Raises:
         InvalidInput: A port is not a number, or the writer is unknown.

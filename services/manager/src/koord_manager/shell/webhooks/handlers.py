@@ -1,4 +1,4 @@
-"""Answer one review: run the pure chain over the present fold, the quota gate, and record the decision.
+"""Answer one AdmissionReview: run the pure chain on the present fold, ask the quota gate, and record the decision.
 
 Source:
     manager spec, 7.1, 10.4, 10.7, 17.3
@@ -41,10 +41,11 @@ _MOST_PENDING: Final = 20
 
 
 class Desk(NamedTuple):
-    """The dependencies of the handlers.
+    """The services that the webhooks use.
 
     Attributes:
-        gate: Quota gate, or None without an API server, and then quota admission refuses.
+        pending: Accepted quotas that were not observed yet.
+        gate: Quota admission, or None without an API server; then pods with a quota are denied.
         steady: Returns the seconds of a steady clock.
     """
 
@@ -63,7 +64,7 @@ class Desk(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """A decision and the patch that carries it."""
+    """An admission decision and its patch."""
 
     decision: AdmissionDecision
     patch: list[dict[str, Any]]
@@ -74,7 +75,7 @@ Pending = Mapping[str, Quota | None]
 
 
 async def review(desk: Desk, kind: Kind, body: bytes) -> bytes:
-    """Return the answer to the review in a body; its explanation is published later.
+    """Return the answer to the AdmissionReview in a body; its explanation is published later.
 
     Raises:
         InvalidInput: The body is not a review.
@@ -104,7 +105,7 @@ async def review(desk: Desk, kind: Kind, body: bytes) -> bytes:
 
 
 def _broken(desk: Desk, kind: Kind, asked: Asked, error: Exception) -> bytes:
-    """Return the answer if deciding itself failed: refused with 500, as Koordinator does.
+    """Return the answer if deciding raised an error: denied with status 500, as Koordinator does.
 
     Source:
         manager spec, 7.1
@@ -171,7 +172,7 @@ def _is_counted(options: Options, request: Request) -> bool:
 
 
 async def _quota_admission(desk: Desk, request: Request, around: Surroundings) -> AdmissionDecision:
-    """Return the decision of the pod's quota, which counts the pod; a dry run is compared and not counted."""
+    """Return the decision of quota admission, which charges the pod's quota; a dry run charges nothing."""
     if request.object is None:
         return AdmissionDecision(object=None)
     try:

@@ -1,9 +1,9 @@
-"""Maintain what the API server needs to call the webhooks: certificate, files, and configuration objects.
+"""Maintain everything that the API server needs to call the webhooks: certificate, files and configuration objects.
 
-Secret (or files) -> valid? -> else make and store it (409: another replica was first, use its) -> files, caBundle
-
-It runs at the start, every minute, and whenever one of the objects changes. If a run fails, it is logged and repeated,
-and the server goes on with what it has.
+If the certificate in the Secret is not valid, a new one is made and stored. If another replica was first (409), its
+certificate is used. Then the files and the configuration objects are brought up to date. This happens at the start,
+every minute, and when one of the objects changes. If it fails, it is logged and retried, and the server continues with
+its present certificate.
 
 Source:
     manager spec, 7.2, 7.3
@@ -53,19 +53,19 @@ _CURRENT: Final = "current"
 
 
 class KeptApi(ObjectsApi, WatchingApi, Protocol):
-    """Reads, writes and watches objects."""
+    """A client that reads, writes and watches objects of the API server."""
 
 
 class NotKept(Exception):
-    """A run failed; the next one tries again."""
+    """The objects could not be brought up to date; the next run tries again."""
 
 
 class Keeper:
-    """Maintains certificate and configuration for one replica.
+    """Maintains the certificate and the configuration objects of one replica.
 
     Args:
         api: Client of the API server, or None if there are only files.
-        renewed: Called with each bundle that is in force, also an unchanged one.
+        renewed: Called after each run with the bundle in use.
     """
 
     def __init__(
@@ -89,16 +89,16 @@ class Keeper:
 
     @property
     def certificate_file(self) -> Path:
-        """Path of the serving certificate, behind a link that is switched atomically."""
+        """Path of the server certificate; a part of the path is a link that is replaced atomically."""
         return self._environment.directory / _CURRENT / "tls.crt"
 
     @property
     def key_file(self) -> Path:
-        """Path of the key of the serving certificate."""
+        """Path of the key of the server certificate."""
         return self._environment.directory / _CURRENT / "tls.key"
 
     async def start(self) -> None:
-        """Run for the first time, with retries for 20 s; raise NotKept if no run succeeded, to end the process."""
+        """Bring everything up to date for the first time; raise NotKept if that fails for 20 s."""
         reason = "no answer"
         try:
             async with asyncio.timeout(START_SECONDS):
@@ -113,7 +113,7 @@ class Keeper:
             raise NotKept(f"no certificate within {START_SECONDS:g} s: {reason}") from None
 
     async def run(self) -> None:
-        """Run every minute and after every change of a maintained object, until cancelled."""
+        """Bring everything up to date every minute and after every change of an object, until cancelled."""
         async with asyncio.TaskGroup() as watches:
             if self._api is not None:
                 for collection, name in self._watched():
@@ -130,7 +130,7 @@ class Keeper:
                 await asyncio.sleep(LEAST_PAUSE_SECONDS)
 
     def _watched(self) -> Iterator[tuple[str, str]]:
-        """Yield the collection path and the name of each maintained object."""
+        """Yield the path of the collection and the name of each maintained object."""
         yield from self._configurations()
         if self._environment.writer == "secret":
             yield f"/api/v1/namespaces/{self._environment.namespace}/secrets", self._environment.secret
@@ -141,7 +141,7 @@ class Keeper:
         yield f"{registration}/validatingwebhookconfigurations", self._environment.validating
 
     async def keep(self) -> None:
-        """Ensure a valid bundle, its files and the configuration objects; raise NotKept if that fails."""
+        """Bring certificate, files and configuration objects up to date, or raise NotKept."""
         bundle = await self._valid_bundle()
         if bundle != self.bundle:
             await asyncio.to_thread(write_files, self._environment.directory, bundle)
@@ -162,7 +162,7 @@ class Keeper:
         return await self._valid(found) or cast("Bundle", found)
 
     async def _valid(self, found: Bundle | None) -> Bundle | None:
-        """Return a new bundle for an invalid one, or None if it is valid."""
+        """Return a new bundle if the present one is not valid, or None if it is."""
         now = self._now()
         reason = why_invalid(found, self._environment.dns_name, now)
         if reason is None:
@@ -202,7 +202,7 @@ class Keeper:
         raise NotKept(f"secret {namespace}/{name}: {CONFLICTS} conflicts with writes of others")
 
     async def _keep_object(self, path: str, change: Callable[[JsonObject], JsonObject | None]) -> None:
-        """Read, change and replace an object, again on a conflict; no-op if it does not exist."""
+        """Read, change and replace an object, with retries after conflicts; no-op if it does not exist."""
         assert self._api is not None
         for _ in range(CONFLICTS):
             answer = await self._request(self._api, "GET", path)
@@ -250,7 +250,7 @@ def _secret_files(secret: JsonObject) -> dict[str, bytes]:
 
 
 def read_files(directory: Path) -> dict[str, bytes]:
-    """Return the contents of the files in force, or an empty mapping if there are none."""
+    """Return the files in use, or an empty mapping if there are none."""
     folder = directory / _CURRENT
     try:
         return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
@@ -259,7 +259,7 @@ def read_files(directory: Path) -> dict[str, bytes]:
 
 
 def write_files(directory: Path, bundle: Bundle) -> None:
-    """Write the bundle into a new folder, then switch the link: a reader sees the old or the new files.
+    """Write the bundle to a new folder, then replace the link, so that readers see either all old or all new files.
 
     Raises:
         NotKept: The files cannot be written.

@@ -19,7 +19,7 @@ _OTHER: Final = "other"
 
 
 class WebhookMetrics:
-    """The metrics of the webhook server."""
+    """Metrics of the webhooks."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         # the reference observes seconds despite the name
@@ -50,7 +50,7 @@ class WebhookMetrics:
         )
 
     def decided(self, kind: str, resource: str, operation: str, plugin: str, status: str, *, seconds: float) -> None:
-        """Count one decided request and its duration."""
+        """Count one request with its decision and duration."""
         labels = kind, resource if resource in _RESOURCES else _OTHER, operation, plugin, status
         kept = self._durations.get(labels)
         if kept is None:

@@ -1,6 +1,6 @@
-"""Watch one object by name for as long as the process lives, and report each change.
+"""Watch one object of the API server by name, and report each change.
 
-A change while no watch is open is found by the next regular run, so nothing is listed and no version is remembered.
+A change while no watch is open is found by the next regular run. So nothing is listed, and no version is remembered.
 
 Source:
     manager spec, 7.2 (4); https://kubernetes.io/docs/reference/using-api/api-concepts/
@@ -23,19 +23,22 @@ LONGEST_PAUSE_SECONDS: Final = 60.0
 
 
 class WatchingApi(Protocol):
-    """The part of the API server's client that watches need (`koord_manager.shell.gateway.api.KubernetesApi`)."""
+    """The part of the API server's client that watches need."""
 
     def lines(
         self, path: str, parameters: Mapping[str, str], *, idle_seconds: float
     ) -> contextlib.AbstractAsyncContextManager[ApiResponse | AsyncIterator[list[bytes]]]:
-        """Open a watch: yield batches of lines, or the response if it failed. Raises Unreachable."""
+        """Open a watch and yield batches of lines, or the response if the API server refused it.
+
+        Raise Unreachable if it does not answer.
+        """
         ...
 
 
 async def watch_object(
     api: WatchingApi, collection: str, name: str, changed: Callable[[], None], logger: Logger
 ) -> None:
-    """Watch one object until cancelled, and call `changed` for each of its events, also the first."""
+    """Watch one object until cancelled, and call `changed` for each event of the watch."""
     backoff = Backoff(1.0, LONGEST_PAUSE_SECONDS)
     parameters = {"watch": "1", "fieldSelector": f"metadata.name={name}", "timeoutSeconds": str(OPEN_SECONDS)}
     problem = ""

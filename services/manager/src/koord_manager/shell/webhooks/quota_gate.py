@@ -1,11 +1,9 @@
-"""Quota admission of the webhook: gather requests of one quota, evaluate them in order, write the usage.
+"""Quota admission of the webhook: collect the pods of one quota, evaluate them in order, and write the usage.
 
-ask -> queue of the quota -> evaluate the batch -> write `child-request` (409: read and evaluate again) -> answer
-
-A quota has one batch in work at a time, and at most 16 quotas are in work at once. The usage is written before any pod
-is admitted, under the version it was read at, so two replicas cannot admit pods into the same room. The usage is read
-from the API server, because the fold has no versions. The last written usage is used as read; before a pod is refused
-by it, the usage is read again.
+A quota has one batch of pods in work at a time, and at most 16 quotas are in work at once. The usage is written before
+any pod of the batch is admitted, with the resource version at which it was read. So two replicas cannot admit pods to
+the same free amount. The usage is read from the API server, because the fold has no resource versions. The last written
+usage counts as read. Before a pod is denied because of it, the usage is read again.
 
 Source:
     manager spec, 10.4
@@ -36,22 +34,25 @@ _CONFLICT: Final = 409
 
 
 class ObjectsApi(Protocol):
-    """The part of the API server's client that the webhooks use (`koord_manager.shell.gateway.api.KubernetesApi`)."""
+    """The part of the API server's client that the webhooks need."""
 
     async def request(
         self, method: str, path: str, *, body: object = None, content_type: str = "application/json"
     ) -> ApiResponse:
-        """Send one request and return its response. Raises Unreachable."""
+        """Send one request and return its response.
+
+        Raise Unreachable without an answer.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdatePolicy:
-    """Flags --quota-update-*.
+    """Settings of retries (flags --quota-update-*).
 
     Attributes:
-        jitter_seconds: Upper bound of the pause before each retry; the lower bound is half of it.
-        total_jitter_seconds: Upper bound of all pauses of one batch.
+        jitter_seconds: Maximum pause before a retry; the minimum is half of it.
+        total_jitter_seconds: Maximum of all pauses of one batch together.
     """
 
     max_retries: int = 3
@@ -66,7 +67,7 @@ class _Asked:
 
 
 class QuotaGate:
-    """Admits pods into their quotas.
+    """Admits pods to their quotas.
 
     Args:
         uniform: Returns a number in [0, 1) for the jitter.
@@ -82,7 +83,7 @@ class QuotaGate:
         self._written: OrderedDict[tuple[str, str], JsonObject] = OrderedDict()
 
     async def ask(self, quota: Quota, request: ResourceList) -> QuotaAnswer:
-        """Return whether a pod fits into its quota, and count its request if it does; wait 10 s at most."""
+        """Return whether a pod fits into its quota, and charge the quota if it does; wait at most 10 s."""
         key = (quota.namespace, quota.name)
         done: asyncio.Future[QuotaAnswer] = asyncio.get_running_loop().create_future()
         self._queues.setdefault(key, []).append(_Asked(request, done))
@@ -95,7 +96,7 @@ class QuotaGate:
             return QuotaAnswer(("",), TIMED_OUT)
 
     async def close(self) -> None:
-        """End the workers and refuse the waiting pods."""
+        """End all work and deny the waiting pods."""
         for worker in list(self._workers.values()):
             worker.cancel()
         await asyncio.gather(*self._workers.values(), return_exceptions=True)
@@ -112,7 +113,10 @@ class QuotaGate:
             del self._workers[key]
 
     async def _decided(self, key: tuple[str, str], requests: Sequence[ResourceList]) -> Sequence[QuotaAnswer]:
-        """Evaluate requests and write the usage until the write succeeds; refuse the pods that could not be counted."""
+        """Evaluate a batch and write the usage, with retries after conflicts.
+
+        If the usage cannot be written, the pods are denied.
+        """
         remembered = self._written.get(key)
         document: JsonObject | str = remembered if remembered is not None else await self._read(key)
         waited, tries = 0.0, 0
@@ -149,7 +153,7 @@ class QuotaGate:
         return min(3 + int(math.log2(changed)), self._policy.max_retries)
 
     async def _write(self, key: tuple[str, str], document: JsonObject, evaluation: Evaluation) -> ApiResponse | None:
-        """Write the usage and return None, or the response of the API server if it failed."""
+        """Write the usage and return None, or the response if the API server refused it."""
         metadata = cast("JsonObject", document.get("metadata") or {})
         change: dict[str, Any] = {
             "metadata": {
@@ -174,7 +178,7 @@ class QuotaGate:
         return None
 
     async def _read(self, key: tuple[str, str]) -> JsonObject | str:
-        """Return the quota from the API server, or the reason why it cannot be read."""
+        """Return the quota object, or the reason why it cannot be read."""
         self._written.pop(key, None)
         try:
             answer = await self._api.request("GET", _path(*key))

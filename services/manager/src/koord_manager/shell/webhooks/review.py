@@ -51,7 +51,7 @@ class _Review(msgspec.Struct, rename="camel"):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A decoded review: the version of the answer, and the request."""
+    """A decoded AdmissionReview: the API version of the answer, and the request."""
 
     api_version: str
     request: Request
@@ -61,7 +61,7 @@ _decoder = msgspec.json.Decoder(_Review)
 
 
 def read_review(body: bytes) -> Asked:
-    """Return the request of a review.
+    """Return the request in an AdmissionReview.
 
     Raises:
         InvalidInput: The body is not an AdmissionReview of a known version.
@@ -102,7 +102,7 @@ def write_review(
     patch: list[dict[str, Any]] | None = None,
     warnings: Sequence[str] = (),
 ) -> bytes:
-    """Return the answer to a review: allowed, with the patch if there is one, or refused with code and message.
+    """Return the answer to an AdmissionReview: allowed with a patch if there is one, or denied with code and message.
 
     Args:
         asked: The review.

@@ -1,12 +1,8 @@
-"""The HTTPS server of the webhooks: `koordcore.service.web.http` on its own port.
+"""The HTTPS server of the webhooks, on its own port.
 
-Its certificate is kept by `keeper`.
-
-    POST /mutate-..., /validate-...   AdmissionReview; only those whose gates are on
-    POST /convert                     ConversionReview: versions of a kind have one shape, objects come back as they are
-    GET  /elasticQuota                the quota tree as JSON
-
-Every replica answers, whether it leads or not, once it has folded the log.
+It serves the paths of the webhooks whose gates are on, `/convert` for ConversionReviews, and `/elasticQuota` with the
+quota tree as JSON. `keeper` maintains its certificate. Every replica answers after it has folded the log, whether it
+leads or not.
 
 Source:
     manager spec, 2.1, 7.1
@@ -35,7 +31,8 @@ class WebhookRoutes:
     """The routes of the webhook server.
 
     Args:
-        unready: Returns why requests cannot be answered yet, or None if they can.
+        desk: The services that the webhooks use.
+        unready: Returns the reason why requests cannot be answered yet, or None if they can.
     """
 
     def __init__(self, desk: Desk, unready: Callable[[], str | None]) -> None:
@@ -43,19 +40,19 @@ class WebhookRoutes:
         self._unready = unready
 
     def posts(self) -> dict[str, JsonPost]:
-        """Return the webhooks by path, for the HTTPS server."""
+        """Return the handlers of the webhooks by path."""
         webhooks = served(self._desk.options)
         return {webhook.path: _Review(self._desk, webhook.kind, self._unready) for webhook in webhooks}
 
     def routes(self) -> list[Route]:
-        """Return the other routes, for the HTTPS server."""
+        """Return the other routes of the server."""
         return [
             Route("/convert", self.convert, methods=["POST"]),
             Route("/elasticQuota", self.quotas, methods=["GET"]),
         ]
 
     async def convert(self, request: Request) -> Response:
-        """Return the objects unchanged: all served versions of a kind have the same shape."""
+        """Return the objects of a ConversionReview unchanged, because all versions of a kind have the same shape."""
         body = await request.body()
         try:
             asked = codec.decode(body, dict[str, Any])
@@ -70,14 +67,14 @@ class WebhookRoutes:
         return Response(codec.encode(answer), media_type=_JSON)
 
     async def quotas(self, request: Request) -> Response:
-        """Return every quota as admission sees it, by name."""
+        """Return every quota as admission reads it, by name."""
         del request
         tree = self._desk.view.admission.quotas
         return Response(codec.encode({quota.name: _shown(quota) for quota in tree.all()}), media_type=_JSON)
 
 
 class _Review:
-    """One webhook."""
+    """The handler of one webhook."""
 
     def __init__(self, desk: Desk, kind: Kind, unready: Callable[[], str | None]) -> None:
         self.__name__ = kind  # what metrics call it
@@ -86,7 +83,10 @@ class _Review:
         self._unready = unready
 
     async def __call__(self, body: bytes) -> bytes:
-        """Return the answer to one review; raise HTTPException if requests cannot be answered yet."""
+        """Return the answer to one AdmissionReview.
+
+        Raise HTTPException with status 503 if requests cannot be answered yet.
+        """
         reason = self._unready()
         if reason is not None:
             raise HTTPException(503, f"{reason}\n")

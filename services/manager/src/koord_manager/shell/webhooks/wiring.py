@@ -1,4 +1,4 @@
-"""Add the webhook server to the service: the certificate, the server, then the keeper's runs.
+"""Add the webhook server and its certificate to the service.
 
 Source:
     manager spec, 2.1, 7
@@ -33,14 +33,14 @@ _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
 
 def are_wanted(settings: ManagerSettings, options: Options, api: ObjectsApi | None) -> bool:
-    """Return whether this process serves webhooks; without the gate WebhookFramework there is no server."""
+    """Return whether this process serves webhooks."""
     if not options.enabled("WebhookFramework") or settings.webhooks == "off":
         return False
     return settings.webhooks == "on" or api is not None
 
 
 class Webhooks(NamedTuple):
-    """The components that were added: the HTTPS server, and the keeper of certificate and configuration objects."""
+    """The components of the webhooks that were added to the service."""
 
     server: HttpServer
     keeper: Keeper
@@ -56,7 +56,7 @@ def add_webhooks(
     unready: Callable[[], str | None],
     environment: WebhookEnvironment | None = None,
 ) -> Webhooks:
-    """Add the webhook server to the service, last, so that it is stopped first.
+    """Add the webhook server to the service, as the last component, so that it is stopped first.
 
     Args:
         shell: Settings, metrics and logger of the service.
