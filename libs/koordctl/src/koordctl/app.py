@@ -46,6 +46,12 @@ COMMANDS = (
         "gang",
         "gang",
     ),
+    Entry(
+        "simulate",
+        RUN,
+        "Run placement policies on recorded workloads. No cluster is needed.",
+        "simulate",
+    ),
     Entry("node", ASK, "Show what an agent can measure and set on this machine.", "node"),
     Entry("scheduler", ASK, "Check a scheduler's configuration before it runs.", "scheduler"),
     Entry("events", LOG, "Show facts of the log, and follow it.", "events", "events"),

@@ -14,13 +14,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from koordctl.access.clients import demo_directory, running_stack, var_directory
+from koordctl.commands.trace_folder import TRACE_FOLDER, find_trace
 from koordctl.demo.run import DemoOptions, Watching, run
 from koordctl.demo.summary import Summary, invariants, table, write_summary
 from koordctl.demo.tail import PodCounts
 from koordctl.demo.trace import InvalidTrace, read_nodes, read_pods
 from koordctl.render.output import console, errors, fail
 
-TRACE_FOLDER = "examples/openb"
 PLAIN_LINE_SECONDS = 5.0
 
 
@@ -60,7 +60,7 @@ def demo(
         )
     if running_stack(folder) is not None:
         fail(f"a demo already runs in {folder}; stop it with Ctrl-C or `koord down --var {folder}`")
-    source = trace or _find_trace()
+    source = trace or find_trace("--trace")
     try:
         options = DemoOptions(
             var=folder,
@@ -75,14 +75,6 @@ def demo(
     summary = asyncio.run(_demo(options, end=end))
     if not summary.all_held:
         raise typer.Exit(1)
-
-
-def _find_trace() -> Path:
-    """Return examples/openb of the project, from any folder inside it."""
-    here = Path.cwd()
-    starts = (here, *here.parents, *Path(__file__).resolve().parents)
-    found = next((folder / TRACE_FOLDER for folder in starts if (folder / TRACE_FOLDER).is_dir()), None)
-    return found or fail(f"no {TRACE_FOLDER} in {here} or above; name the trace with --trace")
 
 
 async def _demo(options: DemoOptions, *, end: bool) -> Summary:

@@ -80,7 +80,7 @@ def read_nodes(folder: Path, *, limit: int | None = None) -> list[TraceNode]:
     Raises:
         InvalidTrace: The file cannot be read or is not valid.
     """
-    rows = _rows(folder / NODE_FILE)
+    rows = rows_of(folder / NODE_FILE)
     if limit is not None and limit < len(rows):
         rows = [rows[index * len(rows) // limit] for index in range(limit)]
     return [
@@ -110,7 +110,7 @@ def read_pods(folder: Path, *, limit: int | None = None) -> list[TracePod]:
             models=tuple(part for part in row.text("gpu_spec").split("|") if part),
             qos=row.text("qos"),
         )
-        for row in _rows(folder / POD_FILE)[:limit]
+        for row in rows_of(folder / POD_FILE)[:limit]
     ]
 
 
@@ -188,26 +188,38 @@ def _on_models(models: tuple[str, ...]) -> Manifest:
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class Row:
+    """One row of a file of the trace.
+
+    Attributes:
+        place: File and number of the row, for errors.
+        columns: Name of the column -> text.
+    """
+
     place: str
     columns: dict[str, str]
 
     def text(self, column: str) -> str:
+        """Return the text of a column. Raises InvalidTrace if the file lacks it."""
         value = self.columns.get(column)
         if value is None:
             raise InvalidTrace(f"{self.place}: column {column!r} is missing")
         return value
 
-    def number(self, column: str) -> int:
+    def number(self, column: str, *, empty: int | None = None) -> int:
+        """Return the whole number of a column, or `empty` for an empty text. Raises InvalidTrace for anything else."""
         text = self.text(column)
+        if not text and empty is not None:
+            return empty
         if not text.isascii() or not text.isdigit():
             raise InvalidTrace(f"{self.place}: {column} must be a whole number, got {text!r}")
         return int(text)
 
 
-def _rows(path: Path) -> list[_Row]:
+def rows_of(path: Path) -> list[Row]:
+    """Return the rows of a CSV file. Raises InvalidTrace if it cannot be read."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
-            return [_Row(f"{path.name}, row {number}", dict(row)) for number, row in enumerate(csv.DictReader(file), 2)]
+            return [Row(f"{path.name}, row {number}", dict(row)) for number, row in enumerate(csv.DictReader(file), 2)]
     except OSError as error:
         raise InvalidTrace(f"{path}: {error.strerror}") from error

@@ -1,0 +1,177 @@
+"""One run of the GPU benchmark: a workload arrives on empty nodes, pod by pod, under one policy.
+
+Next module to read: `gpu_sweep`.
+
+Source: gpu-fragmentation spec, 4.5 and 5.2.
+"""
+
+import random
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from koord_scheduler.domain.fragmentation.arrivals import Arrivals, Draws
+from koord_scheduler.domain.fragmentation.measure import Measure
+from koord_scheduler.domain.fragmentation.nodes import Floats, GpuColumns, Ints, columns_of
+from koord_scheduler.domain.fragmentation.pods import TypicalPod, typical_pods
+from koord_scheduler.domain.fragmentation.policies import PolicyName, policy_of
+
+from koordctl.simulate.gpu_trace import ArrivingPod, GpuTrace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """How much of a workload arrives.
+
+    Attributes:
+        ratio: Requested GPU milli of all arrivals, as a part of the capacity.
+        threshold_percent: Typical pods cover this part of the workload.
+    """
+
+    ratio: float = 1.3
+    threshold_percent: float = 95
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """State of a run when a percentage of the capacity has arrived.
+
+    Attributes:
+        arrived_pct: Requested GPU milli of all arrivals, in percent of the capacity.
+        alloc_pct: Allocated GPU milli, in percent of the capacity.
+        frag_pct: Fragmentation of all nodes, in percent of the capacity.
+        frag_ratio_pct: The same, in percent of the free GPU milli.
+    """
+
+    arrived_pct: int
+    alloc_pct: float
+    frag_pct: float
+    frag_ratio_pct: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Result of a run.
+
+    Attributes:
+        points: One point for each percentage that occurs, ascending: means over the pods that fall on it.
+        failed: Number of pods without a node.
+        failed_without_gpu: Number of those that request no GPU.
+    """
+
+    points: tuple[Point, ...]
+    failed: int
+    failed_without_gpu: int
+
+
+def arriving(trace: GpuTrace, ratio: float, draw: random.Random) -> list[ArrivingPod]:
+    """Return the pods in a random order, with copies or without some, so that they request `ratio` of the capacity.
+
+    Source: gpu-fragmentation spec, 5.2, steps 2 and 3.
+    """
+    pods = list(trace.pods)
+    draw.shuffle(pods)
+    wanted = trace.capacity * ratio
+    requested = sum(each.pod.total_milli for each in pods)
+    if requested > wanted:
+        while requested > wanted:
+            requested -= pods.pop(draw.randrange(len(pods))).pod.total_milli
+        return pods
+    while True:
+        copied = trace.pods[draw.randrange(len(trace.pods))]
+        if requested + copied.pod.gpu_milli > wanted:
+            return pods
+        pods.append(copied)
+        requested += copied.pod.total_milli
+
+
+def simulate(trace: GpuTrace, name: PolicyName, seed: int, load: Load) -> Outcome:
+    """Place a workload pod by pod and return the curves.
+
+    Args:
+        trace: The cluster and the workload.
+        name: The policy.
+        seed: Seed of the order of pods and nodes, and of the policy Random.
+        load: How much arrives.
+    """
+    draw = random.Random(seed)  # noqa: S311 - a simulation
+    pods = arriving(trace, load.ratio, draw)
+    order = list(range(len(trace.nodes)))
+    draw.shuffle(order)
+    nodes = columns_of(trace.nodes[row] for row in order)
+    typical = typical_pods((each.pod for each in trace.pods), load.threshold_percent)
+    cluster = Arrivals(
+        nodes, np.array([trace.memory_mib[row] for row in order]), policy_of(name, Measure(typical, nodes.models))
+    )
+    record = _Record(nodes, typical)
+    for each in pods:
+        draws = Draws(draw.random(), draw.random()) if name is PolicyName.RANDOM else None
+        placed = cluster.place(each.pod, each.memory_mib, draws)
+        record.add(each, None if placed is None else placed.node, cluster.nodes)
+    return Outcome(tuple(record.points(trace.capacity)), record.failed, record.failed_without_gpu)
+
+
+class _Record:
+    """The state after each arrival. The fragmentation is computed at the end, for all changed nodes at once."""
+
+    def __init__(self, nodes: GpuColumns, typical: list[TypicalPod]) -> None:
+        self._measure = Measure(typical, nodes.models)
+        self._start = nodes
+        self._requests: list[int] = []
+        self._nodes: list[int] = []
+        self._cpu: list[int] = []
+        self._lefts: list[Ints] = []
+        self.failed = 0
+        self.failed_without_gpu = 0
+
+    def add(self, arrived: ArrivingPod, node: int | None, nodes: GpuColumns) -> None:
+        """Record a pod and the state of its node; None: no node has room."""
+        self._requests.append(arrived.pod.total_milli)
+        if node is None:
+            self.failed += 1
+            self.failed_without_gpu += arrived.pod.num_gpu == 0
+            self._nodes.append(-1)
+            return
+        self._nodes.append(node)
+        self._cpu.append(int(nodes.milli_cpu_left[node]))
+        self._lefts.append(nodes.gpu_milli_left[node].copy())
+
+    def points(self, capacity: int) -> Iterable[Point]:
+        """Return the means over the pods of each percentage."""
+        requests, nodes = np.array(self._requests), np.array(self._nodes)
+        arrived = requests.cumsum()
+        used = np.where(nodes >= 0, requests, 0).cumsum()
+        fragment = self._fragments(nodes)
+        percent = np.rint(100 * arrived / capacity).astype(np.int64)
+        alloc, part, ratio = (
+            100 * used / capacity,
+            100 * fragment / capacity,
+            100 * fragment / np.maximum(capacity - used, 1),
+        )
+        for x in np.unique(percent).tolist():
+            here = percent == x
+            yield Point(x, *(float(curve[here].mean()) for curve in (alloc, part, ratio)))
+
+    def _fragments(self, nodes: Ints) -> Floats:
+        """Return the fragmentation of all nodes after each arrival, GPU milli."""
+        changed = nodes[nodes >= 0]
+        start = self._start
+        after = GpuColumns(
+            np.array(self._cpu, dtype=np.int64),
+            np.array(self._lefts, dtype=np.int64).reshape(len(changed), start.gpu_milli_left.shape[1]),
+            start.gpu_count[changed],
+            start.model[changed],
+            start.models,
+        )
+        current: list[float] = self._measure.fragment(start).tolist()
+        total = float(sum(current))
+        found = np.empty(len(nodes), dtype=np.float64)
+        measured: Iterator[float] = iter(self._measure.fragment(after).tolist())
+        rows: list[int] = nodes.tolist()
+        for index, node in enumerate(rows):
+            if node >= 0:
+                new = next(measured)
+                total += new - current[node]
+                current[node] = new
+            found[index] = total
+        return found

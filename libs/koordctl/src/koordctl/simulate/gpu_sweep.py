@@ -1,0 +1,130 @@
+"""Many runs of the GPU benchmark, in parallel processes, and their means.
+
+Next module to read: `gpu_published`.
+
+Source: gpu-fragmentation spec, 5.2.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import lru_cache
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import mean, pstdev
+from typing import NamedTuple
+
+from koord_scheduler.domain.fragmentation.policies import PolicyName
+
+from koordctl.simulate.gpu_run import Load, Outcome, simulate
+from koordctl.simulate.gpu_trace import GpuTrace, read_trace
+
+_NICENESS = 10
+
+
+class Run(NamedTuple):
+    """One run of a sweep."""
+
+    workload: str
+    policy: PolicyName
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """Runs to make.
+
+    Attributes:
+        folder: Folder of the traces.
+        workloads: Names of the workloads.
+        policies: The policies.
+        seeds: The seeds.
+        load: How much arrives.
+    """
+
+    folder: Path
+    workloads: Sequence[str]
+    policies: Sequence[PolicyName]
+    seeds: Sequence[int]
+    load: Load
+
+    @property
+    def runs(self) -> list[Run]:
+        """All runs, in the order of the results."""
+        return [
+            Run(workload, policy, seed)
+            for workload in self.workloads
+            for policy in self.policies
+            for seed in self.seeds
+        ]
+
+
+class Summary(NamedTuple):
+    """Allocation at one percentage of arrivals, over the seeds.
+
+    Attributes:
+        workload: Name of the workload.
+        policy: The policy.
+        arrived_pct: Percentage of the capacity that has arrived.
+        alloc_mean: Mean of the allocation, in percent of the capacity.
+        alloc_sd: Standard deviation of the population of seeds.
+        n: Number of runs that reached this percentage.
+    """
+
+    workload: str
+    policy: PolicyName
+    arrived_pct: int
+    alloc_mean: float
+    alloc_sd: float
+    n: int
+
+
+def sweep(asked: Sweep, jobs: int, done: Callable[[], None]) -> dict[Run, Outcome]:
+    """Make all runs in `jobs` processes of low priority, and return their outcomes in the order of `asked.runs`.
+
+    Args:
+        asked: The runs.
+        jobs: Number of processes.
+        done: Called after each run.
+
+    Raises:
+        InvalidTrace: A trace cannot be read or is not valid.
+    """
+    for workload in asked.workloads:
+        read_trace(asked.folder, workload)
+    # A run has many small products of arrays: more threads make it slower. A new process reads this when it starts.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    found: dict[Run, Outcome] = {}
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_start) as pool:
+        pending = {pool.submit(_outcome, asked.folder, run, asked.load): run for run in asked.runs}
+        for future in as_completed(pending):
+            found[pending[future]] = future.result()
+            done()
+    return {run: found[run] for run in asked.runs}
+
+
+def summaries(outcomes: dict[Run, Outcome]) -> list[Summary]:
+    """Return means and standard deviations over the seeds, by workload and policy, ascending by arrivals."""
+    values: dict[tuple[str, PolicyName, int], list[float]] = {}
+    for run, outcome in outcomes.items():
+        for point in outcome.points:
+            values.setdefault((run.workload, run.policy, point.arrived_pct), []).append(point.alloc_pct)
+    groups = dict.fromkeys((run.workload, run.policy) for run in outcomes)
+    position = {group: index for index, group in enumerate(groups)}
+    keys = sorted(values, key=lambda key: (position[key[0], key[1]], key[2]))
+    return [Summary(*key, mean(values[key]), pstdev(values[key]), len(values[key])) for key in keys]
+
+
+def _start() -> None:
+    """Give way to other work of the machine."""
+    os.nice(_NICENESS)
+
+
+@lru_cache(maxsize=4)
+def _trace(folder: Path, workload: str) -> GpuTrace:
+    return read_trace(folder, workload)
+
+
+def _outcome(folder: Path, run: Run, load: Load) -> Outcome:
+    return simulate(_trace(folder, run.workload), run.policy, run.seed, load)
