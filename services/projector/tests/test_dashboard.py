@@ -141,6 +141,52 @@ def test_the_slider_shows_a_past_moment_and_live_comes_back(page: Page, base_url
     expect(page.locator("#live")).to_have_attribute("aria-pressed", "true")
 
 
+def node_with_shared_gpus(page: Page) -> dict[str, Any]:
+    """The devices of the node whose GPUs have most holders."""
+    nodes = page.request.get("/api/devices").json()["nodes"]
+    found: dict[str, Any] = max(nodes, key=lambda node: len(node["owners"]))
+    return found
+
+
+def test_the_hardware_of_a_node_is_drawn_with_its_holders(page: Page) -> None:
+    node = node_with_shared_gpus(page)
+    page.goto(f"/#/nodes/{node['node']}")
+    panel = page.locator(".hardware")
+    expect(panel.locator(".zone")).to_have_count(2)
+    hardware = page.request.get(f"/api/nodes/{node['node']}/hardware").json()["hardware"]
+    zones = [zone for socket in hardware["sockets"] for zone in socket["zones"]]
+    expect(panel.locator(".core")).to_have_count(sum(len(zone["cores"]) for zone in zones))
+    expect(panel.locator(".card")).to_have_count(len(node["cards"]))
+    shares = sum(len(card["shares"]) for card in node["cards"] if card["type"] == "gpu")
+    expect(panel.locator(".fillings i")).to_have_count(shares)
+    owner = next(each for each in node["owners"] if any(gpu_of(card, each["uid"]) for card in node["cards"]))
+    button = panel.locator(f"button[data-uid='{owner['uid']}']")
+    button.hover()
+    lit = panel.locator(".mine")
+    expect(lit.first).to_be_visible()
+    assert all(owner["uid"] in (each.get_attribute("data-uids") or "") for each in lit.all())
+    panel.get_by_role("button", name="QoS").click()
+    expect(panel.locator(".owners")).to_contain_text(owner["qos"])
+    panel.get_by_role("button", name="Pod").click()
+    button.click()
+    expect(page.locator("h1")).to_contain_text(owner["name"])
+
+
+def gpu_of(card: dict[str, Any], uid: str) -> bool:
+    return card["type"] == "gpu" and any(share["uid"] == uid for share in card["shares"])
+
+
+def test_the_hardware_is_that_of_the_moment(page: Page, cluster: SyntheticCluster) -> None:
+    node = node_with_shared_gpus(page)
+    reported = max(event.seq for event in cluster.facts if event.type == "CustomObjectObserved")
+    page.goto(f"/#/nodes/{node['node']}?at={reported}")
+    expect(page.locator(".hardware .core").first).to_be_visible()
+    expect(page.locator(".hardware .fillings i")).to_have_count(0)
+    expect(page.locator(".hardware button.owner")).to_have_count(0)
+    page.locator("#live").click()
+    expect(page.locator(".hardware button.owner").first).to_be_visible()
+
+
 TIME_LABELS = """async ([seconds, width]) => {
   const { Chart } = await import("/assets/chart.js");
   const chart = new Chart({ format: String, steps: "counts" });

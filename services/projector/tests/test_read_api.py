@@ -17,10 +17,13 @@ from koordcore.bus.factory import memory_bus
 from koordcore.events import CATALOGUE
 from koordcore.events.agents.observation import NodeUsageReported, Usage
 from koordcore.events.envelope import AggregateRef, Draft, Origin
+from koordcore.events.objects.custom import custom_ref
 from koordcore.events.objects.mirror import PodSpecAdded, PriorityClassObserved
 from koordcore.events.scheduling.explanations import DecisionAbandoned, PodGated
 from koordcore.protocol.objects import ObjectMeta, Pod, PriorityClass
 from koordcore.state import ClusterState
+from koordcore.state.aggregates import CustomObjectState, NodeLedger, NodeSpecState
+from koordcore.stories.hardware import node_hardware
 from koordcore.values.timestamps import rfc3339
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import (
@@ -75,6 +78,45 @@ def test_the_cluster_is_the_sum_of_its_nodes_at_every_moment(client: httpx.Clien
             assert cluster[name] == sum(node[name] for node in nodes["nodes"])
         pods = get(client, "/api/pods", at=at, limit=1000)
         assert {phase: count for phase, count in cluster["pods"].items() if count} == pods["counts"]
+
+
+def test_the_hardware_of_a_node_is_that_of_the_moment(client: httpx.Client) -> None:
+    devices = get(client, "/api/devices")["nodes"]
+    assert [node["node"] for node in devices] == sorted(node["node"] for node in devices)
+    name = max(devices, key=lambda node: len(node["owners"]))["node"]
+    assert get(client, f"/api/nodes/{name}/hardware")["hardware"]["conflicts"] == []
+    for at in (100, len(CLUSTER.facts) // 2, len(CLUSTER.facts)):
+        state = folded(at)
+        spec, ledger = state.get(AggregateRef("nodespec", name)), state.get(AggregateRef("node", name))
+        topology, device = (state.get(custom_ref(kind, "", name)) for kind in ("noderesourcetopologies", "devices"))
+        assert isinstance(spec, NodeSpecState)
+        assert isinstance(topology, CustomObjectState)
+        assert isinstance(device, CustomObjectState)
+        expected = node_hardware(
+            name,
+            node=spec.object,
+            topology=topology.object,
+            device=device.object,
+            pods=ledger.pods if isinstance(ledger, NodeLedger) else {},
+        )
+        answer = get(client, f"/api/nodes/{name}/hardware", at=at)
+        assert answer["moment"]["position"] == at
+        assert answer["hardware"] == json.loads(msgspec.json.encode(expected))
+        cards = next(node["cards"] for node in get(client, "/api/devices", at=at)["nodes"] if node["node"] == name)
+        in_order = sorted(expected.cards, key=lambda card: (card.type, card.minor))
+        assert cards == json.loads(msgspec.json.encode(in_order))
+
+
+def test_devices_come_in_pages(client: httpx.Client) -> None:
+    everything = [node["node"] for node in get(client, "/api/devices")["nodes"]]
+    for at in ("", len(CLUSTER.facts)):
+        found: list[str] = []
+        after = ""
+        while after is not None:
+            page = get(client, "/api/devices", at=at, after=after, limit=1)
+            found += [node["node"] for node in page["nodes"]]
+            after = page["after"]
+        assert found == everything
 
 
 def test_usage_belongs_to_the_moment(client: httpx.Client) -> None:

@@ -16,6 +16,7 @@ from koordcore.events.agents.nodestate import AgentStarted, BeCpuSuppressed, Pod
 from koordcore.events.agents.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, Origin, StoredEvent, name_token
 from koordcore.events.management.nodepolicy import NodeOvercommitComputed, OvercommitTerms
+from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
 from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecChanged, PodSpecAdded, PodSpecDeleted
 from koordcore.events.scheduling.explanations import PodUnschedulable
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
@@ -33,6 +34,7 @@ from koordcore.protocol.objects import (
     ResourceRequirements,
 )
 from koordcore.values.timestamps import rfc3339
+from support.projector.synthetic_hardware import SyntheticHardware
 
 BEGIN = datetime(2026, 11, 20, 7, 0, tzinfo=UTC)
 GIB = 1 << 30
@@ -57,6 +59,7 @@ class _Machine:
     quota_us: int = -1
     unschedulable: bool = False
     phase: float = 0.0
+    hardware: SyntheticHardware | None = None
     pods: dict[str, "_Load"] = field(default_factory=lambda: dict[str, _Load]())
 
 
@@ -111,7 +114,9 @@ class SyntheticCluster:
     def _machine(self, number: int) -> _Machine:
         cpu, memory, gpus = self._random.choices(SHAPES, weights=(3, 4, 2, 4, 2, 1))[0]
         zone = "abc"[number % 3]
-        return _Machine(f"node-{zone}-{number:03d}", cpu * 1000, memory * GIB, gpus, phase=self._random.uniform(0, 0.6))
+        name, phase = f"node-{zone}-{number:03d}", self._random.uniform(0, 0.6)
+        hardware = SyntheticHardware(name, cpu, gpus)
+        return _Machine(name, cpu * 1000, memory * GIB, gpus, phase=phase, hardware=hardware)
 
     def _live(self) -> None:
         for machine in self._machines:
@@ -121,6 +126,14 @@ class SyntheticCluster:
             self._tick(0.02)
             started = AgentStarted(host="simulated", version="0.1.0")
             self._write("nodestate", name_token(machine.name), started, f"agent/{machine.name}")
+        for machine in self._machines:
+            hardware = machine.hardware
+            assert hardware is not None
+            reported = {"noderesourcetopologies": hardware.topology, "devices": hardware.device}
+            for plural, document in reported.items():
+                if document is not None:
+                    id_ = custom_ref(plural, "", machine.name).id
+                    self._write("customspec", id_, CustomObjectObserved(object=document), "manager/0")
         for minute in range(self._minutes):
             self._now = max(self._now, BEGIN + timedelta(minutes=minute))
             wanted = int(self._pods * _arrived(minute / self._minutes)) - self._submitted
@@ -245,7 +258,14 @@ class SyntheticCluster:
         by_name = {machine.name: machine for machine in self._machines}
         machine = by_name[scored[0].node]
         pod = _pod(load)
-        on_node = pod_on_node(load.uid, pod)
+        assert machine.hardware is not None
+        allocation = machine.hardware.take(
+            load.uid,
+            bound_cpus=load.cpu // 1000 if load.qos == "LSR" else 1,
+            whole_gpus=load.gpus,
+            share=hash_text(load.name) % 3 * 20 + 20 if load.qos == "LS" else 0,
+        )
+        on_node = pod_on_node(load.uid, pod, allocation)
         placed = PodPlaced(
             namespace=load.namespace,
             name=load.name,
@@ -254,6 +274,7 @@ class SyntheticCluster:
             attempt=load.attempts,
             queued_at=load.queued_at,
             explanation=self._explanation(scored[:5], exclusions, feasible),
+            allocation=allocation,
         )
         self._write("pod", load.uid, placed, "scheduler/0", load.uid)
         self._write("node", name_token(machine.name), NodeResourcesTaken(pods=[on_node]), "scheduler/0", load.uid)
@@ -302,6 +323,8 @@ class SyntheticCluster:
             self._write("node", token, NodeResourcesReturned(pods=[load.uid]), "scheduler/0", load.uid)
             self._hold(load, machine, -1)
             del machine.pods[load.uid]
+            if machine.hardware is not None:
+                machine.hardware.give_back(load.uid)
 
     def _report(self, minute: int) -> None:
         day = 0.75 + 0.35 * math.sin(minute / self._minutes * math.pi)

@@ -202,7 +202,7 @@ def node_hardware(
         cpu_bind_policy=node_cpu_bind_policy(labels, kubelet),
         topology_policy=labels.get(keys.NUMA_TOPOLOGY_POLICY, "") or (policies[0] if policies else ""),
         sockets=_sockets(places, _cpus(places, reserved, pods), _amounts(reported, pods, problems), cards),
-        owners=_owners(pods),
+        owners=owners_of(pods),
         conflicts=tuple(_named(each.sentence(), each.holders, pods) for each in violations(pods)),
         problems=tuple(problems[:_MOST_PROBLEMS]),
     )
@@ -342,7 +342,8 @@ def _switches(found: Mapping[str, Sequence[Card]]) -> tuple[Switch, ...]:
     )
 
 
-def _owners(pods: Mapping[str, PodOnNode]) -> tuple[Owner, ...]:
+def owners_of(pods: Mapping[str, PodOnNode]) -> tuple[Owner, ...]:
+    """Return the pods that hold CPUs, zones or devices, by namespace and name."""
     owners = [
         Owner(
             uid=uid,

@@ -6,6 +6,8 @@ cpu in milli-cores, memory in bytes, times RFC 3339. `moment` says which positio
 from typing import Any
 
 import msgspec
+from koordcore.stories.device_cards import Card
+from koordcore.stories.hardware import NodeHardware, Owner
 
 from koord_projector.domain.timeline import TimelineEntry
 from koord_projector.shell.queries.moments import Moment
@@ -158,6 +160,35 @@ class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True):
     suppression: list[NodeEvent]
     protection: list[NodeEvent]
     usage: list[UsagePoint]
+
+
+class HardwareAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Sockets, zones, cores, switches and devices of one node, with the pods that hold them."""
+
+    moment: Moment
+    hardware: NodeHardware
+
+
+class NodeDevices(msgspec.Struct, frozen=True, kw_only=True):
+    """The devices of one node.
+
+    Attributes:
+        owners: Pods that hold a part of them.
+        problems: Entries of the Device object that are ignored, with the reason.
+    """
+
+    node: str
+    cards: list[Card]
+    owners: list[Owner]
+    problems: list[str]
+
+
+class DevicesAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of nodes with devices, by name. `after` asks for the next page, null on the last one."""
+
+    moment: Moment
+    nodes: list[NodeDevices]
+    after: str | None
 
 
 class PodUsagePoint(msgspec.Struct, frozen=True):

@@ -5,6 +5,7 @@ every fold uses. An aggregate is touched by few events, so no snapshots are need
 """
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -22,7 +23,7 @@ from koordcore.events.envelope import (
 )
 from koordcore.requests.catalogue import StateHash
 from koordcore.state.aggregates import STATE_TYPES, AggregateState
-from koordcore.state.cluster import combine_digests, evolve
+from koordcore.state.cluster import combine_digests, decode_state, evolve
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 from sqlalchemy import Row, text
@@ -41,6 +42,19 @@ _IDS_NOW = text("SELECT id, state FROM aggregates WHERE kind = :kind AND id > :a
 _IDS_THEN = text(
     """
     SELECT DISTINCT id COLLATE "C" AS id FROM events WHERE kind = :kind AND id COLLATE "C" > :after AND seq <= :position
+     ORDER BY 1 LIMIT :limit
+    """
+)
+_STATES_NOW = text("SELECT id, state FROM aggregates WHERE kind = :kind AND id = ANY(:ids)")
+_PREFIXED_NOW = text(
+    """
+    SELECT id FROM aggregates WHERE kind = :kind AND starts_with(id, :prefix) AND id > :after ORDER BY id LIMIT :limit
+    """
+)
+_PREFIXED_THEN = text(
+    """
+    SELECT DISTINCT id COLLATE "C" AS id FROM events
+     WHERE kind = :kind AND starts_with(id, :prefix) AND id COLLATE "C" > :after AND seq <= :position
      ORDER BY 1 LIMIT :limit
     """
 )
@@ -68,6 +82,37 @@ async def state_at(connection: AsyncConnection, moment: Moment, kind: str, id_: 
     for row in rows:
         state = _evolved(state, row)
     return None if state is None else msgspec.json.decode(codec.encode_canonical(state))
+
+
+async def states_at(
+    connection: AsyncConnection, moment: Moment, kind: str, ids: Sequence[str]
+) -> dict[str, AggregateState]:
+    """Return the typed states of these aggregates of one kind by id; those that do not exist are left out."""
+    asked = {"kind": kind, "ids": list(ids), "position": moment.position}
+    if moment.live:
+        rows = await connection.execute(_STATES_NOW, asked)
+        return {row.id: decode_state(kind, row.state) for row in rows}
+    states: dict[str, AggregateState | None] = {}
+    for row in await connection.execute(_OF_SOME, asked):
+        states[row.id] = _evolved(states.get(row.id), row)
+    return {id_: state for id_, state in states.items() if state is not None}
+
+
+async def ids_with_prefix(
+    connection: AsyncConnection, moment: Moment, ref: AggregateRef, *, after: str, limit: int
+) -> list[str]:
+    """Return a page of ids of aggregates, ascending; some of a past moment may not exist any more.
+
+    Args:
+        connection: The database.
+        moment: The moment.
+        ref: Kind of the aggregates, and the first characters of their ids.
+        after: Only ids after this one.
+        limit: Maximum number of ids.
+    """
+    asked = {"kind": ref.kind, "prefix": ref.id, "after": after, "limit": limit, "position": moment.position}
+    rows = await connection.execute(_PREFIXED_NOW if moment.live else _PREFIXED_THEN, asked)
+    return [row.id for row in rows]
 
 
 async def list_objects(

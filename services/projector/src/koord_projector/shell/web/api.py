@@ -10,8 +10,10 @@ from starlette.routing import Route
 from koord_projector.shell.postgres.database import READ_ERRORS
 from koord_projector.shell.queries.answers import (
     ClusterAnswer,
+    DevicesAnswer,
     EventItem,
     EventsAnswer,
+    HardwareAnswer,
     NodeAnswer,
     NodesAnswer,
     ObjectAnswer,
@@ -31,6 +33,7 @@ from koord_projector.shell.web.parameters import (
     AT,
     BEFORE,
     BODIES,
+    LIMIT_DEVICES,
     LIMIT_EVENTS,
     LIMIT_OBJECTS,
     LIMIT_PODS,
@@ -81,6 +84,21 @@ def endpoints_of(handlers: Handlers) -> Sequence[Endpoint]:
             answer=NodeAnswer,
             parameters=(_path("name", "Name of the node."), AT),
             missing=no_node,
+        ),
+        Endpoint(
+            path="/api/nodes/{name}/hardware",
+            handler=handlers.hardware,
+            about="Sockets, zones, cores, switches and devices of one node, with the pods that hold them.",
+            answer=HardwareAnswer,
+            parameters=(_path("name", "Name of the node."), AT),
+            missing=no_node,
+        ),
+        Endpoint(
+            path="/api/devices",
+            handler=handlers.devices,
+            about="Devices of the nodes that have a Device object, with their shares and holders.",
+            answer=DevicesAnswer,
+            parameters=(_query("after", "Only nodes after this one."), LIMIT_DEVICES, AT),
         ),
         Endpoint(
             path="/api/pods",

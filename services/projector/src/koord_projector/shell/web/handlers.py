@@ -22,6 +22,7 @@ from koord_projector.shell.queries.answers import (
 )
 from koord_projector.shell.queries.cluster import series, sum_nodes
 from koord_projector.shell.queries.events import EventFilter, find_event, page_events
+from koord_projector.shell.queries.hardware import describe_hardware, list_devices
 from koord_projector.shell.queries.moments import resolve
 from koord_projector.shell.queries.nodes import describe_node, list_nodes, pod_usage
 from koord_projector.shell.queries.objects import aggregates_hash, list_objects, require_kind, state_at
@@ -39,6 +40,7 @@ from koord_projector.shell.web.parameters import (
     AFTER,
     BEFORE,
     BODIES,
+    LIMIT_DEVICES,
     LIMIT_EVENTS,
     LIMIT_OBJECTS,
     LIMIT_PODS,
@@ -153,6 +155,21 @@ class Handlers:
         async with self._database.reading() as connection:
             found = await describe_node(connection, await resolve(connection, at), name)
         return json_answer(found) if found else refusal(404, "there is no such node at that moment")
+
+    async def hardware(self, request: Request) -> Response:
+        """`GET /api/nodes/{name}/hardware`."""
+        name, at = text_of(request.path_params, "name"), text_of(request.query_params, "at")
+        async with self._database.reading() as connection:
+            found = await describe_hardware(connection, await resolve(connection, at), name)
+        return json_answer(found) if found else refusal(404, "there is no such node at that moment")
+
+    async def devices(self, request: Request) -> Response:
+        """`GET /api/devices`."""
+        query = request.query_params
+        after, limit, at = text_of(query, "after"), number_of(query, LIMIT_DEVICES) or 200, text_of(query, "at")
+        async with self._database.reading() as connection:
+            moment = await resolve(connection, at)
+            return json_answer(await list_devices(connection, moment, after=after, limit=limit))
 
     async def pods(self, request: Request) -> Response:
         """`GET /api/pods`."""

@@ -1,18 +1,22 @@
-// One node: what is requested, used and reclaimed, how that was computed, how best effort was held back, who is on it.
+// One node: its hardware and who holds it, what is requested, used and reclaimed, how that was computed, how best effort was held back, who is on it.
 import { get } from "../api.js";
 import { Chart } from "../chart.js";
 import { fill, h } from "../dom.js";
+import { HardwarePanel } from "../hardware.js";
 import { bytes, cores, duration, grouped, moment, percent, share } from "../format.js";
 
 export async function nodeView(root, { parameters, at, signal, go }) {
-  const answer = await get(`/api/nodes/${encodeURIComponent(parameters[0])}`, { at }, signal);
+  const path = `/api/nodes/${encodeURIComponent(parameters[0])}`;
+  const answer = await get(path, { at }, signal);
+  const { hardware } = await get(`${path}/hardware`, { at: at && answer.moment.position }, signal);
   const { node } = answer;
   if (!root.kept) {
     const page = { head: h("div", { class: "title" }), gauges: h("div", { class: "gauge" }), terms: h("div", {}), history: h("div", {}), protection: h("div", {}), pods: h("div", {}) };
+    page.hardware = new HardwarePanel();
     page.chart = new Chart({ height: 260, format: (value) => cores(value) });
     page.close = () => page.chart.close();
     page.repaint = () => page.chart.repaint();
-    fill(root, h("div", { class: "stack" }, page.head,
+    fill(root, h("div", { class: "stack" }, page.head, page.hardware.element,
       h("div", { class: "columns" },
         h("div", { class: "stack", css: { "align-content": "start" } },
           h("section", { class: "panel" }, h("h2", {}, "Resources"), page.gauges),
@@ -27,6 +31,7 @@ export async function nodeView(root, { parameters, at, signal, go }) {
   const page = root.kept;
   fill(page.head, h("h1", {}, node.name), node.unschedulable && h("span", { class: "phase pending" }, "unschedulable"),
     h("span", { class: "badge" }, node.host || "no agent"), h("span", { class: "note" }, node.reported_at ? `reported ${moment(node.reported_at)}` : "no report yet"));
+  page.hardware.show(hardware, { at, go });
   fill(page.gauges, gauges(node));
   fill(page.terms, overcommit(answer.overcommit));
   fill(page.history, suppression(answer.suppression));
