@@ -1,1 +1,1 @@
-"""The plugins that come with the scheduler, one file each; `registry` names them."""
+"""The built-in plugins of the scheduler, one module each. `registry` lists them."""

@@ -1,6 +1,6 @@
-"""The plugins that come with the scheduler, by name: the only module that imports them.
+"""The built-in plugins by name. This is the only module that imports them.
 
-Each is made as an installed plugin is, over the facts of the cluster and the arguments of a profile.
+They are made like installed plugins, from the facts of the cluster and the arguments of a profile.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,7 +37,7 @@ from koord_scheduler.domain.plugins.volumes.volume_binding import VolumeBinding
 from koord_scheduler.domain.plugins.volumes.volume_restrictions import VolumeRestrictions
 
 Maker = Callable[[Cluster, EffectiveProfile], Plugin]
-"""Makes a plugin for one profile."""
+"""A function that makes a plugin for one profile."""
 
 
 def _load(cluster: Cluster, profile: EffectiveProfile) -> LoadAwareScheduling:
@@ -99,4 +99,4 @@ MAKERS: Final[Mapping[str, Maker]] = {
         profile.args_of("ScarceResourceAvoidance", koordinator.ScarceResourceAvoidanceArgs)
     ),
 }
-"""What this version has, by name."""
+"""Name of a built-in plugin -> its maker."""

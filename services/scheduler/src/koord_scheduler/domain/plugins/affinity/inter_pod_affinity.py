@@ -1,10 +1,15 @@
-"""Pods that want to be near other pods, or away from them. source    scheduler-core spec, 5.7.
+"""InterPodAffinity: pods that must or prefer to run near other pods, or away from them.
 
 Filter, by domain of the term's topology key:
-    affinity      every required term finds a pod that matches all of them; none anywhere: the first of its kind may go
-    anti          no pod that matches a required anti-affinity term of this pod
-    existing anti no pod whose required anti-affinity term matches this pod
-Score: weights of preferred terms, of this pod and of the pods that run, times the pods in the node's domains.
+    affinity          every required term finds a pod that matches all required terms. If no such pod runs anywhere and
+                      the pod matches its own terms, it may be the first
+    anti-affinity     no pod in the domain matches a required anti-affinity term of this pod
+    existing pods     no pod in the domain has a required anti-affinity term that matches this pod
+Score: for each preferred term of this pod, and each term of a running pod that matches it: the term's weight times the
+number of pods in the node's domain.
+
+Source:
+    scheduler-core spec, 5.7
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -51,11 +56,11 @@ class InterPodAffinity:
         self.args = args
 
     def version(self) -> int:
-        """Grows with the terms that running pods have, and with the namespaces that terms may choose."""
+        """Return a number that grows with the terms of running pods, and with the namespaces that terms may select."""
         return self.population.terms_version + self.population.namespaces_version
 
     def filter_for(self, subject: Subject) -> "InterPodFilter | None":
-        """None when neither the pod has required terms nor any running pod's anti-affinity is about it."""
+        """Return the filter, or None if the pod has no required terms and no running pod's anti-affinity matches it."""
         against = [owned for owned in self.population.anti_affinity.values() if self._is_about(owned.term, subject)]
         terms = subject.kind.terms
         if not (terms.affinity or terms.anti_affinity or against):
@@ -63,7 +68,7 @@ class InterPodAffinity:
         return InterPodFilter(self, subject, [(owned.term, self._of(owned.owners, owned.term)) for owned in against])
 
     def score_for(self, subject: Subject) -> "InterPodScore | None":
-        """None when no preferred term of the pod, and no term of a running pod, counts for it."""
+        """Return the score, or None if no preferred term of the pod and no term of a running pod counts."""
         preferred = subject.kind.terms.preferred
         if self.args.ignore_preferred_terms_of_existing_pods and not preferred:
             return None
@@ -92,7 +97,7 @@ class InterPodAffinity:
 
 
 class InterPodFilter:
-    """The filter of one kind of pod."""
+    """The filter for one kind of pod."""
 
     def __init__(self, plugin: InterPodAffinity, subject: Subject, against: list[tuple[Term, DomainSums]]) -> None:
         population, terms = plugin.population, subject.kind.terms
@@ -131,11 +136,11 @@ class InterPodFilter:
         return _REASONS[code]
 
     def is_unresolvable(self, code: int) -> bool:
-        """A pod that has to come first cannot be made to come by removing others."""
+        """Return whether the code is AFFINITY: evicting pods does not bring the pod that is missing."""
         return code == AFFINITY
 
     def details(self, rows: Rows, reason: str) -> list[Detail]:
-        """See `DetailedFilter.details`: one pod of each domain that has some to keep away from."""
+        """See `DetailedFilter.details`. Each domain is described with one pod that the new pod must stay away from."""
         if reason == _REASONS[AFFINITY]:
             found = self._lacking(rows)
         elif reason == _REASONS[ANTI_AFFINITY]:
@@ -171,13 +176,13 @@ class InterPodFilter:
 
 
 class InterPodScore:
-    """The score of one kind of pod: the sum over its terms of weight x pods in the node's domain, normalized."""
+    """The score for one kind of pod: the sum over its terms of weight times pods in the node's domain, normalized."""
 
     def __init__(self, weighted: list[_Weighted]) -> None:
         self._weighted = weighted
 
     def scores(self, feasible: Rows) -> IntArray | None:
-        """See `CrossNodeScore.scores`; None when no pod was counted in any domain."""
+        """See `CrossNodeScore.scores`. None if no pod was counted in any domain."""
         raw = np.zeros(len(feasible), np.int64)
         touched = False
         for sums, weight in self._weighted:
@@ -204,5 +209,5 @@ def _in_domain_with_pods(sums: DomainSums, rows: Rows) -> BoolArray:
 
 @lru_cache(maxsize=64)
 def _shares(span: int) -> IntArray:
-    """100 * n // span for n in 0..span: dividing is slower than looking up."""
+    """Return 100 * n // span for each n in 0..span, because a table is faster than a division."""
     return 100 * np.arange(span + 1, dtype=np.int64) // span

@@ -1,6 +1,9 @@
-"""Node selector and node affinity: required terms refuse, preferred terms score. source    scheduler-core spec, 5.5.
+"""NodeAffinity: node selector and required affinity refuse nodes, preferred affinity scores them.
 
-A requirement is judged once per distinct value of its label, not once per node.
+A requirement is evaluated once per distinct value of its label instead of once per node.
+
+Source:
+    scheduler-core spec, 5.5
 """
 
 import re
@@ -21,13 +24,13 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 _INT64: Final = 1 << 63
 _NAME_FIELD: Final = "metadata.name"
 REFUSED: Final = 1
-"""The only code of the filter that is not 0."""
+"""The only code of the filter other than 0."""
 
 
 def is_met(requirement: LabelSelectorRequirement, value: str | None) -> bool:
-    """Return whether a node with this label value meets the requirement; None stands for no such label.
+    """Return whether a node with this label value meets the requirement. None means that the node has no such label.
 
-    In, NotIn (true without the label), Exists, DoesNotExist, Gt, Lt (both sides integers, else false).
+    NotIn is met without the label. Gt and Lt are not met unless both sides are integers.
 
     Source:
         scheduler-core spec, 5.5
@@ -79,7 +82,7 @@ def _met_by_field(requirement: LabelSelectorRequirement, nodes: NodeColumns, row
 
 
 def term_matches(term: NodeSelectorTerm, nodes: NodeColumns, rows: Rows) -> BoolArray:
-    """Return which nodes meet every expression of the term, shape (K,); an empty term matches nothing."""
+    """Return which nodes meet every expression of the term, shape (K,). An empty term matches no node."""
     if not term.match_expressions and not term.match_fields:
         return np.zeros(len(rows), np.bool_)
     matches = np.ones(len(rows), np.bool_)
@@ -91,7 +94,7 @@ def term_matches(term: NodeSelectorTerm, nodes: NodeColumns, rows: Rows) -> Bool
 
 
 def _term_matches_node(term: NodeSelectorTerm, labels: Mapping[str, str], name: str) -> bool:
-    """The same for one node."""
+    """Return whether one node meets every expression of the term."""
     if not term.match_expressions and not term.match_fields:
         return False
     return all(each.key == _NAME_FIELD and is_met(each, name) for each in term.match_fields) and all(
@@ -100,7 +103,11 @@ def _term_matches_node(term: NodeSelectorTerm, labels: Mapping[str, str], name: 
 
 
 class NodeAffinity:
-    """Filter by nodeSelector and required affinity, score by preferred affinity."""
+    """Filters by nodeSelector and required affinity, and scores by preferred affinity.
+
+    Args:
+        added: Affinity that applies to every pod besides its own (NodeAffinityArgs.addedAffinity).
+    """
 
     name = "NodeAffinity"
     extension_points = (FILTER, ROW_FILTER, NODE_SELECTOR_FILTER, SCORE, ROW_SCORE)
@@ -109,11 +116,13 @@ class NodeAffinity:
     normalizes = True
 
     def __init__(self, added: NodeAffinityOfPod | None = None) -> None:
-        """added: affinity that every pod has besides its own (NodeAffinityArgs.addedAffinity)."""
         self._added = added
 
     def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """Every nodeSelector pair, and any one of the required terms when there are required terms."""
+        """See `FilterPlugin.filter`.
+
+        A node must match every nodeSelector pair, and one required term if there are any.
+        """
         required = [each.required for each in (pod.node_affinity, self._added) if each is not None and each.required]
         if not pod.node_selector and not required:
             return None
@@ -128,7 +137,7 @@ class NodeAffinity:
         return (~matches).astype(np.int64)
 
     def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """See `SingleRowFilter.row_filter`."""
+        """See `RowFilterPlugin.row_filter`."""
         selector = pod.node_selector
         required = [each.required for each in (pod.node_affinity, self._added) if each is not None and each.required]
 
@@ -152,7 +161,7 @@ class NodeAffinity:
         return ("node(s) didn't match Pod's node affinity/selector",)
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """Raw: the sum of the weights of the preferred terms that match."""
+        """See `ScorePlugin.score`. The raw score is the sum of the weights of the preferred terms that match."""
         wishes = [wish for each in (pod.node_affinity, self._added) if each is not None for wish in each.preferred]
         if not wishes:
             return None
@@ -162,7 +171,7 @@ class NodeAffinity:
         return raw
 
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """See `SingleRowScore.row_score`."""
+        """See `RowScorePlugin.row_score`."""
         wishes = [wish for each in (pod.node_affinity, self._added) if each is not None for wish in each.preferred]
 
         def score(row: int) -> int:
@@ -172,7 +181,7 @@ class NodeAffinity:
         return score if wishes else None
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
-        """100 * s // max, 0 when max is 0."""
+        """Return 100 * raw // high, or 0 if `high` is 0."""
         if high <= 0:
             return np.zeros_like(raw)
         return 100 * raw // high

@@ -1,4 +1,4 @@
-"""Refuses every node but the one that the pod names.
+"""NodeName: if the pod names a node, refuses all other nodes.
 
 Source:
     scheduler-core spec, 5.5
@@ -13,7 +13,7 @@ from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
 
 class NodeName:
-    """`spec.nodeName`, when it is set."""
+    """Filters by `spec.nodeName` if it is set."""
 
     name = "NodeName"
     extension_points = (FILTER, TOLERATION_FILTER)

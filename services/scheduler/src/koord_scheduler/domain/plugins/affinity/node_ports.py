@@ -1,4 +1,4 @@
-"""Host ports: two pods on one node cannot listen on the same one.
+"""NodePorts: two pods on one node cannot use the same host port.
 
 Source:
     scheduler-core spec, 5.5
@@ -19,7 +19,7 @@ from koord_scheduler.domain.pods.info import PodInfo
 
 
 class NodePorts:
-    """Filter by host ports in use; follows what comes to nodes and leaves them."""
+    """Filters by host ports in use, and counts the host ports of pods on each node."""
 
     name = "NodePorts"
     extension_points = (FILTER, ROW_FILTER, READ_POD, FOLLOW_PODS)
@@ -33,16 +33,16 @@ class NodePorts:
         return host_ports(pod) or None
 
     def may_refuse(self, pod_class: PodClass) -> bool:
-        """See `node accounting.Follower`."""
+        """See `PodFollower.may_refuse`."""
         return self.name in pod_class.aspects
 
     def took(self, row: int, pod_info: PodInfo) -> None:
-        """See `node accounting.Follower`."""
+        """See `PodFollower.took`."""
         if pod_info.pod_class is not None and self._ports(pod_info.pod_class):
             self._count(row, pod_info.pod_class, 1)
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
-        """See `node accounting.Follower`."""
+        """See `PodFollower.gave`."""
         if pod_info.pod_class is not None:
             self._count(row, pod_info.pod_class, -1)
 
@@ -59,7 +59,7 @@ class NodePorts:
         return codes
 
     def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """See `SingleRowFilter.row_filter`."""
+        """See `RowFilterPlugin.row_filter`."""
         ports = self._ports(pod)
 
         def code(row: int) -> int:

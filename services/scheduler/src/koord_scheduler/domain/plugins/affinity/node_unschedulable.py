@@ -1,4 +1,4 @@
-"""Refuses cordoned nodes.
+"""NodeUnschedulable: refuses cordoned nodes.
 
 Source:
     scheduler-core spec, 5.5
@@ -19,7 +19,7 @@ _CORDON: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedul
 
 
 class NodeUnschedulable:
-    """`spec.unschedulable`, unless the pod tolerates `node.kubernetes.io/unschedulable:NoSchedule`."""
+    """Filters by `spec.unschedulable`, unless the pod tolerates `node.kubernetes.io/unschedulable:NoSchedule`."""
 
     name = "NodeUnschedulable"
     extension_points = (FILTER, TOLERATION_FILTER)

@@ -1,8 +1,11 @@
-"""Spreads the pods that a selector matches over the domains of a topology key. source    scheduler-core spec, 5.6.
+"""PodTopologySpread: spreads the pods that a selector matches over the domains of a topology key.
 
-A constraint's pods are counted per domain over the nodes that count for it: those that carry every key in use and pass
-the constraint's own policies. DoNotSchedule refuses a node whose domain would get too far ahead of the emptiest one;
-ScheduleAnyway prefers emptier domains.
+A constraint counts pods per domain over the eligible nodes: those that have every topology key in use and meet the
+constraint's own policies. DoNotSchedule refuses a node if its domain would exceed the emptiest one by more than
+maxSkew. ScheduleAnyway prefers emptier domains.
+
+Source:
+    scheduler-core spec, 5.6
 """
 
 import math
@@ -43,12 +46,17 @@ SYSTEM_DEFAULTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """One constraint resolved for the pods of one class.
+    """One constraint, resolved for the pods of one class.
 
     Attributes:
+        key: Topology key.
+        max_skew: Largest allowed difference to the emptiest domain, in pods.
+        is_hard: Whether it refuses nodes (DoNotSchedule) instead of scoring them.
         question: Which pods it counts.
-        self_match: 1 if a pod of the class is one of them.
-        min_domains: With fewer domains than this the emptiest counts as empty.
+        self_match: 1 if a pod of the class is one of the counted pods, otherwise 0.
+        min_domains: With fewer domains than this, the emptiest domain counts as empty.
+        honors_affinity: Whether nodes that the pod's node affinity refuses are not eligible.
+        honors_taints: Whether nodes with untolerated taints are not eligible.
     """
 
     key: str
@@ -80,23 +88,23 @@ class PodTopologySpread:
         self.args = args
 
     def version(self) -> int:
-        """Grows with the services and controllers whose selectors default constraints use."""
+        """Return a number that grows with the services and controllers whose selectors default constraints use."""
         return self.owners.version
 
     def filter_for(self, subject: Subject) -> "SpreadFilter | None":
-        """None without a DoNotSchedule constraint."""
+        """Return the filter, or None without a DoNotSchedule constraint."""
         constraints, _ = self._constraints(subject)
         hard = tuple(constraint for constraint in constraints if constraint.is_hard)
         return SpreadFilter(self, subject.pod_class, hard) if hard else None
 
     def score_for(self, subject: Subject) -> "SpreadScore | None":
-        """None without a ScheduleAnyway constraint."""
+        """Return the score, or None without a ScheduleAnyway constraint."""
         constraints, requires_all_keys = self._constraints(subject)
         soft = tuple(constraint for constraint in constraints if not constraint.is_hard)
         return SpreadScore(self, subject.pod_class, soft, requires_all_keys=requires_all_keys) if soft else None
 
     def _constraints(self, subject: Subject) -> tuple[tuple[Constraint, ...], bool]:
-        """The constraints in use, and whether a node has to carry every key."""
+        """Return the constraints in use, and whether an eligible node must have every topology key."""
         kind = subject.kind
         if kind.spread:
             own = (resolved(each, each.label_selector, kind.namespace, kind.labels) for each in kind.spread)
@@ -113,7 +121,7 @@ class PodTopologySpread:
 def resolved(
     constraint: TopologySpreadConstraint, selector: LabelSelector | None, namespace: str, labels: Mapping[str, str]
 ) -> Constraint:
-    """The constraint for a pod in this namespace with these labels; an empty selector counts no pods."""
+    """Return the constraint for a pod in this namespace with these labels. An empty selector counts no pods."""
     own = compiled(with_label_keys(selector, labels, constraint.match_label_keys))
     is_empty = own is not None and not own.requirements
     return Constraint(
@@ -134,7 +142,7 @@ def resolved(
 
 @dataclass(slots=True)
 class _Masks:
-    """Which nodes count for each constraint; made anew when the shape of a node has changed."""
+    """The eligible nodes of each constraint, computed again when the shape of a node has changed."""
 
     nodes: NodeColumns
     pod_class: PodClass
@@ -144,7 +152,7 @@ class _Masks:
     masks: list[BoolArray] = field(default_factory=list[BoolArray])
 
     def current(self) -> list[BoolArray]:
-        """Bool (N,) for each constraint; the same objects as long as nothing changed."""
+        """Return bool (N,) for each constraint. The arrays are the same objects while nothing changes."""
         nodes = self.nodes
         if self.position != nodes.shape.position:
             self.position = nodes.shape.position
@@ -171,7 +179,11 @@ class _Masks:
 
 
 class _Domains:
-    """One hard constraint: pods and counted nodes per domain. is_complete: every node has the label."""
+    """Pods and eligible nodes per domain, for one hard constraint.
+
+    Attributes:
+        is_complete: Whether every node has the topology key.
+    """
 
     def __init__(self, constraint: Constraint, sums: DomainSums, nodes: NodeColumns) -> None:
         self.constraint = constraint
@@ -184,7 +196,7 @@ class _Domains:
         self._codes: IntArray = np.zeros(0, np.int64)
 
     def codes(self, mask: BoolArray) -> IntArray:
-        """A code for each value of the label, int64 (V,)."""
+        """Return a code for each value of the label, int64 (V,)."""
         counts = self.sums.refresh(mask)
         if mask is not self._mask or len(self._exists) != len(counts):
             values = self.sums.column.values[mask]
@@ -203,7 +215,13 @@ class _Domains:
         return self._codes
 
     def details(self, mask: BoolArray, values: Rows, code: int) -> Iterator[Detail]:
-        """About each of these domains that the constraint refuses. values: ids of the label's values, intp (V,)."""
+        """Yield a detail about each of these domains that the constraint refuses.
+
+        Args:
+            mask: Eligible nodes, bool (N,).
+            values: Ids of the label's values, intp (V,).
+            code: The code with which the domains were refused.
+        """
         constraint, key = self.constraint, self.constraint.key
         counts, texts = self.sums.refresh(mask), self.sums.column.texts
         existing = np.flatnonzero(self._exists)
@@ -223,7 +241,7 @@ class _Domains:
 
 
 class SpreadFilter:
-    """The filter of one kind of pod."""
+    """The filter for one kind of pod."""
 
     def __init__(self, plugin: PodTopologySpread, pod_class: PodClass, constraints: tuple[Constraint, ...]) -> None:
         self._masks = _Masks(plugin.nodes, pod_class, constraints, requires_all_keys=True)
@@ -233,7 +251,7 @@ class SpreadFilter:
         ]
 
     def filter(self, rows: Rows) -> IntArray | None:
-        """See `CrossNodeFilter.filter`: the code of the first constraint that refuses."""
+        """See `CrossNodeFilter.filter`. The code is that of the first constraint that refuses."""
         found: IntArray | None = None
         for domains, mask in zip(self._domains, self._masks.current(), strict=True):
             codes = domains.codes(mask)
@@ -245,7 +263,7 @@ class SpreadFilter:
 
     @property
     def label(self) -> LabelColumn | None:
-        """See `DomainFilter.label`: of a single constraint."""
+        """See `DomainFilter.label`. Only with a single constraint."""
         return self._domains[0].sums.column if len(self._domains) == 1 else None
 
     def codes_by_value(self) -> IntArray:
@@ -257,11 +275,11 @@ class SpreadFilter:
         return _REASONS[code]
 
     def is_unresolvable(self, code: int) -> bool:
-        """A node without the label stays without it."""
+        """Return whether the code is MISSING_LABEL: a node without the label stays without it."""
         return code == MISSING_LABEL
 
     def details(self, rows: Rows, reason: str) -> list[Detail]:
-        """See `DetailedFilter.details`: each domain by the first constraint that refuses it."""
+        """See `DetailedFilter.details`. Each domain is described by the first constraint that refuses it."""
         code = next(code for code, text in _REASONS.items() if text == reason)
         return list(islice(self._all_details(rows, code), MOST_DETAILS))
 
@@ -274,7 +292,7 @@ class SpreadFilter:
 
 
 class SpreadScore:
-    """The score of one kind of pod."""
+    """The score for one kind of pod."""
 
     def __init__(
         self,
@@ -315,7 +333,7 @@ class SpreadScore:
 
     @property
     def label(self) -> LabelColumn | None:
-        """See `DomainScore.label`: of a single constraint."""
+        """See `DomainScore.label`. Only with a single constraint."""
         is_single = len(self._constraints) == 1 and self._constraints[0].key != HOSTNAME
         return self._sums[0].column if is_single else None
 
@@ -324,7 +342,7 @@ class SpreadScore:
         return None if self._requires_all_keys and 0 in present else self._of_values(present)
 
     def _by_domain(self, feasible: Rows) -> IntArray:
-        """The same for one constraint and nodes that all carry its key: worked out per domain, not per node."""
+        """Return the scores for a single constraint, computed per domain, if all nodes have its key."""
         sums = self._sums[0]
         values = sums.column.at(feasible)
         if feasible is not self._rows or self._version != sums.column.version:
@@ -333,7 +351,7 @@ class SpreadScore:
         return self._of_values(self._present)[values]
 
     def _of_values(self, present: Rows) -> IntArray:
-        """A score for each value of the single constraint's key."""
+        """Return a score for each value of the single constraint's key."""
         constraint, sums = self._constraints[0], self._sums[0]
         counts = sums.refresh(self._masks.current()[0])[present]
         weight = math.log(len(present) + 2)
@@ -352,7 +370,7 @@ class SpreadScore:
         return lacking if lacking.any() else None
 
     def _parts(self, feasible: Rows, considered: Rows) -> Iterator[NDArray[np.float64]]:
-        """What each constraint adds to each feasible node; nothing to nodes without its key."""
+        """Yield what each constraint adds to the score of each feasible node. Nodes without its key get 0."""
         for constraint, sums, counter, mask in zip(
             self._constraints, self._sums, self._counters, self._masks.current(), strict=True
         ):
@@ -370,7 +388,7 @@ class SpreadScore:
 
 
 def _but(ignored: BoolArray | None, scores: IntArray) -> IntArray:
-    """The scores, 0 for ignored nodes."""
+    """Return the scores with 0 for ignored nodes."""
     return scores if ignored is None else np.where(ignored, 0, scores)
 
 

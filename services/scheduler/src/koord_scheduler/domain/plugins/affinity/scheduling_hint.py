@@ -1,4 +1,4 @@
-"""SchedulingHint: nodes that an annotation names, required or preferred.
+"""SchedulingHint: nodes that an annotation of the pod requires or prefers.
 
 Source:
     scheduler-core spec, 11.2, 11.3
@@ -20,7 +20,7 @@ from koord_scheduler.domain.pods.record import PodRecord
 
 
 class _Written(KubeStruct):
-    """The annotation's JSON; `extensions` concern nobody here."""
+    """The JSON of the annotation. Its field `extensions` is ignored."""
 
     node_names: list[str] = []
     preferred_node_names: list[str] = []
@@ -28,12 +28,12 @@ class _Written(KubeStruct):
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """What a pod's annotation says.
+    """The hint in a pod's annotation.
 
     Attributes:
-        required: Only these nodes come into question; empty: any.
-        preferred: These are tried first, in this order.
-        problem: Why it cannot be read; "" it can.
+        required: The only candidate nodes; empty for all nodes.
+        preferred: Nodes that are tried first, in this order.
+        problem: Why the annotation is invalid; "" if it is valid.
     """
 
     required: frozenset[str] = frozenset()
@@ -42,7 +42,7 @@ class Hint:
 
 
 def scheduling_hint(pod: Pod) -> Hint | None:
-    """Return the pod's hint, None without one; the internal key precedes its deprecated alias."""
+    """Return the pod's hint, or None without one. The internal key takes precedence over its deprecated alias."""
     annotations = pod.metadata.annotations
     text = annotations.get(keys.SCHEDULING_HINT) or annotations.get(keys.SCHEDULING_HINT_ALIAS)
     if not text:
@@ -55,7 +55,7 @@ def scheduling_hint(pod: Pod) -> Hint | None:
 
 
 class SchedulingHint(WakesItself):
-    """Restricts a pod to the nodes of its hint, and has the preferred ones tried first."""
+    """Restricts a pod to the required nodes of its hint, and tries the preferred nodes first."""
 
     name = "SchedulingHint"
     extension_points = (CONCERNS, PRE_FILTER, READ_POD, QUEUEING_HINTS)

@@ -1,6 +1,9 @@
-"""Taints and tolerations: hard taints refuse, soft ones cost score. source    scheduler-core spec, 5.4.
+"""TaintToleration: taints NoSchedule and NoExecute refuse nodes, PreferNoSchedule lowers their score.
 
-Nodes share few distinct sets of taints (`NodeColumns.taint_sets`): each set is judged once, nodes look their answer up.
+Nodes share few distinct sets of taints (`NodeColumns.taint_sets`). Each set is evaluated once per pod class.
+
+Source:
+    scheduler-core spec, 5.4
 """
 
 from collections.abc import Sequence
@@ -23,7 +26,8 @@ _TAINT_BITS: Final = 16
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
     """Return whether the toleration matches the taint.
 
-    Effect empty or equal; key equal, or empty with operator Exists; operator Exists, or Equal with equal value.
+    The effect must be empty or equal. The key must be equal, or empty with operator Exists. The operator must be
+    Exists, or Equal with an equal value.
 
     Source:
         scheduler-core spec, 5.4
@@ -47,7 +51,7 @@ def is_tolerated(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
 
 
 def first_untolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> int | None:
-    """Return the index of the first NoSchedule or NoExecute taint that is not tolerated; None without one."""
+    """Return the index of the first NoSchedule or NoExecute taint that is not tolerated, or None if there is none."""
     for index, taint in enumerate(taints):
         if taint.effect in (NO_SCHEDULE, NO_EXECUTE) and not is_tolerated(taint, tolerations):
             return index
@@ -61,7 +65,7 @@ def intolerable_preferences(taints: Sequence[Taint], tolerations: Sequence[Toler
 
 
 class TaintToleration:
-    """Filter and score by taints; a code is (set of taints, index of the taint)."""
+    """Filters and scores by taints. A code combines the id of the set of taints and the index of the taint."""
 
     name = "TaintToleration"
     extension_points = (FILTER, TOLERATION_FILTER, SCORE, ROW_SCORE)
@@ -89,7 +93,7 @@ class TaintToleration:
         return (f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}",)
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """Raw: the number of soft taints that are not tolerated."""
+        """See `ScorePlugin.score`. The raw score is the number of PreferNoSchedule taints that are not tolerated."""
         sets = nodes.taint_set[rows].astype(np.intp)
         counts = np.zeros(len(nodes.taint_sets), np.int64)
         for set_id in set(row_list(sets)):
@@ -97,7 +101,7 @@ class TaintToleration:
         return counts[sets] if counts.any() else None
 
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """See `SingleRowScore.row_score`."""
+        """See `RowScorePlugin.row_score`."""
 
         def score(row: int) -> int:
             return intolerable_preferences(nodes.taint_sets[nodes.taint_set.item(row)], pod.tolerations)
@@ -105,7 +109,7 @@ class TaintToleration:
         return score
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
-        """100 for the fewest: 100 - 100 * c // max, all 100 when max is 0."""
+        """Return 100 - 100 * raw // high, so that the fewest taints score best; 100 for all rows if `high` is 0."""
         if high == 0:
             return np.full_like(raw, 100)
         return 100 - 100 * raw // high

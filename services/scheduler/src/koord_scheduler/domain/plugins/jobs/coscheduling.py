@@ -1,4 +1,4 @@
-"""Coscheduling: gangs, as the extension points see them; the rules are in `domain.gang`.
+"""Coscheduling as a plugin. The rules of gangs are in `domain.gang`.
 
 Source:
     scheduler-core spec, 8
@@ -40,11 +40,11 @@ from koord_scheduler.domain.pods.record import PodRecord
 _NANOS: Final = 1_000_000_000
 _NOBODY: Final = Next()
 _ALONE: Final = Allow()
-"""For pods without a gang, which are most: nothing is made anew for them."""
+"""The answer for pods without a gang, which are most pods; it is not created again for each."""
 
 
 class Coscheduling(WakesItself):
-    """Gang members are placed all or none."""
+    """Places the members of a gang together or not at all."""
 
     name = "Coscheduling"
     extension_points: tuple[ExtensionPoint[Any], ...] = (
@@ -67,18 +67,18 @@ class Coscheduling(WakesItself):
             self.extension_points = (*self.extension_points, POST_FILTER)
 
     def concerns(self, pod: Pod) -> bool:
-        """See `ConcernedPlugin.concerns`: members of gangs."""
+        """See `ConcernedPlugin.concerns`. It concerns members of gangs."""
         return bool(gang_id_of(pod))
 
     def pre_enqueue(self, pod: PodRecord) -> str | None:
-        """See `PreEnqueuePlugin.pre_enqueue`: at most one pod of a group is in the queues."""
+        """See `PreEnqueuePlugin.pre_enqueue`. At most one pod of a gang group is in the queue."""
         if pod.uid not in self.gangs.roster.members:
             return None
         refused = self.gangs.pre_enqueue(pod.uid)
         return None if refused is None else refused.message
 
     def next_pod(self) -> Next:
-        """See `NextPodPlugin.next_pod`: the other members of the group that is being scheduled."""
+        """See `NextPodPlugin.next_pod`. The other members of the group that is being scheduled come next."""
         if self.gangs.round is None:
             return _NOBODY
         return replace(self.gangs.next_pod(), plugin=self.name)
@@ -91,11 +91,11 @@ class Coscheduling(WakesItself):
         return None if refused is None else Rejection(plugin=self.name, message=refused.message, is_replayable=False)
 
     def reserve(self, pod: PodRecord, node: str) -> Allocation | Rejection:
-        """See `ReservePlugin.reserve`; the gang counts the pod when it is permitted."""
+        """See `ReservePlugin.reserve`. The gang counts the pod later, when it is permitted."""
         return NOTHING
 
     def unreserve(self, pod: PodRecord, node: str) -> Sequence[str]:
-        """See `ReservePlugin.unreserve`: a Strict gang loses its other waiting members."""
+        """See `ReservePlugin.unreserve`. In a Strict gang, the other waiting members lose their nodes as well."""
         return self.gangs.unreserve(pod.uid).rejected if pod.uid in self.gangs.roster.members else ()
 
     def post_bind(self, pod: PodRecord, node: str) -> Sequence[str]:
@@ -124,7 +124,9 @@ class Coscheduling(WakesItself):
     def post_filter(
         self, pod: PodRecord, rejection: Rejection | None, search: PreemptionSearch
     ) -> Preemption | NoPreemption | None:
-        """See `PostFilterPlugin.post_filter`: no node was feasible, or the plan of the job found too few.
+        """See `PostFilterPlugin.post_filter`.
+
+        It can help if no node was feasible, or if the job's plan found too few nodes.
 
         Source: scheduler-core spec, 8.10.
         """
@@ -159,7 +161,7 @@ class Coscheduling(WakesItself):
         return self.gangs.reject_waiting(pod.uid)
 
     def peers_of(self, pod: PodRecord) -> Mapping[str, int]:
-        """See `JobRules.peers_of`: without a network topology no pod looks for peers."""
+        """See `JobRules.peers_of`. Without a network topology, no pod prefers to be near others."""
         return {}
 
     def control_due(self) -> float | None:
@@ -167,7 +169,7 @@ class Coscheduling(WakesItself):
         return 0.0 if self.gangs.roster.touched else None
 
     def control(self, now: float) -> Sequence[Eviction | Status]:
-        """See `ControllerPlugin.control`: the phases of PodGroups."""
+        """See `ControllerPlugin.control`. It publishes the phases of PodGroups."""
         return gang_phases(self.gangs, now)
 
     def pages(self) -> Mapping[str, PageAnswer]:

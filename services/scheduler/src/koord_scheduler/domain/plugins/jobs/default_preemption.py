@@ -1,4 +1,4 @@
-"""Preemption of any pod of lower priority.
+"""DefaultPreemption: evicts pods of lower priority.
 
 Source:
     scheduler-core spec, 6
@@ -12,7 +12,10 @@ from koord_scheduler.domain.pods.record import PodRecord
 
 
 class DefaultPreemption:
-    """The last resort for a pod that no node suits. It knows no label that would spare a pod (pitfall in the spec)."""
+    """The last plugin that may help a pod without a feasible node.
+
+    No label protects a pod from it (pitfall in the spec).
+    """
 
     name = "DefaultPreemption"
     extension_points = (POST_FILTER,)
@@ -23,7 +26,10 @@ class DefaultPreemption:
     def post_filter(
         self, pod: PodRecord, rejection: Rejection | None, search: PreemptionSearch
     ) -> Preemption | NoPreemption | None:
-        """See `PostFilterPlugin.post_filter`; it can free nodes only."""
+        """See `PostFilterPlugin.post_filter`.
+
+        It can only free nodes, so it does not help if a plugin rejected the pod.
+        """
         return search.on_one_node(self) if rejection is None else None
 
     def spares_everyone(self, pod: PodRecord) -> bool:
@@ -31,15 +37,15 @@ class DefaultPreemption:
         return False
 
     def may_preempt(self, pod: PodRecord, victim: PodRecord) -> bool:
-        """See `VictimRules.may_preempt`: whoever has a lower priority."""
+        """See `VictimRules.may_preempt`. Every pod of lower priority may be evicted."""
         return True
 
     def room_for(self, pod: PodRecord) -> Room | None:
-        """See `VictimRules.room_for`: nothing else."""
+        """See `VictimRules.room_for`. There is no further limit."""
         return None
 
     def most_candidates(self, nodes: int) -> int:
-        """See `VictimRules.most_candidates`: a tenth, at least 100, unless configured otherwise."""
+        """See `VictimRules.most_candidates`. By default a tenth of the nodes, at least 100."""
         args = self.args
         wanted = max(nodes * args.min_candidate_nodes_percentage // 100, args.min_candidate_nodes_absolute)
         return min(wanted, nodes)

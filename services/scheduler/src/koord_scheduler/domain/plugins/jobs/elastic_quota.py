@@ -1,4 +1,4 @@
-"""ElasticQuota as the extension points see it; the rules are in `domain.quota`.
+"""ElasticQuota as a plugin. The rules of quotas are in `domain.quota`.
 
 Source:
     scheduler-core spec, 10
@@ -35,7 +35,7 @@ _UNLIMITED: Final = frozenset({keys.DEFAULT_QUOTA, keys.SYSTEM_QUOTA})
 
 
 class ElasticQuota:
-    """Pods are placed within what their quota may use."""
+    """Places pods within the limits of their quotas."""
 
     name = "ElasticQuota"
     extension_points = (PRE_FILTER, POST_FILTER, RESERVE, QUEUEING_HINTS, CONTROLLER, PAGES)
@@ -47,7 +47,7 @@ class ElasticQuota:
         self._charged: dict[str, Allocation] = {}
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | None:
-        """See `PreFilterPlugin.pre_filter`; preemption within the quota may help."""
+        """See `PreFilterPlugin.pre_filter`. Preemption within the quota may help a rejected pod."""
         known = self.quotas.pods.get(pod.uid)
         if known is None:
             return None
@@ -59,14 +59,17 @@ class ElasticQuota:
         return Rejection(plugin=self.name, message=admission.message, resolvable=True, key=admission.quota)
 
     def _is_unlimited(self, pod: QuotaPod) -> bool:
-        """A pod of the default or the system quota that may be preempted: with runtime quotas these have no limit."""
+        """Return whether a preemptible pod of the default or system quota has no limit, as with runtime quotas."""
         quota = pod.quota
         if quota is None or quota.name not in _UNLIMITED or not pod.facts.preemptible:
             return False
         return self.quotas.args.enable_runtime_quota
 
     def reserve(self, pod: PodRecord, node: str) -> Allocation | Rejection:
-        """See `ReservePlugin.reserve`: the quota that the pod is charged to, unless it is a built-in one."""
+        """See `ReservePlugin.reserve`.
+
+        The allocation names the quota that the pod is charged to, unless it is built in.
+        """
         known = self.quotas.pods.get(pod.uid)
         if known is None:
             return NOTHING
@@ -89,7 +92,7 @@ class ElasticQuota:
         return self.quotas.moves
 
     def queueing_hint(self, event: ClusterEvent, pod: PodRecord) -> bool:
-        """See `QueueingHintsPlugin.queueing_hint`: the quota would admit the pod now."""
+        """See `QueueingHintsPlugin.queueing_hint`. An attempt is worthwhile if the quota would admit the pod now."""
         known = self.quotas.pods.get(pod.uid)
         return known is None or self.quotas.admit(known.facts).admitted
 
@@ -108,31 +111,34 @@ class ElasticQuota:
     def post_filter(
         self, pod: PodRecord, rejection: Rejection | None, search: PreemptionSearch
     ) -> Preemption | NoPreemption | None:
-        """See `PostFilterPlugin.post_filter`: for a pod that its quota refuses, or that no node suits."""
+        """See `PostFilterPlugin.post_filter`. It can help if the quota rejected the pod, or if no node was feasible."""
         return search.on_one_node(self) if rejection is None or rejection.plugin == self.name else None
 
     def spares_everyone(self, pod: PodRecord) -> bool:
-        """See `VictimRules.spares_everyone`: a pod without quota, and one of a default quota that is spared."""
+        """See `VictimRules.spares_everyone`.
+
+        True for a pod without a quota, and for a default quota that is protected.
+        """
         known = self.quotas.pods.get(pod.uid)
         return known is None or self.quotas.spares_everyone(known.facts)
 
     def may_preempt(self, pod: PodRecord, victim: PodRecord) -> bool:
-        """See `VictimRules.may_preempt`: pods of the same quota."""
+        """See `VictimRules.may_preempt`. Only pods of the same quota may be evicted."""
         known = self.quotas.pods.get(pod.uid)
         return known is not None and self.quotas.may_preempt(known.facts, victim.uid)
 
     def room_for(self, pod: PodRecord) -> Room | None:
-        """See `VictimRules.room_for`: used plus the pod has to stay within the quota's limit."""
+        """See `VictimRules.room_for`. Usage plus the pod's request must stay within the limit of its quota."""
         known = self.quotas.pods.get(pod.uid)
         return None if known is None else QuotaPreemptionRoom(self.quotas, self.quotas.room_for(known.facts))
 
     def most_candidates(self, nodes: int) -> int:
-        """See `VictimRules.most_candidates`: all."""
+        """See `VictimRules.most_candidates`. All nodes."""
         return nodes
 
 
 class QuotaPreemptionRoom:
-    """The room of one preemptor in its quota, by uids of victims."""
+    """The room of one preemptor in its quota, with victims named by uid."""
 
     def __init__(self, quotas: QuotaManager, room: QuotaRoom) -> None:
         self._quotas = quotas

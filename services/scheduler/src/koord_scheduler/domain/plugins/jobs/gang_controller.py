@@ -1,4 +1,4 @@
-"""The phases of PodGroups.
+"""Publishes the phases of PodGroups.
 
 Source: scheduler-core spec, 8.9.
 """
@@ -16,7 +16,12 @@ from koord_scheduler.domain.status.published_status import phase_event
 
 
 def gang_phases(gangs: GangCache, now: float) -> Sequence[Status]:
-    """Return the phases of the gangs that have changed. `now` is in unix seconds of the run's clock."""
+    """Return the statuses of the PodGroups that have changed.
+
+    Args:
+        gangs: All gangs.
+        now: Unix seconds of the run's clock.
+    """
     roster = gangs.roster
     touched, roster.touched = roster.touched, {}
     moment = datetime.fromtimestamp(now, UTC)

@@ -1,4 +1,4 @@
-"""What ElasticQuota publishes and evicts, beside admitting pods.
+"""What ElasticQuota publishes and evicts.
 
 Source: scheduler-core spec, 10.8 and 10.9.
 """
@@ -22,7 +22,7 @@ _STATUS_FIELDS: Final = tuple(QuotaStatus.__dataclass_fields__)
 
 
 class QuotaController:
-    """Lets quotas expire, revokes what they overuse, and publishes how they stand."""
+    """Expires terminating pods, revokes overuse, and publishes the statuses of quotas."""
 
     def __init__(self, quotas: QuotaManager, changes: QuotaChanges) -> None:
         self._quotas = quotas

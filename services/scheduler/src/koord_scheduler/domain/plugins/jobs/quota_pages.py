@@ -13,7 +13,7 @@ from koord_scheduler.domain.quota.status.reports import QuotaReports
 
 
 def quota_pages(quotas: QuotaManager) -> Mapping[str, PageAnswer]:
-    """Return path -> who answers."""
+    """Return path -> function that answers it."""
     reports = QuotaReports(quotas)
 
     def quota(asked: Mapping[str, str]) -> object:

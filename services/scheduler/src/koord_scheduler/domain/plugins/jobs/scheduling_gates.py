@@ -1,4 +1,4 @@
-"""Pods whose creator holds them back.
+"""SchedulingGates: pods that their creator holds back.
 
 Source:
     scheduler-core spec, 2 (PreEnqueue)
@@ -11,7 +11,7 @@ from koord_scheduler.domain.pods.record import PodRecord
 
 
 class SchedulingGates:
-    """`spec.schedulingGates`: a pod with any is not attempted."""
+    """Keeps pods with `spec.schedulingGates` out of the queue."""
 
     name = "SchedulingGates"
     extension_points = (CONCERNS, PRE_ENQUEUE)

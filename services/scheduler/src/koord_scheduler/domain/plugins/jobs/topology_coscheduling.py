@@ -1,6 +1,6 @@
-"""Coscheduling that knows the network: members of a gang go where its topology plan says, single pods near their peers.
+"""Coscheduling with the network topology: gangs follow a topology plan, single pods run near their running peers.
 
-The plan is made when the first pod of the group is attempted, for all pending members; the others are kept to it.
+The plan for all pending members is made in the attempt of the first pod of the group. It restricts the others.
 
 Source:
     scheduler-core spec, 9
@@ -27,7 +27,11 @@ from koord_scheduler.domain.pods.record import PodRecord
 
 
 class TopologyCoscheduling(Coscheduling):
-    """Coscheduling with `awareNetworkTopology`. peers: pods on nodes by their network-topology-selector."""
+    """Coscheduling with argument `awareNetworkTopology`.
+
+    Attributes:
+        peers: Pods on nodes by their network-topology-selector.
+    """
 
     extension_points = (*Coscheduling.extension_points, FIND_ONE_NODE, READ_POD, FOLLOW_PODS, CROSS_NODE_SCORE)
 
@@ -37,25 +41,25 @@ class TopologyCoscheduling(Coscheduling):
         self.peers = RunningPeers()
 
     def concerns(self, pod: Pod) -> bool:
-        """See `ConcernedPlugin.concerns`: members of gangs, and pods that look for peers."""
+        """See `ConcernedPlugin.concerns`. It concerns members of gangs, and pods with a network-topology-selector."""
         return super().concerns(pod) or self.read(pod) is not None
 
     def read(self, pod: Pod) -> Hashable:
-        """See `PodReader.read`: the selector."""
+        """See `PodReader.read`. It reads the network-topology-selector."""
         return pod.metadata.annotations.get(keys.NETWORK_TOPOLOGY_SELECTOR) or None
 
     def took(self, row: int, pod_info: PodInfo) -> None:
-        """See `node accounting.Follower`."""
+        """See `PodFollower.took`."""
         selector = pod_info.pod_class.aspects.get(self.name) if pod_info.pod_class is not None else None
         if selector is not None:
             self.peers.put(pod_info.uid, cast("str", selector), self.cluster.nodes.names[row])
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
-        """See `node accounting.Follower`."""
+        """See `PodFollower.gave`."""
         self.peers.drop(pod_info.uid)
 
     def may_refuse(self, pod_class: PodClass) -> bool:
-        """See `node accounting.Follower`: no filter asks."""
+        """See `PodFollower.may_refuse`. No filter uses these counts."""
         return False
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | None:
@@ -86,16 +90,19 @@ class TopologyCoscheduling(Coscheduling):
         return Candidates(names=frozenset(node), job=current.plan if is_first and current.plan is not None else {})
 
     def version(self) -> int:
-        """See `CrossNodeScorePlugin.version`: a score asks for the present state itself."""
+        """See `CrossNodeScorePlugin.version`.
+
+        A score reads the present state when it is asked, so it is never outdated.
+        """
         return 0
 
     def score_for(self, subject: Subject) -> "NearPeers | None":
-        """See `CrossNodeScorePlugin.score_for`: pods without selector are not scored."""
+        """See `CrossNodeScorePlugin.score_for`. Pods without a selector are not scored."""
         selector = subject.pod_class.aspects.get(self.name)
         return None if selector is None else NearPeers(self, cast("str", selector))
 
     def peers_of(self, pod: PodRecord) -> Mapping[str, int]:
-        """Node -> pods there with the pod's selector."""
+        """See `JobRules.peers_of`. Peers have the pod's network-topology-selector."""
         return self.peers.of(self._selector(pod))
 
     def _selector(self, pod: PodRecord) -> str:
@@ -103,7 +110,7 @@ class TopologyCoscheduling(Coscheduling):
 
 
 class NearPeers:
-    """The score of pods with one selector."""
+    """The score of pods with one network-topology-selector."""
 
     def __init__(self, plugin: TopologyCoscheduling, selector: str) -> None:
         self._plugin = plugin

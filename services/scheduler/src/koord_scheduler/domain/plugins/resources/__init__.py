@@ -1,1 +1,1 @@
-"""Plugins that compare requests with what nodes have, and their load."""
+"""Plugins that compare requests with the resources and the load of nodes."""

@@ -1,4 +1,4 @@
-"""Pods with resource claims, which nothing here can allocate.
+"""DynamicResources: rejects pods with resource claims, which this scheduler cannot allocate.
 
 Source:
     scheduler-core spec, 5.9
@@ -13,7 +13,7 @@ from koord_scheduler.domain.pods.record import PodRecord
 
 
 class DynamicResources(WakesItself):
-    """`spec.resourceClaims`: such a pod is refused, and told why."""
+    """Rejects pods with `spec.resourceClaims` and tells the user why."""
 
     name = "DynamicResources"
     extension_points = (CONCERNS, PRE_FILTER, QUEUEING_HINTS)

@@ -1,8 +1,11 @@
-"""Scores nodes by the container images that they have. source    scheduler-core spec, 5.8.
+"""ImageLocality: prefers nodes that have the pod's container images.
 
-A class's scores are worked out for all nodes at once and kept; when one of its images comes to a node or leaves it,
-or the number of nodes changes, they are worked out again (`settle`), and only nodes whose score has changed are judged
-anew.
+The scores of a pod class are computed for all nodes at once and cached. They are computed again (`settle`) if one of
+its images comes to a node or leaves it, or if the number of nodes changes. Only nodes whose score has changed are
+evaluated again.
+
+Source:
+    scheduler-core spec, 5.8
 """
 
 from collections.abc import Hashable
@@ -24,11 +27,7 @@ MOST_BYTES_PER_CONTAINER: Final = 1000 * _MIB
 
 
 class ImageLocality:
-    """Follows the images of nodes, and scores nodes by the images of a pod.
-
-    Attributes:
-        name: Of the plugin.
-    """
+    """Counts images on nodes, and scores nodes by the images of a pod."""
 
     name = "ImageLocality"
     extension_points = (SCORE, ROW_SCORE, READ_POD, FOLLOW_NODES, SETTLE)
@@ -64,7 +63,7 @@ class ImageLocality:
             self._take_off(row, image)
 
     def settle(self) -> None:
-        """Work out again what has changed; whoever keeps answers hears of the nodes that are concerned."""
+        """Compute outdated scores again, and record the nodes whose score has changed."""
         if self._count != len(self.nodes):
             self._count = len(self.nodes)
             self._stale.update(self._scores.keys())
@@ -83,12 +82,12 @@ class ImageLocality:
         return tuple(normalized(container.image) for container in containers if container.image) or None
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """See `ScorePlugin.score`; None while no node has any of the images."""
+        """See `ScorePlugin.score`. None while no node has any of the images."""
         scores = self._of(pod)
         return scores[rows] if scores.any() else None
 
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """See `SingleRowScore.row_score`; nothing is kept of a pod that is not asked about everywhere."""
+        """See `RowScorePlugin.row_score`. Nothing is cached for a class that is asked about single rows only."""
         kept = self._scores
 
         def score(row: int) -> int:
@@ -102,7 +101,7 @@ class ImageLocality:
         return raw
 
     def _of(self, pod_class: PodClass) -> IntArray:
-        """The scores of every row, int64 (N,)."""
+        """Return the scores of every row, int64 (N,)."""
         scores = self._scores.get(pod_class)
         if scores is None:
             for image in self._images(pod_class):
@@ -115,7 +114,11 @@ class ImageLocality:
         return scores
 
     def _worked_out(self, pod_class: PodClass) -> IntArray:
-        """Size * (nodes that have it / all nodes), summed over the pod's images on the node, between two bounds."""
+        """Return the score of every row.
+
+        Over the pod's images on the node, size * (nodes with the image / all nodes) is summed up, and scaled between
+        two bounds.
+        """
         images = self._images(pod_class)
         total = np.zeros(self.nodes.capacity, np.int64)
         for image in images:
@@ -128,7 +131,7 @@ class ImageLocality:
         return 100 * (np.clip(total, LEAST_BYTES, most) - LEAST_BYTES) // (most - LEAST_BYTES)
 
     def _score_on(self, pod_class: PodClass, row: int) -> int:
-        """The same for one row; nothing is kept of a pod that is not asked about everywhere."""
+        """Return the score of one row, without caching anything."""
         images, present = self._images(pod_class), self._of_row.get(row, {})
         total = sum(
             int(present[image] * (len(self.on_rows[image]) / len(self.nodes))) for image in images if image in present

@@ -1,4 +1,4 @@
-"""LoadAwareScheduling as filter and score over columns; the rules are in `domain.loadaware`.
+"""LoadAwareScheduling as a plugin. The rules are in `domain.loadaware`.
 
 Source:
     scheduler-core spec, 7
@@ -38,7 +38,7 @@ from koord_scheduler.domain.pods.info import PodInfo
 
 
 class LoadAwareScheduling:
-    """Refuses nodes that use too much, prefers those that use little; follows reports and pods on nodes."""
+    """Refuses nodes with high usage and prefers nodes with low usage. It follows reports and pods on nodes."""
 
     name = "LoadAwareScheduling"
     extension_points = (
@@ -80,7 +80,7 @@ class LoadAwareScheduling:
         self.load.off_node(row)
 
     def reported(self, node: str, report: NodeUsageReported | None) -> None:
-        """Take a report of a node; None withdraws the last one."""
+        """Record a report of a node. None removes the last one."""
         if report is None:
             self._reports.pop(node, None)
         else:
@@ -90,7 +90,7 @@ class LoadAwareScheduling:
             self.load.on_metric(row, None if report is None else metric_of_report(report))
 
     def observe(self, node: str, report: NodeUsageReported) -> bool:
-        """See `ObservingPlugin.observe`: a node becomes feasible by it only where thresholds are set."""
+        """See `ObservingPlugin.observe`. A report can make a node feasible only if thresholds are set."""
         self.reported(node, report)
         return self.load.has_limits
 
@@ -104,21 +104,21 @@ class LoadAwareScheduling:
         return {"node/{node}": load}
 
     def may_refuse(self, pod_class: PodClass) -> bool:
-        """See `node accounting.Follower`: only where a threshold is set."""
+        """See `PodFollower.may_refuse`. Only if a threshold is set."""
         return self.load.is_limiting(self._load_of(pod_class))
 
     def took(self, row: int, pod_info: PodInfo) -> None:
-        """See `node accounting.Follower`."""
+        """See `PodFollower.took`."""
         if pod_info.pod is not None and pod_info.pod_class is not None and row in self.load:
             load = cast("PodLoad", pod_info.pod_class.aspects[self.name])
             self.load.on_pod(row, assigned(pod_info, pod_info.pod, load, self.load.args))
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
-        """See `node accounting.Follower`."""
+        """See `PodFollower.gave`."""
         self.load.off_pod(pod_info.uid)
 
     def advance(self, now: float) -> None:
-        """See `ClockPlugin.advance`: reports may expire."""
+        """See `ClockPlugin.advance`. Reports may expire."""
         self.load.advance(now)
 
     # --- what is asked -----------------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ class LoadAwareScheduling:
         return None if codes is None else codes.astype(np.int64)
 
     def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """See `SingleRowFilter.row_filter`."""
+        """See `RowFilterPlugin.row_filter`."""
         return self.load.row_filter(self._load_of(pod))
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
@@ -145,7 +145,7 @@ class LoadAwareScheduling:
         return self.load.scores(self._load_of(pod), rows)
 
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """See `SingleRowScore.row_score`."""
+        """See `RowScorePlugin.row_score`."""
         return self.load.row_score(self._load_of(pod))
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
@@ -157,7 +157,9 @@ class LoadAwareScheduling:
 
 
 def assigned(pod_info: PodInfo, pod: Pod, load: PodLoad, args: LoadAwareSchedulingArgs) -> AssignedPod:
-    """The pod as the load of its node knows it: assigned when its condition says so, else when it became known here.
+    """Return the pod as the load of its node counts it.
+
+    The pod counts from the time of its condition PodScheduled, otherwise from when it became known here.
 
     Source:
         scheduler-core spec, 7.3

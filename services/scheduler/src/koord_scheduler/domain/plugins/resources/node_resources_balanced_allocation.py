@@ -1,4 +1,4 @@
-"""Prefers nodes whose resources would be used evenly.
+"""NodeResourcesBalancedAllocation: prefers nodes whose resources would be used evenly.
 
 Source:
     scheduler-core spec, 5.3 (the formula of Kubernetes 1.35)
@@ -19,7 +19,7 @@ from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
 
 class NodeResourcesBalancedAllocation:
-    """Score by how far apart the used fractions of the resources would be; real requests count, not defaults."""
+    """Scores by the difference between the used fractions of the resources. Real requests count, without defaults."""
 
     name = "NodeResourcesBalancedAllocation"
     extension_points = (SCORE, ROW_SCORE)
@@ -31,7 +31,10 @@ class NodeResourcesBalancedAllocation:
         self._items: WeakKeyDictionary[PodClass, tuple[tuple[int, int], ...]] = WeakKeyDictionary()
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """100 minus the spread of the fractions; None for a pod that requests none of the resources."""
+        """See `ScorePlugin.score`.
+
+        100 minus the spread of the fractions; None if the pod requests none of the resources.
+        """
         items = self._items_of(pod, nodes)
         if not items:
             return None
@@ -41,7 +44,7 @@ class NodeResourcesBalancedAllocation:
         return resource_scores.balanced_allocation(requested, nodes.allocatable[columns[:, None], rows])
 
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """See `SingleRowScore.row_score`."""
+        """See `RowScorePlugin.row_score`."""
         items = self._items_of(pod, nodes)
         return balanced(nodes, items) if items else None
 
@@ -50,7 +53,7 @@ class NodeResourcesBalancedAllocation:
         return raw
 
     def _items_of(self, pod: PodClass, nodes: NodeColumns) -> tuple[tuple[int, int], ...]:
-        """(column, amount) of each configured resource that counts for the pod; empty: the plugin is skipped."""
+        """Return (column, amount) of each configured resource that counts for the pod. Empty: every score is 0."""
         items = self._items.get(pod)
         if items is None:
             amounts = [(each.name, max(0, pod.requests.get(each.name, 0))) for each in self.args.resources]

@@ -1,7 +1,9 @@
-"""Refuses nodes without room, prefers nodes by how much they have left. source    scheduler-core spec, 5.2 and 5.3.
+"""NodeResourcesFit: refuses nodes without room, and scores nodes by their free resources.
 
-The number of pods is treated as one more resource, of which every pod takes one. Batch resources are resources like
-any other.
+The number of pods is one more resource, of which every pod takes one. Batch resources are treated like others.
+
+Source:
+    scheduler-core spec, 5.2 and 5.3
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,11 +32,18 @@ from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
 _NON_ZERO: Final = (CPU, MEMORY)
 _MOST_REASONS: Final = 46
-"""Codes have 48 bits: a pod with more resources than this shares the last one."""
+"""Codes have 48 bits. If a pod has more resources than this, the others share the last bit."""
 
 
 class _Item(NamedTuple):
-    """One resource that the score looks at. non_zero: row of `NodeColumns.non_zero`, None: real requests."""
+    """One resource of the score.
+
+    Attributes:
+        column: Its column.
+        non_zero: Row of `NodeColumns.non_zero`; None if real requests count.
+        amount: What the pod requests of it.
+        weight: Its weight in the score.
+    """
 
     column: int
     non_zero: int | None
@@ -43,7 +52,7 @@ class _Item(NamedTuple):
 
 
 class NodeResourcesFit:
-    """Filter and score by resources. A code has bit j + 1 set when item j of the pod's demand is short."""
+    """Filters and scores by resources. Bit j + 1 of a code means that resource j of the pod's demand is short."""
 
     name = "NodeResourcesFit"
     extension_points = (FILTER, ROW_FILTER, SCORE, ROW_SCORE, AMOUNTS_FILTER)
@@ -56,7 +65,7 @@ class NodeResourcesFit:
         self._items: WeakKeyDictionary[PodClass, tuple[_Item, ...]] = WeakKeyDictionary()
 
     def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """See `FilterPlugin.filter`; all shortages are told, not only the first."""
+        """See `FilterPlugin.filter`. The code tells all shortages instead of only the first."""
         checks = self.checks_of(pod, nodes)
         columns = np.array([column for _, column, _ in checks], np.intp)
         amounts = np.array([amount for _, _, amount in checks], np.int64)
@@ -69,7 +78,7 @@ class NodeResourcesFit:
         return codes
 
     def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """See `SingleRowFilter.row_filter`."""
+        """See `RowFilterPlugin.row_filter`."""
         return lacking(nodes, self.checks_of(pod, nodes))
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
@@ -82,7 +91,7 @@ class NodeResourcesFit:
         )
 
     def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
-        """See `FilterPlugin.unresolvable`: even the empty node would be too small."""
+        """See `FilterPlugin.unresolvable`. Whether even the empty node would be too small."""
         too_small = np.zeros(len(rows), np.bool_)
         for _, column, amount in self.checks_of(pod, nodes):
             if column != PODS_COLUMN:
@@ -90,7 +99,7 @@ class NodeResourcesFit:
         return too_small
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """The strategy's score, already within 0..100."""
+        """See `ScorePlugin.score`. The score of the strategy is within 0..100 already."""
         items = self._items_of(pod, nodes)
         if not items:
             return None
@@ -111,7 +120,7 @@ class NodeResourcesFit:
                 return resource_scores.requested_to_capacity_ratio(requested, capacity, weights, self._shape())
 
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """See `SingleRowScore.row_score`."""
+        """See `RowScorePlugin.row_score`."""
         items, strategy = self._items_of(pod, nodes), self.args.scoring_strategy.type
         if strategy == "RequestedToCapacityRatio":
 
@@ -132,7 +141,7 @@ class NodeResourcesFit:
         return raw
 
     def checks_of(self, pod: PodClass, nodes: NodeColumns) -> tuple[tuple[int, int, int], ...]:
-        """(bit of the code, column, amount) of each resource of the pod that is checked."""
+        """Return (bit of the code, column, amount) of each resource of the pod that the filter compares."""
         checks = self._checks.get(pod)
         if checks is None:
             checks = self._checks[pod] = tuple(
@@ -155,7 +164,7 @@ class NodeResourcesFit:
         return ratio.shape
 
     def _items_of(self, pod: PodClass, nodes: NodeColumns) -> tuple[_Item, ...]:
-        """Each configured resource that counts for the pod."""
+        """Return each configured resource that counts for the pod."""
         items = self._items.get(pod)
         if items is None:
             items = self._items[pod] = tuple(self._make_items(pod.demand, nodes))

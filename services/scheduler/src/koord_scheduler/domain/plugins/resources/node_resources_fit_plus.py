@@ -1,4 +1,4 @@
-"""NodeResourcesFitPlus: a strategy of its own for each resource.
+"""NodeResourcesFitPlus: scores each resource by a strategy of its own.
 
 Source:
     scheduler-core spec, 11.4
@@ -21,7 +21,15 @@ _NON_ZERO: Final = (CPU, MEMORY)
 
 
 class _Item(NamedTuple):
-    """One resource of the pod. non_zero: row of `NodeColumns.non_zero`, None: real requests."""
+    """One resource of the pod.
+
+    Attributes:
+        column: Its column.
+        non_zero: Row of `NodeColumns.non_zero`; None if real requests count.
+        amount: What the pod requests of it.
+        is_most: Whether its strategy is MostAllocated instead of LeastAllocated.
+        weight: Its weight in the score.
+    """
 
     column: int
     non_zero: int | None
@@ -31,9 +39,10 @@ class _Item(NamedTuple):
 
 
 class NodeResourcesFitPlus:
-    """Σ s * w // Σ w over the pod's resources that are configured, s by the resource's own strategy; none: 100.
+    """Scores by the weighted mean of s over the configured resources that the pod requests; 100 if there are none.
 
-    A container without cpu or memory request counts with the defaults; a node that lacks a resource scores 0 for it.
+    s is the score of a resource by its own strategy. Containers without cpu or memory request count with defaults. A
+    node that lacks a resource scores 0 for it.
     """
 
     name = "NodeResourcesFitPlus"

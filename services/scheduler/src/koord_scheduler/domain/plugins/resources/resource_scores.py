@@ -1,7 +1,7 @@
-"""Scores by how much of its resources a node would have handed out: the arithmetic behind NodeResourcesFit.
+"""Scores by the share of its resources that a node would have allocated: the arithmetic of NodeResourcesFit.
 
 Every function takes arrays item x node: `requested` (the pod included) and `capacity`, both int64 (I, K), and returns
-int64 (K,). A node that lacks a resource (capacity 0) does not count it.
+int64 (K,). A resource that a node lacks (capacity 0) does not count for it.
 
 Source:
     scheduler-core spec, 5.3; vectors scheduler/fit_score
@@ -19,14 +19,14 @@ MAX_SCORE: Final = 100
 
 
 def least_allocated(requested: IntArray, capacity: IntArray, weights: IntArray) -> IntArray:
-    """Per item (cap - requested) * 100 // cap, 0 when over; combined as the weighted mean, truncated."""
+    """Return the weighted mean, truncated, of (cap - requested) * 100 // cap; an item above its capacity counts 0."""
     divisor = np.maximum(capacity, 1)
     scores = np.maximum(capacity - requested, 0) * MAX_SCORE // divisor
     return _weighted_mean(scores, capacity > 0, weights)
 
 
 def most_allocated(requested: IntArray, capacity: IntArray, weights: IntArray) -> IntArray:
-    """Per item min(requested, cap) * 100 // cap; combined as the weighted mean, truncated."""
+    """Return the weighted mean, truncated, of min(requested, cap) * 100 // cap."""
     divisor = np.maximum(capacity, 1)
     scores = np.minimum(requested, capacity) * MAX_SCORE // divisor
     return _weighted_mean(scores, capacity > 0, weights)
@@ -44,7 +44,10 @@ def _weighted_mean(scores: IntArray, counted: BoolArray, weights: IntArray) -> I
 def requested_to_capacity_ratio(
     requested: IntArray, capacity: IntArray, weights: IntArray, shape: Sequence[UtilizationPoint]
 ) -> IntArray:
-    """Piecewise linear over the utilization; items that score 0 do not enter; the mean is rounded half away from 0."""
+    """Return the weighted mean of a piecewise linear function of the utilization, rounded half away from 0.
+
+    Items that score 0 do not count.
+    """
     used = np.where(requested > capacity, 100, requested * 100 // np.maximum(capacity, 1))
     scores = np.full_like(used, shape[-1].score * 10)
     for right in range(len(shape) - 1, 0, -1):
@@ -64,12 +67,14 @@ def requested_to_capacity_ratio(
 
 
 def balanced_allocation(requested: IntArray, capacity: IntArray) -> IntArray:
-    """100 minus how far apart the used fractions of the resources are.
+    """Return 100 minus the difference between the used fractions of the resources.
 
-    Fraction = min(1, requested / cap); two items: half the difference; more: the population standard deviation.
+    A fraction is min(1, requested / cap). The difference of two items is half of their distance; of more items it is
+    the population standard deviation.
 
     Args:
-        requested: Real requests here, not those with defaults.
+        requested: Real requests, without defaults.
+        capacity: Allocatable of the nodes.
 
     Source:
         scheduler-core spec, 5.3 (the formula of Kubernetes 1.35)

@@ -1,4 +1,4 @@
-"""ScarceResourceAvoidance: pods stay away from what they do not need.
+"""ScarceResourceAvoidance: keeps pods away from nodes with scarce resources that they do not request.
 
 Source:
     scheduler-core spec, 11.5
@@ -15,9 +15,11 @@ from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
 
 class ScarceResourceAvoidance:
-    """(|D| - |S|) * 100 // |D|; D: what the node has and the pod does not request, S: the scarce ones of D.
+    """Scores by (|D| - |S|) * 100 // |D|.
 
-    100 when D or S is empty. The number of pods is no resource here.
+    D: resources of the node that the pod does not request; S: the scarce ones of D.
+
+    The score is 100 if D or S is empty. The number of pods does not count as a resource.
     """
 
     name = "ScarceResourceAvoidance"

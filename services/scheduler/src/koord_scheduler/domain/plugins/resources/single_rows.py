@@ -1,7 +1,7 @@
-"""What filters and scores say of one row without arrays: what a placement changes is one node.
+"""Filters and scores of single rows without arrays, because a placement changes one node.
 
-Made once for each kind of pod from numbers that its plugin has resolved. Each is the twin of a filter or score over
-arrays, equal to it (tested).
+Each function is made once per pod class from values that its plugin has resolved. It equals a filter or score over
+arrays (tested).
 """
 
 import math
@@ -13,7 +13,12 @@ from koord_scheduler.domain.plugins.resources.resource_scores import MAX_SCORE
 
 
 def lacking(nodes: NodeColumns, checks: Sequence[tuple[int, int, int]]) -> RowFunction:
-    """From a row to the bits of the resources that it lacks. checks: bit, column, amount."""
+    """Return a function from a row to the bits of the resources that are short.
+
+    Args:
+        nodes: All nodes.
+        checks: (bit, column, amount) of each resource.
+    """
 
     def code(row: int) -> int:
         free, found = nodes.free_at, 0
@@ -26,10 +31,15 @@ def lacking(nodes: NodeColumns, checks: Sequence[tuple[int, int, int]]) -> RowFu
 
 
 def allocated(nodes: NodeColumns, items: Sequence[tuple[int, int, int, int]], *, is_least: bool) -> RowFunction:
-    """From a row to its score by how much would be left (is_least), or taken. source    scheduler-core spec, 5.3.
+    """Return a function from a row to its score by the free share (LeastAllocated) or the taken one (MostAllocated).
 
     Args:
-        items: Column, row of `NodeColumns.non_zero` (-1: real requests count), amount, weight.
+        nodes: All nodes.
+        items: (column, row of `NodeColumns.non_zero`, amount, weight) of each resource; -1: real requests count.
+        is_least: Whether the free share counts.
+
+    Source:
+        scheduler-core spec, 5.3
     """
 
     def score(row: int) -> int:
@@ -52,7 +62,11 @@ def allocated(nodes: NodeColumns, items: Sequence[tuple[int, int, int, int]], *,
 
 
 def balanced(nodes: NodeColumns, items: Sequence[tuple[int, int]]) -> RowFunction:
-    """From a row to its score by how far apart the used fractions would be. items: column, amount.
+    """Return a function from a row to its score by the difference between the used fractions of its resources.
+
+    Args:
+        nodes: All nodes.
+        items: (column, amount) of each resource.
 
     Source:
         scheduler-core spec, 5.3
@@ -72,7 +86,7 @@ def balanced(nodes: NodeColumns, items: Sequence[tuple[int, int]]) -> RowFunctio
 
 
 def _spread(fractions: Sequence[float]) -> float:
-    """Standard deviation of the fractions, as `resource_scores.balanced_allocation` has it; 0 of less than two."""
+    """Return the spread of the fractions as in `resource_scores.balanced_allocation`; 0 for fewer than two."""
     if len(fractions) == 2:
         return abs(fractions[0] - fractions[1]) / 2
     if len(fractions) < 2:

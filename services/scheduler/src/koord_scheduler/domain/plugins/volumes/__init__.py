@@ -1,1 +1,1 @@
-"""Plugins that tie pods to nodes by their volumes."""
+"""Plugins that restrict the nodes of pods by their volumes."""

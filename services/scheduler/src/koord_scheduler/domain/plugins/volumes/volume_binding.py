@@ -1,7 +1,7 @@
-"""Persistent volumes that restrict the nodes of a pod.
+"""VolumeBinding: persistent volumes that restrict the nodes of a pod.
 
-The volumes of bound claims have node affinity and zone labels; some claims can be used by one pod at a time only. A
-claim that is not bound yet restricts nothing: this scheduler does not bind claims.
+Volumes of bound claims have node affinity and zone labels. A claim that is not bound yet restricts nothing, because
+this scheduler does not bind claims.
 
 Source:
     scheduler-core spec, 5.9
@@ -25,7 +25,7 @@ ZONE: Final = 3
 
 
 class VolumeBinding:
-    """Refuses nodes that the pod's volumes cannot be reached from."""
+    """Refuses nodes that cannot reach the pod's volumes."""
 
     name = "VolumeBinding"
     extension_points = (CROSS_NODE_FILTER,)
@@ -45,7 +45,7 @@ class VolumeBinding:
 
 
 class VolumeFilter:
-    """The filter of pods with these claims, as of one version of the volumes."""
+    """The filter for pods with these claims, for one version of the volumes."""
 
     def __init__(self, nodes: NodeColumns, volumes: Volumes, claims: Claims) -> None:
         self._nodes = nodes
@@ -73,7 +73,7 @@ class VolumeFilter:
         return "node(s) had no available volume zone"
 
     def is_unresolvable(self, code: int) -> bool:
-        """No pod's leaving moves a volume."""
+        """Return True, because evicting pods does not move a volume."""
         return True
 
     def _judged(self) -> IntArray:

@@ -1,6 +1,6 @@
-"""VolumeRestrictions: a claim with access mode ReadWriteOncePod is used by one pod at a time, in the whole cluster.
+"""VolumeRestrictions: only one pod in the cluster may use a claim with access mode ReadWriteOncePod.
 
-Conflicts of disks that pods name without a claim are not known here: what such a volume holds is not mirrored.
+Conflicts between disks that pods name without a claim are not detected, because their contents are not mirrored.
 
 Source:
     scheduler-core spec, 5.9
@@ -20,7 +20,7 @@ ELSEWHERE: Final = 2
 
 
 class VolumeRestrictions:
-    """Refuses every node while another pod uses a claim that the pod would have to have for itself."""
+    """Refuses every node while another pod uses a claim that the pod needs exclusively."""
 
     name = "VolumeRestrictions"
     extension_points = (CROSS_NODE_FILTER,)
@@ -29,7 +29,7 @@ class VolumeRestrictions:
         self.volumes = volumes
 
     def version(self) -> int:
-        """See `CrossNodeFilterPlugin.version`; who uses a claim is asked at each look."""
+        """See `CrossNodeFilterPlugin.version`. The users of a claim are looked up in each cycle."""
         return self.volumes.changes
 
     def filter_for(self, subject: Subject) -> "ExclusiveClaims | None":
@@ -42,14 +42,14 @@ class VolumeRestrictions:
 
 
 class ExclusiveClaims:
-    """The filter of pods that need these claims for themselves."""
+    """The filter for pods that need these claims exclusively."""
 
     def __init__(self, volumes: Volumes, claims: list[tuple[str, str]]) -> None:
         self._volumes = volumes
         self._claims = claims
 
     def filter(self, rows: Rows) -> IntArray | None:
-        """See `CrossNodeFilter.filter`: only on a node where all users are does it help if they leave."""
+        """See `CrossNodeFilter.filter`. Evicting pods helps only on a node that runs all users of the claims."""
         used = [users for claim in self._claims if (users := self._volumes.users.get(claim))]
         if not used:
             return None
