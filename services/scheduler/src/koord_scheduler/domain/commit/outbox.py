@@ -1,11 +1,11 @@
-"""Decisions that wait to be appended, and batches of those that may go together.
+"""Decisions that wait to be appended, and batches of those that may be appended together.
 
     decide -> Outbox.put -> Outbox.take (a batch: every node at most once, none of them in flight)
-           -> drafts -> log -> confirmed, or taken back
+           -> drafts -> log -> confirmed or withdrawn
     a gang -> Outbox.put_together -> a batch of its own, all or none
 
-Only one append per aggregate may be in flight, so work for a node waits here while another append of that node is
-under way, and is then appended together, merged into one event of the node.
+Only one append per aggregate may be in flight. So work for a node waits while another append of that node is in
+flight, and is then appended together, as one event of the node.
 
 Source:
     event-bus spec, 4.2
@@ -25,7 +25,8 @@ class Batch(NamedTuple):
     """Work for one append.
 
     Attributes:
-        gang: Id of the gang whose members these are: they are appended all or none. "": each node stands for itself.
+        works: The work by node.
+        gang: Id of the gang whose members are appended all or none. "": the nodes are independent.
     """
 
     works: list[NodeWork]
@@ -33,7 +34,7 @@ class Batch(NamedTuple):
 
     @property
     def items(self) -> list[Work]:
-        """All items."""
+        """Return the placements and releases of all nodes."""
         return [item for work in self.works for item in work.items]
 
 
@@ -62,8 +63,8 @@ class _NodeQueue:
 class Outbox:
     """Work that is not appended yet, in order of arrival by node.
 
-    What has to go together waits until it is its turn on all of its nodes. It is put on all of them at once, so two of
-    them never wait for each other.
+    Placements that are appended together wait until it is their turn on all of their nodes. They are queued on all
+    nodes at once, so two groups never wait for each other.
     """
 
     def __init__(self) -> None:
@@ -74,15 +75,15 @@ class Outbox:
         self._size = 0
 
     def __len__(self) -> int:
-        """Items not taken yet."""
+        """Return the number of placements and releases that are not taken yet."""
         return self._size
 
     def has_ready(self) -> bool:
-        """Return whether `take` would give something."""
+        """Return whether `take` would return work."""
         return bool(self._ready or self._complete)
 
     def put(self, work: Work) -> None:
-        """Add work for its node, after what is there already."""
+        """Add work for its node after the work that is there already."""
         self._put(work.node, work)
         self._size += 1
 
@@ -131,16 +132,16 @@ class Outbox:
         return Batch(taken)
 
     def landed(self, node: str) -> None:
-        """Let the node's next work go after its append was answered. No-op if none was in flight."""
+        """Mark the append of a node as answered, so that its next work may be appended. No-op if none was in flight."""
         queue = self._nodes.get(node)
         if queue is not None:
             queue.in_flight = False
             self._turn(node, queue)
 
     def withdraw(self, node: str) -> list[Work]:
-        """Take back all work for a node that is not in flight, because what it was decided on was wrong.
+        """Withdraw all work for a node that is not in flight, because its basis was wrong.
 
-        A gang with a member there is taken back whole.
+        A gang with a member on the node is withdrawn as a whole.
         """
         queue = self._nodes.get(node)
         if queue is None:
@@ -159,7 +160,7 @@ class Outbox:
         return taken
 
     def withdraw_pod(self, node: str, uid: str) -> list[Work]:
-        """Take back the work about one pod, with its whole gang; empty when it is in flight or not here."""
+        """Withdraw the work about one pod, with its whole gang. Empty if it is in flight or not in the outbox."""
         queue = self._nodes.get(node)
         if queue is None:
             return []
@@ -175,7 +176,7 @@ class Outbox:
         return []
 
     def nodes(self) -> Iterator[str]:
-        """Return nodes with work waiting or in flight."""
+        """Return the nodes with work that waits or is in flight."""
         return iter(tuple(self._nodes))
 
     def _put(self, node: str, entry: Work | _Together) -> None:
@@ -187,7 +188,7 @@ class Outbox:
             self._turn(node, queue)
 
     def _turn(self, node: str, queue: _NodeQueue) -> None:
-        """Nothing of the node is in flight: its first entry may go."""
+        """Let the first entry of a node go, which has nothing in flight."""
         if not queue.items:
             del self._nodes[node]
         elif isinstance(head := queue.items[0], _Together):
@@ -200,7 +201,7 @@ class Outbox:
             self._ready.append(node)
 
     def _settle(self, node: str, queue: _NodeQueue) -> None:
-        """Update the order of a node after entries were taken out."""
+        """Update the order of a node after entries were removed."""
         if queue.in_flight:
             return
         if node in self._ready:
@@ -211,7 +212,7 @@ class Outbox:
         return [entry for entry in self._together if node in entry.parked]
 
     def _dissolve(self, together: _Together) -> list[Work]:
-        """Take what has to go together out of every queue."""
+        """Remove placements that are appended together from every queue."""
         items = together.items()
         self._size -= len(items)
         del self._together[together]

@@ -1,8 +1,7 @@
-"""Own events that the follower delivers before the log has answered the append.
+"""Own events that the follower delivers before the log has answered their append.
 
-Both ways run through one connection, and under load the events come first. They say what is assumed already and will
-take effect with the answer, so folding them now would be work done twice; they are only kept, in case somebody needs
-the state to hold them before the answer comes (a snapshot).
+Both use one connection, and under load the events arrive first. Their content is assumed already and takes effect
+with the answer, so they are not folded. They are kept in case the state is needed before the answer, for a snapshot.
 """
 
 from collections.abc import Iterable
@@ -11,19 +10,19 @@ from koordcore.events.envelope import AggregateRef, NewEvent, StoredEvent
 
 
 class OwnAppends:
-    """Own events that are not answered yet, at most one of each aggregate."""
+    """Own events without an answer, at most one per aggregate."""
 
     def __init__(self) -> None:
         self._sent: dict[AggregateRef, str] = {}
         self._early: dict[AggregateRef, StoredEvent] = {}
 
     def sent(self, events: Iterable[NewEvent]) -> None:
-        """Remember events that are handed to the log."""
+        """Record events that are handed to the log."""
         for event in events:
             self._sent[event.ref] = event.event_id
 
     def is_early(self, stored: StoredEvent) -> bool:
-        """Return whether an event that was folded is one of those: it is kept, and waits for the answer."""
+        """Return whether the event is one of our own without an answer. If so, it is kept until the answer."""
         wanted = self._sent.get(stored.ref)
         if wanted is None or not stored.has_id(wanted):
             return False
@@ -31,7 +30,7 @@ class OwnAppends:
         return True
 
     def overtaken(self, ref: AggregateRef) -> StoredEvent | None:
-        """Return a further event of the aggregate has come: what was kept of it has to be folded before."""
+        """Return the kept event of an aggregate, which must be folded before a later one that has arrived."""
         early = self._early.pop(ref, None)
         if early is not None:
             del self._sent[ref]
@@ -44,9 +43,11 @@ class OwnAppends:
             self._early.pop(event.ref, None)
 
     def refused(self, events: Iterable[NewEvent]) -> list[StoredEvent]:
-        """Forget appends that the log has refused, and return events of others under the same ids, to be folded now.
+        """Forget appends that the log has refused.
 
-        Two that decide about the same pod because of the same event give their events the same ids.
+        Return events of others under the same ids, which must be folded now.
+
+        Two schedulers that decide about the same pod because of the same event give their events the same ids.
         """
         early: list[StoredEvent] = []
         for event in events:
@@ -57,7 +58,7 @@ class OwnAppends:
         return sorted(early, key=lambda stored: stored.seq)
 
     def take_early(self) -> list[StoredEvent]:
-        """Those that came early and were not answered, in the order of the log; they have to be folded now."""
+        """Return kept events without an answer, in the order of the log. They must be folded now."""
         early = sorted(self._early.values(), key=lambda stored: stored.seq)
         for stored in early:
             del self._sent[stored.ref]

@@ -1,7 +1,7 @@
 """Facts other than placements: nominations, requested evictions, statuses of quotas and gangs.
 
-Each status write is one append of its own, all or none. Its expectations are written down when it is taken, and none is
-taken while something else is in flight for one of its aggregates.
+Each status write is one append, all or none. Its expectations are set when it is taken. It is not taken while another
+append about one of its aggregates is in flight.
 
 Source:
     event-bus spec, 4.2
@@ -19,9 +19,9 @@ class StatusWrite:
     """Facts that are appended together, all or none.
 
     Attributes:
-        facts: What to append.
-        trigger: Id of the event that led to it.
-        uid: Pod that waits for the outcome, "" none.
+        facts: (aggregate, event) to append.
+        trigger: Id of the event that caused it.
+        uid: Pod that waits for the outcome; "" if none does.
     """
 
     facts: tuple[tuple[AggregateRef, Event], ...]
@@ -33,7 +33,7 @@ class StatusWrite:
 
 @dataclass(frozen=True, slots=True)
 class TakenStatusWrite:
-    """A status write in flight, with its expectations."""
+    """A status write in flight, with its drafts."""
 
     write: StatusWrite
     drafts: tuple[Draft, ...]
@@ -44,7 +44,7 @@ class StatusWrites:
     """Status writes that are not appended yet, in order of arrival.
 
     Attributes:
-        seqs: Last sequence that is known of each aggregate which is not followed elsewhere (evictions, quotas, gangs).
+        seqs: Last known sequence of each aggregate that no other part follows (evictions, quotas, gangs).
     """
 
     seqs: dict[AggregateRef, int] = field(default_factory=dict[AggregateRef, int])
@@ -52,18 +52,18 @@ class StatusWrites:
     _in_flight: set[AggregateRef] = field(default_factory=set[AggregateRef])
 
     def __len__(self) -> int:
-        """StatusWrites not taken yet."""
+        """Return the number of status writes that are not taken yet."""
         return len(self._waiting)
 
     def put(self, write: StatusWrite) -> None:
-        """Add one after those that wait."""
+        """Add a status write."""
         self._waiting.append(write)
 
     def take(self, last_seq: Callable[[AggregateRef], int | None]) -> TakenStatusWrite | None:
-        """Return the first that may go; None: none may.
+        """Take the first status write that may be appended. Return None if there is none.
 
         Args:
-            last_seq: Last sequence known of an aggregate; None: something is in flight for it.
+            last_seq: Returns the last known sequence of an aggregate; None if an append about it is in flight.
         """
         for write in self._waiting:
             seqs = [None if ref in self._in_flight else last_seq(ref) for ref, _ in write.facts]
@@ -80,7 +80,7 @@ class StatusWrites:
         return ref in self._in_flight
 
     def under_way(self) -> set[AggregateRef]:
-        """Return aggregates about which something is to be said, or has been said without an answer."""
+        """Return the aggregates with a status write that waits or is in flight."""
         return self._in_flight.union(ref for write in self._waiting for ref, _ in write.facts)
 
     def landed(self, taken: TakenStatusWrite) -> None:
@@ -88,7 +88,7 @@ class StatusWrites:
         self._in_flight.difference_update(draft.ref for draft in taken.drafts)
 
     def withdraw_all(self) -> list[StatusWrite]:
-        """Take back all that are not in flight: somebody else decides from now on."""
+        """Withdraw all status writes that are not in flight, because another scheduler leads from now on."""
         waiting = list(self._waiting)
         self._waiting.clear()
         return waiting

@@ -15,13 +15,16 @@ from koordcore.protocol.annotations.gang import BoundGang
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
-    """Place a pod on a node.
+    """A decision to place a pod on a node.
 
     Attributes:
-        trigger: Event that made the attempt worthwhile.
-        basis: What the decision was based on; None: not recorded.
-        gang: With whom it is bound; None: alone.
-        annotations: Of installed plugins, to be written on the pod when it is bound.
+        on_node: The pod as its node's agent sees it, with its allocation.
+        attempt: Number of the pod's attempts.
+        queued_at: RFC 3339 time of submission.
+        trigger: Id of the event that made the attempt worthwhile.
+        basis: What the decision was based on; None if that was not recorded.
+        gang: The gang group that is bound together; None if the pod is bound alone.
+        annotations: Annotations of plugins to write on the pod when it is bound.
     """
 
     uid: str
@@ -41,7 +44,11 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
-    """Release the node of a pod. reason: as in `PodReleased`."""
+    """A decision to release the node of a pod.
+
+    Attributes:
+        reason: As in `PodReleased`.
+    """
 
     uid: str
     node: str
@@ -57,13 +64,13 @@ Work = Placement | Release
 
 
 class NodeWork(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """Work of one kind for one node, appended with a single event of the node."""
+    """Work for one node, either placements or releases, which is appended with a single event of the node."""
 
     node: str
     items: tuple[Work, ...]
 
     def node_event(self) -> NodeResourcesTaken | NodeResourcesReturned:
-        """Return what the node's ledger says afterwards."""
+        """Return the event for the node's ledger."""
         taken = [item.on_node for item in self.items if isinstance(item, Placement)]
         if taken:
             return NodeResourcesTaken(pods=taken)
@@ -71,7 +78,7 @@ class NodeWork(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 def pod_event(work: Work) -> PodPlaced | PodReleased:
-    """Return what happened to the pod."""
+    """Return the event about the pod."""
     match work:
         case Placement():
             return PodPlaced(
@@ -102,10 +109,10 @@ def node_ref(node: str) -> AggregateRef:
 
 
 def pod_draft(work: Work, expected_last: int) -> Draft:
-    """Return the pod's half of the decision."""
+    """Return the draft of the pod's event."""
     return Draft(pod_ref(work.uid), pod_event(work), expected_last)
 
 
 def node_draft(work: NodeWork, expected_last: int) -> Draft:
-    """Return the node's half of the decisions about it."""
+    """Return the draft of the node's event."""
     return Draft(node_ref(work.node), work.node_event(), expected_last)

@@ -33,7 +33,12 @@ from koord_scheduler.domain.state.state import SchedulerState
 
 
 class Found(NamedTuple):
-    """A node was found for the pod. resized: the pod as it counts there; None: as it came in."""
+    """The attempt found a node.
+
+    Attributes:
+        placed: The node and its explanation.
+        resized: The pod as it counts there, if its resources change; None if they stay.
+    """
 
     placed: Placed
     resized: Pod | None = None
@@ -41,12 +46,15 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotFound:
-    """No node was found for the pod.
+    """The attempt found no node.
 
     Attributes:
-        rejection: Refused, whatever the nodes say; None: no node was feasible.
-        is_fault: A plugin broke it off: it is attempted again after a while, whatever happens.
-        preemption: What preemption can do; None: it was not asked.
+        message: One sentence for the user.
+        explanation: Which plugin refused which number of nodes.
+        diagnosis: Details of the refusals; None if the pod was rejected before any node.
+        rejection: The rejection of the pod before any node; None if no node was feasible.
+        is_fault: Whether a plugin raised an exception. The pod is retried after a back-off in any case.
+        preemption: The outcome of preemption; None if it was not tried.
     """
 
     message: str
@@ -59,11 +67,11 @@ class NotFound:
 
 @dataclass(frozen=True, slots=True)
 class WholeJob:
-    """All members of the pod's job are to be placed at once.
+    """All members of the pod's job are placed in this cycle.
 
     Attributes:
         plugin: The plugin that planned the job.
-        nodes: uid -> node.
+        nodes: Uid of a member -> its node.
 
     Source: scheduler-core spec, 12.1.
     """
@@ -73,7 +81,7 @@ class WholeJob:
 
 
 class Attempt:
-    """One pod's attempt on the present state. It changes the state of plugins only."""
+    """One attempt to find a node for a pod, on the present state. It changes only the state of plugins."""
 
     def __init__(
         self, state: SchedulerState, pod: PodRecord, subject: Subject, now: float, *, may_preempt: bool = True
@@ -92,7 +100,11 @@ class Attempt:
         self._engine = self.framework.engine
 
     def run(self, based_on: BasedOn) -> Found | NotFound | WholeJob:
-        """Pre-filter, plan, filter, score, choose; without a node: what preemption can do."""
+        """Run the attempt: PreFilter, plan, Filter, Score, choice. If no node is feasible, try preemption.
+
+        Args:
+            based_on: Positions of the log that were folded when the attempt began.
+        """
         try:
             return self._run(based_on)
         except Exception as error:
@@ -150,7 +162,7 @@ class Attempt:
             return self._looked(restriction, based_on)
 
     def _looked(self, restriction: Restriction, based_on: BasedOn) -> Found | NotFound:
-        """Filter, score, choose."""
+        """Filter and score nodes, and choose one."""
         barred = tuple(self._barred()) if len(self._state.nominator) else ()
         if barred:
             restriction = replace(restriction, barred=barred)
@@ -173,7 +185,7 @@ class Attempt:
         return self.framework.before_score(self._pod, rows)
 
     def _found(self, placed: Placed) -> Found | NotFound:
-        """On its node the pod may have to ask for something else.
+        """Resize the pod for its node, if a plugin does so and the pod still fits there.
 
         Source: scheduler-core spec, 1 (step 10)
         """
@@ -192,7 +204,10 @@ class Attempt:
         return NotFound(message=f"node {placed.node}: {message}", explanation=placed.explanation, diagnosis=None)
 
     def refused_by_nodes(self, rejection: Rejection, based_on: BasedOn) -> NotFound:
-        """Return the refusal of a job that no nodes suited: like a pod, it is retried when any node has room."""
+        """Return the rejection of a job as a refusal by nodes.
+
+        Like a pod, the job is retried when any node has room.
+        """
         return replace(self._rejected(rejection, based_on), rejection=None)
 
     def _rejected(self, rejection: Rejection, based_on: BasedOn) -> NotFound:
@@ -250,7 +265,7 @@ class Attempt:
         return np.array(sorted(row for row in known if row is not None), np.intp)
 
     def _barred(self) -> Iterable[int]:
-        """Yield rows on which the pod would not fit beside the pods nominated there that it may not push aside.
+        """Yield rows on which the pod would not fit beside the pods nominated there that it may not preempt.
 
         Source:
             scheduler-core spec, 1.3 (pass 1)
@@ -283,7 +298,7 @@ class Attempt:
 
 
 def _with_resources_of(resized: Pod, judged: Pod) -> Pod:
-    """Return the pod that a node judges, with what the pod is to ask for there."""
+    """Return the copy of the pod that a node sees, with the resources of the resized pod."""
     own = resized.spec
     spec = msgspec.structs.replace(
         judged.spec,

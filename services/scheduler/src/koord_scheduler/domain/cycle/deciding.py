@@ -1,6 +1,6 @@
-"""Decide pods: attempt, reserve, assume, permit, and hand the placement to the outbox.
+"""Decides pods: attempt, reserve, assume, permit, and put the placement into the outbox.
 
-    decide_next   one scheduling cycle: work into the outbox, a pod that waits with its node, or an explanation
+    decide_next   one scheduling cycle: a placement, a pod that waits at Permit, or an explanation
 
 Source:
     scheduler-core spec, 1
@@ -32,18 +32,19 @@ from koord_scheduler.domain.queue.queued_pod import MAY_BE_TAKEN, Block, QueuedP
 from koord_scheduler.domain.state.state import SchedulerState
 
 NODE_LEDGER = "NodeLedger"
-"""Stands where a plugin's name would: the rules that all allocations of a node obey refuse the pod."""
+"""Replaces a plugin's name if the rules that all allocations of a node obey refuse the pod."""
 
 
 def decide_next(state: SchedulerState, now: float, turn: str = "") -> Placement | list[PodExplanation] | None:
-    """One scheduling cycle for the next pod; None when none is ready.
+    """Run one scheduling cycle for the next pod. Return None if no pod is ready.
 
-    A placement is assumed at once: the next decision sees the node with the pod on it. A pod that has to wait for
-    others keeps its node meanwhile.
+    A placement is assumed at once: the next decision sees the pod on its node. A pod that waits at Permit keeps its
+    node meanwhile.
 
     Args:
-        now: Seconds of the run's clock.
-        turn: The waiting pod whose turn it is; "": the head of the queue.
+        state: The state, which the decision changes.
+        now: Unix seconds of the run's clock.
+        turn: Uid of the waiting pod to attempt; "" for the head of the queue.
     """
     # 1. next pod: a gang's next member first, else whose turn it is
     queued = _next_pod(state, turn)
@@ -84,7 +85,7 @@ def _refused(
     now: float,
     basis: DecisionBasis | None,
 ) -> list[PodExplanation]:
-    """Requeue a pod whose node a plugin at Reserve or Permit, or a rule of the node's ledger, has refused."""
+    """Queue a pod again whose node was refused by a plugin at Reserve or Permit, or by a rule of the node's ledger."""
     if state.queue.get(pod.uid) is not None:
         if rejection.plugin == NODE_LEDGER:
             state.queue.retry_later(pod.uid, now)
@@ -115,7 +116,7 @@ def _next_pod(state: SchedulerState, turn: str) -> QueuedPod | None:
 def _assume(
     state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: Found, now: float
 ) -> Placement | Rejection:
-    """Let plugins reserve, and count the pod on its node from now on; a rejection leaves nothing behind."""
+    """Let plugins reserve, and count the pod on its node. A rejection leaves nothing behind."""
     allocation = _reserve(state, pod, found.placed.node)
     if isinstance(allocation, Rejection):
         for plugin, uids in allocation.lost:
@@ -133,9 +134,10 @@ def _assume(
 
 
 def _reserve(state: SchedulerState, pod: PodRecord, node: str) -> Allocation | Rejection:
-    """Return what the plugins allocate; if that breaks a rule of the node's ledger, undo it and refuse the pod.
+    """Return what the plugins allocate. If that breaks a rule of the node's ledger, undo it and reject the pod.
 
-    The rules are broken by a plugin's bug, or by a pod that somebody else bound and that the plugin does not know of.
+    A rule is broken by a defect of a plugin, or by a pod that another scheduler bound and that the plugin does not
+    know.
     """
     framework = state.frameworks.framework_of(pod)
     allocation = framework.reserve(pod, node)
@@ -153,7 +155,7 @@ def _reserve(state: SchedulerState, pod: PodRecord, node: str) -> Allocation | R
 def _place_job(
     state: SchedulerState, queued: QueuedPod, attempt: Attempt, job: WholeJob, based_on: BasedOn, now: float
 ) -> Placement | list[PodExplanation]:
-    """Return all members of a planned job, or none.
+    """Place all members of a planned job, or none.
 
     Source: scheduler-core spec, 12.1
     """
@@ -173,7 +175,10 @@ def _place_job(
 
 
 def _let_go(state: SchedulerState, works: Sequence[Placement], waiting: Sequence[str], gang: str) -> None:
-    """Put the placements into the outbox, with those that waited for them. Several go all or none."""
+    """Put placements into the outbox, with the waiting pods that are placed with them.
+
+    Several are appended all or none.
+    """
     if not waiting and len(works) == 1:
         state.assumed.outbox.put(_annotated(state, works[0]))
         return
@@ -186,7 +191,7 @@ def _let_go(state: SchedulerState, works: Sequence[Placement], waiting: Sequence
 
 
 def _annotated(state: SchedulerState, work: Placement) -> Placement:
-    """Return the placement with its gang and with what PreBind of installed plugins writes on the pod.
+    """Return the placement with its gang group and with the annotations of PreBind plugins.
 
     Source: scheduler-core spec, 8.7.
     """
@@ -225,16 +230,16 @@ def _failed(
 
 
 def _block(state: SchedulerState, pod: PodRecord, rejection: Rejection) -> Block:
-    """Return what the pod waits for with others.
+    """Return what a rejected pod waits for, which it may share with other pods.
 
-    As the plugin says; what a user's says nothing of, those of its kind.
+    The plugin's key groups them. If a plugin has neither a key nor queueing hints, pods of one subject form a group.
     """
     is_shared = bool(rejection.key) or rejection.plugin in state.frameworks.framework_of(pod).hints
     return Block(rejection.plugin, rejection.key if is_shared else str(id(pod.subject)))
 
 
 def _heard(state: SchedulerState, explanation: PodExplanation, message: str) -> list[PodExplanation]:
-    """Return what is told about a failed attempt, once plugins have heard of it.
+    """Notify plugins of a failed attempt, and return its explanation unless a plugin has handled the failure.
 
     Source:
         scheduler-core spec, 3 (error handler filters)
@@ -269,9 +274,9 @@ def _place(
 
 
 def gated(state: SchedulerState) -> list[PodExplanation]:
-    """Return what PreEnqueue has said about pods since the last call, for their users (pitfall 22).
+    """Return explanations of the pods that PreEnqueue refused since the last call (pitfall 22).
 
-    One that may go by now, because its gang is complete meanwhile, is told nothing.
+    A pod that is no longer gated, because its gang is complete meanwhile, gets no explanation.
     """
     said: list[PodExplanation] = []
     for uid, message in state.queue.gated:
@@ -284,7 +289,7 @@ def gated(state: SchedulerState) -> list[PodExplanation]:
 
 
 def give_up_overdue(state: SchedulerState, now: float) -> list[PodExplanation]:
-    """Waiting pods whose time is over lose their nodes, and who waits for them; all are told.
+    """Release the nodes of pods whose time at Permit is over, and of the pods that waited with them; explain it to all.
 
     Source:
         scheduler-core spec, 1 (step 13)

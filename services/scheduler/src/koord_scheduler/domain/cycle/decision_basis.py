@@ -1,4 +1,4 @@
-"""The basis of an attempt: what it takes to make the attempt again from the log.
+"""The basis of an attempt: what is needed to repeat the attempt from the log.
 
 Source: event-bus spec, 4.2
 """
@@ -13,7 +13,7 @@ def basis_of(state: SchedulerState, based_on: BasedOn, now: float, *, found: boo
     """Return the basis of an attempt that is made now.
 
     Args:
-        state: The state with the attempt's decision counted, if it found a node.
+        state: The state; if the attempt found a node, with its decision counted.
         based_on: Positions folded when the attempt began.
         now: Unix seconds of the run's clock.
         found: Whether the attempt found a node.

@@ -1,4 +1,4 @@
-"""The diagnosis of a failed attempt, as a value.
+"""The diagnosis of a failed attempt as a value.
 
 Source: scheduler-core spec, 13.1
 """
@@ -31,9 +31,14 @@ def diagnosis_of(
     preemption: Preemption | NoPreemption,
     rejection: Rejection | None,
 ) -> Diagnosis:
-    """Return the diagnosis of an attempt.
+    """Return the diagnosis of an attempt that has just failed. Since then, no node has changed.
 
-    It looks at the nodes as they are now, which is as they were in the attempt.
+    Args:
+        state: The state.
+        pod: The pod.
+        cycle_view: The pod and the nodes as the cycle saw them.
+        preemption: The outcome of preemption.
+        rejection: The rejection before any node; None if no node was feasible.
     """
     engine = state.frameworks.framework_of(pod).engine
     refusals = [] if rejection is not None else cycle_view.refusals(engine)
@@ -52,7 +57,7 @@ def diagnosis_of(
 
 
 def failure_of(state: SchedulerState, engine: Engine, subject: Subject, refusals: Refusals) -> NodeFailure:
-    """Refusals with the names of their nodes, and what the plugin can say of them beyond its reason."""
+    """Return the refusals of one plugin for one reason, with names of nodes and the plugin's details."""
     names = state.nodes.names
     return NodeFailure(
         plugin=refusals.plugin,
@@ -72,7 +77,7 @@ def _details(engine: Engine, subject: Subject, refusals: Refusals) -> list[Detai
 
 
 def _told(state: SchedulerState, detail: Detail) -> str:
-    """Return the detail with the name of the pod that it is about."""
+    """Return the text of the detail with the name of the pod that it is about."""
     if detail.row < 0:
         return detail.text
     node = state.nodes.names[detail.row]
@@ -84,7 +89,7 @@ def _told(state: SchedulerState, detail: Detail) -> str:
 
 
 def failure_order(failure: NodeFailure) -> tuple[str, str, bool]:
-    """Return the order of groups in a diagnosis."""
+    """Return the sort key of a group of refusals in a diagnosis."""
     return (failure.plugin, failure.reason, not failure.preempt_might_help)
 
 

@@ -13,11 +13,12 @@ from koord_scheduler.domain.queue.queued_pod import QueuedPod
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodExplanation:
-    """The explanation of one pod for the explanations stream.
+    """An explanation about one pod for the explanations stream.
 
     Attributes:
-        trigger: Id of the event that led to the attempt.
-        decided_at: Unix seconds of the run's clock; 0.0: when it is said.
+        trigger: Id of the event that caused the attempt.
+        event: The explanation.
+        decided_at: Unix seconds of the run's clock; 0.0 stands for the time of publishing.
     """
 
     uid: str
@@ -29,19 +30,19 @@ class PodExplanation:
 
     @property
     def message(self) -> str:
-        """What the pod's user is told."""
+        """Return the message for the user of the pod."""
         return self.event.reason if isinstance(self.event, DecisionAbandoned) else self.event.message
 
     @property
     def cause(self) -> str:
-        """What tells it from other explanations with the same trigger."""
+        """Return the causation id, which differs from that of other explanations with the same trigger."""
         return f"{self.trigger}/{'gated' if isinstance(self.event, PodGated) else self.event.attempt}"
 
 
 def refusal(
     pod: PodRecord, queued: QueuedPod, message: str, found: Found | NotFound, now: float, basis: DecisionBasis | None
 ) -> PodExplanation:
-    """Explain an attempt that found no node, or a node that the pod may not keep."""
+    """Return the explanation of an attempt that found no node, or a node that the pod may not keep."""
     explanation = found.placed.explanation if isinstance(found, Found) else found.explanation
     diagnosis = None if isinstance(found, Found) else found.diagnosis
     return PodExplanation(
@@ -64,7 +65,7 @@ def refusal(
 
 
 def waited_in_vain(work: Placement, now: float) -> PodExplanation:
-    """Explain that the wait at Permit is over because the other members of the gang did not come."""
+    """Return the explanation that the pod waited too long at Permit for the other members of its gang."""
     waited = "" if work.basis is None else f" {round(now - work.basis.decided_at)} s"
     return PodExplanation(
         uid=work.uid,
@@ -85,7 +86,7 @@ def waited_in_vain(work: Placement, now: float) -> PodExplanation:
 
 
 def abandoned(work: Placement, reason: str) -> PodExplanation:
-    """Return the decision will not come into the log, and is not taken again at once. reason: why."""
+    """Return the explanation that a decision will not be stored and is retried only after a back-off."""
     return PodExplanation(
         uid=work.uid,
         trigger=work.trigger,

@@ -1,7 +1,7 @@
-"""Place a planned job in one cycle: every member is assumed and permitted, or none.
+"""Places a planned job in one cycle: every member is assumed and permitted, or none.
 
 Source:
-    scheduler-core spec, 12.1; the order of things is in `domain.gang.job_plan`
+    scheduler-core spec, 12.1; `domain.gang.job_plan` has the order of the steps
 """
 
 from collections.abc import Callable
@@ -19,17 +19,20 @@ from koord_scheduler.domain.queue.queued_pod import QueuedPod
 from koord_scheduler.domain.state.state import SchedulerState
 
 Assume = Callable[[PodRecord, QueuedPod, Found], Placement | Rejection]
-"""Gives the pod its node: it counts there from now on, and all plugins have reserved what it takes."""
+"""A function that lets all plugins reserve for the pod and counts it on its node."""
 
 
 def place_whole_job(
     state: SchedulerState, trigger: QueuedPod, job: WholeJob, now: float, assume: Assume
 ) -> tuple[list[Placement], tuple[str, ...]] | JobFailed:
-    """Return the placements of all members in the order in which they were assumed, and who waited and goes with them.
+    """Return the placements of all members in the order in which they were assumed, and waiting pods placed with them.
 
     Args:
+        state: The state.
         trigger: The member whose attempt made the plan; it is in flight.
         job: The plan.
+        now: Unix seconds of the run's clock.
+        assume: Gives one member its node.
     """
     works: dict[str, Placement] = {}
 
@@ -71,7 +74,7 @@ def place_whole_job(
 
 
 def _permit(state: SchedulerState, planner: str, pods: tuple[PlannedPod, ...]) -> tuple[str, ...] | JobFailed:
-    """Ask the plugin that planned the job last: its consent cannot be taken back."""
+    """Permit all members. The plugin that planned the job is asked last, because its permission cannot be undone."""
     for each in pods:
         pod = state.pods[each.uid]
         for plugin in state.frameworks.framework_of(pod).plugins_for(pod).at(PERMIT):
@@ -92,7 +95,7 @@ def _planned(state: SchedulerState, uid: str, node: str) -> PlannedPod:
 
 
 def _least(state: SchedulerState, uid: str) -> int:
-    """Return fewest members that make the gangs of the pod's group complete, beside those that have nodes."""
+    """Return the number of further members that the gangs of the pod's group need, besides those with nodes."""
     roster = state.cluster.gangs.roster
     gang = roster.gang_of(uid)
     if gang is None or gang.group is None:

@@ -1,7 +1,7 @@
 """Dry run of a preemption on one node: remove the possible victims, then put back those that may stay.
 
-Where nothing but amounts can refuse the pod (the usual case), sums decide. Elsewhere the pods are taken off the columns
-and put back, so every plugin answers as it would; nothing else sees it. Both give the same victims (tested).
+If only amounts can refuse the pod, which is the usual case, sums decide. Otherwise the pods are removed from the
+columns and put back, and every plugin is asked; nothing else sees this. Both find the same victims (tested).
 
 Source:
     scheduler-core spec, 6 (3), 10.8
@@ -23,7 +23,8 @@ from koord_scheduler.domain.state.state import SchedulerState
 class DryRuns:
     """Dry runs of one plugin's preemption for one pod.
 
-    sums_decide    whether sums do; otherwise the plugins are asked
+    Attributes:
+        sums_decide: Whether sums decide; otherwise the plugins are asked.
     """
 
     def __init__(self, state: SchedulerState, pod: PodRecord, subject: Subject, plugin: VictimRules) -> None:
@@ -40,7 +41,7 @@ class DryRuns:
         self.sums_decide = can_sum and only_amounts_refuse(self._engine, subject, state.cluster.accounting)
 
     def victims(self, row: int) -> tuple[PodVictim, ...]:
-        """Return the pods that have to leave the node. Empty: no eviction helps."""
+        """Return the pods that must leave the node. Empty: no eviction helps."""
         possible = self._possible_victims(row)
         if not possible:
             return ()
@@ -59,7 +60,10 @@ class DryRuns:
         )
 
     def _gone_by_sums(self, row: int, by_importance: Sequence[PodInfo], rivals: Sequence[PodInfo]) -> list[PodInfo]:
-        """Victims in the order in which they were tried; empty: the pod does not fit without all of them, either."""
+        """Return the victims in the order in which they were tried.
+
+        Empty: the pod does not fit even without all of them.
+        """
         if not self._engine.answers.suits(self._subject.pod_class, row):
             return []
         left = self._needs.left(self._state.nodes, row, rivals)
@@ -76,7 +80,7 @@ class DryRuns:
         return gone
 
     def _gone_by_trial(self, row: int, by_importance: Sequence[PodInfo], rivals: Sequence[PodInfo]) -> list[PodInfo]:
-        """Return the same, asked of the plugins."""
+        """Return the victims as `_gone_by_sums` does, by asking the plugins."""
         gone: dict[str, PodInfo] = {}
         with self._occupancy.trial():
             try:
@@ -98,9 +102,9 @@ class DryRuns:
                     self._occupancy.give(row, rival)
 
     def _could_fit(self, row: int, possible: Sequence[PodInfo]) -> bool:
-        """Return whether all possible victims together hold what the node lacks.
+        """Return whether the node has enough if all possible victims leave.
 
-        Most nodes are passed over by this alone.
+        Most nodes are excluded by this check alone.
         """
         free = self._state.nodes.free
         for column, amount in self._needs.amounts:
@@ -131,7 +135,7 @@ class DryRuns:
         return possible
 
     def _ordered(self, possible: Sequence[PodInfo]) -> list[PodInfo]:
-        """In the order in which they may stay: those whose eviction violates a budget first, each by importance."""
+        """Return the pods in the order in which they may stay: violated budgets first, then by importance."""
         by_importance = sorted(possible, key=_importance)
         violating = self._violating(by_importance)
         return sorted(by_importance, key=lambda each: each.uid not in violating)
@@ -155,12 +159,12 @@ class DryRuns:
 
 
 def _importance(pod_info: PodInfo) -> tuple[int, float, str]:
-    """Most important first: higher priority, then earlier start."""
+    """Return the sort key by importance: higher priority first, then earlier start."""
     return (-pod_info.priority, started_at(pod_info.pod, pod_info.since), pod_info.uid)
 
 
 def started_at(pod: Pod | None, since: float) -> float:
-    """Return unix seconds at which the pod started; else those since which it is on its node."""
+    """Return the unix seconds at which the pod started, otherwise `since`, when it came to its node."""
     if pod is not None and pod.status.start_time:
         try:
             return datetime.fromisoformat(pod.status.start_time).timestamp()

@@ -1,7 +1,7 @@
 """Preemption for all pending members of a job at once, tried on the columns.
 
 Source:
-    scheduler-core spec, 8.10; the plan itself is `domain.gang.preemption`
+    scheduler-core spec, 8.10; `domain.gang.preemption` has the plan
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,9 +42,10 @@ class JobRoom:
 
 
 class JobSearch:
-    """The search for one pod and the members of its job that have no node.
+    """The search for room for a pod and the members of its job without a node.
 
-    members     in the order in which they are placed
+    Attributes:
+        members: The members in the order in which they are placed.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class JobSearch:
         self._occupants: dict[str, dict[str, PodInfo]] = {}
 
     def awaits_victims(self) -> bool:
-        """Return whether a pod is still leaving a node that a member is nominated to."""
+        """Return whether a victim is still leaving a node that a member is nominated to."""
         state = self._state
         nodes = {state.nominator.node_of(member.uid) for member in self.members} - {""}
         return any(
@@ -76,7 +77,7 @@ class JobSearch:
         )
 
     def run(self) -> JobRoom | str:
-        """Return the room, or why there is none."""
+        """Return the room for all members, or the reason why there is none."""
         state = self._state
         rules = self._rules()
         victims = {state.nodes.names[row]: self._victims(row) for row in row_list(self._candidates(rules is not None))}
@@ -94,9 +95,9 @@ class JobSearch:
         return JobRoom(nominations=found.nominations, victims=tuple(going), examined=len(victims))
 
     def _candidates(self, has_rules: bool) -> Rows:
-        """Return rows that refuse the pod and might not if pods left.
+        """Return the candidate rows.
 
-        All that take a member, where not every row refused.
+        These are rows that refuse the pod but may accept it if pods leave, and rows that accept a member.
         """
         state, engine = self._state, self._state.engine_of(self._pod)
         resolvable = self._cycle_view.resolvable(engine)

@@ -26,7 +26,7 @@ def apply_preemption(
     Args:
         state: The scheduler's state.
         pod: The pod.
-        found: What its attempt has found.
+        found: The outcome of preemption in its attempt.
         basis: Basis of the attempt.
     """
     if isinstance(found, NoPreemption):
@@ -41,7 +41,7 @@ def apply_preemption(
 
 
 def _nominate(state: SchedulerState, pod: PodRecord, found: Preemption, basis: DecisionBasis) -> None:
-    """Nominate the pod, and the members of its job; ask for the eviction of the victims."""
+    """Nominate the pod and the members of its job, and request the eviction of the victims."""
     nodes: Mapping[str, str] = found.nominations or {pod.uid: found.node}
     evictions: list[tuple[AggregateRef, Event]] = []
     for victim in found.victims:

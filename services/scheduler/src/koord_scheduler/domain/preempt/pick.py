@@ -1,4 +1,4 @@
-"""Pick the node for a preemption among several candidates.
+"""Chooses the node of a preemption among several candidates.
 
 Source: scheduler-core spec, 6 (5)
 """
@@ -7,30 +7,39 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 _OFFSET: Final = 1 << 31
-"""Makes every priority positive, so that each further victim costs."""
+"""Makes every priority positive, so that each further victim adds to the cost."""
 
 
 class VictimCost(NamedTuple):
-    """A pod that would be evicted. started_at: unix seconds."""
+    """The cost of evicting one pod.
+
+    Attributes:
+        priority: Its priority.
+        started_at: Unix seconds of its start.
+    """
 
     priority: int
     started_at: float
 
 
 class Candidate(NamedTuple):
-    """The cost of a preemption on one node. pdb_violations: victims whose disruption budget is exhausted."""
+    """The cost of a preemption on one node.
+
+    Attributes:
+        victims: The pods to evict.
+        pdb_violations: Number of victims whose disruption budget is exhausted.
+    """
 
     victims: Sequence[VictimCost]
     pdb_violations: int = 0
 
 
 def pick_candidate(candidates: Mapping[str, Candidate]) -> str | None:
-    """Return the node to take, None without candidates; each criterion decides only ties of those before.
+    """Return the node with the least cost, or None without candidates.
 
-        fewest budget violations; lowest highest priority of a victim; least sum of (priority + 2^31); fewest victims;
-        latest start, of each node the earliest among its victims of highest priority; the first
-
-    A node without victims costs nothing and is taken at once.
+    Criteria, each of which decides only ties of those before: fewest budget violations; least highest priority of a
+    victim; least sum of (priority + 2^31); fewest victims; latest start of the earliest victim among those of highest
+    priority; first candidate. A node without victims costs nothing and is taken at once.
 
     Source:
         vectors scheduler/preempt_pick

@@ -1,8 +1,8 @@
-"""Preemption for a pod that no node suits.
+"""Preemption for a pod without a feasible node.
 
-    candidates   nodes that were refused, but might not be if pods left them
-    dry run      who would have to leave each of them (`dry_run`)
-    choice       the node whose victims cost least (`preemption_pick`)
+    candidates   nodes that refuse the pod but may accept it if pods leave
+    dry run      the victims on each of them (`dry_run`)
+    choice       the node whose victims cost least (`pick`)
 
 Source:
     scheduler-core spec, 6 and 10.8
@@ -37,12 +37,14 @@ def preempt(
     rejection: Rejection | None,
     within: Rows | None = None,
 ) -> Preemption | NoPreemption:
-    """Return the first preemption of the pod's profile that finds a node.
+    """Return the first preemption that a plugin of the pod's profile finds.
 
     Args:
+        state: The state.
+        pod: The pod.
         cycle_view: The nodes and the pod as this cycle sees them.
-        rejection: How the pod was refused before any node; None: no node was feasible.
-        within: Only these nodes came into question; None: all.
+        rejection: The rejection of the pod before any node; None if no node was feasible.
+        within: Rows that were candidates; None for all.
 
     Source:
         scheduler-core spec, 1 (step 7), 6
@@ -83,7 +85,7 @@ class _Searches:
 
 
 def _not_eligible(state: SchedulerState, pod: PodRecord) -> NoPreemption | None:
-    """Why the pod may not preempt at all; None: it may.
+    """Return why the pod may not preempt at all, or None if it may.
 
     Source: scheduler-core spec, 6 (1)
     """
@@ -101,7 +103,7 @@ def _not_eligible(state: SchedulerState, pod: PodRecord) -> NoPreemption | None:
 def _for_job(
     state: SchedulerState, pod: PodRecord, cycle_view: CycleView, plugin: JobRules, within: Rows | None
 ) -> Preemption | NoPreemption:
-    """Room for the whole job; its waiting members lose their nodes, to get them again with the others, or for good.
+    """Find room for the whole job. Its waiting members lose their nodes and get nodes again with the others, or none.
 
     Source:
         scheduler-core spec, 8.10
@@ -193,7 +195,7 @@ class _Search:
         return known
 
     def _in_turn(self, rows: Rows) -> Iterable[int]:
-        """Return all rows, beginning at a place that depends on the pod alone."""
+        """Return all rows, starting at a place that depends only on the pod."""
         offset = text_hash(self._pod.uid) % len(rows)
         return row_list(np.roll(rows, -offset))
 

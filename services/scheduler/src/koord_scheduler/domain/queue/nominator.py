@@ -37,7 +37,7 @@ class Nominator:
         self.put(pod.uid, node, pod.priority - (pod.pod is not None and pod.framework is None))
 
     def put(self, uid: str, node: str, priority: int) -> None:
-        """Nominate the pod to this node with this priority."""
+        """Nominate the pod to this node with this priority, and to no other node."""
         self.drop(uid)
         self._of[uid] = (node, priority)
         self._on.setdefault(node, {})[uid] = priority
@@ -66,12 +66,12 @@ class Nominator:
             self._publish_cleared(pod.uid, pod.namespace, pod.name, node, "deleted", trigger)
 
     def stored_after_deletion(self, uid: str, event: PodNominated, seq: int, trigger: str) -> None:
-        """End a nomination that the log has stored after its pod was deleted."""
+        """End a nomination that the log stored after its pod was deleted."""
         self._deleted.note(uid, seq)
         self._publish_cleared(uid, event.namespace, event.name, event.node, "deleted", trigger)
 
     def follow_other_scheduler(self, pod: PodRecord, spec: Pod) -> None:
-        """Take over the nomination that another scheduler has written into its pod's status."""
+        """Adopt the nomination that another scheduler wrote into the status of its pod."""
         node = spec.status.nominated_node_name
         if node and not spec.spec.node_name and is_alive(spec):
             self.nominate(pod, node)
@@ -92,13 +92,13 @@ class Nominator:
         return tuple(self._on)
 
     def rivals(self, node: str, uid: str, priority: int) -> list[str]:
-        """Return the other pods nominated to the node whose priority is at least this."""
+        """Return the other pods nominated to the node whose priority is at least `priority`."""
         return [other for other, rank in self._on.get(node, {}).items() if other != uid and rank >= priority]
 
     def rivals_on(self, node: str, pod: PodRecord) -> list[PodInfo]:
         """Return the pods nominated to a node that this pod may not preempt, as they would count there.
 
-        A pod that has been placed meanwhile is left out: it counts where it is assumed.
+        A pod that has been placed meanwhile is absent, because it counts where it is assumed.
         """
         return [
             other.pod_info()
@@ -107,7 +107,7 @@ class Nominator:
         ]
 
     def outranked(self, node: str, uid: str, priority: int) -> list[str]:
-        """Return the other pods nominated to the node whose priority is lower than this."""
+        """Return the other pods nominated to the node whose priority is less than `priority`."""
         return [other for other, rank in self._on.get(node, {}).items() if other != uid and rank < priority]
 
     def items(self) -> list[tuple[str, str, int]]:

@@ -1,4 +1,4 @@
-"""Pods that have a node and may not go there yet.
+"""Pods that wait at Permit with a node.
 
 Source: scheduler-core spec, 1 (step 13)
 """
@@ -11,7 +11,12 @@ from koord_scheduler.domain.commit.work import Placement
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """One waiting pod. deadline: seconds of the run's clock."""
+    """One waiting pod.
+
+    Attributes:
+        work: Its placement.
+        deadline: End of its wait in seconds of the run's clock.
+    """
 
     work: Placement
     deadline: float
@@ -31,7 +36,7 @@ class WaitingPods:
         return uid in self._held
 
     def uids(self) -> list[str]:
-        """Return all of them."""
+        """Return the uids of all waiting pods."""
         return list(self._held)
 
     def hold(self, work: Placement, deadline: float) -> None:
@@ -40,11 +45,11 @@ class WaitingPods:
         heapq.heappush(self._deadlines, (deadline, work.uid))
 
     def let_go(self, uid: str) -> Placement:
-        """End the wait of a pod and return its decision. Raise KeyError if the pod does not wait."""
+        """End the wait of a pod and return its placement. Raise KeyError if the pod does not wait."""
         return self._held.pop(uid).work
 
     def work_of(self, uid: str) -> Placement | None:
-        """Return the decision of a waiting pod; None: it does not wait."""
+        """Return the placement of a waiting pod, or None if it does not wait."""
         held = self._held.get(uid)
         return None if held is None else held.work
 
@@ -53,7 +58,7 @@ class WaitingPods:
         return self._held[uid].work.node
 
     def overdue(self, now: float) -> list[str]:
-        """Return pods whose time is over, first those that waited longest; they still wait."""
+        """Return the pods whose deadline has passed, the earliest deadline first. They still wait."""
         overdue: list[str] = []
         while self._deadlines and self._deadlines[0][0] <= now:
             deadline, uid = heapq.heappop(self._deadlines)
@@ -63,7 +68,7 @@ class WaitingPods:
         return overdue
 
     def next_due(self) -> float | None:
-        """When the first is overdue; None: nobody waits."""
+        """Return the earliest deadline in seconds of the run's clock, or None if no pod waits."""
         return self._deadlines[0][0] if self._deadlines else None
 
     def on(self, node: str) -> list[str]:
@@ -71,7 +76,7 @@ class WaitingPods:
         return [uid for uid, held in self._held.items() if held.work.node == node]
 
     def on_nodes(self) -> dict[str, int]:
-        """Node -> how many pods wait there."""
+        """Return node -> number of pods that wait with it."""
         counts: dict[str, int] = {}
         for held in self._held.values():
             counts[held.work.node] = counts.get(held.work.node, 0) + 1

@@ -9,7 +9,7 @@ from koord_scheduler.domain.queue.unschedulable import Rank
 
 
 class Block(NamedTuple):
-    """The plugin that refused a group of pods before any node, and the key that they share."""
+    """Why a group of pods waits: the plugin that rejected them before any node, and the key that they share."""
 
     plugin: str
     key: str
@@ -38,7 +38,7 @@ class QueueState(IntEnum):
 
 
 MAY_BE_TAKEN: Final = (QueueState.ACTIVE, QueueState.BACKOFF, QueueState.UNSCHEDULABLE)
-"""Where a pod waits that may be attempted when it is said to be its turn."""
+"""The states in which a pod may be attempted out of turn."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -46,14 +46,15 @@ class QueuedPod:
     """A pod that is not placed yet.
 
     Attributes:
-        attempts: Scheduling attempts begun.
-        ticket: Order of the last enqueueing.
-        ready_at: End of its backoff.
-        since: When it began to wait in its present place.
-        trigger: Id of the event that made it worth an attempt: its submission, or what helped since.
-        block: Refused before any node; None: nodes refused it, or nobody has yet.
-        gated_by: What PreEnqueue said, "" when it may be attempted.
-        refused_by: Plugins that refused it in its last attempt.
+        attempts: Number of scheduling attempts.
+        ticket: Number of its last enqueueing, for the order.
+        ready_at: End of its back-off in seconds of the run's clock.
+        since: When it began to wait in its present state, in seconds of the run's clock.
+        trigger: Id of the event that makes it worth an attempt: its submission, or an event that may help.
+        woken: Whether an event has woken it and its attempt is not over.
+        block: Why a plugin rejected it before any node. None: nodes refused it, or it was not attempted yet.
+        gated_by: Why PreEnqueue keeps it out of the queue; "" if it does not.
+        refused_by: Plugins that refused nodes in its last attempt.
     """
 
     uid: str
@@ -72,9 +73,9 @@ class QueuedPod:
 
     @property
     def rank(self) -> Rank:
-        """Its order among others."""
+        """Return the sort key among queued pods."""
         return (-self.priority, self.ticket, self.uid)
 
     def is_same(self, subject: Subject, priority: int) -> bool:
-        """Return whether a changed pod is for the queue what it was: then it keeps its place."""
+        """Return whether the subject and the priority of a changed pod are as before, so that it keeps its place."""
         return (self.subject, self.priority) == (subject, priority)

@@ -6,12 +6,12 @@
              |                     +--retry_later--> backoff <-- still backing off --+
              +---------- backoff is over <-------------+
 
-Before a pod becomes active or backs off the PreEnqueue plugins are asked (`gate`): one that they refuse is gated until
-one of its own events, or until a plugin activates it. A pod that waits is in a group of its likes: pods that nodes
-refused by what they are (`Subject`), pods that a plugin refused before any node by what the plugin says (`Block`).
+Before a pod becomes active or backs off, the PreEnqueue plugins are asked (`gate`). If they refuse the pod, it is
+gated until one of its own events, or until a plugin activates it. Waiting pods form groups: pods that nodes refused,
+by their `Subject`; pods that a plugin rejected before any node, by the plugin's `Block`.
 
-Moments are seconds of the run's clock, given as arguments. Order among equals is the order of enqueueing, so a replay
-pops the same pods.
+Times are seconds of the run's clock, given as arguments. Pods of equal priority are ordered by enqueueing, so that a
+replay pops the same pods.
 
 Source:
     scheduler-core spec, 2
@@ -31,13 +31,15 @@ FLUSH_PERIOD_SECONDS: Final = 30.0
 _MOST_FLUSHED: Final = 500
 
 Gate = Callable[[str], str | None]
-"""Asks the PreEnqueue plugins about a pod: why it may not be attempted now, None: it may."""
+"""A function that asks the PreEnqueue plugins: why the pod may not be attempted now, or None if it may."""
 
 
 class SchedulingQueue:
     """All pods of our profiles that have no node.
 
-    incoming    how often pods came to a place, by the reason
+    Attributes:
+        gated: (uid, reason) of pods that PreEnqueue refused. The reader empties it.
+        incoming: (state, reason) -> number of times that a pod entered the state for this reason.
     """
 
     def __init__(
@@ -74,7 +76,7 @@ class SchedulingQueue:
 
     @property
     def now(self) -> float:
-        """Seconds of the run's clock, as `tick` has said last."""
+        """Return the time of the last `tick`, in seconds of the run's clock."""
         return self._now
 
     def get(self, uid: str) -> QueuedPod | None:
@@ -82,11 +84,11 @@ class SchedulingQueue:
         return self._pods.get(uid)
 
     def counts(self) -> dict[QueueState, int]:
-        """Return the number of pods are in each place."""
+        """Return state -> number of pods in it."""
         return dict(self._counts)
 
     def add(self, uid: str, subject: Subject, priority: int, trigger: str) -> None:
-        """Add a pod to be placed. A known pod starts anew and keeps its number of attempts."""
+        """Add a pod. If it is known, it starts again and keeps its number of attempts."""
         old = self._pods.get(uid)
         if old is not None:
             self.remove(uid)
@@ -101,7 +103,7 @@ class SchedulingQueue:
         self._activate(pod)
 
     def remove(self, uid: str) -> QueuedPod | None:
-        """Forget a pod: placed, deleted, not ours any more. If it was woken in vain, the next of its kind is woken."""
+        """Remove a pod. If it was woken and not placed, wake the next pod of its subject."""
         pod = self._pods.pop(uid, None)
         if pod is None:
             return None
@@ -111,7 +113,10 @@ class SchedulingQueue:
         return pod
 
     def pop(self) -> QueuedPod | None:
-        """Return the next pod, now in flight with one attempt more; None if none is ready."""
+        """Return the next pod, or None if no pod is ready.
+
+        The pod is in flight, and its number of attempts grows by one.
+        """
         while self._active:
             _, ticket, uid = heapq.heappop(self._active)
             pod = self._pods.get(uid)
@@ -122,10 +127,11 @@ class SchedulingQueue:
         return None
 
     def take(self, uid: str, like: str = "") -> QueuedPod:
-        """Return a plugin wants this pod now, wherever it is: in flight with one attempt more.
+        """Take a pod out of turn, whatever its state. It is in flight, and its number of attempts grows by one.
 
         Args:
-            like: Pod whose turn and attempts it inherits.
+            uid: The pod.
+            like: Pod whose place in the order and number of attempts it inherits; "" for its own.
         """
         pod, first = self._pods[uid], self._pods.get(like)
         if first is not None:
@@ -153,7 +159,10 @@ class SchedulingQueue:
         """Let a pod whose attempt failed wait for an event that may help.
 
         Args:
-            block: A plugin refused the pod before any node; None: no node was feasible.
+            uid: The pod.
+            now: Seconds of the run's clock.
+            block: Why a plugin rejected the pod before any node. None: no node was feasible.
+            refused_by: Plugins that refused nodes.
         """
         pod = self._pods[uid]
         pod.refused_by = refused_by
@@ -170,26 +179,27 @@ class SchedulingQueue:
             self._blocked.setdefault(block, Group()).add(pod.rank)
 
     def blocked(self) -> list[tuple[Block, str]]:
-        """Return each group that a plugin keeps waiting, with its first pod."""
+        """Return each group of pods that a plugin rejected, with its first pod."""
         found = [(block, group.first()) for block, group in self._blocked.items()]
         return [(block, uid) for block, uid in found if uid is not None]
 
     def first_waiting(self, subject: Subject) -> str | None:
-        """Return the first pod of a kind that nodes refused; None if none waits."""
+        """Return the first pod of a subject that nodes refused, or None if there is none."""
         return self._room.first(subject)
 
     def unschedulable_pods(self) -> list[QueuedPod]:
-        """Return all pods that wait for an event, in the order in which they began to."""
+        """Return all pods that wait for an event, in the order in which they began to wait."""
         return [self._pods[uid] for uid in self._waiting_since]
 
     def waiting_subjects(self) -> list[Subject]:
-        """Return what the pods ask that nodes refused, in the order in which they began to wait."""
+        """Return the subjects of the pods that nodes refused, in the order in which they began to wait."""
         return self._room.subjects()
 
     def retry_later(self, uid: str, now: float) -> float:
-        """Return the attempt failed for a reason that is not the cluster's.
+        """Retry a pod after a back-off, because its attempt failed for a reason that no event changes.
 
-        Try again after a backoff; returns its end.
+        Returns:
+            The end of the back-off in seconds of the run's clock.
         """
         pod = self._pods[uid]
         self._came = Came.FAILED
@@ -206,10 +216,11 @@ class SchedulingQueue:
             heapq.heappush(self._active, pod.rank)
 
     def assumed(self, pod: QueuedPod, has_room: Callable[[Subject], bool]) -> None:
-        """Remove a pod that is assumed on a node, and wake the next waiting pod of its kind if there is room.
+        """Remove a pod that is assumed on a node, and wake the next waiting pod of its subject if there is room.
 
         Args:
-            has_room: Whether a pod of the kind would fit now; asked only when one waits.
+            pod: The pod.
+            has_room: Whether a pod of a subject would fit now. Called only if one waits.
         """
         pod.woken = False
         if pod.block is not None:
@@ -221,13 +232,15 @@ class SchedulingQueue:
             self._wake_next(pod.subject, pod.trigger)
 
     def wake(self, rows: Rows, fits: Fits, trigger: str) -> int:
-        """Something changed on these nodes that may help: wakes the first pod of each kind that fits there now.
+        """Wake the first pod of each subject that fits on one of these rows, on which something has changed.
 
         Args:
+            rows: The rows, shape (K,).
+            fits: Whether pods of a subject fit on one of the rows.
             trigger: Id of the event.
 
         Returns:
-            How many pods were woken.
+            Number of pods that were woken.
         """
         helped = self._room.helped(rows, fits)
         for subject in helped:
@@ -235,7 +248,7 @@ class SchedulingQueue:
         return len(helped)
 
     def tick(self, now: float) -> None:
-        """Time has passed: ends backoffs, and every 30 s the waits of more than 5 minutes."""
+        """Advance the time: end back-offs and, every 30 s, waits of more than 5 minutes."""
         self._now = now
         while self._backoff and self._backoff[0][0] <= now:
             ready_at, _, uid = heapq.heappop(self._backoff)
@@ -248,7 +261,7 @@ class SchedulingQueue:
             self._flush(now)
 
     def next_due(self) -> float | None:
-        """When `tick` will have something to do; None: only an event can change anything."""
+        """Return the time of the next `tick` that has an effect, or None if only an event can change something."""
         while self._backoff:
             ready_at, _, uid = self._backoff[0]
             pod = self._pods.get(uid)
@@ -260,7 +273,7 @@ class SchedulingQueue:
         return min((moment for moment in (flush, backoff) if moment is not None), default=None)
 
     def is_in_flight(self, uid: str) -> bool:
-        """Return whether the pod was popped and has no outcome yet."""
+        """Return whether the pod was popped and its attempt has no outcome yet."""
         pod = self._pods.get(uid)
         return pod is not None and pod.state is QueueState.IN_FLIGHT
 
@@ -270,11 +283,11 @@ class SchedulingQueue:
         return pod is not None and pod.state is QueueState.GATED
 
     def has_active(self) -> bool:
-        """Return whether `pop` would give a pod."""
+        """Return whether `pop` would return a pod."""
         return self._counts[QueueState.ACTIVE] > 0
 
     def _backoff_seconds(self, attempts: int) -> float:
-        """min(initial * 2^(attempts - 1), max)."""
+        """Return min(initial * 2^(attempts - 1), max)."""
         return min(self._initial_backoff * 2.0 ** min(max(attempts - 1, 0), 60), self._max_backoff)
 
     def _wake_next(self, subject: Subject, trigger: str) -> None:
@@ -283,7 +296,7 @@ class SchedulingQueue:
             self.wake_pod(uid, trigger)
 
     def wake_first(self, subject: Subject, trigger: str) -> None:
-        """There may be room now for pods of this kind: the first that waits is attempted."""
+        """Wake the first waiting pod of this subject, because there may be room for it."""
         self._wake_next(subject, trigger)
 
     def wake_pod(self, uid: str, trigger: str) -> None:
@@ -308,7 +321,7 @@ class SchedulingQueue:
         heapq.heappush(self._backoff, (pod.ready_at, pod.ticket, pod.uid))
 
     def _stays_gated(self, pod: QueuedPod) -> bool:
-        """Ask PreEnqueue; a pod that it refuses is gated."""
+        """Ask PreEnqueue. If it refuses the pod, gate the pod and return True."""
         refusal = self._gate(pod.uid)
         if refusal is None:
             pod.gated_by = ""
@@ -328,7 +341,10 @@ class SchedulingQueue:
         heapq.heappush(self._active, pod.rank)
 
     def _flush(self, now: float) -> None:
-        """End waits of more than 5 minutes: of each kind of pods the first; the next follows when that has luck."""
+        """End waits of more than 5 minutes, for the first pod of each group.
+
+        The next pod follows if that one is placed.
+        """
         overdue: list[str] = []
         for uid, since in self._waiting_since.items():
             if now - since < LONGEST_WAIT_SECONDS or len(overdue) >= _MOST_FLUSHED:
@@ -344,7 +360,7 @@ class SchedulingQueue:
                 self._waiting_since[uid] = now
 
     def _first_like(self, pod: QueuedPod) -> str | None:
-        """Return the first of those that wait for the same as this pod."""
+        """Return the first pod of the group in which this pod waits."""
         if pod.block is not None:
             return self._blocked[pod.block].first()
         return self._room.first(pod.subject)

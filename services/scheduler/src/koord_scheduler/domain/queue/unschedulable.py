@@ -1,10 +1,10 @@
-"""Pods that no node suits at present, grouped by class to find those that an event may help.
+"""Pods that no node suits now, grouped by subject, to find those that an event may help.
 
-Pods of one class wait as one group: what helps one helps all, so an event wakes the first of each group that it
-helps, and each success wakes the next. A storm of pods of one kind therefore costs one attempt per event, not one per
-pod. Every filter so far judges a node by itself, so an event helps a group exactly if the group fits on one of the
-nodes that the event changed: that is asked, after a comparison of all groups' requests at once has left few of them.
-Of groups that a cycle may see otherwise (`Profile.sees_otherwise`) amounts say nothing, and they are not compared.
+An event that helps one pod of a group helps all. So it wakes only the first pod of each group, and each success wakes
+the next one. Many equal pods therefore cost one attempt per event instead of one per pod. Filters depend on one node
+alone, so an event helps a group exactly if the group fits on one of the changed nodes. Before this is checked, the
+requests of all groups are compared at once with the free amounts. This comparison is skipped for groups whose cycle
+may see other nodes (`PluginLists.sees_otherwise`).
 
 Source:
     scheduler-core spec, 2 (events and hints)
@@ -22,14 +22,14 @@ from koord_scheduler.domain.pods.equivalence_classes import Subject
 
 Fits = Callable[[Subject, Rows], bool]
 SeesOtherwise = Callable[[Subject], bool]
-"""Whether an attempt may find room for a kind of pod where what it asks for and what is free say that there is none."""
+"""A function that tells whether plugins may show pods of this subject other nodes or amounts than there are."""
 Rank = tuple[int, int, str]
-"""(-priority, ticket, uid): the order in which pods are attempted."""
+"""Sort key of pods in the queue: (-priority, ticket, uid)."""
 
 
 @dataclass(slots=True)
 class Group:
-    """Pods that wait for the same event, by rank."""
+    """Pods that wait for the same event, ordered by rank."""
 
     heap: list[Rank] = field(default_factory=list[Rank])
     members: set[str] = field(default_factory=set[str])
@@ -44,7 +44,7 @@ class Group:
         self.members.discard(uid)
 
     def first(self) -> str | None:
-        """Return the first; None if there is none."""
+        """Return the first pod, or None if there is none."""
         while self.heap and self.heap[0][2] not in self.members:
             heapq.heappop(self.heap)
         return self.heap[0][2] if self.heap else None
@@ -57,7 +57,7 @@ class _Group(Group):
 
 
 class WaitingRoom:
-    """Groups of waiting pods by class."""
+    """Groups of waiting pods by subject."""
 
     def __init__(self, nodes: NodeColumns, sees_otherwise: SeesOtherwise) -> None:
         self._nodes = nodes
@@ -67,7 +67,7 @@ class WaitingRoom:
         self._need = np.zeros((16, len(nodes.allocatable)), np.int64)
 
     def add(self, subject: Subject, rank: Rank) -> None:
-        """Let the pod wait."""
+        """Add a waiting pod."""
         group = self._groups.get(subject)
         if group is None:
             group = self._groups[subject] = _Group(subject=subject, slot=len(self._slots))
@@ -76,7 +76,7 @@ class WaitingRoom:
         group.add(rank)
 
     def discard(self, subject: Subject, uid: str) -> None:
-        """End the wait of the pod."""
+        """Remove a pod that no longer waits."""
         group = self._groups.get(subject)
         if group is None or uid not in group.members:
             return
@@ -85,19 +85,20 @@ class WaitingRoom:
             self._drop(group)
 
     def first(self, subject: Subject) -> str | None:
-        """Return the first waiting pod of a kind; None if none waits."""
+        """Return the first waiting pod of a subject, or None if none waits."""
         group = self._groups.get(subject)
         return group.first() if group is not None else None
 
     def subjects(self) -> list[Subject]:
-        """Return what the groups ask, in the order in which they began to wait."""
+        """Return the subjects of the groups in the order in which they began to wait."""
         return [group.subject for group in self._slots]
 
     def helped(self, rows: Rows, fits: Fits) -> list[Subject]:
-        """Return the kinds that fit on at least one of these rows, in the order in which they began to wait.
+        """Return the subjects that fit on at least one of these rows, in the order in which they began to wait.
 
         Args:
-            fits: The exact answer for one kind; asked only where the free amounts do not already say no.
+            rows: The rows, shape (K,).
+            fits: Whether a subject fits on one of the rows. Called only if the free amounts suffice.
         """
         if not self._slots or len(rows) == 0:
             return []

@@ -1,1 +1,1 @@
-"""The state of a scheduler: the folded log with our assumptions on top, and what follows for queue and pods."""
+"""The state of a scheduler: the folded log with our assumptions on top, and the effects on queue and pods."""

@@ -1,9 +1,9 @@
-"""Decisions that the log has not confirmed yet: assumed in one place, forgotten in one place.
+"""Decisions that the log has not confirmed yet. They are assumed in one place and forgotten in one place.
 
-    assume -> hold (waits at Permit) -> let_go -> outbox -> in flight -> confirmed (`commits`)
-    forget: everything is as if it had not been decided
+    assumed -> waits at Permit -> outbox -> in flight -> confirmed (`commits`)
+    forget: the state is as if the decision had never been made
 
-`reconcile` draws the consequences for a pod about which no work is under way: queue, release, drop, leave to others.
+`reconcile` brings a pod without work in progress into the right phase: queued, to be released, dropped, or not ours.
 
 Source: scheduler-core spec, 1 (steps 11 and 13), 2, 8.8; event-bus spec, 4.3
 """
@@ -61,14 +61,14 @@ class Assumptions:
                 self._known.queue.retry_now(pod.uid)
 
     def recheck_node(self, node: str, *, is_changed: bool = False, is_given: bool = False) -> None:
-        """Forget the placements in the outbox for a node that has become too full or different for them.
+        """Forget the placements in the outbox for a node that has become too full or too different for them.
 
-        Their expectations are written down only when they are taken from the outbox, so the log would not refuse them.
+        Their expectations are set only when they are taken from the outbox, so the log would not refuse them.
 
         Args:
             node: Name of the node.
             is_changed: Whether the node itself has changed.
-            is_given: Whether a pod was given an allocation there, which may be that of a placement in the outbox.
+            is_given: Whether a pod got an allocation there, which may be that of a placement in the outbox.
         """
         row = self._known.nodes.row(node)
         is_broken = is_given and bool(violations(self.ledgers.holders(node)))
@@ -76,9 +76,11 @@ class Assumptions:
             self.forget(self.outbox.withdraw(node))
 
     def facts_changed(self, pod: PodRecord, trigger: str) -> None:
-        """Reconcile the pod, unless an append about it is in flight: then the log's answer does so.
+        """Reconcile the pod after its facts changed.
 
-        Work about the pod in the outbox is forgotten. It was decided on older facts.
+        If an append about it is in flight, the log's answer reconciles it later.
+
+        Work about the pod in the outbox is forgotten, because it was decided on older facts.
         """
         if not pod.work_node:
             self.reconcile(pod, trigger)
@@ -121,7 +123,7 @@ class Assumptions:
         self.reconcile(pod, trigger)
 
     def _unassume(self, pod: PodRecord, work: Placement, said_by: str = "") -> None:
-        """Take the pod off its node for every plugin, and reject the pods that lose their nodes with it."""
+        """Remove the pod from its node for every plugin, and reject the pods that lose their nodes with it."""
         self.forgotten += 1
         self.ledgers.drop(work.node, pod.uid, Source.ASSUMED)
         self._known.hints.room_appeared(work.node, work.trigger)
@@ -132,7 +134,7 @@ class Assumptions:
     # --- consequences ------------------------------------------------------------------------------------------------
 
     def reconcile(self, pod: PodRecord, trigger: str) -> None:
-        """Draw the consequences for a pod about which no work of ours is under way.
+        """Bring a pod without work in progress into the phase that its facts require.
 
         Args:
             pod: The pod.

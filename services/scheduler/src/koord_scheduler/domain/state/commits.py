@@ -1,8 +1,8 @@
-"""What a batch of decisions appends to the log, and what follows from the log's answer.
+"""What a batch of decisions appends to the log, and the effects of the log's answer.
 
-    drafts_of     what the batch appends, with its expectations
-    confirmed     the log has stored it: its assumptions become facts
-    refused       the log has not stored it: its assumptions are forgotten
+    drafts_of     the events of the batch, with their expectations
+    confirmed     the log has stored them: assumptions become facts
+    refused       the log has not stored them: assumptions are forgotten
 
 Source: event-bus spec, 4.2 and 4.3
 """
@@ -25,11 +25,11 @@ from koord_scheduler.domain.state.assumptions import Assumptions
 from koord_scheduler.domain.state.known_state import KnownState
 
 MOST_REFOLDS: Final = 8
-"""Refusals of one pod's decisions in a row before it is given up for a while (event-bus spec, 4.3)."""
+"""Consecutive refusals of one pod's decisions after which the pod waits for a back-off (event-bus spec, 4.3)."""
 
 
 class NodeDrafts(NamedTuple):
-    """One node's half and its pods' halves of a batch, with expectations."""
+    """The drafts of one node in a batch: its own event, and the events of its pods."""
 
     work: NodeWork
     node: Draft
@@ -38,11 +38,11 @@ class NodeDrafts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BatchDrafts:
-    """What a batch appends.
+    """The drafts of a batch.
 
     Attributes:
         nodes: Drafts by node.
-        gang: The fact about the gang that is placed as a whole. None: each node stands for itself.
+        gang: The event of the gang that is placed as a whole. None: the nodes are independent.
     """
 
     nodes: list[NodeDrafts]
@@ -50,7 +50,7 @@ class BatchDrafts:
 
 
 class Abandoned(NamedTuple):
-    """A placement that was refused too often, or for good. Its pod is retried after a back-off."""
+    """A placement that the log refused too often, or for good. Its pod is retried after a back-off."""
 
     work: Placement
     reason: str
@@ -133,13 +133,13 @@ class Commits:
     ) -> list[Abandoned]:
         """Forget work that the log has not stored, and all work for its node in the outbox.
 
-        The latter was decided on the same wrong view.
+        The latter was decided on the same outdated state.
 
         Args:
             work: The refused work.
             now: Unix seconds of the run's clock.
-            blame: Whether it counts as a refusal of these decisions (a conflict) or not (the log was full).
-            hopeless: Why the log will never store it, "" if it may the next time.
+            blame: Whether this counts as a refusal of these decisions (a conflict) or not (the log was full).
+            hopeless: Why the log will never store the work; "" if it may store it later.
             at_fault: Uids of the pods to blame. None: all of them.
 
         Returns:
@@ -164,7 +164,7 @@ class Commits:
         return abandoned
 
     def withdraw_all(self) -> None:
-        """Forget all work that is not in flight: another scheduler leads from now on."""
+        """Forget all work that is not in flight, because another scheduler leads from now on."""
         for uid in self._assumed.waiting.uids():
             self._assumed.give_up(self._known.pods[uid], self._known.pods[uid].trigger)
         for node in self._outbox.nodes():
@@ -172,21 +172,21 @@ class Commits:
         self._known.status.withdraw_all()
 
     def bound(self, pod: PodRecord, node: str) -> None:
-        """Tell nominations, explanations and plugins that the log has the pod on the node."""
+        """Notify nominations, explanations and plugins that the log has the pod on the node."""
         self._known.nominator.drop(pod.uid)
         self._known.status.explanations.placed(pod, node, self._known.cluster.gangs.roster)
         framework = self._known.frameworks.first if pod.framework is None else self._known.frameworks.framework_of(pod)
         self._known.cluster.activated(framework.post_bind(pod, node))
 
     def left_node(self, pod: PodRecord) -> None:
-        """Tell quotas and gangs that the log has the pod on no node any more."""
+        """Notify quotas and gangs that the log no longer has the pod on a node."""
         pod.node = ""
         self._known.cluster.quotas.unreserve(pod.uid)
         self._known.cluster.quotas.moves += 1
         self._known.cluster.activated(self._known.cluster.gangs.unbound(pod.uid).activate)
 
     def info_of(self, item: PodOnNode) -> PodInfo:
-        """Return the pod of a ledger event as it counts on the node, with what the event says it took."""
+        """Return the pod of a ledger event as it counts on the node, with the amounts of the event."""
         pod = self._known.pods.get(item.uid)
         if pod is None or pod.subject is None:
             return PodInfo(item.uid, demand_of(self._known.nodes, item.requests), allocation=item.allocation)

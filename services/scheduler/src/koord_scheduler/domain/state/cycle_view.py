@@ -1,8 +1,8 @@
-"""The pods and nodes that one cycle sees when transformers show it others; undone after the cycle.
+"""The pods and nodes that one cycle sees if plugins change them for the cycle. The changes are undone after the cycle.
 
-    before_filter of each plugin -> the columns show its nodes, `CycleView` its pods -> filters, preemption -> undone
+    BeforeFilter of each plugin -> columns show its nodes, `CycleView` its pods -> filters, preemption -> undo
 
-Views are put on the columns as facts are, so every kept answer follows, row by row.
+Changed nodes are written to the columns like facts, so that every cached answer follows row by row.
 
 Source:
     scheduler-core spec, 1 (step 6), 3 (FilterTransformer)
@@ -32,7 +32,7 @@ from koord_scheduler.domain.state.state import SchedulerState
 
 
 class Part(NamedTuple):
-    """A copy of the pod, and the rows that judge it."""
+    """A copy of the pod, and the rows that see it."""
 
     pod: Pod
     subject: Subject
@@ -41,12 +41,12 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CycleView:
-    """The pod as the nodes judge it.
+    """The pod as the nodes see it in one cycle.
 
     Attributes:
-        pod: Where nothing else is said.
-        subject: Where nothing else is said.
-        apart: Where it is; no row twice.
+        pod: The pod that rows outside of `apart` see.
+        subject: Its subject.
+        apart: Copies of the pod with the rows that see them. No row occurs twice.
     """
 
     pod: Pod
@@ -54,15 +54,15 @@ class CycleView:
     apart: tuple[Part, ...] = ()
 
     def at(self, row: int) -> Subject:
-        """As what one node judges it."""
+        """Return the subject of the pod that one row sees."""
         return next((part.subject for part in self.apart if row in part.rows), self.subject)
 
     def pod_at(self, row: int) -> Pod:
-        """Return the pod that one node judges."""
+        """Return the pod that one row sees."""
         return next((part.pod for part in self.apart if row in part.rows), self.pod)
 
     def parts(self, rows: Rows) -> list[tuple[Subject, Rows]]:
-        """Some rows by what they judge; each row once, nothing without rows."""
+        """Divide rows by the subject that they see. Each row occurs once; subjects without rows are absent."""
         rest, found = rows, list[tuple[Subject, Rows]]()
         for _, subject, part in self.apart:
             found.append((subject, np.intersect1d(rows, part, assume_unique=True)))
@@ -80,7 +80,7 @@ class CycleView:
         return np.sort(np.concatenate([*found, np.zeros(0, np.intp)]))
 
     def refusals(self, engine: Engine) -> list[tuple[Subject, Refusals]]:
-        """See `Engine.refusals`; with whom they refuse."""
+        """See `Engine.refusals`. Each refusal comes with the subject that the rows see."""
         if not self.apart:
             return [(self.subject, each) for each in engine.refusals(self.subject)]
         found: list[tuple[Subject, Refusals]] = []
@@ -94,10 +94,15 @@ class CycleView:
 
 @contextmanager
 def seen(state: SchedulerState, pod: PodRecord, rows: Rows) -> Generator[CycleView | Rejection]:
-    """In here things are as the filter transformers of the pod's profile see them; or how one of them refused.
+    """Show pods and nodes as the BeforeFilter plugins change them, inside this context.
 
     Args:
-        rows: That come into question.
+        state: The state.
+        pod: The pod.
+        rows: The candidate rows.
+
+    Yields:
+        The changed view, or the rejection of a plugin.
     """
     framework = state.frameworks.framework_of(pod)
     assert pod.pod is not None, f"pod {pod.uid} has no spec"
@@ -124,7 +129,7 @@ def seen(state: SchedulerState, pod: PodRecord, rows: Rows) -> Generator[CycleVi
 
 
 def _divided(framework: Framework, part: Part, copies: Iterable[tuple[Rows, Pod]]) -> Iterator[Part]:
-    """Yield the copies with their rows of the part, and what is left of it; nothing without rows."""
+    """Yield the copies with their rows of the part, and the rest of the part; copies without rows are absent."""
     rest = part.rows
     for rows, copy in copies:
         own = Part(copy, framework.subject_of(copy), np.intersect1d(rows, rest))
@@ -137,7 +142,13 @@ def _divided(framework: Framework, part: Part, copies: Iterable[tuple[Rows, Pod]
 
 @contextmanager
 def _viewed(state: SchedulerState, views: Mapping[int, NodeView], guests: Iterator[int]) -> Generator[None]:
-    """guests: numbers the pods that are shown beside others; one may be shown on many nodes, and run on one."""
+    """Show changed nodes inside this context.
+
+    Args:
+        state: The state.
+        views: Row -> the node as it is shown.
+        guests: Numbers for pods that are shown on further nodes; one pod may be shown on many nodes and run on one.
+    """
     with ExitStack() as undone:
         with _waking_nobody(state):
             for row, view in views.items():
@@ -167,7 +178,7 @@ def _change(state: SchedulerState, row: int, view: NodeView, guests: Iterator[in
 
 @contextmanager
 def _waking_nobody(state: SchedulerState) -> Generator[None]:
-    """Pods that seem to come and go in here are no reason to attempt those that wait for pods elsewhere."""
+    """Let pods come and go inside this context without waking pods that wait for pods elsewhere."""
     moves = state.cluster.population.moves
     try:
         yield
@@ -182,7 +193,7 @@ def _show(state: SchedulerState, row: int, node: Node, shape: NodeShape) -> None
 
 
 def _shape_as(state: SchedulerState, name: str, node: Node) -> NodeShape:
-    """With what the manager lends there, which stands before what the object says."""
+    """Return the shape of a changed node. The manager's decisions about the node override its object."""
     shape, policy = node_shape(node), state.mirror.policies.get(name)
     if policy is None:
         return shape

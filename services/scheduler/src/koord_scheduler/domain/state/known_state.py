@@ -1,4 +1,4 @@
-"""State that the parts of a scheduler share: folded facts, the queue and statuses."""
+"""The state that the parts of a scheduler share: folded facts, the queue and statuses."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -20,17 +20,18 @@ from koord_scheduler.domain.state.queueing_hints import QueueingHints
 from koord_scheduler.domain.status.status_writer import StatusWriter
 
 _MOST_UNTOLD: Final = 1000
-"""Of what is kept for metrics and the log until they take it."""
+"""Maximum number of records that are kept until metrics and the log read them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Settings beside the configuration. Seconds are of the run's clock.
-
-    tells_topology the network's domains are stated also when no profile places gangs by it
+    """Settings that are not part of the configuration. Seconds are of the run's clock.
 
     Attributes:
+        initial_backoff_seconds: First back-off of a pod whose attempt failed.
+        max_backoff_seconds: Longest back-off.
         controllers: Plugins whose controllers run (`domain.controllers`); None: all.
+        tells_topology: Whether the network's domains are published even if no profile places gangs by them.
     """
 
     initial_backoff_seconds: float = 1.0
@@ -40,11 +41,11 @@ class Settings:
 
 
 class AttemptReports:
-    """Records of attempts for the log and metrics, which empty them.
+    """Records of attempts, which metrics and the log read and empty.
 
     Attributes:
-        plugin_faults: The last attempts that plugins broke off.
-        job_attempts: The last attempts at whole jobs.
+        plugin_faults: The last attempts in which a plugin raised an exception.
+        job_attempts: The last attempts for whole jobs.
     """
 
     def __init__(self) -> None:
@@ -100,7 +101,7 @@ class KnownState:
         )
 
     def has_room(self, subject: Subject) -> bool:
-        """Return whether any node is feasible for pods of this kind at present."""
+        """Return whether any node is feasible for pods of this subject now."""
         return self.frameworks.engine_of(subject).has_room(subject)
 
     def engine_of(self, pod: PodRecord) -> Engine:
@@ -108,7 +109,7 @@ class KnownState:
         return self.frameworks.framework_of(pod).engine
 
     def profile_of(self, uid: str) -> str:
-        """Scheduler name of a pod; "" for one that is gone, or not readable."""
+        """Return the scheduler name of a pod; "" if it is deleted or its spec is invalid."""
         pod = self.pods.get(uid)
         return pod.subject.profile if pod is not None and pod.subject is not None else ""
 

@@ -1,4 +1,4 @@
-"""What nodes would take of a job, tried on the columns and taken back.
+"""Finds out how many pods of a job fit on nodes, by a trial on the columns that is undone.
 
 Source: scheduler-core spec, 9 (step 1)
 """
@@ -19,7 +19,11 @@ Move = Callable[[int, PodInfo], None]
 
 
 class NodeOffers:
-    """The offers of one attempt. restriction: the nodes that the pod's PreFilters leave."""
+    """Implements `Offers` for one attempt.
+
+    Args:
+        restriction: The nodes that the pod's PreFilter plugins allow.
+    """
 
     def __init__(self, state: SchedulerState, pod: PodRecord, restriction: Restriction) -> None:
         self._state = state
@@ -27,9 +31,9 @@ class NodeOffers:
         self._rows = np.flatnonzero(state.nodes.alive) if restriction.rows is None else restriction.rows
 
     def slots(self, uids: Sequence[str]) -> dict[str, int]:
-        """See `plugins.interface.Offers`: by every filter, beside the pods nominated there that are not of the job.
+        """See `Offers.slots`. All filters apply, and pods nominated to a node that are not of the job count there.
 
-        Nodes are tried together unless a member's constraints look at other nodes.
+        Nodes are tried together unless a member's constraints depend on other nodes.
         """
         state = self._state
         members = [record for uid in uids if (record := state.pods.get(uid)) is not None and record.subject is not None]
@@ -46,7 +50,7 @@ class NodeOffers:
         return {node: count for node, count in found.items() if count}
 
     def fit_error(self) -> str:
-        """See `plugins.interface.Offers`."""
+        """See `Offers.fit_error`."""
         state, subject = self._state, self._pod.subject
         assert subject is not None, f"pod {self._pod.uid} has no spec"
         engine = state.engine_of(self._pod)
@@ -82,7 +86,10 @@ class NodeOffers:
 
 @contextmanager
 def tried(state: SchedulerState) -> Generator[tuple[Move, Move]]:
-    """In here pods may be put on rows and taken off (`take`, `give`); afterwards everything is as before."""
+    """Put pods on rows and remove them on trial, with the yielded `take` and `give`.
+
+    Everything is undone at the end.
+    """
     accounting = state.cluster.accounting
     moved: list[tuple[int, PodInfo, bool]] = []
 

@@ -25,7 +25,7 @@ class QueueingHints:
     Attributes:
         helped: Rows of nodes on which something may help a waiting pod. `wake` empties it.
         trigger: Id of the last event that may help.
-        population_moves_seen: How far `wake` has followed pods and volumes that come and go.
+        population_moves_seen: Number of pods and volumes that came or went up to the last `wake`.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class QueueingHints:
         self._pods = pods
 
     def room_appeared(self, node: str, trigger: str) -> None:
-        """Note that something on the node may help a waiting pod.
+        """Record that something on the node may help a waiting pod.
 
         Args:
             node: Name of the node.
-            trigger: Id of the event behind it.
+            trigger: Id of the event.
         """
         row = self._nodes.row(node)
         if row is not None:
@@ -55,10 +55,10 @@ class QueueingHints:
             self.trigger = trigger
 
     def room_appeared_anywhere(self, trigger: str) -> None:
-        """Note that something may help a waiting pod on any node.
+        """Record that something may help a waiting pod on any node.
 
         Args:
-            trigger: Id of the event behind it.
+            trigger: Id of the event.
         """
         self.helped.update(dict.fromkeys(row_list(np.flatnonzero(self._nodes.alive))))
         self.trigger = trigger
@@ -104,11 +104,11 @@ class QueueingHints:
         return len(framework.engine.passing(subject, event.rows)) > 0
 
     def _wake_refused(self, event: ClusterEvent, by: set[int] | None) -> int:
-        """Wake the first pod of each group that a plugin refused before any node, if the event may help it.
+        """Wake the first pod of each group that a plugin rejected before any node, if the event may help it.
 
         Args:
-            event: What has happened.
-            by: Ids of the plugins whose pods it concerns; None: all.
+            event: The event.
+            by: Ids of the plugins whose rejected pods are considered; None: all.
         """
         woken = 0
         for block, uid in self._queue.blocked():
@@ -122,7 +122,7 @@ class QueueingHints:
         return woken
 
     def _wake_by_own_events(self) -> int:
-        """Wake pods that plugins refused because of what they keep themselves (quotas), if that has changed."""
+        """Wake pods that plugins rejected because of their own state, such as quotas, if that state has changed."""
         moved: set[int] = set()
         for index, plugin in enumerate(self._frameworks.hinting):
             version = plugin.hint_version()
@@ -132,7 +132,7 @@ class QueueingHints:
         return self._wake_refused(ClusterEvent(EventKind.OWN, _NO_ROWS), moved) if moved else 0
 
     def _wake_cross_node(self) -> int:
-        """Wake pods whose constraints look at pods elsewhere, if any pod or volume came or went."""
+        """Wake pods whose constraints depend on pods elsewhere, if any pod or volume came or went."""
         moves = self._cluster.population.moves + self._cluster.volumes.changes
         if self.population_moves_seen == moves:
             return 0
