@@ -1,1 +1,1 @@
-"""Node properties as arrays: one position per node, with journals and indexes that follow every change."""
+"""Properties of all nodes as arrays with one position per node, and journals and indexes that follow every change."""

@@ -1,4 +1,4 @@
-"""Counts of pods per node, with a journal of changes, and their sums by topology domain, kept up to date from it."""
+"""Numbers of pods per node with a journal of changes, and their sums by topology domain, updated from the journal."""
 
 from typing import Final
 
@@ -10,10 +10,11 @@ _LONGEST_JOURNAL: Final = 4096
 
 
 class Counter:
-    """How many pods of some sort run on each node.
+    """Number of pods of some kind on each node.
 
-    rows    int64 (N,)
-    total   their sum
+    Attributes:
+        rows: int64 (N,).
+        total: Sum over all rows.
     """
 
     __slots__ = ("__weakref__", "_base", "_changes", "rows", "total")
@@ -26,11 +27,11 @@ class Counter:
 
     @property
     def position(self) -> int:
-        """Number of all changes ever made."""
+        """Return the number of changes so far."""
         return self._base + len(self._changes)
 
     def add(self, row: int, delta: int) -> None:
-        """So many pods more, or fewer, on one node."""
+        """Add `delta` pods to the number of one row; negative if pods leave."""
         self.rows[row] += delta
         self.total += delta
         changes = self._changes
@@ -40,26 +41,24 @@ class Counter:
         changes.append((row, delta))
 
     def since(self, position: int) -> list[tuple[int, int]] | None:
-        """Changes (row, delta) at or after a position; None when the journal no longer reaches back so far."""
+        """Return the changes (row, delta) from a position on, or None if the journal no longer contains all of them."""
         return None if position < self._base else self._changes[position - self._base :]
 
-    def restart(self, rows: IntArray) -> None:
-        """Count anew."""
-        self.rows, self.total = rows, int(rows.sum())
-        self._base = self.position + 1
-        self._changes.clear()
-
     def grow(self, capacity: int) -> None:
-        """Room for more rows."""
+        """Extend the array to `capacity` rows."""
         larger = np.zeros(capacity, np.int64)
         larger[: len(self.rows)] = self.rows
         self.rows = larger
 
 
 class DomainSums:
-    """A counter summed over the domains of a topology key: `sums[id of the label's value]`, int64.
+    """A counter summed over the domains of a topology key, where a domain is one value of a label.
 
-    Rows that lack the key (value id 0) count in no domain; entry 0 is always 0.
+    Rows without the label (value id 0) belong to no domain; entry 0 of the sums is always 0.
+
+    Attributes:
+        sums: Id of the label's value -> number of pods, int64 (V,).
+        version: Number that grows with every change of the sums.
     """
 
     def __init__(self, counter: Counter, column: LabelColumn) -> None:
@@ -72,10 +71,10 @@ class DomainSums:
         self._column_version = -1
 
     def refresh(self, eligible: BoolArray | None = None) -> IntArray:
-        """Return the sums as of now.
+        """Return the present sums.
 
         Args:
-            eligible: Bool (N,): only these rows count; the array may be replaced, not changed in place. None: all rows.
+            eligible: The rows that count, bool (N,); None for all rows. Do not change the array in place.
         """
         counter, column = self.counter, self.column
         is_same_base = eligible is self._eligible and self._column_version == column.version

@@ -1,8 +1,8 @@
-"""Index of nodes by free amount: finds a superset of the nodes with room without a scan.
+"""Index of nodes by free amount. It finds all nodes with room, and possibly others, without a scan.
 
-Rows stand in buckets by the number of bits of the free amount; a node that lacks the resource, or has none left, is in
-bucket 0. A resource is indexed when it is first asked for, and brought up to date from the journal when it is asked
-for again, so placements pay nothing.
+Rows are in buckets by the number of bits of the free amount. A node without the resource, or without a free amount,
+is in bucket 0. A resource is indexed when it is first needed, and updated from the journal when it is needed again,
+so placements cost nothing.
 
 Source:
     scheduler-core spec, 12.2 a
@@ -14,7 +14,7 @@ from koord_scheduler.domain.columns.node_columns import NodeColumns
 
 
 class _Resource:
-    """Rows of one resource's column by bits of the free amount."""
+    """Rows by the number of bits of their free amount, for one resource."""
 
     def __init__(self) -> None:
         self._position = -1
@@ -39,19 +39,20 @@ class _Resource:
 
 
 class FreeIndex:
-    """The index over the nodes of one cluster."""
+    """The free amounts of the nodes of one cluster, by resource."""
 
     def __init__(self, nodes: NodeColumns) -> None:
         self._nodes = nodes
         self._resources: dict[int, _Resource] = {}
 
     def rows(self, demand: Iterable[tuple[int, int]], most: int) -> list[int] | None:
-        """Return rows outside of which some amount is not free, by the scarcest of them, ascending.
+        """Return the rows that may have room, ascending, or None if there are more than `most`.
 
-        None: more than `most`.
+        Only the scarcest resource is considered; all other rows lack this resource.
 
         Args:
-            demand: (column, amount) of each resource that has to be free.
+            demand: (column, amount) of each resource that must be free.
+            most: Maximum number of rows.
         """
         fewest: list[set[int]] | None = None
         for column, amount in demand:

@@ -6,10 +6,9 @@ _LONGEST: Final = 8192
 
 
 class Journal:
-    """Row numbers in order of change. A reader that is behind the kept entries is told to read everything.
+    """Row numbers in the order of their changes.
 
-    Attributes:
-        position: Where the next entry goes; readers keep it.
+    Old entries are dropped; a reader that needs them must read all rows.
     """
 
     def __init__(self) -> None:
@@ -18,11 +17,11 @@ class Journal:
 
     @property
     def position(self) -> int:
-        """Number of all entries ever written."""
+        """Return the number of entries so far, which is the position of the next entry."""
         return self._base + len(self._rows)
 
     def record(self, row: int) -> None:
-        """The row changed."""
+        """Record that a row has changed."""
         rows = self._rows
         if len(rows) >= _LONGEST:
             forget = _LONGEST // 2
@@ -31,7 +30,7 @@ class Journal:
         rows.append(row)
 
     def since(self, position: int) -> set[int] | None:
-        """Return rows that changed at or after `position`; None when entries after it have been forgotten."""
+        """Return the rows that changed from `position` on, or None if some of these entries were dropped."""
         if position < self._base:
             return None
         return set(self._rows[position - self._base :])

@@ -1,6 +1,6 @@
-"""Index of nodes by label: key -> value -> rows, updated by every change of a node.
+"""Index of nodes by label: key -> value -> rows, updated with every change of a node.
 
-A key is indexed when it is asked for again and again, and dropped when nobody asks for it any more.
+A key is indexed if it is asked for repeatedly, and dropped if it is no longer asked for.
 
 Source:
     scheduler-core spec, 12.2 a
@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
 _WORTH_IT: Final = 2
-"""A key is indexed with this question for it: the index costs one pass over all nodes."""
+"""Number of questions after which a key is indexed, because indexing costs one pass over all nodes."""
 _IDLE: Final = 65_536
-"""So many questions about other keys, and a key is dropped."""
+"""Number of questions about other keys after which a key is dropped."""
 
 
 class _Labelled(Protocol):
@@ -21,7 +21,12 @@ class _Labelled(Protocol):
 
 
 class _Key:
-    """Rows by value of one key. asked: number of the last question for it."""
+    """Rows by value of one label key.
+
+    Attributes:
+        asked: Number of the last question about the key.
+        by_value: Value -> rows.
+    """
 
     __slots__ = ("asked", "by_value")
 
@@ -40,10 +45,10 @@ class _Key:
 
 
 class LabelIndex:
-    """The index over the nodes of one cluster.
+    """The label index of one cluster.
 
     Args:
-        shapes: Row -> what the node is; read when a key is first indexed.
+        shapes: Row -> shape of the node; read when a key is first indexed.
     """
 
     def __init__(self, shapes: Mapping[int, _Labelled]) -> None:
@@ -53,14 +58,17 @@ class LabelIndex:
         self._questions = 0
 
     def changed(self, row: int, before: Mapping[str, str], after: Mapping[str, str]) -> None:
-        """The node of a row has other labels now; a row that is no node has none."""
+        """Update the labels of a row. A row that is not a node has no labels."""
         for key, index in self._keys.items():
             old, new = before.get(key), after.get(key)
             if old != new:
                 index.move(row, old, new)
 
     def rows(self, key: str, values: Iterable[str], most: int) -> set[int] | None:
-        """Return rows whose label has one of the values; None: not indexed, or more than `most`."""
+        """Return the rows whose label has one of the values.
+
+        None: the key is not indexed, or there are more than `most` rows.
+        """
         index = self._index(key)
         if index is None:
             return None

@@ -1,8 +1,8 @@
-"""Node columns: one row per node, one array per property, so that a plugin judges all nodes at once.
+"""Node columns: one row per node and one array per property, so that a plugin evaluates all nodes at once.
 
-Rows are reused after a node is gone; columns appear when a resource, a label key or a set of taints is first needed.
-Every change costs the row that it touches and is noted in two journals (`shape`: what the node is, `load`: anything at
-all), from which `views` bring their cached answers up to date. Amounts are int64: milli-cores, bytes, whole units.
+Rows of deleted nodes are reused. A column is created when its resource, label key or set of taints is first needed.
+A change costs the affected row and is recorded in two journals (`shape`: properties of the node itself, `load`: any
+change), from which `views` update cached answers. Amounts are int64: milli-cores, bytes, whole units.
 """
 
 from collections.abc import Generator, Iterable, Mapping
@@ -30,24 +30,25 @@ Rows: TypeAlias = NDArray[np.intp]
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 MAX_AMOUNT: Final = 1 << 52
-"""Amounts are capped here (4 PiB, or 4.5e12 cores), so that a sum over a node and a product with 100 stay in int64."""
+"""Upper limit of amounts (4 PiB, or 4.5e12 cores), so that sums over a node and products with 100 fit into int64."""
 
 PODS_COLUMN: Final = 0
-"""The number of pods is a resource of which every pod takes one."""
+"""Column of the number of pods, a resource of which every pod takes one."""
 
 NO_VALUE: Final = 0
-"""Id of "the node has no such label"."""
+"""Value id of nodes without the label."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Demand:
-    """What one pod takes from a node, resolved against the columns.
+    """The amounts that one pod takes from a node, by column.
 
     Attributes:
-        columns: Shape (J,), ascending use: the pods column first, then each resource requested > 0.
-        amounts: Shape (J,).
-        non_zero: Cpu milli-cores and memory bytes with defaults for containers that request none.
-        requests: As they were given.
+        columns: Columns, shape (J,): the pods column first, then each resource with a request above 0.
+        amounts: Amounts, shape (J,).
+        pairs: The same as (column, amount).
+        non_zero: Cpu milli-cores and memory bytes, with defaults for containers that request none.
+        requests: The requests from which it was made.
     """
 
     columns: Rows
@@ -59,11 +60,11 @@ class Demand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeShape:
-    """What a node is, apart from what runs on it.
+    """The properties of a node apart from the pods on it.
 
     Attributes:
-        allocatable: After node reservation and renaming of deprecated names.
-        weight: What its total score is multiplied with, in hundredths (manager spec, 16.4).
+        allocatable: Amounts after node reservation and renaming of deprecated names.
+        weight: Factor of its total score, in hundredths (manager spec, 16.4).
     """
 
     allocatable: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -74,9 +75,7 @@ class NodeShape:
 
 
 def node_shape(node: Node) -> NodeShape:
-    """Return the scheduler's view of a node object.
-
-    A malformed resource list counts as empty (admission has refused it).
+    """Return the shape of a node object. A malformed resource list counts as empty, because admission refuses it.
 
     Source:
         scheduler-core spec, 3 (node transformers); protocol spec, 7.4
@@ -95,9 +94,12 @@ def node_shape(node: Node) -> NodeShape:
 
 
 class LabelColumn:
-    """The values of one label key: a small integer per node, and the text behind each integer.
+    """The values of one label key: a value id per node, and the text of each id.
 
-    version    grows with every change
+    Attributes:
+        values: Value id of each row, int32 (N,); 0 without the label.
+        texts: Text of each value id.
+        version: Number that grows with every change.
     """
 
     __slots__ = ("_at_rows", "_at_values", "_at_version", "_ids", "texts", "values", "version")
@@ -112,16 +114,16 @@ class LabelColumn:
         self._at_version = -1
 
     def at(self, rows: Rows) -> NDArray[np.int32]:
-        """Return the values of some rows, shape (K,), not to be changed.
+        """Return the value ids of some rows, shape (K,). The caller must not change the array.
 
-        Kept for as long as the same array is asked for.
+        The result is cached while the same array of rows is passed.
         """
         if rows is not self._at_rows or self._at_version != self.version:
             self._at_rows, self._at_values, self._at_version = rows, self.values[rows], self.version
         return self._at_values
 
     def put(self, row: int, text: str | None) -> None:
-        """The node's value of the label; None: it has no such label."""
+        """Set the label's value of a row; None if the node has no such label."""
         value = NO_VALUE if text is None else self._ids.get(text)
         if value is None:
             assert text is not None
@@ -132,25 +134,22 @@ class LabelColumn:
             self.version += 1
 
     def grow(self, capacity: int) -> None:
-        """Room for more rows."""
+        """Extend the column to `capacity` rows."""
         self.values = _grown(self.values, capacity)
         self.version += 1
 
 
 class NodeColumns:
-    """All nodes of the cluster.
+    """All nodes of the cluster. N is the capacity; rows that are not a node have alive False.
 
-    allocatable, requested, free   int64 (R, N)  resource x node; free = allocatable - requested, negative when over
-    non_zero                       int64 (2, N)  cpu, memory requested, with defaults
-    allocatable_at, ... non_zero_at   the same memory for single elements, `free_at[column, row]`: that is faster
-    alive                          bool (N,)     the row is a node
-    unschedulable                  bool (N,)
+    allocatable, requested, free   int64 (R, N)  resource x node; free = allocatable - requested, may be negative
+    non_zero                       int64 (2, N)  requested cpu and memory, with defaults
+    allocatable_at, ... non_zero_at   the same memory for single elements, which is faster: `free_at[column, row]`
+    alive, unschedulable           bool (N,)     whether the row is a node, and whether it is cordoned
     taint_set                      int32 (N,)    index into `taint_sets`; 0: no taints
-    name_hash                      uint64 (N,)   breaks ties
-    weight                         int64 (N,)    of the total score, in hundredths
+    name_hash                      uint64 (N,)   place on the ring of equal totals, see `ranking`
+    weight                         int64 (N,)    factor of the total score, in hundredths
     unhealthy                      number of nodes whose weight is below 100
-    label_index                    which rows carry a label
-    N is the capacity; rows that are no node have alive False.
     """
 
     def __init__(self, capacity: int = 64) -> None:
@@ -186,19 +185,19 @@ class NodeColumns:
 
     @property
     def capacity(self) -> int:
-        """Length of every array; grows by doubling."""
+        """Return the length of every array, which grows by doubling."""
         return self._capacity
 
     def row(self, name: str) -> int | None:
-        """Row of a node; None when there is no such node."""
+        """Return the row of a node, or None if there is no such node."""
         return self._rows.get(name)
 
     def shape_of(self, row: int) -> NodeShape:
-        """Return what was last put there."""
+        """Return the present shape of a row."""
         return self._shapes[row]
 
     def labels_of(self, name: str) -> Mapping[str, str]:
-        """Labels of a node that there is."""
+        """Return the labels of an existing node."""
         return self._shapes[self._rows[name]].labels
 
     def node_names(self) -> Iterable[str]:
@@ -206,7 +205,7 @@ class NodeColumns:
         return self._rows.keys()
 
     def column(self, resource: str) -> int:
-        """Return column of a resource, made when it is new."""
+        """Return the column of a resource, and create it if it is new."""
         column = self._column_of.get(resource)
         if column is None:
             column = self._column_of[resource] = len(self.resources)
@@ -220,9 +219,10 @@ class NodeColumns:
         return column
 
     def demand(self, requests: Mapping[str, int], non_zero: Mapping[str, int]) -> Demand:
-        """Return what a pod with these requests takes; zero and negative requests take nothing.
+        """Return the amounts that a pod with these requests takes. Requests of zero or less take nothing.
 
         Args:
+            requests: Real requests.
             non_zero: Requests with defaults for cpu and memory (`pod_requests_non_zero`).
         """
         pairs = [(PODS_COLUMN, 1)]
@@ -236,7 +236,7 @@ class NodeColumns:
         )
 
     def put(self, name: str, shape: NodeShape) -> tuple[int, bool]:
-        """Add a node or change what it is; returns its row, and whether a pod might now fit that did not before."""
+        """Add a node or change its shape. Return its row, and whether the change may help a waiting pod."""
         row = self._rows.get(name)
         is_new = row is None
         if row is None:
@@ -271,7 +271,7 @@ class NodeColumns:
         return row, may_help
 
     def remove(self, name: str) -> None:
-        """Forget a node and what was requested on it."""
+        """Remove a node and the amounts requested on it."""
         row = self._rows.pop(name)
         self.alive[row] = False
         self._weigh(row, 100)
@@ -290,7 +290,7 @@ class NodeColumns:
         self.weight[row] = weight
 
     def take(self, row: int, demand: Demand) -> None:
-        """A pod takes its place."""
+        """Add the amounts of a pod to a row."""
         requested, free, non_zero = self.requested_at, self.free_at, self.non_zero_at
         for column, amount in demand.pairs:
             requested[column, row] += amount
@@ -300,7 +300,7 @@ class NodeColumns:
         self.load.record(row)
 
     def give(self, row: int, demand: Demand) -> None:
-        """A pod gives its place back: the exact inverse of `take`."""
+        """Subtract the amounts of a pod from a row: the exact inverse of `take`."""
         requested, free, non_zero = self.requested_at, self.free_at, self.non_zero_at
         for column, amount in demand.pairs:
             requested[column, row] -= amount
@@ -317,7 +317,7 @@ class NodeColumns:
 
     @contextmanager
     def unrecorded(self) -> Generator[None]:
-        """Changes of the load in here leave the journal alone: whoever makes them takes them back in here, too."""
+        """Do not record changes of the load inside this context. The caller undoes them before its end."""
         journal, self.load = self.load, Journal()
         try:
             yield
@@ -325,7 +325,7 @@ class NodeColumns:
             self.load = journal
 
     def label(self, key: str) -> LabelColumn:
-        """Values of a label key; the column is built when the key is first asked for and kept up to date from then."""
+        """Return the values of a label key. The column is created on first use and updated from then on."""
         column = self._label_columns.get(key)
         if column is None:
             column = self._label_columns[key] = LabelColumn(self._capacity)
@@ -381,12 +381,12 @@ class NodeColumns:
 
 
 def row_list(rows: Rows | IntArray) -> list[int]:
-    """Return the same numbers as Python integers."""
+    """Return the numbers as a list of Python integers."""
     return rows.tolist()
 
 
 def text_hash(text: str) -> int:
-    """Return a 64-bit hash of a name that is the same in every process."""
+    """Return a 64-bit hash of a name, which is the same in every process."""
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
 
 

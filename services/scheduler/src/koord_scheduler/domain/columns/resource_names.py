@@ -2,7 +2,7 @@
 
 
 def can_be_ignored(resource: str) -> bool:
-    """Has a domain outside kubernetes.io.
+    """Return whether a configuration may exclude the resource: only if its domain is outside kubernetes.io.
 
     Source: scheduler-core spec, 5.2 (4)
     """
@@ -11,5 +11,8 @@ def can_be_ignored(resource: str) -> bool:
 
 
 def is_scalar(resource: str) -> bool:
-    """Neither cpu, memory nor ephemeral-storage: counted by scores only for pods that request it."""
+    """Return whether the resource is neither cpu, memory nor ephemeral-storage.
+
+    Scores count it only if the pod requests it.
+    """
     return "/" in resource or resource.startswith(("hugepages-", "attachable-volumes-"))

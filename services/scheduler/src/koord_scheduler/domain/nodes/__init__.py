@@ -1,1 +1,1 @@
-"""Accounting of pods on nodes, the ledger of its sources, populations, images, volumes and policies."""
+"""Pods on nodes: accounting, ledgers by source, counts by kind; and images, volumes and policies of nodes."""

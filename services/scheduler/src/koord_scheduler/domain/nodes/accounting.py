@@ -1,7 +1,7 @@
-"""Accounting of pods on nodes: resources, host ports, constraints of other pods, measured load.
+"""Accounting of pods on nodes: resources, host ports, constraints of other pods, load.
 
-One `take` when a pod is assumed or found on a node, one `give` when it leaves; everything that is summed over pods
-follows from these two, so a trial (`give`, look, `take`) leaves no trace.
+`take` counts a pod that is assumed or found on a node, `give` removes it. All sums over pods follow from these two,
+so a trial (`give`, look, `take`) leaves no trace.
 
 Source:
     scheduler-core spec, 1 (step 11), 5.1
@@ -18,27 +18,27 @@ from koord_scheduler.domain.pods.info import PodInfo
 
 
 class Follower(Protocol):
-    """Something that sums over the pods of a node (host ports, load estimates)."""
+    """A part that keeps sums over the pods of each node, such as host ports or load."""
 
     def may_refuse(self, pod_class: PodClass) -> bool:
-        """Return whether a filter of pods like this looks at what it sums."""
+        """Return whether a filter uses these sums for pods of this class."""
         ...
 
     def took(self, row: int, pod_info: PodInfo) -> None:
-        """Add a pod of the node."""
+        """Add the pod to the sums of the row."""
         ...
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
-        """Remove a pod of the node."""
+        """Subtract the pod from the sums of the row."""
         ...
 
 
 class NodeAccounting:
-    """Count pods on rows of the columns, and tell the followers.
+    """Counts pods on rows of the columns and notifies the followers.
 
     Attributes:
-        followers: Told of every pod.
-        concerned: Told of the pods that they concern only, with their bit of `PodClass.concerned`.
+        followers: Notified of every pod.
+        concerned: (bit, follower): notified of pods whose `PodClass.concerned` has the bit.
     """
 
     def __init__(self, nodes: NodeColumns, population: Population | None, followers: Sequence[Follower] = ()) -> None:
@@ -76,7 +76,12 @@ class NodeAccounting:
                     follower.gave(row, pod_info)
 
     def parts_for(self, pod_class: PodClass, *, coupled: bool) -> "NodeAccounting":
-        """For trials: only what filters of pods like this look at is moved. coupled: they look at pods elsewhere."""
+        """Return the part of the accounting that matters for filters of this pod class, for trials.
+
+        Args:
+            pod_class: The class.
+            coupled: Whether its filters depend on pods on other nodes.
+        """
         followers = [follower for follower in self.followers if follower.may_refuse(pod_class)]
         parts = NodeAccounting(self.nodes, self.population if coupled else None, followers)
         parts.concerned = [each for each in self.concerned if each[1].may_refuse(pod_class)]
@@ -84,6 +89,6 @@ class NodeAccounting:
 
     @contextmanager
     def trial(self) -> Generator[None]:
-        """Takes and gives in here are undone by the caller before it ends: cached answers are not told of them."""
+        """Do not outdate cached answers inside this context. The caller undoes its takes and gives before the end."""
         with self.nodes.unrecorded():
             yield

@@ -1,7 +1,7 @@
-"""Pods on each node by source: the log, the API or our own assumption. Each pod counts once.
+"""The pods on each node by source: the log, the API or our own assumption. Each pod counts once.
 
-The columns show the sum; this is the list behind it. It outlives the node's row, so that a node that comes back finds
-its pods again.
+The columns contain the sums, the ledgers the list of pods. A ledger is kept when its node is deleted, so that a node
+that returns has its pods again.
 """
 
 from collections.abc import ItemsView
@@ -16,7 +16,7 @@ from koord_scheduler.domain.pods.info import PodInfo
 
 
 class Source:
-    """Why a pod counts on a node: bits of an int (flags of the standard library cost a microsecond an operation)."""
+    """Why a pod counts on a node, as bits of an int. The standard library's flags cost a microsecond per operation."""
 
     LOGGED: Final = 1
     ASSUMED: Final = 2
@@ -25,7 +25,13 @@ class Source:
 
 @dataclass(slots=True)
 class Holding:
-    """What one pod holds on a node, and who says so. is_aside: it does not count now (`Ledgers.set_aside`)."""
+    """A pod on a node.
+
+    Attributes:
+        pod_info: The pod as it counts there.
+        sources: Bits of `Source`.
+        is_aside: Whether it does not count now (`Ledgers.set_aside`).
+    """
 
     pod_info: PodInfo
     sources: int
@@ -33,20 +39,25 @@ class Holding:
 
     @property
     def demand(self) -> Demand:
-        """What it takes."""
+        """Return the amounts that it takes."""
         return self.pod_info.demand
 
 
 @dataclass(slots=True)
 class NodeLedger:
-    """One node's pods. seq: last sequence of `node.<name>` whose effect is in here."""
+    """The pods of one node.
+
+    Attributes:
+        seq: Last sequence of `node.<name>` that is included.
+        holdings: The pods by uid.
+    """
 
     seq: int = 0
     holdings: dict[str, Holding] = field(default_factory=dict[str, Holding])
 
 
 class Ledgers:
-    """The ledgers of all nodes, kept equal to what `node accounting` sums."""
+    """The ledgers of all nodes. `NodeAccounting` always has the same pods."""
 
     def __init__(self, accounting: NodeAccounting) -> None:
         self._occupancy = accounting
@@ -54,12 +65,12 @@ class Ledgers:
         self._by_node: dict[str, NodeLedger] = {}
 
     def seq(self, node: str) -> int:
-        """Expectation of the next append to `node.<name>`; 0: it has no event."""
+        """Return the last known sequence of `node.<name>`, which the next append expects; 0 if it has no event."""
         ledger = self._by_node.get(node)
         return ledger.seq if ledger is not None else 0
 
     def advance(self, node: str, seq: int) -> bool:
-        """Return whether an event of that sequence is new; if so it is the last one from now on."""
+        """Return whether an event with this sequence is new. If so, it becomes the last known one."""
         ledger = self._of(node)
         if seq <= ledger.seq:
             return False
@@ -67,7 +78,7 @@ class Ledgers:
         return True
 
     def hold(self, node: str, pod_info: PodInfo, source: int) -> None:
-        """Count the pod on the node. What the log says replaces what was assumed."""
+        """Count the pod on the node. What the log states replaces what was assumed."""
         ledger = self._of(node)
         row = self._nodes.row(node)
         holding = ledger.holdings.get(pod_info.uid)
@@ -86,7 +97,7 @@ class Ledgers:
         holding.sources |= source
 
     def describe(self, node: str, pod_info: PodInfo) -> None:
-        """Replace what is known of a pod on a node (labels, status, deletion); its demand and allocation stay."""
+        """Replace the known facts of a pod on a node (labels, status, deletion). Its demand and allocation stay."""
         ledger = self._by_node.get(node)
         holding = ledger.holdings.get(pod_info.uid) if ledger is not None else None
         if holding is not None and _read_of(holding.pod_info) != _read_of(pod_info):
@@ -101,7 +112,7 @@ class Ledgers:
         holding.pod_info = pod_info
 
     def drop(self, node: str, uid: str, source: int) -> bool:
-        """Drop one source of a pod. Return whether the pod has stopped counting, so that room became free."""
+        """Drop one source of a pod. Return whether the pod no longer counts, so that room became free."""
         ledger = self._by_node.get(node)
         holding = ledger.holdings.get(uid) if ledger is not None else None
         if ledger is None or holding is None or not holding.sources & source:
@@ -116,10 +127,7 @@ class Ledgers:
         return True
 
     def set_aside(self, node: str, uid: str) -> bool:
-        """Stop counting the pod on the node until `put_back`. It keeps its entry.
-
-        False: it did not anyway.
-        """
+        """Stop counting the pod on the node until `put_back`, but keep its entry. Return whether it had counted."""
         ledger, row = self._by_node.get(node), self._nodes.row(node)
         holding = ledger.holdings.get(uid) if ledger is not None else None
         if holding is None or holding.is_aside or row is None:
@@ -129,7 +137,7 @@ class Ledgers:
         return True
 
     def put_back(self, node: str, uid: str) -> None:
-        """Count a pod again that was set aside. No-op if it has lost its place meanwhile."""
+        """Count a pod again that was set aside. No-op if it was dropped meanwhile."""
         ledger, row = self._by_node.get(node), self._nodes.row(node)
         holding = ledger.holdings.get(uid) if ledger is not None else None
         if holding is not None and holding.is_aside and row is not None:
@@ -137,7 +145,7 @@ class Ledgers:
             self._occupancy.take(row, holding.pod_info)
 
     def holders(self, node: str) -> dict[str, PodInfo]:
-        """Return by uid the pods that count on the node."""
+        """Return uid -> pod, for the pods that count on the node."""
         return {each.uid: each for each in self.pod_infos(node)}
 
     def pod_infos(self, node: str) -> list[PodInfo]:
@@ -148,21 +156,21 @@ class Ledgers:
         return [holding.pod_info for holding in ledger.holdings.values() if not holding.is_aside]
 
     def logged(self, node: str) -> list[str]:
-        """Return pods that the log has on the node, in the order in which they came."""
+        """Return the uids of the pods that the log has on the node, in the order in which they came."""
         ledger = self._by_node.get(node)
         if ledger is None:
             return []
         return [uid for uid, holding in ledger.holdings.items() if holding.sources & Source.LOGGED]
 
     def pods(self, node: str) -> tuple[str, ...]:
-        """Uids of all pods that count on the node."""
+        """Return the uids of all pods that count on the node."""
         ledger = self._by_node.get(node)
         if ledger is None:
             return ()
         return tuple(uid for uid, holding in ledger.holdings.items() if not holding.is_aside)
 
     def items(self) -> ItemsView[str, NodeLedger]:
-        """Return every ledger by node."""
+        """Return all ledgers with their nodes."""
         return self._by_node.items()
 
     def node_appeared(self, node: str) -> None:
@@ -187,6 +195,6 @@ class Ledgers:
 
 
 def _read_of(pod_info: PodInfo) -> tuple[object, ...]:
-    """Return what those who sum over the pods of a node read of one, besides its demand."""
+    """Return everything that followers read from a pod besides its demand."""
     status = pod_info.pod.status if pod_info.pod is not None else None
     return (pod_info.kind, pod_info.pod_class, pod_info.priority, status)

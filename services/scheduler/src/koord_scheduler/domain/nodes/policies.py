@@ -1,4 +1,4 @@
-"""Decisions of the manager about nodes, as far as placement reads them.
+"""The manager's decisions about nodes, as far as placement reads them.
 
 Source: manager spec, 5 and 16.4
 """
@@ -14,12 +14,12 @@ FULL_WEIGHT = 100
 
 
 class NodePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Decisions of the manager about one node.
+    """The manager's decisions about one node.
 
     Attributes:
-        lent: Batch and mid resources, whole units; None: withdrawn, whatever the node object says.
-        devices: Resources that its devices give it.
-        weight: What its scores are multiplied with, in hundredths.
+        lent: Batch and mid resources -> amount; None if the resource is withdrawn, whatever the node object says.
+        devices: Resources of its devices -> amount.
+        weight: Factor of its scores, in hundredths.
     """
 
     lent: dict[str, int | None] = {}
@@ -27,7 +27,7 @@ class NodePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     weight: int = FULL_WEIGHT
 
     def evolve(self, event: object) -> "NodePolicy":
-        """Return the policy after an event of `nodepolicy.<name>`; events about other things change nothing."""
+        """Return the policy after an event of `nodepolicy.<name>`. Other events change nothing."""
         match event:
             case NodeOvercommitComputed():
                 lent = {
@@ -45,7 +45,7 @@ class NodePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                 return self
 
     def allocatable(self, own: Mapping[str, int]) -> dict[str, int]:
-        """Return the node's own allocatable with what was decided in place of what it says."""
+        """Return the allocatable of the node object, replaced by the manager's decisions where there are any."""
         found = {**own, **self.devices}
         for resource, amount in self.lent.items():
             if amount is None:

@@ -1,7 +1,7 @@
-"""Counts of pods by node, for each question that constraints of other pods ask.
+"""Numbers of pods by node, for each selection of pods that constraints of other pods need.
 
-A pod that comes or goes costs the counters (`counters`) that its kind (`pod_kinds`) belongs to, never the cluster. A
-counter lives as long as somebody holds it.
+A pod that comes or goes costs only the counters (`counters`) to which its kind (`kinds`) belongs. A counter exists as
+long as a constraint holds it.
 
 Source:
     scheduler-core spec, 5.6 and 5.7
@@ -21,14 +21,19 @@ _K = TypeVar("_K")
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """A kind that runs somewhere: where, and which counters it belongs to."""
+    """A kind of pods that runs somewhere.
+
+    Attributes:
+        rows: Row -> number of pods.
+        counters: The counters to which the kind belongs.
+    """
 
     rows: dict[int, int] = field(default_factory=dict[int, int])
     counters: list[Counter] = field(default_factory=list[Counter])
 
 
 class _Asked(Counter):
-    """Pods that a set of questions is about, all of them at once."""
+    """A counter of the pods that all of some questions select."""
 
     __slots__ = ("questions",)
 
@@ -39,10 +44,10 @@ class _Asked(Counter):
 
 @dataclass(frozen=True, slots=True)
 class OwnedTerm:
-    """A term that pods in the cluster have, and a counter of those pods.
+    """An affinity term of pods in the cluster, and a counter of these pods.
 
     Attributes:
-        weight: Of a preferred term, negative for anti-affinity; 0 for required ones.
+        weight: Weight of a preferred term, negative for anti-affinity; 0 for required terms.
     """
 
     term: Term
@@ -51,11 +56,15 @@ class OwnedTerm:
 
 
 class Population:
-    """Counts of all pods on nodes, by kind.
+    """Numbers of pods on nodes, by kind.
 
-    affinity, anti_affinity, preferred   the terms that pods on nodes have
-    terms_version                        grows when one of these appears or disappears
-    moves                                grows with every pod that arrives or leaves
+    Attributes:
+        affinity: Required affinity terms of pods on nodes.
+        anti_affinity: Required anti-affinity terms of pods on nodes.
+        preferred: Preferred terms of pods on nodes.
+        terms_version: Number that grows when one of these terms appears or disappears.
+        namespaces_version: Number that grows when labels of a namespace change.
+        moves: Number that grows with every pod that comes or leaves.
     """
 
     def __init__(self, nodes: NodeColumns) -> None:
@@ -75,11 +84,11 @@ class Population:
 
     @property
     def namespaces(self) -> Mapping[str, Mapping[str, str]]:
-        """Labels of each namespace."""
+        """Return namespace -> labels."""
         return self._namespaces
 
     def counter(self, *questions: Question) -> Counter:
-        """Return the pods that every one of the questions is about; kept up to date while the caller holds it."""
+        """Return a counter of the pods that every question selects. It is updated while the caller holds it."""
         known = self._asked.get(questions)
         if known is None:
             known = self._asked[questions] = _Asked(self._nodes.capacity, questions)
@@ -99,7 +108,7 @@ class Population:
         return known
 
     def sums(self, key: str, *questions: Question) -> DomainSums:
-        """Return the pods that the questions are about, by domain of a topology key."""
+        """Return the number of pods that every question selects, by domain of a topology key."""
         return DomainSums(self.counter(*questions), self._nodes.label(key))
 
     def arrive(self, row: int, kind: PodKind) -> None:

@@ -9,27 +9,27 @@ from koord_scheduler.domain.pods.equivalence_classes import PodClass
 from koord_scheduler.domain.pods.info import PodInfo
 
 NOBODY: Final = 1 << 40
-"""More than any priority."""
+"""Larger than any priority; stands for a node without pods."""
 
 
 class LowestPriorities:
-    """Pods per priority on each node."""
+    """Number of pods per priority on each node."""
 
     def __init__(self) -> None:
         self._counts: dict[int, dict[int, int]] = {}
         self._lowest: IntArray = np.full(64, NOBODY, np.int64)
 
     def lowest(self, capacity: int) -> IntArray:
-        """Return the lowest priority on each row, int64 (N,), N at least the capacity; NOBODY: no pod."""
+        """Return the lowest priority on each row, int64 (N,), N at least `capacity`; NOBODY for a row without pods."""
         self._grow(capacity)
         return self._lowest
 
     def may_refuse(self, pod_class: PodClass) -> bool:
-        """See `node accounting.Follower`: no filter asks."""
+        """See `Follower.may_refuse`. No filter uses priorities."""
         return False
 
     def took(self, row: int, pod_info: PodInfo) -> None:
-        """See `node accounting.Follower`."""
+        """See `Follower.took`."""
         self._grow(row + 1)
         counts = self._counts.setdefault(row, {})
         counts[pod_info.priority] = counts.get(pod_info.priority, 0) + 1
@@ -37,7 +37,7 @@ class LowestPriorities:
             self._lowest[row] = pod_info.priority
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
-        """See `node accounting.Follower`."""
+        """See `Follower.gave`."""
         counts = self._counts[row]
         counts[pod_info.priority] -= 1
         if not counts[pod_info.priority]:

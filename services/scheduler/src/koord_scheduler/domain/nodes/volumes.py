@@ -14,7 +14,7 @@ from koord_scheduler.domain.pods.equivalence_classes import PodClass
 from koord_scheduler.domain.pods.info import PodInfo
 
 CLAIMS: Final = "VolumeClaims"
-"""Under this name a pod equivalence class keeps its `Claims`."""
+"""Key of a pod class's aspects under which its `Claims` are stored."""
 ZONE_LABELS: Final = (
     "topology.kubernetes.io/zone",
     "topology.kubernetes.io/region",
@@ -26,18 +26,21 @@ READ_WRITE_ONCE_POD: Final = "ReadWriteOncePod"
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """The claims of a pod, by name."""
+    """The volume claims of a pod, by name."""
 
     namespace: str
     names: tuple[str, ...]
 
 
 class Volumes:
-    """Claims and volumes, and which nodes use claims. Also reads the claims of pods.
+    """Claims and volumes, and the nodes that use claims. It also reads the claims of pods.
 
-    changes     grows with every change of an object
-    exclusive   claims that one pod at a time may use
-    users       claim -> row -> pods that use it there
+    Attributes:
+        changes: Number that grows with every change of a claim or volume.
+        claims: (namespace, name) -> name of the volume.
+        exclusive: Claims that only one pod at a time may use.
+        users: Claim -> row -> number of pods that use it there.
+        volumes: Name -> required node affinity, and zone labels.
     """
 
     name = CLAIMS
@@ -84,17 +87,17 @@ class Volumes:
         return Claims(pod.metadata.namespace, names) if names else None
 
     def took(self, row: int, pod_info: PodInfo) -> None:
-        """See `node accounting.Follower`."""
+        """See `Follower.took`."""
         if pod_info.pod_class is not None and (claims := pod_info.pod_class.aspects.get(self.name)) is not None:
             self._count(row, cast("Claims", claims), 1)
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
-        """See `node accounting.Follower`."""
+        """See `Follower.gave`."""
         if pod_info.pod_class is not None and (claims := pod_info.pod_class.aspects.get(self.name)) is not None:
             self._count(row, cast("Claims", claims), -1)
 
     def may_refuse(self, pod_class: PodClass) -> bool:
-        """See `node accounting.Follower`."""
+        """See `Follower.may_refuse`."""
         return self.name in pod_class.aspects
 
     def _count(self, row: int, claims: Claims, delta: int) -> None:

@@ -1,1 +1,1 @@
-"""What the scheduler knows of pods: records, equivalence classes, constraint kinds, what a pod counts for on a node."""
+"""Facts about pods: records, equivalence classes, kinds for constraints, and how a pod counts on a node."""

@@ -1,4 +1,4 @@
-"""Sequences of pods that are deleted before the fold has come so far."""
+"""Sequences of pods that were deleted before the fold has reached their last event."""
 
 from typing import Final
 
@@ -6,10 +6,10 @@ _MOST_KEPT: Final = 1024
 
 
 class DeletedPods:
-    """Last sequence of the aggregate of each deleted pod, so that an event that comes again changes nothing.
+    """Last sequence of each deleted pod's aggregate, so that a repeated event changes nothing.
 
     Attributes:
-        seqs: Sequence by uid.
+        seqs: Uid -> sequence.
     """
 
     def __init__(self) -> None:

@@ -1,9 +1,9 @@
-"""Equivalence classes of pods: what plugins read of a pod, resolved once for all pods that agree in it.
+"""Equivalence classes of pods: what plugins read from a pod, resolved once for all pods with equal values.
 
-    PodClass   what decides about a node by the node alone; `views` keeps the plugins' answers per class
-    PodKind       what constraints of other pods read of it (`population`)
+    PodClass   decides about nodes, apart from pods on other nodes; `views` cache answers per class
+    PodKind    what constraints of other pods read (`population`)
 
-A Deployment's thousand replicas are one class and one kind.
+The thousand replicas of a Deployment are one class and one kind.
 
 Source:
     scheduler-core spec, 12.2 b
@@ -29,20 +29,20 @@ DEFAULT_SCHEDULER: Final = "koord-scheduler"
 
 
 class Reader(Protocol):
-    """Reads something of a pod (extension point ReadPod)."""
+    """A plugin that reads something from pods (extension point ReadPod)."""
 
     @property
     def name(self) -> str:
-        """Its key in `PodClass.aspects`."""
+        """Return its key in `PodClass.aspects`."""
         ...
 
     def read(self, pod: Pod) -> Hashable:
-        """Return what it reads; None: nothing."""
+        """Return the value that it reads; None if there is none."""
         ...
 
 
 class Concerned(Protocol):
-    """Concerns some pods only (extension point Concerns)."""
+    """A plugin that concerns only some pods (extension point Concerns)."""
 
     def concerns(self, pod: Pod) -> bool:
         """Return whether it concerns pods like this one."""
@@ -50,21 +50,24 @@ class Concerned(Protocol):
 
 
 class Transformer(Protocol):
-    """A plugin that changes pods (`plugins.transforming.PodTransformer`)."""
+    """A plugin that changes pods (extension point TransformPod)."""
 
     def transform(self, pod: Pod) -> Pod:
-        """Return the pod as the plugins are to see it."""
+        """Return the pod that the plugins see."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True, kw_only=True)
 class PodClass:
-    """Everything that decides whether a node suits a pod, apart from other pods. Pods of one class fit the same nodes.
+    """Everything that decides whether a node suits a pod, apart from pods on other nodes.
+
+    Pods of one class fit on the same nodes.
 
     Attributes:
-        shape_key: Equal for classes that differ in requests and aspects only (but those of readers with `shapes`).
-        demand: What the pod takes.
-        aspects: Plugin name -> what it read of the pod.
+        key: Identifies the class.
+        shape_key: Equal for classes that differ only in requests, and in aspects that no filter by node shape reads.
+        demand: The amounts that the pod takes.
+        aspects: Name of a plugin -> the value that it read from the pod.
         concerned: Bit i is set if plugin i of `PodClasses.concerned` concerns the pod.
     """
 
@@ -80,15 +83,15 @@ class PodClass:
 
     @property
     def requests(self) -> Mapping[str, int]:
-        """Real requests: milli-cores, bytes, whole units."""
+        """Return the real requests: milli-cores, bytes, whole units."""
         return self.demand.requests
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Subject:
-    """The class, kind and profile of a pod: what a scheduling cycle judges.
+    """The class, kind and profile of a pod, for which a scheduling cycle evaluates nodes.
 
-    Two pods for which all three agree have the same object.
+    Two pods with equal class, kind and profile have the same object.
 
     Attributes:
         profile: Scheduler name of the pod.
@@ -100,11 +103,12 @@ class Subject:
 
 
 class Reading(NamedTuple):
-    """A pod as the transformers leave it, with its class and kind.
+    """A pod after the transformers, with its class and kind.
 
     Attributes:
-        pod: As the transformers leave it.
-        sort: The same object for pods whose specs, labels and annotations are equal: a place to keep what follows.
+        subject: Its class, kind and profile.
+        pod: The pod after the transformers.
+        sort: The same object for all pods with equal specs, labels and annotations, to cache what follows from these.
     """
 
     subject: Subject
@@ -114,7 +118,12 @@ class Reading(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class PodSort:
-    """Pods whose specs, labels and annotations are equal. on_node: by Kubernetes QoS class, see `on_node`."""
+    """Pods with equal specs, labels and annotations.
+
+    Attributes:
+        is_transformed: Whether a transformer changes these pods.
+        on_node: Kubernetes QoS class -> the pod as its node's agent sees it, see `on_node`.
+    """
 
     subject: Subject
     is_transformed: bool
@@ -122,14 +131,13 @@ class PodSort:
 
 
 class PodClasses:
-    """The classes and kinds in use; one that no pod refers to any more disappears by itself.
+    """The classes and kinds in use. If no pod refers to a class or kind any more, it disappears.
 
-    shape_readers   names of those on which answers about the shape of nodes depend, too
-    concerned       plugins that concern some pods only; as `readers`
-
-    Args:
-        readers: Plugins that read something of pods; complete before the first pod is read.
-        transformers: Plugins that change pods, by the name of the pod's scheduler; as `readers`.
+    Attributes:
+        readers: Plugins that read something from pods. Complete before the first pod is read.
+        transformers: Scheduler name -> plugins that change its pods. Complete before the first pod is read.
+        shape_readers: Names of the readers on which answers about the shape of nodes depend.
+        concerned: Plugins that concern only some pods. Complete before the first pod is read.
     """
 
     def __init__(
@@ -157,21 +165,22 @@ class PodClasses:
         return self.read(pod).subject.pod_class
 
     def as_is(self, pod: Pod, profile: str = "") -> Subject:
-        """Return what a pod is to the plugins without being transformed: one that stands for another for a while.
+        """Return the subject of a pod without transforming the pod: it temporarily stands for another pod.
 
         Args:
-            profile: Scheduler name under which it is scheduled; "" it is not.
+            pod: The pod.
+            profile: Scheduler name under which it is scheduled; "" if it is not.
 
         Raises:
-            InvalidInput: A request that is no quantity.
+            InvalidInput: A request is not a valid quantity.
         """
         return self._subject(pod, profile)
 
     def read(self, pod: Pod) -> Reading:
-        """Return what a pod is to the plugins.
+        """Return a pod after the transformers, with its class and kind.
 
         Raises:
-            InvalidInput: A request that is no quantity.
+            InvalidInput: A request is not a valid quantity.
 
         Source:
             scheduler-core spec, 3 (input transformers)
@@ -250,7 +259,7 @@ class PodClasses:
 
 
 def scheduler_name_of(pod: Pod) -> str:
-    """Return the scheduler of a pod: a label replaces the field; without either it is ours.
+    """Return the scheduler name of a pod. A label overrides the field; without both it is ours.
 
     Source:
         scheduler-core spec, 3 (input transformers)
@@ -259,7 +268,7 @@ def scheduler_name_of(pod: Pod) -> str:
 
 
 def own_terms(affinity: Affinity | None, namespace: str, labels: Mapping[str, str]) -> OwnTerms:
-    """Return the inter-pod terms of a pod in this namespace with these labels.
+    """Return the inter-pod affinity terms of a pod in this namespace with these labels.
 
     Source: scheduler-core spec, 5.7
     """

@@ -18,7 +18,7 @@ class HostPort(NamedTuple):
     address: str
 
     def conflicts(self, other: "HostPort") -> bool:
-        """Can they not both be listened on?"""
+        """Return whether a node cannot offer both ports."""
         if (self.protocol, self.port) != (other.protocol, other.port):
             return False
         return self.address == other.address or ANY_ADDRESS in (self.address, other.address)

@@ -14,12 +14,14 @@ from koord_scheduler.domain.pods.kinds import PodKind
 class PodInfo(msgspec.Struct, frozen=True, eq=False, gc=False):
     """A pod on a node.
 
-    class, kind, pod   None when the pod is known from the log's ledger only
-
     Attributes:
-        priority: Of the pod, 0 when it is not known.
+        demand: The amounts that it takes there.
+        pod_class: Its class; None if only the log's ledger knows the pod.
+        kind: Its kind; None if only the log's ledger knows the pod.
+        pod: Its object; None if only the log's ledger knows the pod.
+        priority: Its priority; 0 if it is unknown.
         since: Unix seconds from which it counts as assigned there.
-        allocation: What it was given there beyond its demand.
+        allocation: What it was allocated there besides its demand.
     """
 
     uid: str
@@ -33,5 +35,5 @@ class PodInfo(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @property
     def requests(self) -> Mapping[str, int]:
-        """What it takes, as it was given."""
+        """Return the requests from which its demand was made."""
         return self.demand.requests

@@ -1,8 +1,8 @@
-"""What the constraints of pods ask of other pods, and what they read of them.
+"""What constraints of pods ask about other pods, and what they read from them.
 
-    Question    which pods are meant
+    Question    selects pods
     Term        one inter-pod affinity or anti-affinity term
-    PodKind     namespace, labels, being deleted, its own terms; interned: two pods of one kind are the same to all
+    PodKind     namespace, labels, deletion and own terms; pods with equal values have the same object
 
 Source:
     scheduler-core spec, 5.6 and 5.7
@@ -26,13 +26,13 @@ NAME_LABEL: Final = "kubernetes.io/metadata.name"
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Which pods are meant: those in the namespaces whose labels match.
+    """Selects pods: those in some namespaces whose labels match.
 
     Attributes:
-        namespaces: Names; empty with `namespace_selector` None: no pod.
-        namespace_selector: Also every namespace whose labels match; without requirements: all namespaces.
-        selector: None matches nothing.
-        skips_terminating: Pods that are being deleted do not count.
+        namespaces: Names of namespaces. If it is empty and `namespace_selector` is None, no pod is selected.
+        namespace_selector: Selects further namespaces by their labels; without requirements it selects all.
+        selector: Selects pods by their labels; None selects no pod.
+        skips_terminating: Whether pods that are being deleted are not selected.
     """
 
     namespaces: frozenset[str]
@@ -41,14 +41,24 @@ class Question:
     skips_terminating: bool = False
 
     def covers(self, namespace: str, labels_of: Mapping[str, Mapping[str, str]]) -> bool:
-        """Is the namespace meant? labels_of: namespace -> its labels."""
+        """Return whether pods of the namespace may be selected.
+
+        Args:
+            namespace: Name of the namespace.
+            labels_of: Namespace -> its labels.
+        """
         if namespace in self.namespaces:
             return True
         chosen = self.namespace_selector
         return chosen is not None and chosen.matches(labels_of.get(namespace) or {NAME_LABEL: namespace})
 
     def is_about(self, kind: "PodKind", labels_of: Mapping[str, Mapping[str, str]]) -> bool:
-        """Is a pod of this kind meant?"""
+        """Return whether pods of this kind are selected.
+
+        Args:
+            kind: The kind.
+            labels_of: Namespace -> its labels.
+        """
         if self.selector is None or (self.skips_terminating and kind.terminating):
             return False
         return self.covers(kind.namespace, labels_of) and self.selector.matches(kind.labels)
@@ -56,7 +66,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One inter-pod affinity or anti-affinity term, resolved for its owner."""
+    """One inter-pod affinity or anti-affinity term, resolved for the pod that has it."""
 
     topology_key: str
     question: Question
@@ -64,7 +74,13 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class OwnTerms:
-    """The inter-pod terms of a pod. preferred: with weights, negative for anti-affinity."""
+    """The inter-pod affinity terms of a pod.
+
+    Attributes:
+        affinity: Required affinity.
+        anti_affinity: Required anti-affinity.
+        preferred: Preferred terms with weights, negative for anti-affinity.
+    """
 
     affinity: tuple[Term, ...] = ()
     anti_affinity: tuple[Term, ...] = ()
@@ -76,10 +92,12 @@ class OwnTerms:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True, kw_only=True)
 class PodKind:
-    """What affinity and spread constraints read of a pod; two pods of one kind are the same to them.
+    """What affinity and spread constraints read from a pod. They treat two pods of one kind equally.
 
     Attributes:
-        spread: Its own constraints as written.
+        terminating: Whether it is being deleted.
+        terms: Its inter-pod affinity terms.
+        spread: Its own spread constraints as written.
         owners: (kind, name) of the controllers that own it.
     """
 
@@ -92,7 +110,10 @@ class PodKind:
 
 
 def compiled(selector: LabelSelector | None) -> Selector | None:
-    """Return the selector ready to match; None, or one whose syntax is bad (admission refuses it): matches nothing."""
+    """Return the compiled selector.
+
+    The result is None, which matches nothing, without a selector or if it is malformed.
+    """
     if selector is None:
         return None
     try:
@@ -104,7 +125,14 @@ def compiled(selector: LabelSelector | None) -> Selector | None:
 def with_label_keys(
     selector: LabelSelector | None, labels: Mapping[str, str], match: Iterable[str], mismatch: Iterable[str] = ()
 ) -> LabelSelector | None:
-    """Return the selector with the owner's values of some labels added: `key in (value)` and `key notin (value)`."""
+    """Return the selector with requirements for the pod's own values of some labels.
+
+    Args:
+        selector: The selector.
+        labels: Labels of the pod that has the constraint.
+        match: Keys for which `key in (value)` is added.
+        mismatch: Keys for which `key notin (value)` is added.
+    """
     added = [
         LabelSelectorRequirement(key=key, operator=operator, values=[labels[key]])
         for operator, keys in (("In", match), ("NotIn", mismatch))

@@ -1,4 +1,4 @@
-"""A placed pod as its node's agent knows it, computed once for all equal pods."""
+"""A placed pod as its node's agent sees it, computed once for all equal pods."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -19,7 +19,10 @@ _DEFAULTS: Final = {CPU: DEFAULT_CPU_MILLI, MEMORY: DEFAULT_MEMORY_BYTES}
 
 
 def on_node(uid: str, pod: Pod, sort: PodSort, allocation: Allocation = NOTHING) -> PodOnNode:
-    """Return what `pod_on_node` returns, which is slow: a scheduler places thousands of equal pods a second."""
+    """Return the pod as its node's agent sees it, from a cache.
+
+    `pod_on_node` computes the same and is slow, while a scheduler places thousands of equal pods per second.
+    """
     meta, qos_class = pod.metadata, pod.status.qos_class
     known = sort.on_node.get(qos_class)
     if known is None:
@@ -28,7 +31,7 @@ def on_node(uid: str, pod: Pod, sort: PodSort, allocation: Allocation = NOTHING)
 
 
 def demand_of(nodes: NodeColumns, requests: Mapping[str, int]) -> Demand:
-    """Return what a pod takes that the log has on a node with these requests."""
+    """Return the amounts that a pod with these requests in the log takes."""
     return nodes.demand(requests, {**_DEFAULTS, **requests})
 
 
@@ -38,10 +41,10 @@ def pod_info_with(
     """Return the pod as it counts on a node.
 
     Args:
-        nodes: The columns that its demand is resolved against.
-        pod: The pod; its subject has to be known.
+        nodes: The columns of its demand.
+        pod: The pod, with a known subject.
         requests: What it takes; different from its own requests if it was resized.
-        allocation: What it was given there.
+        allocation: What it was allocated there.
     """
     assert pod.subject is not None, f"pod {pod.uid} has no spec that can be read"
     info = pod.pod_info()

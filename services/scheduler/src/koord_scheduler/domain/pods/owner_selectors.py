@@ -13,7 +13,11 @@ _CONTROLLERS: Final = ("ReplicaSet", "StatefulSet", "ReplicationController", "De
 
 
 class OwnerSelectors:
-    """Selectors of services and of controllers. version: grows with every change."""
+    """Selectors of services and controllers.
+
+    Attributes:
+        version: Number that grows with every change.
+    """
 
     def __init__(self) -> None:
         self.version = 0
@@ -33,7 +37,7 @@ class OwnerSelectors:
             self.version += 1
 
     def put_controller(self, kind: str, namespace: str, name: str, selector: LabelSelector | None) -> None:
-        """Set the selector of a controller, None if it is gone or has none."""
+        """Set the selector of a controller. None: the controller is gone or has no selector."""
         key = (kind, namespace, name)
         if self._controllers.get(key) == selector:
             return
@@ -46,9 +50,11 @@ class OwnerSelectors:
     def selector_of(
         self, namespace: str, labels: Mapping[str, str], owners: Sequence[tuple[str, str]]
     ) -> LabelSelector | None:
-        """Return all of them that are about a pod with these labels, ANDed; None: there is none.
+        """Return the conjunction of all selectors for a pod with these labels, or None if there is none.
 
         Args:
+            namespace: Namespace of the pod.
+            labels: Labels of the pod.
             owners: (kind, name) of the controllers that own the pod.
         """
         match_labels: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""The record of one pod: what the log, the API and our own decisions say."""
+"""The record of one pod: facts of the log and the API, and our own decisions."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class Phase(Enum):
     """Phase of a pod between submission and release."""
 
     OTHERS = auto()
-    """Not ours to place: another scheduler's, finished, or unreadable."""
+    """Not ours to place: it belongs to another scheduler, is finished, or is invalid."""
     QUEUED = auto()
     """In the queue."""
     ASSUMED = auto()
-    """We chose a node; the log has not confirmed it."""
+    """We chose a node, and the log has not confirmed it."""
     PLACED = auto()
-    """The log says that it has a node."""
+    """The log states that it has a node."""
     RELEASING = auto()
-    """Its release is on the way to the log."""
+    """Its release is on its way to the log."""
     BOUND = auto()
-    """The API says that it has a node, and our log does not know a placement."""
+    """The API states that it has a node, and our log has no placement of it."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -36,22 +36,22 @@ class PodRecord:
     """The record of one pod.
 
     Attributes:
-        pod: None: the API has forgotten it (or never told us), only its placement is known.
-        subject: None with pod None, or when its requests cannot be read.
-        sort: As `subject`.
-        framework: Handle of its profile (`SchedulerState.framework_of`); None: no spec, or another scheduler's.
-        trigger: Id of the event that put it into the queue the last time: the cause of its next placement.
+        pod: Its object; None if the API deleted it or never reported it, so that only its placement is known.
+        subject: Its class, kind and profile; None without `pod`, or if its requests are invalid.
+        sort: See `PodSort`; None if `subject` is None.
+        framework: Its profile (`Frameworks.framework_of`); None without a spec, or if it belongs to another scheduler.
+        trigger: Id of the event that queued it last: the cause of its next placement.
         spec_event: Id of the last event of `podspec.<uid>`.
-        submitted_at: RFC 3339 text of its submission.
+        submitted_at: RFC 3339 time of its submission.
         traceparent: Trace of its submission.
-        seq: Last sequence of `pod.<uid>` that is known to be in the log: the expectation of the next append.
-        node: Where the log says it is placed, "" nowhere.
-        bound_node: Where the API says it runs, "" nowhere.
-        work_node: Node of the work about it that is under way (phase ASSUMED or RELEASING), else "".
-        refolds: Refusals of our decisions about it in a row.
-        bind_failed: Sequence of the placement that the API server would not carry out, 0 none.
+        seq: Last known sequence of `pod.<uid>` in the log, which the next append expects.
+        node: Node on which the log has placed it; "" for none.
+        bound_node: Node on which it runs according to the API; "" for none.
+        work_node: Node of the work in progress about it (phase ASSUMED or RELEASING); "" for none.
+        refolds: Number of consecutive refusals of our decisions about it.
+        bind_failed: Sequence of the placement that the API server could not carry out; 0 for none.
         known_since: Unix seconds at which it became known.
-        placed_at: Unix seconds of its last placement, assumed ones too; 0.0 none.
+        placed_at: Unix seconds of its last placement, assumed or not; 0.0 for none.
     """
 
     uid: str
@@ -78,11 +78,11 @@ class PodRecord:
 
     @property
     def priority(self) -> int:
-        """Of the pod, 0 when nothing is known of it."""
+        """Return the priority of the pod, 0 if its object is unknown."""
         return self.pod.spec.priority or 0 if self.pod is not None else 0
 
     def pod_info(self) -> PodInfo:
-        """Return the pod as it counts on a node; its subject has to be known."""
+        """Return the pod as it counts on a node. Its subject must be known."""
         assert self.subject is not None, f"pod {self.uid} has no spec that can be read"
         return PodInfo(
             self.uid,

@@ -1,4 +1,4 @@
-"""Transform a pod before plugins read it: old resource names, and feature-gated changes.
+"""The built-in transformers of pods: deprecated resource names, and changes behind feature gates.
 
 Source:
     scheduler-core spec, 3 (input transformers); protocol spec, 2.2 (8), 3.1
@@ -16,11 +16,11 @@ from koordcore.protocol.resource_names import parse_replace_resources, rename_po
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodTransformers:
-    """Which of the gated transformers are on.
+    """Which of the transformers behind feature gates are on.
 
     Attributes:
-        priority: `spec.priority` is the priority value of the pod: its class's default when none is set.
-        preemption_policy: `spec.preemptionPolicy` is what a label says, Never without it.
+        priority: `spec.priority` becomes the priority value of the pod: the default of its class if none is set.
+        preemption_policy: `spec.preemptionPolicy` becomes what a label states, Never without the label.
         replace_resources: The user's annotation erases and moves resources.
     """
 
@@ -29,10 +29,10 @@ class PodTransformers:
     replace_resources: bool = False
 
     def transform(self, pod: Pod) -> Pod:
-        """Return the pod as the scheduler sees it; the same object when nothing changes. Twice is as once.
+        """Return the pod as the scheduler sees it, or the same object if nothing changes. The method is idempotent.
 
         Raises:
-            InvalidInput: A request that is no quantity.
+            InvalidInput: A request is not a valid quantity.
         """
         pod = rename_pod(pod)
         wish = pod.metadata.annotations.get(keys.REPLACE_RESOURCES) if self.replace_resources else None
