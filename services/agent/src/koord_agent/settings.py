@@ -114,6 +114,7 @@ class AgentSettings(ServiceSettings):
     cpu_evict_cool_time_seconds: int = Field(20, ge=0, description="Rest after an eviction for CPU.")
     memory_evict_interval_seconds: int = Field(1, description="Interval of evictions for memory; 0 = off.")
     memory_evict_cool_time_seconds: int = Field(4, ge=0, description="Rest after an eviction for memory.")
+    disable_unset_cpu_quota: bool = Field(False, description="Leave the CPU quota of pods that own CPUs as it is.")
     qos_extension_plugins: TextList = Field(
         (), description="Switches of strategies of installed packages: A=true,B=false."
     )

@@ -14,6 +14,7 @@ from koord_agent.domain.gate_names import (
     CGROUP_RECONCILE,
     CORE_SCHED,
     CPU_BURST,
+    CPUSET_ALLOCATOR,
     GROUP_IDENTITY,
     RDT_RESCTRL,
     SYSTEM_CONFIG,
@@ -33,7 +34,7 @@ EVICTIONS: Final = (
     MEMORY_EVICT,
 )
 
-_BETA: Final = (BE_CPU_SUPPRESS, CPU_BURST, RDT_RESCTRL, "NodeTopologyReport", GROUP_IDENTITY)
+_BETA: Final = (BE_CPU_SUPPRESS, CPU_BURST, RDT_RESCTRL, "NodeTopologyReport", GROUP_IDENTITY, CPUSET_ALLOCATOR)
 _ALPHA: Final = (
     BE_CPU_MANAGER,
     *EVICTIONS,

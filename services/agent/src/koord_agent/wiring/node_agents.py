@@ -161,6 +161,7 @@ def linux_agent(
             intervals=_qos_options(settings),
             storage_refresh_ms=round(settings.collect_node_storage_info_interval * 1000),
             observe_write=ResourceUpdates(shell.metrics.registry).observe,
+            unsets_quota=not settings.disable_unset_cpu_quota,
             is_on=settings.collect_res_used_interval >= SHORTEST_COLLECTION_SECONDS,
         ),
     )

@@ -12,11 +12,13 @@ from koordcore.protocol.annotations.cpu import parse_kubelet_cpu_manager_policy,
 from koordcore.protocol.lenient_json import decode
 from koordcore.protocol.qos import KubeQos, QosClass
 from koordcore.protocol.resource_names import BATCH_CPU, CPU
+from koordcore.values.allocation import NOTHING
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import ZERO, quantity_from_json
 
 from koord_agent.domain.kernel.cgroup_files import UNLIMITED
-from koord_agent.domain.state.cpu_pools import SharedPool
+from koord_agent.domain.state.cpu_pools import CpuPools, SharedPool
+from koord_agent.domain.state.pods import AgentPod
 
 STATIC_POLICY = "static"
 
@@ -56,6 +58,24 @@ def resource_status(annotations: Mapping[str, str]) -> ResourceStatus:
     return decode(text, ResourceStatus) if text else ResourceStatus()
 
 
+def status_of_pod(pod: AgentPod) -> ResourceStatus:
+    """Return what the scheduler gave to a pod: its annotation, or its allocation if the pod comes from the ledger.
+
+    Raises:
+        InvalidInput: The annotation is malformed.
+    """
+    # only whether a zone gave CPU matters here, so milli-cores may stand for cores
+    if keys.RESOURCE_STATUS in pod.annotations or pod.allocation is NOTHING:
+        return resource_status(pod.annotations)
+    zones = [
+        _ZoneResources(
+            zone.zone, {name: f"{amount}m" if name == CPU else amount for name, amount in zone.amounts.items()}
+        )
+        for zone in pod.allocation.zones
+    ]
+    return ResourceStatus(cpuset=pod.allocation.cpuset, numa_node_resources=zones or None)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpusetRule:
     """Who may use which CPUs of a node.
@@ -81,6 +101,25 @@ def cpuset_rule(annotations: Mapping[str, str]) -> CpusetRule:
         system=system_cpuset(annotations),
         is_static=parse_kubelet_cpu_manager_policy(annotations).policy == STATIC_POLICY,
     )
+
+
+def cpuset_rule_of(pools: CpuPools | None, annotations: Mapping[str, str], *, is_static: bool) -> CpusetRule | None:
+    """Return the rule of a node.
+
+    Args:
+        pools: Shared pools. None means they are unknown.
+        annotations: Of the node.
+        is_static: Whether the CPU manager policy of the kubelet is static.
+
+    Returns:
+        None if the pools are unknown.
+
+    Raises:
+        InvalidInput: The annotation of system QoS is malformed.
+    """
+    if pools is None:
+        return None
+    return CpusetRule(shared=pools.ls, be=pools.be, system=system_cpuset(annotations), is_static=is_static)
 
 
 def system_cpuset(annotations: Mapping[str, str]) -> str:

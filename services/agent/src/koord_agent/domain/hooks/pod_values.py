@@ -11,7 +11,6 @@ from typing import Any
 from koordcore.protocol import keys
 from koordcore.protocol.qos import QosClass
 from koordcore.protocol.resource_names import CPU
-from koordcore.values.cpuset import format_cpuset
 from koordcore.values.invalid import InvalidInput
 
 from koord_agent.domain.hooks.batch_resource import (
@@ -26,9 +25,9 @@ from koord_agent.domain.hooks.cpuset import (
     CpusetRule,
     ResourceStatus,
     container_cpuset,
+    cpuset_rule_of,
     owned_quota_us,
-    resource_status,
-    system_cpuset,
+    status_of_pod,
 )
 from koord_agent.domain.hooks.group_identity import BvtRule, bvt_rule, pod_bvt
 from koord_agent.domain.hooks.memory_qos import Values, class_settings, pod_memory
@@ -117,7 +116,7 @@ def node_rules(look: NodeLook) -> NodeRules:
         bvt=bvt_rule(qos),
         memory=class_settings(qos),
         burst=look.section("cpuBurstStrategy"),
-        cpuset=_cpuset_rule(look),
+        cpuset=cpuset_rule_of(look.pools, look.annotations, is_static=look.kubelet_static),
         ratio=normalization_ratio(look.annotations),
         be_unlimited=is_suppressed_by_quota(look.section("resourceUsedThresholdWithBE")),
         resctrl_classes=enabled_classes(qos),
@@ -139,7 +138,7 @@ def values_of_pod(
     problems: list[str] = []
     status, cpuset = ResourceStatus(), None
     try:
-        status = _status(pod)
+        status = status_of_pod(pod)
         cpuset = container_cpuset(rules.cpuset, pod.qos_label, pod.kube_qos, status, be_by_manager=be_by_manager)
     except InvalidInput as error:
         problems.append(str(error))
@@ -198,20 +197,3 @@ def values_of_pod(
 def _first(*values: int | None) -> int | None:
     """Return the first value that is set: the quota of a pod that owns CPUs beats all others."""
     return next((value for value in values if value is not None), None)
-
-
-def _status(pod: AgentPod) -> ResourceStatus:
-    """Return what the scheduler gave to a pod. A pod of the ledger has its CPUs without the annotation."""
-    status = resource_status(pod.annotations)
-    return ResourceStatus(cpuset=format_cpuset(pod.cpuset)) if not status.cpuset and pod.cpuset else status
-
-
-def _cpuset_rule(look: NodeLook) -> CpusetRule | None:
-    if look.pools is None:
-        return None
-    return CpusetRule(
-        shared=look.pools.ls,
-        be=look.pools.be,
-        system=system_cpuset(look.annotations),
-        is_static=look.kubelet_static,
-    )

@@ -18,6 +18,7 @@ from koordcore.protocol.qos import KubeQos, QosClass, kube_qos, qos, qos_raw
 from koordcore.protocol.reservation import agent_reserved, node_reservation
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, CPU
 from koordcore.values import codec
+from koordcore.values.allocation import NOTHING, Allocation
 from koordcore.values.cpuset import CpuSet
 from koordcore.values.quantity import ZERO, Quantity, parse_value
 from koordcore.values.resources import Amounts, parse_amounts
@@ -98,6 +99,7 @@ class AgentPod:
         requests: Milli-cores for cpu and batch-cpu, bytes for memory.
         be_requests_milli: batch-cpu requests of its containers if it is labelled BE, else empty.
         cpuset: CPUs that it owns exclusively; empty if none.
+        allocation: What the node's ledger says that it was given. The annotations say it for a pod of another source.
         usage_profile: Text of the simulation annotation; "" without one.
         containers: In the order of the pod's spec, init containers last; empty = known from the ledger only.
         limits: Of the whole pod, in the units of requests; an absent limit is unlimited.
@@ -127,6 +129,7 @@ class AgentPod:
     created_ms: int | None = None
     is_terminating: bool = False
     owner: str = ""
+    allocation: Allocation = NOTHING
     labels: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
     annotations: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
 
@@ -271,6 +274,7 @@ def agent_pod_of_ledger(entry: PodOnNode, details: PodDetails | None = None) -> 
         requests=entry.requests,
         be_requests_milli=(batch_cpu,) if batch_cpu else (),
         cpuset=entry.allocation.cpus,
+        allocation=entry.allocation,
         usage_profile=known.usage_profile,
         limits=entry.limits,
         spec_priority=entry.priority,

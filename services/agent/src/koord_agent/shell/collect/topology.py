@@ -8,6 +8,7 @@ from typing import Final
 
 from koordcore.events.agents.nodestate import NodeTopologyReported
 from koordcore.protocol.resource_names import CPU
+from koordcore.values.cpuset import CpuSet
 from koordcore.values.quantity import of_milli, of_value
 from koordcore.values.resources import Amounts, ResourceList
 from koordcore.values.topology import CpuPlace, CpuTopology
@@ -68,6 +69,7 @@ class TopologyReporter:
         self._said = said
         self._sync_ms = sync_ms
         self._due_ms: int | None = None
+        self._owned: Mapping[str, tuple[str, CpuSet]] = {}
 
     def report(self, desired: DesiredView, pods: Sequence[AgentPod], now_ms: int) -> NodeTopologyReported | None:
         """Read the topology if it is due, and return the report if it changed.
@@ -80,8 +82,14 @@ class TopologyReporter:
         Raises:
             InvalidInput: The annotation of system QoS is malformed. Nothing changes then.
         """
+        owned = {pod.uid: (pod.qos_label, pod.cpuset) for pod in pods if pod.cpuset}
         if self._due_ms is not None and self._due_ms - self._sync_ms <= now_ms < self._due_ms:
+            if owned != self._owned and self._topology.places:
+                # the pools of other pods shrink at once when a pod owns CPUs; the report can wait
+                self.pools = cpu_pools(self._topology, pods, desired.annotations, self.kubelet_entries)
+                self._owned = owned
             return None
+        self._owned = owned
         self._due_ms = now_ms + self._sync_ms
         self._look_at_cpus(now_ms)
         if not self._topology.places:

@@ -78,6 +78,7 @@ class Protection:
         draw: Returns random numbers in 0..1.
         storage_refresh_ms: Milliseconds after which the disks are looked up again.
         observe_write: Told about every write.
+        unsets_quota: Whether pods that own CPUs lose their CPU quota.
         is_on: False means the agent only tells which pods run: nothing is measured, nothing is written.
     """
 
@@ -87,6 +88,7 @@ class Protection:
     draw: Callable[[], float] = _middle
     storage_refresh_ms: int = REFRESH_MS
     observe_write: ObserveWrite = _no_observer
+    unsets_quota: bool = True
     is_on: bool = True
 
 

@@ -15,7 +15,7 @@ from koordcore.protocol.qos import KubeQos
 from koordcore.values.invalid import InvalidInput
 
 from koord_agent.domain.extending.node_extensions import NodeExtensions
-from koord_agent.domain.gate_names import CORE_SCHED, GROUP_IDENTITY
+from koord_agent.domain.gate_names import BE_CPU_MANAGER, CORE_SCHED, GROUP_IDENTITY
 from koord_agent.domain.kernel.cgroup_files import QUOTA
 from koord_agent.domain.kernel.cgroup_layout import HostApplication
 from koord_agent.domain.plans.executor import CACHE_LIFE_MS, WriteCache
@@ -30,6 +30,7 @@ from koord_agent.domain.qos.strategies.block_io_strategy import BlockIoStrategy
 from koord_agent.domain.qos.strategies.cpu_burst_strategy import CpuBurstStrategy
 from koord_agent.domain.qos.strategies.cpu_qos_strategy import CpuQosStrategy
 from koord_agent.domain.qos.strategies.cpu_suppress_strategy import CpuSuppressStrategy
+from koord_agent.domain.qos.strategies.cpuset_strategy import CpusetStrategy
 from koord_agent.domain.qos.strategies.eviction_strategies import CpuEvictStrategy, MemoryEvictStrategy
 from koord_agent.domain.qos.strategies.memory_qos_strategy import MemoryQosStrategy
 from koord_agent.domain.qos.strategy import CycleState, Strategy
@@ -97,6 +98,7 @@ class QosCycle:
             MemoryQosStrategy(),
             CpuQosStrategy(gates.enabled(GROUP_IDENTITY), gates.enabled(CORE_SCHED)),
             BlockIoStrategy(),
+            CpusetStrategy(unsets_quota=protection.unsets_quota, be_by_manager=gates.enabled(BE_CPU_MANAGER)),
         )
         evictions = (CpuEvictStrategy(gates.enabled), MemoryEvictStrategy(gates.enabled))
         self._runner = StrategyRunner(self._switch_group_identity)

@@ -1,0 +1,133 @@
+"""CPU lists as a strategy: owned CPUs, shared pools, and no quota for pods that own CPUs.
+
+It proposes its plans when pods or pools changed, and renews them every 10 s. The values are computed by
+`domain.hooks.cpuset`. A pod whose containers are unknown (no kubelet) counts as its own only container. Source: runtime
+spec, 2.6 (container cpuset.cpus, pod cpu.cfs_quota_us), 3.3.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from koordcore.protocol.qos import QosClass
+from koordcore.values.invalid import InvalidInput
+
+from koord_agent.domain.gate_names import CPUSET_ALLOCATOR
+from koord_agent.domain.hooks.cpuset import (
+    CpusetRule,
+    application_cpuset,
+    container_cpuset,
+    cpuset_rule_of,
+    owned_quota_us,
+    status_of_pod,
+)
+from koord_agent.domain.kernel.cgroup_files import QUOTA
+from koord_agent.domain.kernel.cgroup_layout import UnknownContainerId
+from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
+from koord_agent.domain.qos.strategy import CycleState, Needs, Proposal
+from koord_agent.domain.state.cpu_pools import CpuPools
+from koord_agent.domain.state.node_look import NodeLook
+from koord_agent.domain.state.pods import AgentPod
+
+PLUGIN = "CPUSetAllocator"
+CPUSET = "cpuset.cpus"
+RENEW_AFTER_MS = 10_000
+AUDIT_REASON = "UpdateCPUSet"
+_WITHOUT_QUOTA = (QosClass.LSE, QosClass.LSR)
+
+_Value = tuple[CgroupFile, str]
+
+
+@dataclass(slots=True)
+class CpusetStrategy:
+    """CPU lists of the pods and host applications of one node.
+
+    Attributes:
+        unsets_quota: False with the flag -disable-unset-cpu-quota.
+        be_by_manager: Gate BECPUManager.
+    """
+
+    name = PLUGIN
+    needs = Needs(gates=(CPUSET_ALLOCATOR,), node_slo=False)
+    unsets_quota: bool = True
+    be_by_manager: bool = False
+    _pods: tuple[AgentPod, ...] = ()
+    _pools: CpuPools | None = None
+    _rule: CpusetRule | None = None
+    _problems: tuple[str, ...] = ()
+    _at_ms: int | None = None
+
+    def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
+        """See `Strategy.propose`. Propose nothing while nothing changed and the last plans are fresh."""
+        same_pods = len(self._pods) == len(look.pods) and all(
+            old is new for old, new in zip(self._pods, look.pods, strict=True)
+        )
+        is_fresh = self._at_ms is not None and 0 <= look.now_ms - self._at_ms < RENEW_AFTER_MS
+        # CPU suppression restores the lists of best-effort pods in each cycle, so their own lists are proposed as often
+        if not self.be_by_manager and same_pods and is_fresh and self._pools == look.pools:
+            return Proposal(problems=self._problems)
+        self._pods, self._pools, self._at_ms = look.pods, look.pools, look.now_ms
+        problems: list[str] = []
+        try:
+            self._rule = cpuset_rule_of(look.pools, look.annotations, is_static=look.kubelet_static)
+        except InvalidInput as error:
+            problems.append(f"node: its system CPUs stay as they were: {error}")
+        plans = [
+            Plan(
+                plugin=PLUGIN,
+                band=Band.ISOLATION,
+                file=file,
+                value=value,
+                created_ms=look.now_ms,
+                ttl_ms=state.ttl_ms,
+                reason=AUDIT_REASON,
+            )
+            for file, value in (*self._of_pods(look, problems), *self._of_applications(look, problems))
+        ]
+        self._problems = tuple(problems)
+        return Proposal(plans, problems=self._problems)
+
+    def _of_pods(self, look: NodeLook, problems: list[str]) -> Iterator[_Value]:
+        for pod in look.pods:
+            if pod.uid in look.frozen:
+                continue
+            try:
+                status = status_of_pod(pod)
+            except InvalidInput as error:
+                problems.append(f"pod {pod.namespace}/{pod.name}: its CPU list is not applied: {error}")
+                continue
+            cpus = container_cpuset(self._rule, pod.qos_label, pod.kube_qos, status, be_by_manager=self.be_by_manager)
+            loses_quota = pod.qos_label in _WITHOUT_QUOTA
+            quota = owned_quota_us(status, unsets=self.unsets_quota) if loses_quota else None
+            if not cpus and quota is None:
+                continue  # an empty list is not written (runtime spec, 2.4)
+            of_pod, of_containers = look.pod_directory(pod), tuple(_containers(look, pod))
+            if quota is not None:
+                yield from ((CgroupFile(each, QUOTA), str(quota)) for each in dict.fromkeys((of_pod, *of_containers)))
+            if cpus:
+                yield from ((CgroupFile(each, CPUSET), cpus) for each in of_containers)
+
+    def _of_applications(self, look: NodeLook, problems: list[str]) -> Iterator[_Value]:
+        for application in look.host_applications:
+            try:
+                cpus = application_cpuset(self._rule, application.qos)
+                directory = look.layout.host_application_directory(application)
+            except InvalidInput as error:
+                problems.append(f"host application {application.name}: its CPU list is not applied: {error}")
+                continue
+            except ValueError:
+                continue
+            if directory and cpus:
+                yield CgroupFile(directory, CPUSET), cpus
+
+
+def _containers(look: NodeLook, pod: AgentPod) -> Iterator[str]:
+    """Yield the directories of the containers that exist. Without known containers, yield that of the pod."""
+    if not pod.containers:
+        yield look.pod_directory(pod)
+    for container in pod.containers:
+        if container.container_id:
+            try:
+                yield look.container_directory(pod, container.container_id)
+            except UnknownContainerId:
+                continue

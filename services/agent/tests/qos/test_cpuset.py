@@ -1,0 +1,145 @@
+"""CPU lists of pods: what the strategy proposes, and that the pools of a node are disjoint."""
+
+from typing import Any
+
+import pytest
+from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
+from koord_agent.domain.metrics.metrics_view import Metrics
+from koord_agent.domain.metrics.series import SeriesStore
+from koord_agent.domain.plans.plan import Band
+from koord_agent.domain.qos.strategies.cpuset_strategy import RENEW_AFTER_MS, CpusetStrategy
+from koord_agent.domain.qos.strategy import CycleState
+from koord_agent.domain.state.cpu_pools import CpuPools, cpu_pools
+from koord_agent.domain.state.node_look import NodeLook
+from koord_agent.domain.state.pods import AgentPod, agent_pod_of_ledger
+from koord_agent.shell.host.simulated import SimulatedFleet
+from koord_agent.shell.host.simulated_node import SimulatedNode
+from koord_agent.shell.node.readings import HostReadings
+from koordcore.events.scheduling.node_ledger import PodOnNode
+from koordcore.protocol import keys
+from koordcore.values.allocation import NOTHING, Allocation, ZoneAmounts
+from koordcore.values.cpuset import parse_cpuset
+from koordcore.values.topology import CpuPlace, CpuTopology
+
+TOPOLOGY = CpuTopology(tuple(CpuPlace(cpu=cpu, core=cpu // 2, socket=0, node=cpu // 4) for cpu in range(8)))
+CPUSET, QUOTA = "cpuset.cpus", "cpu.cfs_quota_us"
+
+
+def pod(uid: str, qos: str, allocation: Allocation = NOTHING) -> AgentPod:
+    kube_qos = "BestEffort" if qos == "BE" else "Burstable" if qos == "LS" else "Guaranteed"
+    return agent_pod_of_ledger(
+        PodOnNode(
+            requests={},
+            priority_class="koord-prod",
+            uid=uid,
+            namespace="default",
+            name=uid,
+            qos=qos,
+            kube_qos=kube_qos,
+            allocation=allocation,
+        )
+    )
+
+
+PINNED = pod("lsr", "LSR", Allocation(cpuset="0-1", cpu_bind_policy="FullPCPUs"))
+EXCLUSIVE = pod("lse", "LSE", Allocation(cpuset="4-5"))
+SHARED = pod("ls", "LS")
+ZONED = pod("zoned", "LS", Allocation(zones=(ZoneAmounts(zone=1, amounts={"cpu": 1_000}),)))
+BATCH = pod("be", "BE")
+
+
+def look(*pods: AgentPod, annotations: dict[str, str] | None = None, **of_node: Any) -> NodeLook:
+    given = annotations or {}
+    values: dict[str, Any] = {"now_ms": 0, "pools": cpu_pools(TOPOLOGY, pods, given, {}), **of_node}
+    return NodeLook(
+        node="n",
+        layout=CgroupLayout(Driver.CGROUPFS),
+        cgroup_version=1,
+        metrics=Metrics(store=SeriesStore(), now_ms=0, interval_ms=1_000),
+        pods=pods,
+        annotations=given,
+        **values,
+    )
+
+
+STATE = CycleState(
+    readings=HostReadings(
+        SimulatedFleet([SimulatedNode(name="n", cpu_milli=8_000, memory_bytes=1 << 30)]).host("n"), None
+    )
+)
+
+
+def proposed(strategy: CpusetStrategy, seen: NodeLook) -> dict[tuple[str, str], str]:
+    """Values by the last part of the directory and the file."""
+    plans = tuple(strategy.propose(seen, {}, STATE).plans)
+    assert all(plan.band is Band.ISOLATION for plan in plans)
+    return {
+        (plan.file.directory.rsplit("/", 1)[-1].removeprefix("pod"), plan.file.resource): plan.value for plan in plans
+    }
+
+
+def cpus_of(pools: CpuPools) -> tuple[set[int], set[int]]:
+    ls = {cpu for pool in pools.ls for cpu in parse_cpuset(pool.cpuset)}
+    return ls, {cpu for pool in pools.be for cpu in parse_cpuset(pool.cpuset)}
+
+
+def test_owners_get_their_cpus_without_quota_and_the_others_share_the_rest() -> None:
+    assert proposed(CpusetStrategy(), look(PINNED, EXCLUSIVE, SHARED, ZONED, BATCH)) == {
+        ("lsr", CPUSET): "0-1",
+        ("lsr", QUOTA): "-1",
+        ("lse", CPUSET): "4-5",
+        ("lse", QUOTA): "-1",
+        ("ls", CPUSET): "2-3,6-7",
+        ("zoned", CPUSET): "6-7",
+    }, "best effort is left to CPU suppression"
+
+
+def test_the_manager_of_best_effort_gives_zones_of_the_best_effort_pool() -> None:
+    zoned = pod("be", "BE", Allocation(zones=(ZoneAmounts(zone=1, amounts={"kubernetes.io/batch-cpu": 500}),)))
+    strategy = CpusetStrategy(be_by_manager=True)
+    seen = look(EXCLUSIVE, zoned)
+    first = proposed(strategy, seen)
+    assert first["be", CPUSET] == "6-7"
+    assert proposed(strategy, seen) == first, "CPU suppression would restore the list in the next cycle"
+
+
+@pytest.mark.parametrize(
+    ("annotations", "kept"),
+    [
+        ({keys.NODE_RESERVATION: '{"reservedCPUs":"2,6"}'}, {2, 6}),
+        ({keys.NODE_RESERVATION: '{"resources":{"cpu":"1500m"}}'}, {0, 1}),
+        ({keys.NODE_RESERVATION: '{"reservedCPUs":"7","applyPolicy":"ReservedCPUsOnly"}'}, {7}),
+        ({keys.SYSTEM_QOS_RESOURCE: '{"cpuset":"3"}'}, {3}),
+        ({keys.SYSTEM_QOS_RESOURCE: '{"cpuset":"3","cpusetExclusive":false}'}, set[int]()),
+    ],
+)
+def test_pools_are_disjoint_from_owned_and_reserved_cpus(annotations: dict[str, str], kept: set[int]) -> None:
+    pools = look(PINNED, EXCLUSIVE, SHARED, annotations=annotations).pools
+    assert pools is not None
+    ls, be = cpus_of(pools)
+    assert ls == set(range(8)) - {0, 1, 4, 5} - kept
+    assert be == set(range(8)) - {4, 5} - kept, "best effort may run on the CPUs of LSR pods"
+
+
+def test_it_proposes_again_when_pods_or_pools_change_and_when_plans_are_old() -> None:
+    strategy = CpusetStrategy()
+    assert proposed(strategy, look(SHARED)) == {("ls", CPUSET): "0-3,4-7"}
+    assert proposed(strategy, look(SHARED, now_ms=1_000)) == {}
+    # the pod that owns CPUs arrives in the pools and in the list of pods
+    assert proposed(strategy, look(SHARED, PINNED, now_ms=2_000))["ls", CPUSET] == "2-3,4-7"
+    assert proposed(strategy, look(SHARED, PINNED, now_ms=3_000)) == {}
+    assert proposed(strategy, look(SHARED, PINNED, now_ms=2_000 + RENEW_AFTER_MS))["ls", CPUSET] == "2-3,4-7"
+
+
+def test_malformed_annotations_keep_the_last_rule_and_leave_the_pod_alone() -> None:
+    strategy = CpusetStrategy()
+    assert proposed(strategy, look(SHARED))
+    bad = look(SHARED, annotations={}, now_ms=RENEW_AFTER_MS)
+    object.__setattr__(bad, "annotations", {keys.SYSTEM_QOS_RESOURCE: "{"})
+    again = strategy.propose(bad, {}, STATE)
+    assert [plan.value for plan in again.plans] == ["0-3,4-7"]
+    assert "system" in "".join(again.problems)
+
+
+def test_a_quota_stays_if_the_flag_says_so() -> None:
+    assert ("lsr", QUOTA) not in proposed(CpusetStrategy(unsets_quota=False), look(PINNED))
