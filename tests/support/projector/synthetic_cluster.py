@@ -259,11 +259,12 @@ class SyntheticCluster:
         machine = by_name[scored[0].node]
         pod = _pod(load)
         assert machine.hardware is not None
+        shares_a_card = load.gpus == 1 and hash_text(load.uid) % 4 > 0
         allocation = machine.hardware.take(
             load.uid,
             bound_cpus=load.cpu // 1000 if load.qos == "LSR" else 1,
-            whole_gpus=load.gpus,
-            share=hash_text(load.name) % 3 * 20 + 20 if load.qos == "LS" else 0,
+            whole_gpus=0 if shares_a_card else load.gpus,
+            share=hash_text(load.name) % 3 * 20 + 20 if shares_a_card else 0,
         )
         on_node = pod_on_node(load.uid, pod, allocation)
         placed = PodPlaced(

@@ -30,7 +30,7 @@ COMMANDS = (
     Entry("delete", ASK, "Delete objects by kind and name, or those that manifests name.", "objects", "delete"),
     Entry("get", ASK, "Show objects now, or as they were at any position or time.", "objects", "get"),
     Entry("explain", ASK, "Explain the state of a pod or a node from the log.", "explain"),
-    Entry("top", ASK, "Current use, from the newest reports.", "top"),
+    Entry("top", ASK, "Current use of nodes and pods, and given shares of GPUs.", "top"),
     Entry(
         "recommend",
         ASK,

@@ -144,8 +144,16 @@ def get(
       koord get pods --as-of 1200
 
       koord get nodes --as-of 2026-11-21T08:30:00Z
+
+      koord get devices
     """
     full = kind_named(kind)
+    if full == "Device" and output in (Shown.TABLE, Shown.WIDE):
+        from koordctl.access.devices import devices_of
+        from koordctl.render.device_tables import DEVICE_COLUMNS, device_rows
+
+        show_table(DEVICE_COLUMNS, device_rows(devices_of(name, as_of)), empty=f"no {kind} found")
+        return
     where = None if is_cluster_scoped(full) else namespace
     if as_of is not None:
         from koordctl.access.past import objects_as_of

@@ -1,4 +1,4 @@
-"""`koord top node|pod`: current use from the newest reports of the agents; live with `--watch`."""
+"""`koord top node|pod|gpu`: current use from the newest reports, and given shares of GPUs; live with `--watch`."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -12,11 +12,13 @@ from rich.live import Live
 from rich.table import Table
 
 from koordctl.access.clients import projector
+from koordctl.access.devices import devices_of
 from koordctl.access.log import open_log, wait_for
-from koordctl.render.output import console, fail, show_table
+from koordctl.render.device_tables import GPU_COLUMNS, GpuSort, gpu_rows, gpu_summary
+from koordctl.render.output import console, errors, fail, show_table
 from koordctl.render.units import cores, gibibytes
 
-app = typer.Typer(help="Current use, from the newest reports.", no_args_is_help=True)
+app = typer.Typer(help="Current use of nodes and pods, and given shares of GPUs.", no_args_is_help=True)
 
 REFRESH_SECONDS: Final = 2.0
 NODE_COLUMNS: Final = (
@@ -83,6 +85,36 @@ def top_pod(
     where = f" on node {node}" if node else ""
     among = f" in namespace {namespace}" if namespace else ""
     _show(POD_COLUMNS, rows, watch=watch, empty=f"no pods{among} reported{where} yet")
+
+
+@app.command("gpu")
+def top_gpu(
+    node: Annotated[str | None, typer.Option("--node", help="Only GPUs of this node.")] = None,
+    sort: Annotated[str, typer.Option("--sort", help="given, free or name.")] = "given",
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of GPUs.")] = 40,
+    as_of: Annotated[
+        str | None, typer.Option("--as-of", help="Position of the log, or RFC 3339 time: the GPUs at that moment.")
+    ] = None,
+    watch: Watch = False,
+) -> None:
+    """Show GPUs: the given and the free share of each card, and the pods that hold it.
+
+    Examples:
+
+      koord top gpu
+
+      koord top gpu --sort free --node node-1
+
+      koord top gpu --as-of 2026-11-21T08:30:00Z
+    """
+    orders: dict[str, GpuSort] = {"given": "given", "free": "free", "name": "name"}
+    if sort not in orders:
+        fail(f"--sort: must be given, free or name, got {sort!r}", status=2)
+    where = f" on node {node}" if node else ""
+    empty = f"no GPUs{where}: no Device object states one"
+    _show(GPU_COLUMNS, lambda: gpu_rows(devices_of(node, as_of), orders[sort])[:limit], watch=watch, empty=empty)
+    if not watch:
+        errors.print(gpu_summary(devices_of(node, as_of)), highlight=False, markup=False)
 
 
 def _nodes(name: str | None) -> list[dict[str, Any]]:
