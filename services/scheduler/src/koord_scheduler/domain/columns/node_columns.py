@@ -150,6 +150,7 @@ class NodeColumns:
     name_hash                      uint64 (N,)   place on the ring of equal totals, see `ranking`
     weight                         int64 (N,)    factor of the total score, in hundredths
     unhealthy                      number of nodes whose weight is below 100
+    is_on_trial                    pods are taken and given back only to see what follows
     """
 
     def __init__(self, capacity: int = 64) -> None:
@@ -168,6 +169,7 @@ class NodeColumns:
         self.name_hash = np.zeros(capacity, np.uint64)
         self.weight = np.full(capacity, 100, np.int64)
         self.unhealthy = 0
+        self.is_on_trial = False
         self._look_at_single()
         self._capacity = capacity
         self._rows: dict[str, int] = {}
@@ -318,11 +320,12 @@ class NodeColumns:
     @contextmanager
     def unrecorded(self) -> Generator[None]:
         """Do not record changes of the load inside this context. The caller undoes them before its end."""
-        journal, self.load = self.load, Journal()
+        journal, was_on_trial = self.load, self.is_on_trial
+        self.load, self.is_on_trial = Journal(), True
         try:
             yield
         finally:
-            self.load = journal
+            self.load, self.is_on_trial = journal, was_on_trial
 
     def label(self, key: str) -> LabelColumn:
         """Return the values of a label key. The column is created on first use and updated from then on."""

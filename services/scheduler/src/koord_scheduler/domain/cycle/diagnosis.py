@@ -16,6 +16,7 @@ from koord_scheduler.domain.columns.node_columns import row_list
 from koord_scheduler.domain.evaluate.engine import Engine
 from koord_scheduler.domain.evaluate.views.refusals import Refusals
 from koord_scheduler.domain.framework.cross_node_points import Detail, DetailedFilter
+from koord_scheduler.domain.framework.node_points import DetailedNodeFilter
 from koord_scheduler.domain.framework.outcomes import Rejection
 from koord_scheduler.domain.framework.post_filter import NoPreemption, Preemption
 from koord_scheduler.domain.pods.equivalence_classes import Subject
@@ -73,6 +74,9 @@ def _details(engine: Engine, subject: Subject, refusals: Refusals) -> list[Detai
     for name, rule in engine.cross_node_filters(subject).filters:
         if name == refusals.plugin and isinstance(rule, DetailedFilter):
             return rule.details(refusals.rows, refusals.reason)
+    for plugin in engine.answers.asked.of(subject.pod_class).filters:
+        if plugin[1].name == refusals.plugin and isinstance(plugin[1], DetailedNodeFilter):
+            return [Detail(text) for text in plugin[1].details(subject.pod_class, refusals.rows, refusals.reason)]
     return []
 
 

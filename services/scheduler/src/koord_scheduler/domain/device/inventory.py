@@ -27,8 +27,9 @@ from koord_scheduler.domain.columns.node_columns import MAX_AMOUNT
 from koord_scheduler.domain.device.requests import GPU_TYPE
 
 UNKNOWN_NUMA: Final = -1
-MOST_MINOR: Final = 1023
-"""Largest minor that is accepted: it bounds the work that one document can cause."""
+MOST_MINOR: Final = 255
+MOST_NUMA_NODE: Final = 63
+"""Largest indexes that are accepted. They bound the work that one document can cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +90,7 @@ class Inventory:
         partitions: GPU partition table of the Device object; None without one.
         honors_partitions: Whether the Device object demands that its table is honored.
         is_well_planned: Whether secondary devices are trusted to fit until Reserve.
+        layout: Equal for nodes whose devices differ in nothing but their ids, so that the same devices are chosen.
     """
 
     cards: Mapping[str, tuple[Card, ...]]
@@ -98,10 +100,7 @@ class Inventory:
     partitions: GpuPartitionTable | None = None
     honors_partitions: bool = False
     is_well_planned: bool = False
-
-
-NO_DEVICES: Final = Inventory(cards={}, by_minor={})
-"""Inventory of a node whose Device object states none."""
+    layout: object = None
 
 
 def inventory_of(cards: Sequence[Card], meta: ObjectMeta | None = None) -> tuple[Inventory, list[str]]:
@@ -126,14 +125,22 @@ def inventory_of(cards: Sequence[Card], meta: ObjectMeta | None = None) -> tuple
         partitions = parse_gpu_partitions(meta.annotations) if meta is not None else None
     except InvalidInput as error:
         problems.append(f"the GPU partition table is ignored: {error}")
+    honors_partitions = partitions is not None and gpu_partition_policy(labels) == PARTITION_HONOR
+    is_well_planned = labels.get(keys.SECONDARY_DEVICE_WELL_PLANNED) == "true"
     inventory = Inventory(
         cards=sorted_cards,
         by_minor=by_minor,
         zones=_zones(sorted_cards.get(GPU_TYPE, ())),
         numa_nodes=tuple(sorted({card.numa for card in cards if card.has_topology and card.numa != UNKNOWN_NUMA})),
         partitions=partitions,
-        honors_partitions=partitions is not None and gpu_partition_policy(labels) == PARTITION_HONOR,
-        is_well_planned=labels.get(keys.SECONDARY_DEVICE_WELL_PLANNED) == "true",
+        honors_partitions=honors_partitions,
+        is_well_planned=is_well_planned,
+        layout=(
+            tuple([_layout(card) for type_ in sorted(sorted_cards) for card in sorted_cards[type_]]),
+            tuple(sorted(partitions.items())) if partitions is not None else None,
+            honors_partitions,
+            is_well_planned,
+        ),
     )
     return inventory, problems
 
@@ -180,6 +187,9 @@ def _card(device: DeviceDetails) -> Card:
         raise InvalidInput("a device type", device.type, "type")
     if not 0 <= device.minor <= MOST_MINOR:
         raise InvalidInput(f"an index from 0 to {MOST_MINOR}", device.minor, "minor")
+    numa = device.topology.node_id if device.topology is not None else UNKNOWN_NUMA
+    if not UNKNOWN_NUMA <= numa <= MOST_NUMA_NODE:
+        raise InvalidInput(f"an index from {UNKNOWN_NUMA} to {MOST_NUMA_NODE}", numa, "topology.nodeID")
     try:
         total = parse_amounts(rename_resources(device.resources, DEPRECATED_DEVICE))
     except InvalidInput as error:
@@ -193,7 +203,7 @@ def _card(device: DeviceDetails) -> Card:
         is_healthy=device.health,
         total={name: min(total[name], MAX_AMOUNT) for name in sorted(total) if total[name] > 0 and device.health},
         has_topology=topology is not None,
-        numa=topology.node_id if topology is not None else UNKNOWN_NUMA,
+        numa=numa,
         pcie=topology.pcie_id if topology is not None else "",
         groups=tuple(
             FunctionGroup(
@@ -207,6 +217,12 @@ def _card(device: DeviceDetails) -> Card:
             for group in device.vf_groups
         ),
     )
+
+
+def _layout(card: Card) -> tuple[object, ...]:
+    groups = tuple([(tuple(sorted(group.labels.items())), group.functions) for group in card.groups])
+    labels, total = tuple(sorted(card.labels.items())), tuple(card.total.items())
+    return (card.type, card.minor, labels, total, card.has_topology, card.numa, card.pcie, groups)
 
 
 def _zones(gpus: Sequence[Card]) -> tuple[Zone, ...]:

@@ -23,6 +23,7 @@ from koordcore.values.invalid import InvalidInput
 from koord_scheduler.domain.columns.node_columns import NodeColumns, NodeShape
 from koord_scheduler.domain.config.args.koordinator import CoschedulingArgs, ElasticQuotaArgs
 from koord_scheduler.domain.config.gates import SchedulerGates
+from koord_scheduler.domain.device.inventories import Inventories
 from koord_scheduler.domain.framework.extension_points import (
     CONCERNS,
     FOLLOW_NODES,
@@ -71,6 +72,7 @@ PLURALS: Final = frozenset(
         "services",
         "persistentvolumeclaims",
         "persistentvolumes",
+        "devices",
         *CONTROLLER_PLURALS,
     }
 )
@@ -86,6 +88,7 @@ class Cluster:
     classes    what pods are to the plugins
     node accounting    takes and gives back what a pod counts for in all of these
     affinities   NUMA zones of pods in reserve, for all plugins that allocate inside of them
+    devices      the devices of each node, as its Device object states them
     activate     uids of pods that a fact makes worth an attempt; the fold empties it
     warnings     sentences about facts that are valid and probably not meant; the fold empties it
     """
@@ -117,6 +120,7 @@ class Cluster:
         self.node_followers: list[NodeFollower] = []
         self.settling: list[SettlingPlugin] = []
         self.affinities = Affinities()
+        self.devices = Inventories()
         self._shared: list[tuple[str, object, Plugin]] = []
         self._joined: list[Plugin] = []
         self.activate: dict[str, None] = {}
@@ -245,6 +249,8 @@ class Cluster:
                 self.volumes.put_claim(object_from_json(document, PersistentVolumeClaim))
             case "persistentvolumes":
                 self.volumes.put_volume(object_from_json(document, PersistentVolume))
+            case "devices":
+                self.warnings += self.devices.put(document)
             case _ if plural in CONTROLLER_PLURALS:
                 owner = object_from_json(document, SelectingController)
                 kind, meta = CONTROLLER_PLURALS[plural], owner.metadata
@@ -279,6 +285,8 @@ class Cluster:
                 self.volumes.drop_claim(namespace, name)
             case "persistentvolumes":
                 self.volumes.drop_volume(name)
+            case "devices":
+                self.devices.drop(name)
             case _ if plural in CONTROLLER_PLURALS:
                 self.owners.put_controller(CONTROLLER_PLURALS[plural], namespace, name, None)
             case _:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from koordcore.events.envelope import Event, StoredEvent, namespaced_token
+from koordcore.events.envelope import Event, StoredEvent, name_from_token, namespaced_token
 from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, plural_of
 from koordcore.events.objects.mirror import NamespaceDeleted, NamespaceObserved, WorkloadDeleted, WorkloadObserved
 from koordcore.values.invalid import InvalidInput
@@ -30,6 +30,8 @@ def fold_object(state: SchedulerState, stored: StoredEvent, event: Event | None)
                 state.cluster.drop_workload(gone.object)
         case CustomObjectObserved() if plural_of(stored.ref.id) in PLURALS:
             put_object(state, stored.ref.id, event)
+            if plural_of(stored.ref.id) == "devices":
+                state.hints.room_appeared(name_from_token(stored.ref.id.rpartition("=")[2]), stored.event_id)
             state.hints.wake_activated(stored.event_id)
         case CustomObjectDeleted() if stored.ref.id in state.mirror.objects:
             del state.mirror.objects[stored.ref.id]

@@ -5,7 +5,7 @@ Source: scheduler-core spec, 1 (steps 6 and 8).
 
 from collections.abc import Callable, Hashable
 from enum import Enum
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from koordcore.protocol.objects import Pod
 
@@ -120,6 +120,15 @@ class RowScorePlugin(ScorePlugin, Protocol):
 
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
         """Return a function from a row to its present raw score. None: every raw score is 0, now and later."""
+        ...
+
+
+@runtime_checkable
+class DetailedNodeFilter(Protocol):
+    """A filter that says what the nodes that it refuses lack, for diagnoses."""
+
+    def details(self, pod: PodClass, rows: Rows, reason: str) -> list[str]:
+        """Return at most `MOST_DETAILS` sentences about rows that it refuses for the reason, shape (K,)."""
         ...
 
 

@@ -38,7 +38,7 @@ class NodeAccounting:
 
     Attributes:
         followers: Notified of every pod.
-        concerned: (bit, follower): notified of pods whose `PodClass.concerned` has the bit.
+        concerned: (bit, follower): notified of pods whose `PodClass.concerned` has the bit, and of pods without spec.
     """
 
     def __init__(self, nodes: NodeColumns, population: Population | None, followers: Sequence[Follower] = ()) -> None:
@@ -58,10 +58,10 @@ class NodeAccounting:
             self.population.arrive(row, pod_info.kind)
         for follower in self.followers:
             follower.took(row, pod_info)
-        if self.concerned and pod_info.pod_class is not None:
-            for bit, follower in self.concerned:
-                if pod_info.pod_class.concerned & bit:
-                    follower.took(row, pod_info)
+        pod_class = pod_info.pod_class
+        for bit, follower in self.concerned:
+            if pod_class is None or pod_class.concerned & bit:
+                follower.took(row, pod_info)
 
     def give(self, row: int, pod_info: PodInfo) -> None:
         """Stop counting the pod: the exact inverse of `take`."""
@@ -70,10 +70,10 @@ class NodeAccounting:
             self.population.leave(row, pod_info.kind)
         for follower in self.followers:
             follower.gave(row, pod_info)
-        if self.concerned and pod_info.pod_class is not None:
-            for bit, follower in self.concerned:
-                if pod_info.pod_class.concerned & bit:
-                    follower.gave(row, pod_info)
+        pod_class = pod_info.pod_class
+        for bit, follower in self.concerned:
+            if pod_class is None or pod_class.concerned & bit:
+                follower.gave(row, pod_info)
 
     def parts_for(self, pod_class: PodClass, *, coupled: bool) -> "NodeAccounting":
         """Return the part of the accounting that matters for filters of this pod class, for trials.

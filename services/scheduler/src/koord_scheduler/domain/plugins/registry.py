@@ -6,7 +6,7 @@ They are made like installed plugins, from the facts of the cluster and the argu
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from koord_scheduler.domain.config.args import koordinator, kubernetes
+from koord_scheduler.domain.config.args import fine_grained, koordinator, kubernetes
 from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
 from koord_scheduler.domain.config.effective import EffectiveProfile
 from koord_scheduler.domain.facts.cluster import Cluster
@@ -24,6 +24,7 @@ from koord_scheduler.domain.plugins.jobs.default_preemption import DefaultPreemp
 from koord_scheduler.domain.plugins.jobs.elastic_quota import ElasticQuota
 from koord_scheduler.domain.plugins.jobs.scheduling_gates import SchedulingGates
 from koord_scheduler.domain.plugins.jobs.topology_coscheduling import TopologyCoscheduling
+from koord_scheduler.domain.plugins.resources.device_share import DeviceShare
 from koord_scheduler.domain.plugins.resources.dynamic_resources import DynamicResources
 from koord_scheduler.domain.plugins.resources.image_locality import ImageLocality
 from koord_scheduler.domain.plugins.resources.load_aware_scheduling import LoadAwareScheduling
@@ -43,6 +44,11 @@ Maker = Callable[[Cluster, EffectiveProfile], Plugin]
 def _load(cluster: Cluster, profile: EffectiveProfile) -> LoadAwareScheduling:
     args = profile.args_of("LoadAwareScheduling", LoadAwareSchedulingArgs)
     return cluster.shared("LoadAwareScheduling", args, lambda: LoadAwareScheduling(cluster.nodes, args))
+
+
+def _devices(cluster: Cluster, profile: EffectiveProfile) -> DeviceShare:
+    args = profile.args_of("DeviceShare", fine_grained.DeviceShareArgs)
+    return cluster.shared("DeviceShare", args, lambda: DeviceShare(cluster, args))
 
 
 def _gangs(cluster: Cluster, profile: EffectiveProfile) -> Coscheduling:
@@ -82,6 +88,7 @@ MAKERS: Final[Mapping[str, Maker]] = {
     "ImageLocality": lambda cluster, _: cluster.shared("ImageLocality", None, lambda: ImageLocality(cluster.nodes)),
     "DynamicResources": lambda _, __: DynamicResources(),
     "LoadAwareScheduling": _load,
+    "DeviceShare": _devices,
     "Coscheduling": _gangs,
     "ElasticQuota": lambda cluster, _: cluster.shared(
         "ElasticQuota", None, lambda: ElasticQuota(cluster.quotas, cluster.quota_changes)

@@ -1,0 +1,111 @@
+"""Refusals in numbers: what a pod needs of a node's devices, and what the node has left.
+
+Source: scheduler-fine-grained spec, 2.4 to 2.7.
+"""
+
+from collections.abc import Mapping
+
+from koordcore.protocol.annotations.devices import SAME_PCIE
+from koordcore.protocol.resource_names import GPU_MEMORY
+
+from koord_scheduler.domain.device.allocator import JOINT_VIOLATED, NOT_IN_SCOPE, NodeDevices
+from koord_scheduler.domain.device.gpu_tree import free_in_scopes
+from koord_scheduler.domain.device.inventory import Card
+from koord_scheduler.domain.device.picking import is_fitting
+from koord_scheduler.domain.device.pod_devices import PodDevices
+from koord_scheduler.domain.device.requests import GPU_TYPE, TypeRequest
+
+_PLURALS = {"gpu": "GPUs", "rdma": "RDMA devices", "fpga": "FPGAs"}
+_SINGULARS = {"gpu": "GPU", "rdma": "RDMA device", "fpga": "FPGA"}
+
+
+def shortage(node: NodeDevices, pod: PodDevices, reason: str) -> str:
+    """Return what the pod needs and what the node has, as one line; empty if there is nothing to count.
+
+    Args:
+        node: The node that was refused.
+        pod: What the pod asks.
+        reason: Why it was refused.
+    """
+    gpu = pod.gpu
+    level = pod.hint(GPU_TYPE).scope_level
+    if reason == NOT_IN_SCOPE and gpu is not None:
+        scope, free = free_in_scopes(node.inventory.zones, level, lambda minor: _fits(node, GPU_TYPE, minor, gpu))
+        return f"needs {_counted(GPU_TYPE, gpu)} {scope} {_list(free)} free"
+    if reason == JOINT_VIOLATED and pod.joint is not None:
+        return _switches(node, pod, pod.joint.types)
+    short = [_short(node, type_, request) for type_, request in pod.requests.items()]
+    return "; ".join(each for each in short if each)
+
+
+def _short(node: NodeDevices, type_: str, request: TypeRequest) -> str:
+    cards = node.inventory.cards.get(type_, ())
+    healthy = [card for card in cards if card.is_healthy]
+    fitting = sum(_fits(node, type_, card.minor, request) for card in healthy)
+    if fitting >= request.count:
+        return ""
+    unhealthy = f", {len(cards) - len(healthy)} unhealthy" if len(healthy) < len(cards) else ""
+    what = "have room for it" if request.is_shared else "are free"
+    return f"needs {_counted(type_, request)}: {fitting} of {len(cards)} {what}{unhealthy}"
+
+
+def _switches(node: NodeDevices, pod: PodDevices, types: tuple[str, ...]) -> str:
+    """Return how many devices of each type are free by PCIe switch."""
+    assert pod.joint is not None, "the pod has a joint rule"
+    pcies = sorted({card.pcie for type_ in types for card in node.inventory.cards.get(type_, ()) if card.has_topology})
+    parts: list[str] = []
+    for type_ in types:
+        request = pod.requests[type_]
+        free = {
+            pcie: sum(
+                _fits(node, type_, card.minor, request)
+                for card in node.inventory.cards.get(type_, ())
+                if card.pcie == pcie
+            )
+            for pcie in pcies
+        }
+        parts.append(f"{_list(free)} {_PLURALS.get(type_, type_)}")
+    names = " and ".join(_PLURALS.get(type_, type_) for type_ in types)
+    scope = "under the same PCIe switches" if pod.joint.required_scope == SAME_PCIE else "together"
+    return f"needs {names} {scope}: switches have {' and '.join(parts)} free"
+
+
+def _fits(node: NodeDevices, type_: str, minor: int, request: TypeRequest) -> bool:
+    card = node.inventory.by_minor[type_][minor]
+    return card.is_healthy and is_fitting(card, node.use.free(card), request.per_device)
+
+
+def _counted(type_: str, request: TypeRequest) -> str:
+    noun = (_SINGULARS if request.count == 1 else _PLURALS).get(type_, type_)
+    if not request.is_shared:
+        return f"{request.count} {noun}"
+    parts = ", ".join(f"{name.rpartition('/')[2]} {_amount(name, each)}" for name, each in request.per_device.items())
+    return f"{request.count} {noun} with {parts} left"
+
+
+def _amount(name: str, amount: int) -> str:
+    if name != GPU_MEMORY:
+        return str(amount)
+    gibibytes = amount / (1 << 30)
+    return f"{gibibytes:g}Gi"
+
+
+def _list(free: Mapping[str, int]) -> str:
+    return ", ".join(str(free[name]) for name in sorted(free))
+
+
+def describe_card(card: Card, node: NodeDevices) -> dict[str, object]:
+    """Return capacity, use and rest of one device, for pages."""
+    used, free = node.use.used(card), node.use.free(card)
+    held = node.use.held_functions(card)
+    functions = [each for group in card.groups for each in group.functions]
+    return {
+        "minor": card.minor,
+        "id": card.id,
+        "healthy": card.is_healthy,
+        "topology": {"nodeID": card.numa, "pcieID": card.pcie} if card.has_topology else None,
+        "total": dict(card.total),
+        "used": dict(used),
+        "free": free,
+        "virtualFunctions": {"total": len(functions), "used": sorted(held)},
+    }

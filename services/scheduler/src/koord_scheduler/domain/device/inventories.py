@@ -1,0 +1,53 @@
+"""Inventories of all nodes, by the name of the node, and who follows them.
+
+They are independent of the Node objects: a Device object may arrive before its node, and outlive it.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from koord_scheduler.domain.device.inventory import Card, Inventory, inventory_of, read_device
+
+
+class Inventories:
+    """The inventories.
+
+    Attributes:
+        by_node: Name of the node -> inventory.
+        followers: Called with the name of each node whose inventory has changed.
+    """
+
+    def __init__(self) -> None:
+        self.by_node: dict[str, Inventory] = {}
+        self.followers: list[Callable[[str], None]] = []
+
+    def put(self, document: object) -> list[str]:
+        """Add or replace a Device object; return sentences about entries that are ignored.
+
+        Raises:
+            codec.DecodeError: The object is not a Device at all.
+            InvalidInput: It has no name.
+        """
+        node, inventory, problems = read_device(document)
+        self.by_node[node] = inventory
+        self._tell(node)
+        return [f"Device {node}: {problem}" for problem in problems]
+
+    def drop(self, node: str) -> None:
+        """Mark all devices of the node as unhealthy, because its Device object was deleted.
+
+        Source: scheduler-fine-grained spec, 2.1.
+        """
+        known = self.by_node.get(node)
+        if known is not None:
+            cards = [_unhealthy(card) for of_type in known.cards.values() for card in of_type]
+            self.by_node[node] = inventory_of(cards)[0]
+            self._tell(node)
+
+    def _tell(self, node: str) -> None:
+        for follower in self.followers:
+            follower(node)
+
+
+def _unhealthy(card: Card) -> Card:
+    return replace(card, is_healthy=False, total={})

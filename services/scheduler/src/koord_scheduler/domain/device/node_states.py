@@ -1,0 +1,307 @@
+"""Devices of all nodes: inventories, use, and columns, and which rows have room for a pod.
+
+Counting in the columns decides for most pods. Where hints, partitions or the joint rule matter, the exact procedure
+runs once for each distinct state of devices, not once for each node.
+
+Source: scheduler-fine-grained spec, 2.3, 2.5, 6.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import numpy as np
+from koordcore.protocol import keys
+from koordcore.values.allocation import AllocatedDevice
+
+from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows, row_list
+from koord_scheduler.domain.device.allocator import INSUFFICIENT_GPUS, NodeDevices, Terms, allocate
+from koord_scheduler.domain.device.columns import NAMES, TypeColumns, node_score, node_scores
+from koord_scheduler.domain.device.inventories import Inventories
+from koord_scheduler.domain.device.inventory import Inventory, partition_table
+from koord_scheduler.domain.device.pod_devices import PodDevices
+from koord_scheduler.domain.device.refusal import Refusal, insufficient
+from koord_scheduler.domain.device.requests import GPU_TYPE
+from koord_scheduler.domain.device.scores import NO_SCORING, DeviceScoring
+from koord_scheduler.domain.device.usage import DeviceUse
+
+FITS: Final = 0
+_MOST_KEPT: Final = 65_536
+"""Answers of the exact procedure that are kept, and states of devices that are told apart."""
+_TYPES: Final = tuple(NAMES)
+ISOLATION_MISSING: Final = "isolation provider not found on the node"
+
+
+class NodeStates:
+    """The devices of all nodes.
+
+    Codes: 0 the node has room; else 2 * (index of a reason + 1), plus 1 if no pod's leaving changes the refusal.
+
+    Attributes:
+        columns: By device type.
+        has_devices: bool (N,): the node has a Device object.
+    """
+
+    def __init__(
+        self,
+        nodes: NodeColumns,
+        inventories: Inventories,
+        scoring: DeviceScoring = NO_SCORING,
+        unsupported: frozenset[tuple[str, str]] = frozenset(),
+    ) -> None:
+        self._nodes = nodes
+        self._inventories = inventories
+        self.scoring = scoring
+        self._unsupported = unsupported
+        self._uses: dict[int, DeviceUse] = {}
+        self._devices: dict[int, NodeDevices] = {}
+        self._labels: dict[int, Mapping[str, str]] = {}
+        capacity = nodes.capacity
+        self.columns = {type_: TypeColumns(type_, capacity) for type_ in _TYPES}
+        self.has_devices: BoolArray = np.zeros(capacity, np.bool_)
+        self._has_tree: BoolArray = np.zeros(capacity, np.bool_)
+        self._honors: BoolArray = np.zeros(capacity, np.bool_)
+        self._refuses_shares: BoolArray = np.zeros(capacity, np.bool_)
+        self._states: dict[object, int] = {}
+        self._state_of: dict[int, int] = {}
+        self._answers: dict[tuple[PodDevices, frozenset[int] | None, int], int] = {}
+        self._reasons: list[str] = []
+        self._code_of: dict[Refusal, int] = {}
+        inventories.followers.append(self.inventory_changed)
+
+    # --- what is followed --------------------------------------------------------------------------------------------
+
+    def put_node(self, row: int, labels: Mapping[str, str]) -> None:
+        """Take note of a node that is new or has changed."""
+        self._labels[row] = labels
+        self._refresh(row)
+
+    def drop_node(self, row: int) -> None:
+        """Take note that the row is no longer a node; no pod counts on it any more."""
+        del self._labels[row]
+        self._uses.pop(row, None)
+        self._refresh(row)
+
+    def inventory_changed(self, node: str) -> None:
+        """Take note that the Device object of a node has changed; no-op if the node is not known yet."""
+        row = self._nodes.row(node)
+        if row is not None and row in self._labels:
+            self._refresh(row)
+            self._nodes.load.record(row)
+
+    def take(self, row: int, uid: str, devices: tuple[AllocatedDevice, ...]) -> None:
+        """Count what a pod holds on the node."""
+        use = self._use(row)
+        use.take(uid, devices)
+        self._moved(row, use, devices)
+
+    def give(self, row: int, uid: str) -> None:
+        """Undo `take`; no-op for a pod that holds nothing there."""
+        use = self._uses.get(row)
+        if use is not None:
+            self._moved(row, use, use.give(uid))
+            if not use.holders and row not in self._devices:
+                del self._uses[row]
+
+    def devices_of(self, row: int) -> NodeDevices | None:
+        """Return the devices of a node; None if it has no Device object."""
+        return self._devices.get(row)
+
+    def _use(self, row: int) -> DeviceUse:
+        use = self._uses.get(row)
+        if use is None:
+            use = self._uses[row] = DeviceUse()
+        return use
+
+    def _moved(self, row: int, use: DeviceUse, devices: tuple[AllocatedDevice, ...]) -> None:
+        known = self._devices.get(row)
+        self._state_of.pop(row, None)
+        if known is None:
+            return
+        for device in devices:
+            card = known.inventory.by_minor.get(device.type, {}).get(device.minor)
+            column = self.columns.get(device.type)
+            if card is not None and column is not None:
+                column.update(row, card, use)
+
+    def _refresh(self, row: int) -> None:
+        """Bring a row up to date with its Device object and its labels."""
+        self._grow()
+        labels = self._labels.get(row)
+        inventory = self._inventories.by_node.get(self._nodes.names[row]) if labels is not None else None
+        self._state_of.pop(row, None)
+        self.has_devices[row] = inventory is not None
+        if inventory is None or labels is None:
+            self._devices.pop(row, None)
+            self._has_tree[row] = self._honors[row] = self._refuses_shares[row] = False
+            use, known = DeviceUse(), Inventory(cards={}, by_minor={})
+        else:
+            use, known = self._use(row), inventory
+            self._devices[row] = NodeDevices(inventory=inventory, use=use, labels=labels)
+            self._has_tree[row] = bool(inventory.zones)
+            self._honors[row] = partition_table(inventory, labels)[1] or inventory.is_well_planned
+            model = (labels.get(keys.GPU_VENDOR, ""), labels.get(keys.GPU_MODEL, ""))
+            self._refuses_shares[row] = model in self._unsupported
+        for type_, column in self.columns.items():
+            column.put(row, known.cards.get(type_, ()), use)
+
+    def _grow(self) -> None:
+        capacity = self._nodes.capacity
+        if len(self.has_devices) < capacity:
+            more = np.zeros(capacity - len(self.has_devices), np.bool_)
+            self.has_devices = np.concatenate([self.has_devices, more])
+            self._has_tree = np.concatenate([self._has_tree, more])
+            self._honors = np.concatenate([self._honors, more])
+            self._refuses_shares = np.concatenate([self._refuses_shares, more])
+            for column in self.columns.values():
+                column.grow(capacity, 0)
+
+    # --- which rows have room ----------------------------------------------------------------------------------------
+
+    def codes(self, pod: PodDevices, rows: Rows) -> IntArray:
+        """Return a code for each row, int64 (K,)."""
+        codes = np.zeros(len(rows), np.int64)
+        if pod.error:
+            codes[:] = self._code(Refusal(pod.error, is_resolvable=False))
+            return codes
+        open_ = self.has_devices[rows].copy()
+
+        def refuse(which: BoolArray, refusal: Refusal) -> None:
+            if which.any():
+                codes[which] = self._code(refusal)
+                open_[which] = False
+
+        gpu = pod.gpu
+        if gpu is not None and gpu.is_shared:
+            if self._unsupported:
+                for place in row_list(np.flatnonzero(open_ & self._refuses_shares[rows])):
+                    codes[place] = self._code(self._unsupported_on(int(rows[place])))
+                    open_[place] = False
+            if pod.isolation_provider:
+                column = self._nodes.label(keys.GPU_ISOLATION_PROVIDER)
+                provider = pod.isolation_provider
+                has = np.array([column.texts[value] == provider for value in column.values[rows].tolist()], np.bool_)
+                refuse(open_ & ~has, Refusal(f"{provider} {ISOLATION_MISSING}", is_resolvable=False))
+        for type_ in pod.requests:
+            refuse(open_ & (self.columns[type_].cards[rows] == 0), insufficient(type_, is_resolvable=False))
+        exact = open_.copy()
+        if pod.is_simple:
+            exact &= self._honors[rows] if gpu is not None and not gpu.is_shared else False
+            counted = open_ & ~exact
+            for type_, request in pod.requests.items():
+                short = counted & (self.columns[type_].fitting(request.per_device, rows) < request.count)
+                is_tree = self._has_tree[rows] if self._uses_tree(pod, type_) else np.zeros(len(rows), np.bool_)
+                refuse(short & is_tree & open_, Refusal(INSUFFICIENT_GPUS, is_resolvable=True))
+                refuse(short & ~is_tree & open_, insufficient(type_))
+        for place in row_list(np.flatnonzero(exact)):
+            codes[place] = self._exact(pod, None, int(rows[place]))
+        return codes
+
+    def code_function(self, pod: PodDevices) -> Callable[[int], int]:
+        """Return a function from a row to its code, which answers without arrays."""
+        gpu = pod.gpu
+        is_plain = pod.is_simple and not pod.error
+        if is_plain and gpu is not None and gpu.is_shared and (self._unsupported or pod.isolation_provider):
+            is_plain = False
+        if not is_plain:
+            return lambda row: (
+                int(self.codes(pod, np.array([row], np.intp))[0]) if pod.is_simple else self.code_on(pod, row)
+            )
+        is_whole = gpu is not None and not gpu.is_shared
+        requests = [(type_, self.columns[type_], each.per_device, each.count) for type_, each in pod.requests.items()]
+
+        def code(row: int) -> int:
+            if not self.has_devices[row]:
+                return FITS
+            for type_, column, _, _ in requests:
+                if not column.cards[row]:
+                    return self._code(insufficient(type_, is_resolvable=False))
+            if is_whole and self._honors[row]:
+                return self._exact(pod, None, row)
+            for type_, column, per_device, count in requests:
+                if column.fitting_on(row, per_device) < count:
+                    is_tree = self._uses_tree(pod, type_) and self._has_tree[row]
+                    refusal = Refusal(INSUFFICIENT_GPUS, is_resolvable=True) if is_tree else insufficient(type_)
+                    return self._code(refusal)
+            return FITS
+
+        return code
+
+    def code_on(self, pod: PodDevices, row: int) -> int:
+        """Return the code of one row."""
+        return int(self.codes(pod, np.array([row], np.intp))[0])
+
+    def reason(self, code: int) -> str:
+        """Return the reason of a code other than 0."""
+        return self._reasons[(code >> 1) - 1]
+
+    @staticmethod
+    def never(codes: IntArray) -> BoolArray:
+        """Return whether each refusal stands whatever pods leave the node, bool (K,)."""
+        return (codes & 1).astype(np.bool_)
+
+    def refused_within(self, pod: PodDevices, row: int, zones: frozenset[int] | None) -> str | None:
+        """Return why the node cannot have the pod on these NUMA nodes; None if it can."""
+        if row not in self._devices:
+            return None
+        code = self._exact(pod, zones, row)
+        return self.reason(code) if code else None
+
+    def _uses_tree(self, pod: PodDevices, type_: str) -> bool:
+        return type_ == GPU_TYPE and not (pod.requests[type_].is_shared and pod.requests[type_].count > 1)
+
+    def _exact(self, pod: PodDevices, zones: frozenset[int] | None, row: int) -> int:
+        """Return the code that the exact procedure gives, kept for all nodes in the same state."""
+        key = (pod, zones, self.state_of(row))
+        code = self._answers.get(key)
+        if code is None:
+            if len(self._answers) >= _MOST_KEPT:
+                self._answers.clear()
+            found = allocate(self._devices[row], pod, Terms(zones=zones, scoring=self.scoring))
+            code = self._answers[key] = self._code(found) if isinstance(found, Refusal) else FITS
+        return code
+
+    def state_of(self, row: int) -> int:
+        """Return a number that is equal for nodes with devices that are alike and used alike."""
+        state = self._state_of.get(row)
+        if state is None:
+            if len(self._states) >= _MOST_KEPT:
+                self._states.clear()
+                self._state_of.clear()
+                self._answers.clear()
+            known = self._devices[row]
+            labels = [known.labels.get(key, "") for key in (keys.GPU_VENDOR, keys.GPU_MODEL, keys.GPU_PARTITION_POLICY)]
+            key = (known.inventory.layout, tuple(labels), known.use.signature(_TYPES))
+            state = self._state_of[row] = self._states.setdefault(key, len(self._states))
+        return state
+
+    def _unsupported_on(self, row: int) -> Refusal:
+        labels = self._labels[row]
+        vendor, model = labels.get(keys.GPU_VENDOR, ""), labels.get(keys.GPU_MODEL, "")
+        return Refusal(f'model "{model}" of vendor "{vendor}" does not support GPU Share', is_resolvable=False)
+
+    def _code(self, refusal: Refusal) -> int:
+        code = self._code_of.get(refusal)
+        if code is None:
+            self._reasons.append(refusal.reason)
+            code = self._code_of[refusal] = 2 * len(self._reasons) + (not refusal.is_resolvable)
+        return code
+
+    # --- scores ------------------------------------------------------------------------------------------------------
+
+    def scores(self, pod: PodDevices, rows: Rows) -> IntArray:
+        """Return the score of each row, int64 (K,) within 0..100; 0 without a Device object."""
+        found = node_scores(self._requested(pod), self._total(pod), self.scoring, rows)
+        return np.where(self.has_devices[rows], found, 0)
+
+    def score_on(self, pod: PodDevices, row: int) -> int:
+        """Return the score of one row."""
+        if not self.has_devices[row]:
+            return 0
+        return node_score(self._requested(pod), self._total(pod), self.scoring, row)
+
+    def _requested(self, pod: PodDevices) -> list[TypeColumns]:
+        return [self.columns[type_] for type_ in pod.requests]
+
+    @staticmethod
+    def _total(pod: PodDevices) -> dict[str, int]:
+        return {name: amount for request in pod.requests.values() for name, amount in request.total.items()}

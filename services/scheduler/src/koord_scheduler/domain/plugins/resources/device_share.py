@@ -1,0 +1,290 @@
+"""DeviceShare as the extension points see it; the rules are in `domain.device`.
+
+Source: scheduler-fine-grained spec, 2.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import cast
+
+import numpy as np
+from koordcore.protocol import keys
+from koordcore.protocol.objects import Node, Pod
+from koordcore.protocol.pod_resources import pod_requests
+from koordcore.values.allocation import NOTHING, AllocatedDevice, Allocation
+from koordcore.values.invalid import InvalidInput
+
+from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows, row_list
+from koord_scheduler.domain.config.args.fine_grained import DeviceShareArgs
+from koord_scheduler.domain.device.allocator import Terms, allocate
+from koord_scheduler.domain.device.explaining import describe_card, shortage
+from koord_scheduler.domain.device.node_states import NodeStates
+from koord_scheduler.domain.device.numa_hints import device_hints
+from koord_scheduler.domain.device.pod_devices import PodDevices
+from koord_scheduler.domain.device.refusal import Refusal
+from koord_scheduler.domain.device.requests import DEVICE_NAMES
+from koord_scheduler.domain.device.scores import MAX_SCORE, DeviceScoring
+from koord_scheduler.domain.facts.cluster import Cluster
+from koord_scheduler.domain.framework.detailed import MOST_DETAILS
+from koord_scheduler.domain.framework.extension_points import (
+    CONCERNS,
+    FILTER,
+    FOLLOW_NODES,
+    FOLLOW_PODS,
+    PAGES,
+    PRE_FILTER,
+    READ_POD,
+    RESERVE,
+    ROW_FILTER,
+    ROW_SCORE,
+    SCORE,
+)
+from koord_scheduler.domain.framework.lifecycle_hooks import NotFound, PageAnswer
+from koord_scheduler.domain.framework.node_points import Reads, RowFunction
+from koord_scheduler.domain.framework.outcomes import Rejection
+from koord_scheduler.domain.pods.equivalence_classes import PodClass
+from koord_scheduler.domain.pods.info import PodInfo
+from koord_scheduler.domain.pods.record import PodRecord
+from koord_scheduler.domain.topology_hints.hints import NO_HINTS, Hints, Zones, ids_of
+
+
+class DeviceShare:
+    """Gives pods GPUs, RDMA devices and FPGAs, whole or in part."""
+
+    name = "DeviceShare"
+    extension_points = (
+        CONCERNS,
+        PRE_FILTER,
+        FILTER,
+        ROW_FILTER,
+        SCORE,
+        ROW_SCORE,
+        RESERVE,
+        FOLLOW_NODES,
+        FOLLOW_PODS,
+        READ_POD,
+        PAGES,
+    )
+    reads = Reads.LOAD
+    normalizes = True
+
+    def __init__(self, cluster: Cluster, args: DeviceShareArgs) -> None:
+        self._nodes = cluster.nodes
+        self._affinities = cluster.affinities
+        self._pod_classes = cluster.pod_classes
+        self._is_aligned = not args.disable_device_numa_topology_alignment
+        strategy = args.scoring_strategy
+        scoring = DeviceScoring(
+            tuple((each.name, each.weight) for each in strategy.resources if each.weight > 0),
+            strategy.type == "LeastAllocated",
+        )
+        unsupported = frozenset((each.vendor, each.model) for each in args.gpu_share_unsupported_models)
+        self.states = NodeStates(cluster.nodes, cluster.devices, scoring, unsupported)
+
+    # --- what is read of pods ----------------------------------------------------------------------------------------
+
+    def concerns(self, pod: Pod) -> bool:
+        """See `ConcernedPlugin.concerns`: pods that request devices, and pods that others gave some."""
+        if keys.DEVICE_ALLOCATED in pod.metadata.annotations:
+            return True
+        containers = (*pod.spec.containers, *pod.spec.init_containers)
+        return any(not DEVICE_NAMES.isdisjoint(each.resources.requests) for each in containers) or (
+            not DEVICE_NAMES.isdisjoint(pod.spec.overhead)
+        )
+
+    def read(self, pod: Pod) -> Hashable:
+        """See `PodReader.read`."""
+        if not self.concerns(pod):
+            return None
+        try:
+            amounts = pod_requests(pod)
+        except InvalidInput:
+            amounts = {}
+        found = PodDevices(amounts, pod.metadata.annotations, pod.metadata.labels)
+        return found if found.requests or found.error else None
+
+    def _asked(self, pod: PodClass) -> PodDevices | None:
+        return cast("PodDevices | None", pod.aspects.get(self.name))
+
+    # --- what is followed --------------------------------------------------------------------------------------------
+
+    def put_node(self, row: int, node: Node) -> None:
+        """See `NodeFollower.put_node`."""
+        self.states.put_node(row, node.metadata.labels)
+
+    def drop_node(self, row: int) -> None:
+        """See `NodeFollower.drop_node`."""
+        self.states.drop_node(row)
+
+    def may_refuse(self, pod_class: PodClass) -> bool:
+        """See `PodFollower.may_refuse`."""
+        return self._asked(pod_class) is not None
+
+    def took(self, row: int, pod_info: PodInfo) -> None:
+        """See `PodFollower.took`. A pod on trial has no allocation yet; it counts with what it would be given."""
+        devices = pod_info.allocation.devices
+        if not devices and self._nodes.is_on_trial and pod_info.pod_class is not None:
+            devices = self._would_give(row, pod_info.pod_class)
+        if devices:
+            self.states.take(row, pod_info.uid, devices)
+
+    def gave(self, row: int, pod_info: PodInfo) -> None:
+        """See `PodFollower.gave`."""
+        self.states.give(row, pod_info.uid)
+
+    def _would_give(self, row: int, pod_class: PodClass) -> tuple[AllocatedDevice, ...]:
+        asked, node = self._asked(pod_class), self.states.devices_of(row)
+        if asked is None or asked.error or node is None:
+            return ()
+        found = allocate(node, asked, Terms(scoring=self.states.scoring, is_reserving=True))
+        return () if isinstance(found, Refusal) else found
+
+    # --- the cycle ---------------------------------------------------------------------------------------------------
+
+    def pre_filter(self, pod: PodRecord, now: float) -> Rejection | None:
+        """See `PreFilterPlugin.pre_filter`: refuse requests and hints that no node can satisfy."""
+        asked = self._asked(pod.subject.pod_class) if pod.subject is not None else None
+        if asked is None or not asked.error:
+            return None
+        return Rejection(plugin=self.name, message=asked.error, key=asked.error)
+
+    def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
+        """See `FilterPlugin.filter`."""
+        asked = self._asked(pod)
+        return None if asked is None else self.states.codes(asked, rows)
+
+    def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
+        """See `RowFilterPlugin.row_filter`."""
+        asked = self._asked(pod)
+        return None if asked is None else self.states.code_function(asked)
+
+    def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
+        """See `FilterPlugin.reasons`."""
+        return (self.states.reason(code),)
+
+    def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
+        """See `FilterPlugin.unresolvable`."""
+        asked = self._asked(pod)
+        if asked is None:
+            return np.zeros(len(rows), np.bool_)
+        return self.states.never(self.states.codes(asked, rows))
+
+    def details(self, pod: PodClass, rows: Rows, reason: str) -> list[str]:
+        """See `DetailedNodeFilter.details`: what each node lacks, in numbers."""
+        asked = self._asked(pod)
+        found: list[str] = []
+        for row in row_list(rows[:MOST_DETAILS]):
+            node = self.states.devices_of(row)
+            text = "" if asked is None or node is None or asked.error else shortage(node, asked, reason)
+            if text:
+                found.append(f"{self._nodes.names[row]}: {text}")
+        return found
+
+    def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
+        """See `ScorePlugin.score`."""
+        asked = self._asked(pod)
+        return None if asked is None else self.states.scores(asked, rows)
+
+    def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
+        """See `RowScorePlugin.row_score`."""
+        asked = self._asked(pod)
+        return None if asked is None else lambda row: self.states.score_on(asked, row)
+
+    def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
+        """See `ScorePlugin.normalize`: the best node has 100."""
+        return raw if high in (0, MAX_SCORE) else raw * MAX_SCORE // high
+
+    def reserve(self, pod: PodRecord, node: str) -> Allocation | Rejection:
+        """See `ReservePlugin.reserve`: allocate inside the NUMA affinity of the pod, if it has one."""
+        row = self._nodes.row(node)
+        asked = self._asked(pod.subject.pod_class) if pod.subject is not None else None
+        devices = self.states.devices_of(row) if row is not None else None
+        if asked is None or devices is None:
+            return NOTHING
+        zones = self._affinities.of(pod.uid) if self._is_aligned else None
+        terms = Terms(
+            zones=None if zones is None or not devices.inventory.numa_nodes else frozenset(ids_of(zones)),
+            scoring=self.states.scoring,
+            is_reserving=True,
+        )
+        found = allocate(devices, asked, terms)
+        if isinstance(found, Refusal):
+            text = shortage(devices, asked, found.reason)
+            message = f"node {node}: {found.reason}" + (f" ({text})" if text else "")
+            return Rejection(plugin=self.name, message=message, resolvable=found.is_resolvable)
+        return Allocation(devices=found)
+
+    def unreserve(self, pod: PodRecord, node: str) -> Sequence[str]:
+        """See `ReservePlugin.unreserve`. Devices count with the pod on its node, so there is nothing to undo."""
+        return ()
+
+    # --- alignment to NUMA nodes -------------------------------------------------------------------------------------
+
+    def topology_hints(self, pod: PodClass, row: int) -> Hints | str:
+        """See `TopologyHintsPlugin.topology_hints`."""
+        asked, node = self._asked(pod), self.states.devices_of(row)
+        if asked is None or node is None or not self._is_aligned:
+            return NO_HINTS
+        if asked.error:
+            return asked.error
+        found = device_hints(node, asked, self.states.scoring)
+        return found.reason if isinstance(found, Refusal) else found
+
+    def refused_within(self, pod: PodClass, row: int, zones: Zones | None) -> str | None:
+        """See `TopologyHintsPlugin.refused_within`."""
+        asked, node = self._asked(pod), self.states.devices_of(row)
+        if asked is None or node is None:
+            return None
+        if asked.error:
+            return asked.error
+        is_restricted = zones is not None and self._is_aligned and bool(node.inventory.numa_nodes)
+        return self.states.refused_within(asked, row, frozenset(ids_of(zones)) if is_restricted and zones else None)
+
+    # --- pages -------------------------------------------------------------------------------------------------------
+
+    def pages(self) -> Mapping[str, PageAnswer]:
+        """See `PagesPlugin.pages`.
+
+        Source: scheduler-fine-grained spec, 2.12.
+        """
+        return {"nodeDeviceSummaries": self._summaries, "nodeDeviceSummaries/{name}": self._summary}
+
+    def _summaries(self, _: Mapping[str, str]) -> object:
+        rows = {name: self._nodes.row(name) for name in sorted(self._nodes.node_names())}
+        return {
+            name: self._summary_of(row)
+            for name, row in rows.items()
+            if row is not None and self.states.devices_of(row) is not None
+        }
+
+    def _summary(self, asked: Mapping[str, str]) -> object:
+        row = self._nodes.row(asked["name"])
+        if row is None or self.states.devices_of(row) is None:
+            raise NotFound(f"node {asked['name']} has no Device object")
+        return self._summary_of(row)
+
+    def _summary_of(self, row: int) -> object:
+        node = self.states.devices_of(row)
+        assert node is not None, f"row {row} has no Device object"
+        by_type = {
+            type_: [describe_card(card, node) for card in cards] for type_, cards in node.inventory.cards.items()
+        }
+        pods = {
+            uid: [f"{device.type} {device.minor}" for device in devices]
+            for uid, devices in sorted(node.use.holders.items())
+        }
+        sums = {
+            part: {
+                type_: _sum([cast("Mapping[str, int]", card[part]) for card in cards])
+                for type_, cards in by_type.items()
+            }
+            for part in ("total", "free", "used")
+        }
+        return {**sums, "devices": by_type, "pods": pods}
+
+
+def _sum(amounts: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for each in amounts:
+        for name, amount in each.items():
+            found[name] = found.get(name, 0) + amount
+    return found
