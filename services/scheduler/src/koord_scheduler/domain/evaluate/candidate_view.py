@@ -302,6 +302,8 @@ class CandidateView:
         """Return the totals of some feasible rows, normalized over these alone, and keep their parts."""
         parts: list[dict[str, int]] = [{} for _ in rows]
         for index, (plugin, weight) in enumerate(self._views.scores):
+            if index not in self._later.scores:
+                continue
             for part, score in zip(parts, self._scores(index, rows), strict=True):
                 part[plugin.name] = weight * score
         self._parts = dict(zip(rows, parts, strict=True))
@@ -312,6 +314,8 @@ class CandidateView:
         views, pod, nodes, row_scores = self._views, self._pod, self._views.nodes, self._later.row_scores
         parts: dict[str, int] = {}
         for index, (plugin, weight) in enumerate(views.scores):
+            if index not in self._later.scores:
+                continue
             single = row_scores[index]
             if single is None or plugin.normalizes:
                 score = self._scores(index, [row])[0]

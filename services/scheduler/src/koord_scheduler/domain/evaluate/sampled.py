@@ -116,13 +116,16 @@ class SampledView:
             raw = self._raw(index, rows)
             is_ranged = plugin.normalizes and len(raw) > 0
             bounds.append((int(raw.min()), int(raw.max())) if is_ranged else (0, 0))
-            totals += weight * plugin.normalize(raw, *bounds[-1])
+            if index in self._asked.scores:
+                totals += weight * plugin.normalize(raw, *bounds[-1])
         return totals, bounds
 
     def parts(self, rows: list[int], bounds: list[tuple[int, int]]) -> list[dict[str, int]]:
         """See `View.parts`."""
         parts: list[dict[str, int]] = [{} for _ in rows]
         for index, (plugin, weight) in enumerate(self._profile.scores):
+            if index not in self._asked.scores:
+                continue
             scores = plugin.normalize(self._raw(index, np.array(rows, np.intp)), *bounds[index])
             for part, score in zip(parts, row_list(scores), strict=True):
                 part[plugin.name] = weight * score

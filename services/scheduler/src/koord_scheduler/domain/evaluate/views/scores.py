@@ -1,5 +1,6 @@
 """Weights raw scores and normalizes them over the feasible nodes, in total and per plugin."""
 
+from collections.abc import Container
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -33,14 +34,19 @@ class _PartsPlan(NamedTuple):
 class Scores:
     """The raw scores that one class of pods gives to all rows.
 
+    Args:
+        profile: The plugins.
+        asked: Places of those that concern the pods; the parts of a total do not name the others.
+
     Attributes:
         shape: Answers of the plugins that read the shape of nodes.
         load: Answers of the plugins that read load.
         bounds: Bounds over all feasible rows; None before the first evaluation.
     """
 
-    def __init__(self, profile: Profile) -> None:
+    def __init__(self, profile: Profile, asked: Container[int]) -> None:
         self._scores = profile.scores
+        self._asked = asked
         self._of_zero = [int(plugin.normalize(_ONE_ZERO, *_NO_BOUNDS)[0]) for plugin, _ in profile.scores]
         self._plan: _PartsPlan | None = None
         self.shape = RowAnswers(0, 0)
@@ -77,7 +83,7 @@ class Scores:
         """Return the sum of weight * normalized score over the plugins that read `reads`, for some rows, int64 (K,)."""
         total = np.zeros(len(rows), np.int64)
         for index, (plugin, weight) in enumerate(self._scores):
-            if plugin.reads is reads:
+            if plugin.reads is reads and index in self._asked:
                 raw = self._raw(index)
                 chosen = np.zeros(len(rows), np.int64) if raw is None else raw[rows]
                 total += weight * plugin.normalize(chosen, *bounds[index])
@@ -87,6 +93,8 @@ class Scores:
         """Return for each row the weighted score of each plugin, normalized by `bounds`."""
         parts: list[dict[str, int]] = [{} for _ in rows]
         for index, (plugin, weight) in enumerate(self._scores):
+            if index not in self._asked:
+                continue
             raw = self._raw(index)
             if raw is not None and not plugin.normalizes:
                 for part, row in zip(parts, rows, strict=True):
@@ -124,6 +132,8 @@ class Scores:
         raw: list[tuple[str, int, memoryview]] = []
         normalized = False
         for index, (plugin, weight) in enumerate(self._scores):
+            if index not in self._asked:
+                continue
             scores = self._raw(index)
             constant[plugin.name] = weight * self._of_zero[index]
             if scores is not None:

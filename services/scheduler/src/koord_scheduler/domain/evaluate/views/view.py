@@ -33,9 +33,9 @@ class View:
         self.nodes = answers.nodes
         self._filters = answers.profile.filters
         self._pod = pod
-        rows = answers.asked.of(pod).rows
-        self._row_functions = None if rows is None else _row_functions(rows, pod, answers.nodes)
-        self._scores = Scores(answers.profile)
+        asked = answers.asked.of(pod)
+        self._row_functions = None if asked.rows is None else _row_functions(asked.rows, pod, answers.nodes)
+        self._scores = Scores(answers.profile, asked.scores)
         self.totals = Totals(answers.nodes)
         self._shape_position = -1
         self._shape_total: IntArray = np.zeros(0, np.int64)

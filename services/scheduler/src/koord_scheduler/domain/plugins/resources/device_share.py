@@ -24,7 +24,7 @@ from koord_scheduler.domain.device.refusal import Refusal
 from koord_scheduler.domain.device.requests import DEVICE_NAMES
 from koord_scheduler.domain.device.scores import MAX_SCORE, DeviceScoring
 from koord_scheduler.domain.facts.cluster import Cluster
-from koord_scheduler.domain.framework.detailed import MOST_DETAILS
+from koord_scheduler.domain.framework.cross_node_points import MOST_DETAILS
 from koord_scheduler.domain.framework.extension_points import (
     CONCERNS,
     FILTER,
@@ -38,7 +38,7 @@ from koord_scheduler.domain.framework.extension_points import (
     ROW_SCORE,
     SCORE,
 )
-from koord_scheduler.domain.framework.lifecycle_hooks import NotFound, PageAnswer
+from koord_scheduler.domain.framework.lifecycle_hooks import PageAnswer
 from koord_scheduler.domain.framework.node_points import Reads, RowFunction
 from koord_scheduler.domain.framework.outcomes import Rejection
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
@@ -259,7 +259,7 @@ class DeviceShare:
     def _summary(self, asked: Mapping[str, str]) -> object:
         row = self._nodes.row(asked["name"])
         if row is None or self.states.devices_of(row) is None:
-            raise NotFound(f"node {asked['name']} has no Device object")
+            return {}
         return self._summary_of(row)
 
     def _summary_of(self, row: int) -> object:
