@@ -48,11 +48,14 @@ def test_arrivals_request_the_ratio_of_the_capacity(trace: GpuTrace) -> None:
     assert sum(each.pod.total_milli for each in fewer) == pytest.approx(0.5 * trace.capacity, rel=2e-3)
 
 
-@pytest.mark.parametrize(("name", "published"), [(PolicyName.FGD, 95.39), (PolicyName.BEST_FIT, 93.08)])
-def test_one_seed_comes_close_to_the_published_mean(trace: GpuTrace, name: PolicyName, published: float) -> None:
-    outcome = simulate(trace, name, 42, Load())
+@pytest.mark.parametrize(
+    ("name", "mean"),
+    [(PolicyName.FGD, 95.39), (PolicyName.BEST_FIT, 93.08), (PolicyName.EXPECTED_FILLING, 96.2)],
+)
+def test_one_seed_comes_close_to_the_mean_of_ten(trace: GpuTrace, name: PolicyName, mean: float) -> None:
+    outcome = simulate(trace, name, 43, Load())
     assert outcome.points[-1].arrived_pct == 130
-    assert outcome.points[-1].alloc_pct == pytest.approx(published, abs=0.6)
+    assert outcome.points[-1].alloc_pct == pytest.approx(mean, abs=0.4)
 
 
 def test_below_80_percent_fgd_places_almost_every_pod(trace: GpuTrace) -> None:

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from koord_scheduler.domain.fragmentation.arrivals import Arrivals, Draws, Placed
 from koord_scheduler.domain.fragmentation.baselines import affinity_tag, min_max
-from koord_scheduler.domain.fragmentation.measure import Measure
 from koord_scheduler.domain.fragmentation.nodes import GpuColumns, NodeGpus, columns_of
 from koord_scheduler.domain.fragmentation.pods import GpuPod, TypicalPod, typical_pods
 from koord_scheduler.domain.fragmentation.policies import NodeTags, PolicyName, policy_of
@@ -26,7 +25,7 @@ DETERMINED = [name for name in PolicyName if name is not PolicyName.RANDOM]
 def arrivals(nodes: list[NodeGpus], name: PolicyName, typical: list[TypicalPod] = TYPICAL) -> Arrivals:
     columns = columns_of(nodes)
     memory = np.full(len(nodes), 100_000)
-    return Arrivals(columns, memory, policy_of(name, Measure(typical, columns.models)))
+    return Arrivals(columns, memory, policy_of(name, typical, columns.models))
 
 
 def afresh(nodes: GpuColumns, name: PolicyName, pod: GpuPod, tags: list[set[str]]) -> Placed | None:
@@ -35,7 +34,7 @@ def afresh(nodes: GpuColumns, name: PolicyName, pod: GpuPod, tags: list[set[str]
     if not feasible.any():
         return None
     here = NodeTags(np.array([affinity_tag(pod) in each for each in tags]), np.array([len(each) for each in tags]))
-    policy = policy_of(name, Measure(TYPICAL, nodes.models))
+    policy = policy_of(name, TYPICAL, nodes.models)
     scored = policy.scored(nodes, pod, here)
     scores = policy.compared(scored.scores, feasible)
     row = max(np.flatnonzero(feasible), key=lambda each: (scores[each], -each))

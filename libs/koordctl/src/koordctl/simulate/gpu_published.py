@@ -51,15 +51,16 @@ def read_published(folder: Path) -> Published:
 
 
 def compared(found: Iterable[Summary], published: Published, last: int) -> list[Compared]:
-    """Return the results that are published, and those at the end of the arrivals.
+    """Return the results at the percentages with published results, and those at the end of the arrivals.
 
     Args:
         found: Results of a sweep.
         published: The published results.
         last: Percentage of arrivals at the end of the runs.
     """
+    percentages = {(workload, arrived) for workload, _, arrived in published}
     return [
         Compared(each, published.get((each.workload, each.policy, each.arrived_pct)))
         for each in found
-        if (each.workload, each.policy, each.arrived_pct) in published or each.arrived_pct == last
+        if (each.workload, each.arrived_pct) in percentages or each.arrived_pct == last
     ]

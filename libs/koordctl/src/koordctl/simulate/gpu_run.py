@@ -14,7 +14,7 @@ from koord_scheduler.domain.fragmentation.arrivals import Arrivals, Draws
 from koord_scheduler.domain.fragmentation.measure import Measure
 from koord_scheduler.domain.fragmentation.nodes import Floats, GpuColumns, Ints, columns_of
 from koord_scheduler.domain.fragmentation.pods import TypicalPod, typical_pods
-from koord_scheduler.domain.fragmentation.policies import PolicyName, policy_of
+from koord_scheduler.domain.fragmentation.policies import Policy, PolicyName, policy_of
 
 from koordctl.simulate.gpu_trace import ArrivingPod, GpuTrace
 
@@ -85,7 +85,16 @@ def arriving(trace: GpuTrace, ratio: float, draw: random.Random) -> list[Arrivin
         requested += copied.pod.total_milli
 
 
-def simulate(trace: GpuTrace, name: PolicyName, seed: int, load: Load) -> Outcome:
+def policy_for(trace: GpuTrace, name: PolicyName, load: Load) -> Policy:
+    """Return a policy that knows the typical pods of the trace."""
+    return policy_of(name, _typical(trace, load), columns_of(trace.nodes).models)
+
+
+def _typical(trace: GpuTrace, load: Load) -> list[TypicalPod]:
+    return typical_pods((each.pod for each in trace.pods), load.threshold_percent)
+
+
+def simulate(trace: GpuTrace, name: PolicyName, seed: int, load: Load, policy: Policy | None = None) -> Outcome:
     """Place a workload pod by pod and return the curves.
 
     Args:
@@ -93,17 +102,16 @@ def simulate(trace: GpuTrace, name: PolicyName, seed: int, load: Load) -> Outcom
         name: The policy.
         seed: Seed of the order of pods and nodes, and of the policy Random.
         load: How much arrives.
+        policy: The result of `policy_for`, which runs of one trace may share; None: create it.
     """
     draw = random.Random(seed)  # noqa: S311 - a simulation
     pods = arriving(trace, load.ratio, draw)
     order = list(range(len(trace.nodes)))
     draw.shuffle(order)
     nodes = columns_of(trace.nodes[row] for row in order)
-    typical = typical_pods((each.pod for each in trace.pods), load.threshold_percent)
-    cluster = Arrivals(
-        nodes, np.array([trace.memory_mib[row] for row in order]), policy_of(name, Measure(typical, nodes.models))
-    )
-    record = _Record(nodes, typical)
+    memory = np.array([trace.memory_mib[row] for row in order], dtype=np.int64)
+    cluster = Arrivals(nodes, memory, policy or policy_for(trace, name, load))
+    record = _Record(nodes, _typical(trace, load))
     for each in pods:
         draws = Draws(draw.random(), draw.random()) if name is PolicyName.RANDOM else None
         placed = cluster.place(each.pod, each.memory_mib, draws)

@@ -15,9 +15,9 @@ from pathlib import Path
 from statistics import mean, pstdev
 from typing import NamedTuple
 
-from koord_scheduler.domain.fragmentation.policies import PolicyName
+from koord_scheduler.domain.fragmentation.policies import Policy, PolicyName
 
-from koordctl.simulate.gpu_run import Load, Outcome, simulate
+from koordctl.simulate.gpu_run import Load, Outcome, policy_for, simulate
 from koordctl.simulate.gpu_trace import GpuTrace, read_trace
 
 _NICENESS = 10
@@ -121,10 +121,16 @@ def _start() -> None:
     os.nice(_NICENESS)
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=1)
 def _trace(folder: Path, workload: str) -> GpuTrace:
     return read_trace(folder, workload)
 
 
+@lru_cache(maxsize=1)
+def _policy(folder: Path, workload: str, name: PolicyName, load: Load) -> Policy:
+    return policy_for(_trace(folder, workload), name, load)
+
+
 def _outcome(folder: Path, run: Run, load: Load) -> Outcome:
-    return simulate(_trace(folder, run.workload), run.policy, run.seed, load)
+    policy = _policy(folder, run.workload, run.policy, load)
+    return simulate(_trace(folder, run.workload), run.policy, run.seed, load, policy)

@@ -45,7 +45,7 @@ class GpuColumns:
         gpu_milli_left: int64 (N, G), GPU milli. G is at least 1. A node with fewer GPUs has zeros behind them.
         gpu_count: int64 (N,), GPUs of the node.
         model: int64 (N,), index into `models`.
-        models: Names of the GPU models.
+        models: Names of the GPU models, sorted.
     """
 
     milli_cpu_left: Ints
@@ -106,7 +106,7 @@ class GpuColumns:
 def columns_of(nodes: Iterable[NodeGpus]) -> GpuColumns:
     """Return nodes as columns, in the same order."""
     listed = list(nodes)
-    models = tuple(dict.fromkeys(node.gpu_model for node in listed))
+    models = tuple(sorted({node.gpu_model for node in listed}))
     widest = max((1, *(len(node.gpu_milli_left) for node in listed)))
     lefts = np.zeros((len(listed), widest), dtype=np.int64)
     for row, node in enumerate(listed):

@@ -5,17 +5,18 @@ Next module to read: `arrivals`.
 Source: gpu-fragmentation spec, 4.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
 from koord_scheduler.domain.fragmentation import baselines
+from koord_scheduler.domain.fragmentation.filling import ExpectedFilling
 from koord_scheduler.domain.fragmentation.gradient import gradient_scores
 from koord_scheduler.domain.fragmentation.measure import Measure
 from koord_scheduler.domain.fragmentation.nodes import NO_GPU, Bools, GpuColumns, Ints
-from koord_scheduler.domain.fragmentation.pods import GpuPod
+from koord_scheduler.domain.fragmentation.pods import GpuPod, TypicalPod
 
 
 class PolicyName(StrEnum):
@@ -27,6 +28,7 @@ class PolicyName(StrEnum):
     GPU_PACKING = "GpuPacking"
     BEST_FIT = "BestFit"
     FGD = "FGD"
+    EXPECTED_FILLING = "ExpectedFilling"
 
 
 class Scored(NamedTuple):
@@ -84,6 +86,25 @@ class Gradient:
         return scores
 
 
+class Filling:
+    """Expected filling.
+
+    Attributes:
+        filling: Values of nodes for the workload. It remembers values, so runs of one workload share it.
+    """
+
+    def __init__(self, filling: ExpectedFilling) -> None:
+        self.filling = filling
+
+    def scored(self, nodes: GpuColumns, pod: GpuPod, tags: NodeTags) -> Scored:
+        """Return how little value each node loses, as a score."""
+        return Scored(*self.filling.losses(nodes, pod))
+
+    def compared(self, scores: Ints, feasible: Bools) -> Ints:
+        """Return the scores unchanged."""
+        return scores
+
+
 class Baseline:
     """A policy that scores nodes and puts a share on the GPU with the least room.
 
@@ -122,6 +143,14 @@ BASELINES: Final[Mapping[PolicyName, Baseline]] = {
 """The policies that need no typical pods. Random scores all nodes alike; `Arrivals` then chooses at random."""
 
 
-def policy_of(name: PolicyName, measure: Measure) -> Policy:
-    """Return the policy with this name."""
-    return BASELINES[name] if name in BASELINES else Gradient(measure)
+def policy_of(name: PolicyName, typical: Sequence[TypicalPod], models: Sequence[str]) -> Policy:
+    """Return the policy with this name.
+
+    Args:
+        name: Name of the policy.
+        typical: Typical pods of the workload.
+        models: GPU models of the nodes; `GpuColumns.model` is an index into them.
+    """
+    if name is PolicyName.EXPECTED_FILLING:
+        return Filling(ExpectedFilling(typical, models))
+    return BASELINES[name] if name in BASELINES else Gradient(Measure(typical, models))

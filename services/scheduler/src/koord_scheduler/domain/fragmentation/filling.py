@@ -1,0 +1,156 @@
+"""Expected filling: place a pod where the node keeps most of the GPU capacity that future pods will fill.
+
+The value of a node is the GPU milli that are filled, on average, if the node alone is offered sequences of typical
+pods. The sequences are fixed, so equal nodes have equal values. The score of a placement is the loss of value, in
+steps. FGD asks which GPUs are too small for one more pod. This asks what a series of pods can use of GPUs and CPUs
+together.
+
+Next module to read: `policies`. docs/gpu-fragmentation.md compares it with FGD.
+"""
+
+import zlib
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from koord_scheduler.domain.fragmentation.gradient import after_whole_gpus
+from koord_scheduler.domain.fragmentation.nodes import NO_GPU, GpuColumns, Ints
+from koord_scheduler.domain.fragmentation.pods import GpuPod, TypicalPod
+
+SEQUENCES: Final = 32
+OFFERS: Final = 60
+STEP_MILLI: Final = 40
+"""Losses that differ by less are equal. Equal nodes are filled in a fixed order, which keeps the others empty."""
+_MOST_KNOWN: Final = 400_000
+"""Values that are remembered. A value takes some 200 bytes."""
+
+_Offer: TypeAlias = tuple[int, int, int]
+"""Milli-cores, GPU milli on each GPU, number of GPUs."""
+
+
+class ExpectedFilling:
+    """Values of nodes against the typical pods of a workload."""
+
+    def __init__(
+        self,
+        typical: Sequence[TypicalPod],
+        models: Sequence[str],
+        *,
+        sequences: int = SEQUENCES,
+        offers: int = OFFERS,
+    ) -> None:
+        drawn = [typical_sequence(typical, number, offers) for number in range(sequences)] if typical else []
+        self._offers: list[list[list[_Offer]]] = [
+            [
+                [(pod.milli_cpu, pod.gpu_milli, pod.num_gpu) for pod in pods if pod.gpu_milli and pod.allows(model)]
+                for pods in drawn
+            ]
+            for model in models
+        ]
+        self._step = STEP_MILLI * max(len(drawn), 1)
+        self._known: dict[tuple[int, int, tuple[int, ...]], int] = {}
+
+    def losses(self, nodes: GpuColumns, pod: GpuPod) -> tuple[Ints, Ints]:
+        """Return the loss of value of each node by the pod as a score, and the GPU that a share takes.
+
+        Args:
+            nodes: N nodes.
+            pod: The pod. CPU and memory are not checked.
+
+        Returns:
+            int64 (N,): floor((value after - value before) / `STEP_MILLI`); higher is better.
+            int64 (N,): the first GPU with the best score; `NO_GPU` if the pod does not share a GPU, or no GPU has room.
+        """
+        cpus: list[int] = nodes.milli_cpu_left.tolist()
+        models: list[int] = nodes.model.tolist()
+        before: list[list[int]] = nodes.gpu_milli_left.tolist()
+        after: list[list[int]] = after_whole_gpus(nodes, pod).gpu_milli_left.tolist()
+        scores: list[int] = []
+        gpus: list[int] = []
+        for cpu, model, lefts, then in zip(cpus, models, before, after, strict=True):
+            value = self._value(cpu, model, lefts)
+            if pod.is_share:
+                score, gpu = self._best_share(cpu - pod.milli_cpu, model, lefts, pod.gpu_milli, value)
+            else:
+                score, gpu = (self._value(cpu - pod.milli_cpu, model, then) - value) // self._step, NO_GPU
+            scores.append(score)
+            gpus.append(gpu)
+        return np.array(scores, dtype=np.int64), np.array(gpus, dtype=np.int64)
+
+    def _best_share(self, cpu: int, model: int, lefts: list[int], gpu_milli: int, value: int) -> tuple[int, int]:
+        """Return the best score of a share on a node of this value, and the first GPU that gives it."""
+        best, chosen = 0, NO_GPU
+        for gpu, left in enumerate(lefts):
+            if left < gpu_milli or left in lefts[:gpu]:
+                continue
+            after = self._value(cpu, model, [*lefts[:gpu], left - gpu_milli, *lefts[gpu + 1 :]])
+            score = (after - value) // self._step
+            if chosen == NO_GPU or score > best:
+                best, chosen = score, gpu
+        return best, chosen
+
+    def _value(self, cpu: int, model: int, lefts: Iterable[int]) -> int:
+        """Return the GPU milli that all sequences together fill on a node."""
+        free = tuple(sorted(left for left in lefts if left))
+        if not free:
+            return 0
+        key = (cpu, model, free)
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            known = self._known[key] = sum(_filled(cpu, free, offers) for offers in self._offers[model])
+        return known
+
+
+def _filled(cpu: int, free: tuple[int, ...], offers: list[_Offer]) -> int:
+    """Return the GPU milli that the offers fill on a node that takes each offer that fits.
+
+    Args:
+        cpu: Free milli-cores.
+        free: Free GPU milli of the GPUs that have any, ascending.
+        offers: Pods in the order of their arrival. A share takes the fullest GPU with room for it.
+    """
+    lefts = list(free)
+    most = lefts[-1]
+    filled = 0
+    for milli_cpu, gpu_milli, num_gpu in offers:
+        if gpu_milli > most or milli_cpu > cpu:
+            continue
+        if num_gpu == 1:
+            position = bisect_left(lefts, gpu_milli)
+            left = lefts.pop(position) - gpu_milli
+            if left:
+                insort(lefts, left)
+        elif len(lefts) >= num_gpu and lefts[-num_gpu] >= gpu_milli:
+            rest = [left - gpu_milli for left in lefts[-num_gpu:] if left > gpu_milli]
+            del lefts[-num_gpu:]
+            for left in rest:
+                insort(lefts, left)
+        else:
+            continue
+        filled += gpu_milli * num_gpu
+        cpu -= milli_cpu
+        if not lefts:
+            break
+        most = lefts[-1]
+    return filled
+
+
+def typical_sequence(typical: Sequence[TypicalPod], number: int, offers: int) -> list[GpuPod]:
+    """Return a sequence of typical pods: every pod as often as its frequency says, in an order that looks random.
+
+    The order and the rounding derive from the number of the sequence, so every process draws the same sequences.
+    """
+    sums = list(accumulate(each.frequency for each in typical))
+    offset = _hash(f"{number}") / 2**32
+    order = sorted(range(offers), key=lambda position: _hash(f"{number}/{position}"))
+    last = len(typical) - 1
+    return [typical[min(bisect_left(sums, (each + offset) / offers * sums[-1]), last)].pod for each in order]
+
+
+def _hash(text: str) -> int:
+    return zlib.crc32(text.encode())
