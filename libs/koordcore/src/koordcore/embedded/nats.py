@@ -4,28 +4,18 @@
 `supervisor` restarts it if it is part of a stack.
 """
 
-import asyncio
 from dataclasses import replace
 from pathlib import Path
 
 from koordcore.embedded.binaries import nats_server_binary, nats_server_version, require_nats_version
-from koordcore.embedded.errors import PortInUseError, StartError
 from koordcore.embedded.nats_config import NatsServerConfig, render
-from koordcore.embedded.ports import LOOPBACK, free_ports, is_port_free, require_free_port
-from koordcore.embedded.process import ChildProcess, ProcessSpec
+from koordcore.embedded.ports import LOOPBACK, free_ports, require_free_port
+from koordcore.embedded.process import ProcessSpec
+from koordcore.embedded.server import EmbeddedServer
 
-PORT_ATTEMPTS = 5
 
-
-class NatsServer:
-    """One nats-server with JetStream.
-
-    Only one task at a time may start or stop it. It may be used from different event loops.
-    """
-
-    def __init__(self, config: NatsServerConfig) -> None:
-        self.config = config
-        self._child: ChildProcess | None = None
+class NatsServer(EmbeddedServer[NatsServerConfig]):
+    """One nats-server with JetStream. `stop` flushes the streams."""
 
     @property
     def port(self) -> int:
@@ -54,16 +44,6 @@ class NatsServer:
         """File that receives stdout and stderr of the server."""
         return self.config.log_file or self.config.directory / f"{self.config.name}.log"
 
-    @property
-    def pid(self) -> int | None:
-        """Process id of the running server; None if it does not run."""
-        return self._child.pid if self._child is not None and self._child.is_running else None
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the process runs. It may not be ready yet."""
-        return self.pid is not None
-
     def choose_ports(self) -> None:
         """Choose a free port where the configuration names none. Later starts use the same ports."""
         client, monitor = free_ports(2)
@@ -91,7 +71,7 @@ class NatsServer:
 
         async def prepare() -> None:
             for port in ports.values():
-                require_free_port(port, owner=f"nats-server {self.config.name}")
+                require_free_port(port, owner=self.config.name)
             self.config.directory.mkdir(parents=True, exist_ok=True)
             config_file.write_text(render(self.config))
 
@@ -108,61 +88,5 @@ class NatsServer:
             urls={"client": self.url, "monitor": self.monitor_url},
         )
 
-    async def start(self) -> None:
-        """Start and wait until JetStream is enabled. No-op if it runs already.
-
-        Raises:
-            PortInUseError: Another process listens on the configured port.
-            StartError: The server ended or did not become ready. The message has the end of its log.
-            BinaryNotFoundError: A server binary is missing from this environment, or too old to hold the log safely.
-        """
-        if self.is_running:
-            return
-        configured = self.config
-        for attempt in range(1, PORT_ATTEMPTS + 1):
-            child = ChildProcess(self.spec())
-            try:
-                await child.start()
-            except (PortInUseError, StartError) as error:
-                # Another process may have taken a port between our choice and the server's listen.
-                taken = next((port for port in child.spec.ports.values() if not is_port_free(port)), None)
-                if taken is None:
-                    raise
-                if _is_configured(taken, configured) or attempt == PORT_ATTEMPTS:
-                    raise PortInUseError(owner=f"nats-server {self.config.name}", port=taken) from error
-                self.config = configured
-                continue
-            self._child = child
-            return
-
-    async def stop(self) -> None:
-        """Stop gracefully, so that streams are flushed; kill the server after ten seconds."""
-        if self._child is not None:
-            await self._child.stop()
-
-    async def kill(self) -> None:
-        """Kill the server. Acknowledged messages stay in the store; `start` recovers them on the same port."""
-        if self._child is not None:
-            await self._child.kill()
-
-    async def restart(self) -> None:
-        """Stop the server and start it again on the same store and port."""
-        await self.stop()
-        await self.start()
-
-    async def wait_exit(self, seconds: float | None = None) -> int | None:
-        """Wait until the server ends and return its exit code; None if it still runs or never ran."""
-        return None if self._child is None else await self._child.wait_exit(seconds)
-
-    async def __aenter__(self) -> "NatsServer":
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        # Shielded: a cancelled caller must not leave the server behind.
-        await asyncio.shield(self.stop())
-
-
-def _is_configured(port: int, config: NatsServerConfig) -> bool:
-    cluster_port = config.cluster.port if config.cluster is not None else None
-    return port in {config.port, config.monitor_port, cluster_port}
+    def _is_configured(self, port: int, config: NatsServerConfig) -> bool:
+        return port in {config.port, config.monitor_port, config.cluster.port if config.cluster is not None else None}

@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from koordcore.embedded.binaries import postgres_installation
-from koordcore.embedded.errors import AlreadyRunningError, EmbeddedError, PortInUseError, StartError
-from koordcore.embedded.ports import LOOPBACK, free_ports, is_port_free, require_free_port
+from koordcore.embedded.errors import AlreadyRunningError, EmbeddedError
+from koordcore.embedded.ports import LOOPBACK, free_ports, require_free_port
 from koordcore.embedded.postgres_location import Location, locate, pointer_file
 from koordcore.embedded.postmaster import live_postmaster, remove_recycled_pid_file
-from koordcore.embedded.process import ChildProcess, ProcessSpec
+from koordcore.embedded.process import ProcessSpec
+from koordcore.embedded.server import EmbeddedServer
 
-PORT_ATTEMPTS = 5
 BACKENDS_STILL_THERE = "is still in use"
 """Text that Postgres logs if backends of a killed server still hold its shared memory."""
 MAX_SOCKET_PATH = 100
@@ -61,16 +61,12 @@ class PostgresConfig:
     ready_seconds: float = 30.0
 
 
-class PostgresServer:
-    """One Postgres server.
-
-    Only one task at a time may start or stop it. It may be used from different event loops.
-    """
+class PostgresServer(EmbeddedServer[PostgresConfig]):
+    """One Postgres server. `stop` ends all sessions; `start` waits for crash recovery."""
 
     def __init__(self, config: PostgresConfig) -> None:
-        self.config = config
+        super().__init__(config)
         self._location: Location | None = None
-        self._child: ChildProcess | None = None
 
     @property
     def port(self) -> int:
@@ -115,16 +111,6 @@ class PostgresServer:
         """Address without the password, for status output."""
         return self._url(self.config.user, self.config.database)
 
-    @property
-    def pid(self) -> int | None:
-        """Process id of the postmaster; None if it does not run."""
-        return self._child.pid if self._child is not None and self._child.is_running else None
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the process runs. It may still be recovering."""
-        return self.pid is not None
-
     def spec(self) -> ProcessSpec:
         """Return the server as a process for a supervisor.
 
@@ -154,54 +140,6 @@ class PostgresServer:
             urls={"postgres": self.url},
         )
 
-    async def start(self) -> None:
-        """Start the server and wait until it accepts connections, crash recovery included.
-
-        No-op if it runs.
-
-        Raises:
-            PortInUseError: Another process listens on the configured port.
-            AlreadyRunningError: Another process serves this data directory.
-            StartError: The server ended or did not become ready. The message has the end of its log.
-            EmbeddedError: initdb failed.
-        """
-        if self.is_running:
-            return
-        configured = self.config
-        for attempt in range(1, PORT_ATTEMPTS + 1):
-            child = ChildProcess(self.spec())
-            try:
-                await child.start()
-            except (PortInUseError, StartError) as error:
-                taken = next((port for port in child.spec.ports.values() if not is_port_free(port)), None)
-                if taken is None:
-                    raise
-                if configured.port is not None or attempt == PORT_ATTEMPTS:
-                    raise PortInUseError(owner=self.config.name, port=taken) from error
-                self.config = configured
-                continue
-            self._child = child
-            return
-
-    async def stop(self) -> None:
-        """Shut down fast: end all sessions and write everything to disk; kill the server after 20 seconds."""
-        if self._child is not None:
-            await self._child.stop()
-
-    async def kill(self) -> None:
-        """Kill the postmaster. `start` recovers everything that was committed, on the same port."""
-        if self._child is not None:
-            await self._child.kill()
-
-    async def restart(self) -> None:
-        """Stop the server and start it again on the same data and port."""
-        await self.stop()
-        await self.start()
-
-    async def wait_exit(self, seconds: float | None = None) -> int | None:
-        """Wait until the server ends and return its exit code; None if it still runs or never ran."""
-        return None if self._child is None else await self._child.wait_exit(seconds)
-
     def wipe(self) -> None:
         """Delete the data, its password and its pointer file. The server must be stopped."""
         assert not self.is_running, "a running server's data is not deleted"
@@ -210,13 +148,8 @@ class PostgresServer:
             file.unlink(missing_ok=True)
         self._location = None
 
-    async def __aenter__(self) -> "PostgresServer":
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        # Shielded: a cancelled caller must not leave the server behind.
-        await asyncio.shield(self.stop())
+    def _is_configured(self, port: int, config: PostgresConfig) -> bool:
+        return config.port is not None
 
     def _url(self, credentials: str, database: str) -> str:
         if self.config.socket_directory is not None:

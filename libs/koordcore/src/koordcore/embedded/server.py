@@ -1,0 +1,103 @@
+"""An embedded server as one object: nats-server and Postgres start, stop and restart in the same way."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+from koordcore.embedded.errors import PortInUseError, StartError
+from koordcore.embedded.ports import is_port_free
+from koordcore.embedded.process import ChildProcess, ProcessSpec
+
+PORT_ATTEMPTS = 5
+C = TypeVar("C")
+"""Type of the configuration of a server."""
+
+
+class EmbeddedServer(ABC, Generic[C]):
+    """A server that runs as a child process.
+
+    Only one task at a time may start or stop it. It may be used from different event loops. As a context manager, it
+    starts at the beginning and stops at the end.
+
+    Attributes:
+        config: Configuration. `spec` replaces it when it chooses ports.
+    """
+
+    def __init__(self, config: C) -> None:
+        self.config = config
+        self._child: ChildProcess | None = None
+
+    @abstractmethod
+    def spec(self) -> ProcessSpec:
+        """Choose ports that are still open, and return the server as a process for a supervisor."""
+
+    @abstractmethod
+    def _is_configured(self, port: int, config: C) -> bool:
+        """Return whether the configuration names this port, so that no other one may be chosen."""
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the running server; None if it does not run."""
+        return self._child.pid if self._child is not None and self._child.is_running else None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process runs. It may not be ready yet."""
+        return self.pid is not None
+
+    async def start(self) -> None:
+        """Start the server and wait until it is ready. No-op if it runs.
+
+        Raises:
+            PortInUseError: Another process listens on a configured port.
+            StartError: The server ended or did not become ready. The message has the end of its log.
+            EmbeddedError: The server could not be prepared: a binary is missing, or its data is in use.
+        """
+        if self.is_running:
+            return
+        configured = self.config
+        for attempt in range(1, PORT_ATTEMPTS + 1):
+            child = ChildProcess(self.spec())
+            try:
+                await child.start()
+            except (PortInUseError, StartError) as error:
+                # Another process may have taken a port between our choice and the server's listen.
+                taken = next((port for port in child.spec.ports.values() if not is_port_free(port)), None)
+                if taken is None:
+                    raise
+                if self._is_configured(taken, configured) or attempt == PORT_ATTEMPTS:
+                    raise PortInUseError(owner=child.spec.name, port=taken) from error
+                self.config = configured
+                continue
+            self._child = child
+            return
+
+    async def stop(self) -> None:
+        """Stop the server gracefully, so that everything is on disk; kill it after the time of its process."""
+        if self._child is not None:
+            await self._child.stop()
+
+    async def kill(self) -> None:
+        """Kill the server. `start` recovers everything that was acknowledged, on the same port."""
+        if self._child is not None:
+            await self._child.kill()
+
+    async def restart(self) -> None:
+        """Stop the server and start it again on the same data and ports."""
+        await self.stop()
+        await self.start()
+
+    async def wait_exit(self, seconds: float | None = None) -> int | None:
+        """Wait until the server ends and return its exit code; None if it still runs or never ran."""
+        return None if self._child is None else await self._child.wait_exit(seconds)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        # Shielded: a cancelled caller must not leave the server behind.
+        await asyncio.shield(self.stop())
