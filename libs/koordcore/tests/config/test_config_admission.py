@@ -6,7 +6,13 @@ import json
 from typing import Any
 
 import pytest
-from koordcore.protocol.config import ConfigReview, NodeLabels, Reason, validate_config_map, validate_node_labels
+from koordcore.protocol.config.admission import (
+    ConfigReview,
+    NodeLabels,
+    Reason,
+    validate_config_map,
+    validate_node_labels,
+)
 
 Document = dict[str, Any]
 INVALID = Reason.CONFIG_PARAM_INVALID

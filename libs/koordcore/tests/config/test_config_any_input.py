@@ -7,18 +7,11 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from koordcore.protocol.config import (
-    NodeLabels,
-    NodeStrategies,
-    SectionName,
-    config_faults,
-    read_config_map,
-    render_node_slo,
-    validate_config_map,
-    validate_node_labels,
-)
+from koordcore.protocol.config.admission import NodeLabels, config_faults, validate_config_map, validate_node_labels
+from koordcore.protocol.config.config_map import NodeStrategies, read_config_map
 from koordcore.protocol.config.kinds import Kind, ListOf, MapOf, Obj
-from koordcore.protocol.config.sections import SECTIONS
+from koordcore.protocol.config.node_slo import render_node_slo
+from koordcore.protocol.config.sections import SECTIONS, SectionName
 from koordcore.protocol.crd import Accepted, Json, admit, resource_versions
 
 

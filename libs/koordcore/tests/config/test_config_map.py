@@ -7,23 +7,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from koordcore.protocol.config import (
-    CalculatePolicy,
-    ColocationStrategy,
-    CpuEvictPolicy,
-    CpuSuppressPolicy,
-    MemoryCollectPolicy,
-    NodeStrategies,
-    ResourceThresholdStrategy,
-    SectionName,
-    complete_node_slo,
-    default_config,
-    read_config_map,
-    render_node_slo,
-    update_extensions,
-)
-from koordcore.protocol.config.sections import SECTIONS
-from koordcore.protocol.config.tables import COLOCATION, RESOURCE_THRESHOLD
+from koordcore.protocol.config.config_map import NodeStrategies, default_config, read_config_map
+from koordcore.protocol.config.node_slo import complete_node_slo, render_node_slo, update_extensions
+from koordcore.protocol.config.sections import SECTIONS, SectionName
+from koordcore.protocol.config.tables import COLOCATION
+from koordcore.protocol.config.typed import CalculatePolicy, ColocationStrategy, MemoryCollectPolicy
 
 Document = dict[str, Any]
 
@@ -153,13 +141,6 @@ def test_typed_defaults() -> None:
         mid_static_cpu_reserved_percent=0,
         mid_static_memory_reserved_percent=0,
     )
-    assert strategies.threshold({}) == ResourceThresholdStrategy(
-        enable=False,
-        cpu_suppress_threshold_percent=65,
-        cpu_suppress_policy=CpuSuppressPolicy.CPUSET,
-        memory_evict_threshold_percent=70,
-        cpu_evict_policy=CpuEvictPolicy.BY_REAL_LIMIT,
-    )
 
 
 def test_typed_fields_are_those_of_the_tables() -> None:
@@ -168,21 +149,6 @@ def test_typed_fields_are_those_of_the_tables() -> None:
 
     renamed = {"metricAggregatePolicy": "metricWindowsSeconds", "midReclaimMode": "midReclaimStatic"}
     assert wire(ColocationStrategy) == {renamed.get(field.name, field.name) for field in COLOCATION.fields}
-    assert wire(ResourceThresholdStrategy) == {field.name for field in RESOURCE_THRESHOLD.fields}
-
-
-def test_every_field_of_the_wire_reaches_the_typed_strategy() -> None:
-    numbers = {field.name: index for index, field in enumerate(RESOURCE_THRESHOLD.fields) if "P" in field.name}
-    document: Document = {
-        **numbers,
-        "enable": True,
-        "cpuSuppressPolicy": "cfsQuota",
-        "cpuEvictPolicy": "evictByAllocatable",
-    }
-    config = read_config_map(None, texts(resource_threshold={"clusterStrategy": document})).config
-    typed = NodeStrategies(config).threshold({})
-    assert msgspec.to_builtins(typed) == {**document, "cpuEvictTimeWindowSeconds": None}
-    assert typed.cpu_suppress_policy is CpuSuppressPolicy.CFS_QUOTA
 
 
 @pytest.mark.parametrize(
@@ -265,16 +231,11 @@ def test_five_thousand_nodes_of_twelve_pools_share_eleven_answers() -> None:
     pools = [
         {"nodeSelector": {"matchLabels": {"pool": f"p{pool}"}}, "degradeTimeMinutes": pool + 1} for pool in range(10)
     ]
-    threshold = [{"nodeSelector": entry["nodeSelector"], "cpuSuppressThresholdPercent": 50} for entry in pools]
-    data = texts(
-        colocation={"enable": True, "nodeConfigs": pools},
-        resource_threshold={"clusterStrategy": {"enable": True}, "nodeStrategies": threshold},
-    )
+    data = texts(colocation={"enable": True, "nodeConfigs": pools})
     nodes = [{"pool": f"p{node % 12}", "kubernetes.io/hostname": f"n{node}"} for node in range(5000)]
 
     strategies = NodeStrategies(read_config_map(None, data).config)
     assert len({id(strategies.colocation(labels, {})) for labels in nodes}) == 11
-    assert len({id(strategies.threshold(labels)) for labels in nodes}) == 11
 
 
 def test_interference_reaches_the_nodes_only_when_it_is_switched_on() -> None:

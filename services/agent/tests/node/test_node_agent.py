@@ -8,7 +8,7 @@ from koord_agent.domain.metrics.series import SeriesStore
 from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.domain.state.desired import DesiredView, apply_push, suppress_policy, view_of
 from koord_agent.domain.state.pods import agent_pod, agent_pod_of_ledger
-from koord_agent.domain.state.suppress_policy import SuppressPolicy
+from koord_agent.domain.state.suppress_policy import CpuSuppressPolicy, SuppressPolicy
 from koord_agent.shell.host.host import WriteFailed
 from koord_agent.shell.host.simulated import SimulatedFleet
 from koord_agent.shell.host.simulated_host import SimulatedHost
@@ -22,7 +22,6 @@ from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, Stored
 from koordcore.events.management.nodepolicy import NodeSloRendered
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode, pod_on_node
 from koordcore.ports.desired import DesiredNode, Push
-from koordcore.protocol.config.typed import CpuSuppressPolicy
 from koordcore.protocol.objects import pod_from_json
 from koordcore.values.invalid import InvalidInput
 

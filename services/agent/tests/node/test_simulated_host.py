@@ -16,14 +16,13 @@ from koord_agent.domain.reporting.report import node_report
 from koord_agent.domain.simulating.simulation import parse_profile, share_cpu
 from koord_agent.domain.state.collect_policy import CollectPolicy
 from koord_agent.domain.state.pods import AgentPod, agent_pod
-from koord_agent.domain.state.suppress_policy import SuppressPolicy
+from koord_agent.domain.state.suppress_policy import CpuSuppressPolicy, SuppressPolicy
 from koord_agent.shell.collect.sensing import read_best_effort, read_host, suppress_view
 from koord_agent.shell.host.executor import CgroupExecutor, Result
 from koord_agent.shell.host.host import Host, Vanished, WriteFailed
 from koord_agent.shell.host.simulated import SimulatedFleet
 from koord_agent.shell.host.simulated_host import SimulatedHost
 from koord_agent.shell.host.simulated_node import SimulatedNode
-from koordcore.protocol.config.typed import CpuSuppressPolicy
 from koordcore.protocol.objects import pod_from_json
 from koordcore.protocol.qos import KubeQos
 from koordcore.values.invalid import InvalidInput

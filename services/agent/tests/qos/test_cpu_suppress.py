@@ -16,8 +16,7 @@ from koord_agent.domain.qos.suppress.cpu_suppress import (
     decide,
     next_quota_us,
 )
-from koord_agent.domain.state.suppress_policy import SuppressPolicy
-from koordcore.protocol.config.typed import CpuSuppressPolicy
+from koord_agent.domain.state.suppress_policy import CpuSuppressPolicy, SuppressPolicy
 from koordcore.values.topology import CpuPlace
 
 BE_ROOT = "kubepods/besteffort"

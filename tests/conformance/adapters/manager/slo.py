@@ -16,8 +16,9 @@ from koord_manager.domain.slo_adjust.step import (
     assess,
     effective_thresholds,
 )
-from koordcore.protocol.config import SectionName, read_config_map
+from koordcore.protocol.config.config_map import read_config_map
 from koordcore.protocol.config.node_slo import render_node_slo
+from koordcore.protocol.config.sections import SectionName
 from koordcore.protocol.config.strategy import read_section
 from koordcore.protocol.objects import node_from_json, object_from_json
 

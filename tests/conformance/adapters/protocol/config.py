@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 
 from conformance.registry import Json, adapter
-from koordcore.protocol.config import (
-    NodeLabels,
-    SectionName,
-    complete_strategy,
-    read_config_map,
-    validate_config_map,
-)
+from koordcore.protocol.config.admission import NodeLabels, validate_config_map
+from koordcore.protocol.config.agent import complete_strategy
+from koordcore.protocol.config.config_map import read_config_map
+from koordcore.protocol.config.sections import SectionName
 from koordcore.values.invalid import InvalidInput
 
 QOS_OBJECTS = ("lsrClass", "lsClass", "beClass", "systemClass", "cgroupRoot", "policies")

@@ -25,9 +25,7 @@ from koordcore.protocol.config.strategy import (
 )
 from koordcore.protocol.config.typed import (
     ColocationStrategy,
-    ResourceThresholdStrategy,
     colocation_strategy,
-    resource_threshold_strategy,
 )
 from koordcore.protocol.keys import COLOCATION_STRATEGY
 from koordcore.values.invalid import InvalidInput
@@ -175,7 +173,6 @@ class NodeStrategies:
     def __init__(self, config: SloControllerConfig) -> None:
         self._config = config
         self._colocation: dict[int, ColocationStrategy] = {}
-        self._threshold: dict[int, ResourceThresholdStrategy] = {}
 
     @property
     def cluster_colocation_enabled(self) -> bool:
@@ -199,12 +196,3 @@ class NodeStrategies:
                 known = self._colocation[id(base)] = colocation_strategy(base)
             return known
         return colocation_strategy(override_colocation(base, labels, annotations))
-
-    def threshold(self, labels: Mapping[str, str]) -> ResourceThresholdStrategy:
-        """Return the node's threshold strategy."""
-        section = self._config.sections[SectionName.RESOURCE_THRESHOLD]
-        base = section.strategy_for(labels)
-        known = self._threshold.get(id(base))
-        if known is None:
-            known = self._threshold[id(base)] = resource_threshold_strategy(base)
-        return known

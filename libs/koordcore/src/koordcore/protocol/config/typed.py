@@ -1,4 +1,4 @@
-"""The two strategies that services compute with, as typed values with units in the names.
+"""The colocation strategy as a typed value with units in its names.
 
 The other strategies go to the node as JSON and are read there. A test compares the fields with the tables.
 """
@@ -29,20 +29,6 @@ class MemoryCollectPolicy(StrEnum):
     WITHOUT_PAGE_CACHE = "usageWithoutPageCache"
     WITH_HOT_PAGE_CACHE = "usageWithHotPageCache"
     WITH_PAGE_CACHE = "usageWithPageCache"
-
-
-class CpuSuppressPolicy(StrEnum):
-    """Method with which best-effort pods are suppressed."""
-
-    CPUSET = "cpuset"
-    CFS_QUOTA = "cfsQuota"
-
-
-class CpuEvictPolicy(StrEnum):
-    """Denominator of the CPU satisfaction of best-effort pods."""
-
-    BY_REAL_LIMIT = "evictByRealLimit"
-    BY_ALLOCATABLE = "evictByAllocatable"
 
 
 E = TypeVar("E", bound=StrEnum)
@@ -94,36 +80,6 @@ class ColocationStrategy(msgspec.Struct, frozen=True, kw_only=True, rename=wire_
     extensions: dict[str, Any] = {}
 
 
-class ResourceThresholdStrategy(msgspec.Struct, frozen=True, kw_only=True, rename=wire_name):
-    """Thresholds at which the agent suppresses and evicts pods.
-
-    None: not set, so the default of the feature applies.
-
-    Source:
-        protocol spec, 6.4
-    """
-
-    enable: bool
-    cpu_suppress_threshold_percent: int
-    cpu_suppress_policy: CpuSuppressPolicy
-    memory_evict_threshold_percent: int
-    cpu_evict_policy: CpuEvictPolicy
-    cpu_suppress_min_percent: int | None = None
-    memory_evict_lower_percent: int | None = None
-    memory_allocatable_evict_threshold_percent: int | None = None
-    memory_allocatable_evict_lower_percent: int | None = None
-    cpu_evict_be_satisfaction_upper_percent: int | None = None
-    cpu_evict_be_satisfaction_lower_percent: int | None = None
-    cpu_evict_be_usage_threshold_percent: int | None = None
-    cpu_evict_time_window_seconds: int | None = None
-    cpu_evict_threshold_percent: int | None = None
-    cpu_evict_lower_percent: int | None = None
-    cpu_allocatable_evict_threshold_percent: int | None = None
-    cpu_allocatable_evict_lower_percent: int | None = None
-    evict_enabled_priority_threshold: int | None = None
-    allocatable_evict_priority_threshold: int | None = None
-
-
 def colocation_strategy(strategy: Strategy) -> ColocationStrategy:
     """Convert an effective colocation strategy (with defaults) to its typed form.
 
@@ -145,21 +101,6 @@ def colocation_strategy(strategy: Strategy) -> ColocationStrategy:
             "midReclaimStatic": fields.pop("midReclaimMode", None) == "static",
         },
         ColocationStrategy,
-    )
-
-
-def resource_threshold_strategy(strategy: Strategy) -> ResourceThresholdStrategy:
-    """Convert a threshold strategy (with defaults) to its typed form.
-
-    An unknown policy counts as the default policy.
-    """
-    return msgspec.convert(
-        {
-            **strategy,
-            "cpuSuppressPolicy": _known(CpuSuppressPolicy, strategy["cpuSuppressPolicy"], CpuSuppressPolicy.CPUSET),
-            "cpuEvictPolicy": _known(CpuEvictPolicy, strategy["cpuEvictPolicy"], CpuEvictPolicy.BY_REAL_LIMIT),
-        },
-        ResourceThresholdStrategy,
     )
 
 

@@ -18,7 +18,6 @@ from koordcore.ports.desired import DesiredNode, Push
 from koordcore.protocol.config.agent import complete_strategy
 from koordcore.protocol.config.node_slo import complete_node_slo
 from koordcore.protocol.config.sections import SectionName
-from koordcore.protocol.config.typed import resource_threshold_strategy
 from koordcore.protocol.resource_names import CPU
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
@@ -28,7 +27,7 @@ from koordcore.values.resources import Amounts, ResourceList
 from koord_agent.domain.kernel.cgroup_layout import HostApplication
 from koord_agent.domain.state.collect_policy import CollectPolicy, collect_policy_of
 from koord_agent.domain.state.pods import AgentPod, agent_pod_of_ledger, node_reserved_milli
-from koord_agent.domain.state.suppress_policy import SuppressPolicy
+from koord_agent.domain.state.suppress_policy import CpuSuppressPolicy, SuppressPolicy
 
 THRESHOLD_SECTION = "resourceUsedThresholdWithBE"
 RENDERED_KINDS = 64
@@ -98,12 +97,12 @@ def suppress_policy(slo: Mapping[str, object] | None) -> SuppressPolicy | None:
         raise error.at(THRESHOLD_SECTION) from error
     if "enable" not in section or section["enable"] is None:
         return None
-    typed = resource_threshold_strategy(strategy)
+    by_quota = strategy["cpuSuppressPolicy"] == CpuSuppressPolicy.CFS_QUOTA  # an unknown policy counts as cpuset
     return SuppressPolicy(
-        enable=typed.enable,
-        threshold_percent=typed.cpu_suppress_threshold_percent,
-        min_percent=typed.cpu_suppress_min_percent,
-        by=typed.cpu_suppress_policy,
+        enable=cast("bool", strategy["enable"]),
+        threshold_percent=cast("int", strategy["cpuSuppressThresholdPercent"]),
+        min_percent=cast("int | None", strategy.get("cpuSuppressMinPercent")),
+        by=CpuSuppressPolicy.CFS_QUOTA if by_quota else CpuSuppressPolicy.CPUSET,
     )
 
 

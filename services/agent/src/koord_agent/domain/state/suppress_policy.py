@@ -1,8 +1,14 @@
 """Settings of CPU suppression."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
-from koordcore.protocol.config.typed import CpuSuppressPolicy
+
+class CpuSuppressPolicy(StrEnum):
+    """Method with which best-effort pods are suppressed."""
+
+    CPUSET = "cpuset"
+    CFS_QUOTA = "cfsQuota"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

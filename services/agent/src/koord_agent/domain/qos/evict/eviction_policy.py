@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from koordcore.protocol.config.typed import CpuEvictPolicy, wire_name
+from koordcore.protocol.config.typed import wire_name
 from koordcore.protocol.lenient_json import convert
 
 from koord_agent.domain.qos.evict.eviction import EvictionTask
+
+BY_ALLOCATABLE = "evictByAllocatable"
+"""Value of `cpuEvictPolicy` for measuring best-effort satisfaction against the allocatable batch cpu."""
 
 
 class EvictionPolicy(msgspec.Struct, frozen=True, kw_only=True, rename=wire_name):
@@ -38,7 +41,7 @@ class EvictionPolicy(msgspec.Struct, frozen=True, kw_only=True, rename=wire_name
     @property
     def by_allocatable(self) -> bool:
         """Whether best-effort satisfaction is measured against batch-cpu allocatable instead of the real limit."""
-        return self.cpu_evict_policy == CpuEvictPolicy.BY_ALLOCATABLE
+        return self.cpu_evict_policy == BY_ALLOCATABLE
 
 
 def eviction_policy(section: Mapping[str, Any]) -> EvictionPolicy:

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from koordcore.protocol.amount_text import cfs_quota_text, cores
-from koordcore.protocol.config.typed import CpuSuppressPolicy
 from koordcore.values.cpuset import format_cpuset
 
 from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
 from koord_agent.domain.qos.suppress.be_cpuset import NO_CPUS, CpuOwners, choose_be_cpus, wanted_cpus
-from koord_agent.domain.state.suppress_policy import SuppressPolicy
+from koord_agent.domain.state.suppress_policy import CpuSuppressPolicy, SuppressPolicy
 
 PLUGIN = "CPUSuppress"
 AUDIT_REASON = "AdjustBEByNodeCPUUsage"
