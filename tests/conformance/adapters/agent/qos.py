@@ -13,7 +13,7 @@ from koord_agent.domain.kernel.resctrl_files import Schemata
 from koord_agent.domain.kernel.sched_delay import SchedCounters, sched_delay_ms
 from koord_agent.domain.kernel.storage_info import StorageInfo, parse_storage
 from koord_agent.domain.qos.contention import interference
-from koord_agent.domain.qos.evict import cpu_evict, memory_evict
+from koord_agent.domain.qos.evict import allocatable_evict, cpu_evict, memory_evict
 from koord_agent.domain.qos.evict.eviction import EvictionTask, Target, release
 from koord_agent.domain.qos.evict.eviction_policy import Judgement, eviction_policy
 from koord_agent.domain.qos.strategies import system_config
@@ -103,8 +103,10 @@ def cpu_evict_task(given: dict[str, Json]) -> dict[str, Json]:
                 pods=pods,
                 used_milli=used,
             )
-        case cpu_evict.CPU_ALLOCATABLE_EVICT:
-            judgement = cpu_evict.judge_cpu_allocatable(policy, allocatable=allocatable, pods=pods, used_milli=used)
+        case allocatable_evict.CPU_ALLOCATABLE_EVICT as feature:
+            judgement = allocatable_evict.judge_allocatable(
+                feature, policy, allocatable=allocatable, pods=pods, measured=used
+            )
         case cpu_evict.CPU_EVICT:
             judgement = cpu_evict.judge_cpu_usage(
                 policy,
@@ -139,16 +141,17 @@ def memory_evict_task(given: dict[str, Json]) -> dict[str, Json]:
     policy = eviction_policy(given["threshold"])
     used = _used(given, "memory_bytes")
     feature, node_used = given["feature"], given.get("node_memory_used_bytes")
-    if feature == memory_evict.MEMORY_ALLOCATABLE_EVICT:
+    if feature == allocatable_evict.MEMORY_ALLOCATABLE_EVICT:
         allocatable = parse_amounts(node.status.allocatable)
-        judgement = memory_evict.judge_memory_allocatable(policy, allocatable=allocatable, pods=pods, used_bytes=used)
+        judgement = allocatable_evict.judge_allocatable(
+            feature, policy, allocatable=allocatable, pods=pods, measured=used
+        )
     else:
-        judge = {
-            memory_evict.BE_MEMORY_EVICT: memory_evict.judge_be_memory,
-            memory_evict.MEMORY_EVICT: memory_evict.judge_memory_usage,
-        }[feature]
+        assert feature in {memory_evict.BE_MEMORY_EVICT, memory_evict.MEMORY_EVICT}
         capacity = parse_amounts(node.status.capacity).get(MEMORY, 0)
-        judgement = judge(policy, node_used, capacity_bytes=capacity, pods=pods, used_bytes=used)
+        judgement = memory_evict.judge_memory_usage(
+            feature, policy, node_used, capacity_bytes=capacity, pods=pods, used_bytes=used
+        )
     return _judged(judgement, pods, given)
 
 

@@ -19,8 +19,9 @@ from koord_agent.domain.gate_names import (
     RDT_RESCTRL,
     SYSTEM_CONFIG,
 )
-from koord_agent.domain.qos.evict.cpu_evict import BE_CPU_EVICT, CPU_ALLOCATABLE_EVICT, CPU_EVICT
-from koord_agent.domain.qos.evict.memory_evict import BE_MEMORY_EVICT, MEMORY_ALLOCATABLE_EVICT, MEMORY_EVICT
+from koord_agent.domain.qos.evict.allocatable_evict import CPU_ALLOCATABLE_EVICT, MEMORY_ALLOCATABLE_EVICT
+from koord_agent.domain.qos.evict.cpu_evict import BE_CPU_EVICT, CPU_EVICT
+from koord_agent.domain.qos.evict.memory_evict import BE_MEMORY_EVICT, MEMORY_EVICT
 
 NODE_METRIC_PROM_METRICS: Final = "NodeMetricPromMetrics"
 AUDIT_EVENTS: Final = "AuditEvents"

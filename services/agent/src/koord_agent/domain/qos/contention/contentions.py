@@ -50,16 +50,12 @@ class Effects:
         memory_points: Percentage points by which the threshold of eviction for memory is lowered.
         halve_io_weight: Whether the block-IO weight of best effort is halved.
         suppress_causes: Ids of the contentions that lower the threshold of CPU suppression.
-        memory_causes: Ids of the contentions that lower the threshold of eviction for memory.
-        io_causes: Ids of the contentions that halve the weight.
     """
 
     suppress_points: int = 0
     memory_points: int = 0
     halve_io_weight: bool = False
     suppress_causes: tuple[str, ...] = ()
-    memory_causes: tuple[str, ...] = ()
-    io_causes: tuple[str, ...] = ()
 
 
 NO_EFFECTS = Effects()
@@ -141,8 +137,6 @@ class Contentions:
             memory_points=POINTS_PER_CONTENTION if memory else 0,
             halve_io_weight=bool(io),
             suppress_causes=cpu,
-            memory_causes=memory,
-            io_causes=io,
         )
 
     @property

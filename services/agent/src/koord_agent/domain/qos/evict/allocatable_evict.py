@@ -12,11 +12,13 @@ from koordcore.protocol.priority import PriorityBand
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
 from koordcore.values.resources import Amounts
 
-from koord_agent.domain.qos.evict.eviction import EvictionTask, Target
+from koord_agent.domain.qos.evict.eviction import Target
 from koord_agent.domain.qos.evict.eviction_candidates import by_priority
-from koord_agent.domain.qos.evict.eviction_policy import Judgement, bounds
+from koord_agent.domain.qos.evict.eviction_policy import EvictionPolicy, Judgement, bounds, evicting
 from koord_agent.domain.state.pods import AgentPod
 
+CPU_ALLOCATABLE_EVICT = "CPUAllocatableEvict"
+MEMORY_ALLOCATABLE_EVICT = "MemoryAllocatableEvict"
 CPU_RESOURCES: Mapping[str, str] = {PriorityBand.MID: MID_CPU, PriorityBand.BATCH: BATCH_CPU}
 MEMORY_RESOURCES: Mapping[str, str] = {PriorityBand.MID: MID_MEMORY, PriorityBand.BATCH: BATCH_MEMORY}
 """Priority class -> the resource that its pods request."""
@@ -33,11 +35,8 @@ def running_request(pod: AgentPod, resource: str) -> int | None:
 
 def judge_allocatable(
     feature: str,
-    resources: Mapping[str, str],
+    policy: EvictionPolicy,
     *,
-    threshold_percent: int | None,
-    lower_percent: int | None,
-    priority_threshold: int | None,
     allocatable: Amounts,
     pods: Sequence[AgentPod],
     measured: Mapping[str, int],
@@ -48,15 +47,25 @@ def judge_allocatable(
         no allocatable (or 0)                =>  release all
 
     Args:
-        feature: Name of the eviction feature.
-        resources: Resources that the feature compares.
-        threshold_percent: Threshold in percent; None = not configured.
-        lower_percent: Lower bound in percent; None = the default.
-        priority_threshold: Pods above this priority are no candidates.
-        allocatable: Of the node: milli-cores for CPU kinds, bytes for memory kinds.
+        feature: CPUAllocatableEvict compares mid-cpu and batch-cpu, MemoryAllocatableEvict mid-memory and batch-memory.
+        policy: Settings in force.
+        allocatable: Allocatable of the node: milli-cores for CPU, bytes for memory.
         pods: The pods of the node.
-        measured: UIDs with a last usage sample.
+        measured: UID -> last usage. Only pods with a usage sample are candidates.
     """
+    if feature == CPU_ALLOCATABLE_EVICT:
+        resources = CPU_RESOURCES
+        threshold_percent, lower_percent = (
+            policy.cpu_allocatable_evict_threshold_percent,
+            policy.cpu_allocatable_evict_lower_percent,
+        )
+    else:
+        resources = MEMORY_RESOURCES
+        threshold_percent, lower_percent = (
+            policy.memory_allocatable_evict_threshold_percent,
+            policy.memory_allocatable_evict_lower_percent,
+        )
+    priority_threshold = policy.allocatable_evict_priority_threshold
     limits = bounds(threshold_percent, lower_percent)
     if limits is None or priority_threshold is None or priority_threshold > HIGHEST_PRIORITY_THRESHOLD:
         return Judgement(is_valid=False, reason=f"{feature}: thresholds or priority threshold are not usable")
@@ -90,15 +99,7 @@ def judge_allocatable(
     )
     releases = {uid: given for uid, request in requests.items() if (given := _only(request, to_release))}
     reason = f"{'; '.join(sentences)}, more than {threshold}%: released down to {lower}%"
-    task = EvictionTask(
-        feature=feature,
-        target=Target.REQUESTED,
-        to_release=to_release,
-        order=tuple(pod.uid for pod in order),
-        releases=releases,
-        reason=reason,
-    )
-    return Judgement(is_valid=True, task=task, reason=reason)
+    return evicting(feature, Target.REQUESTED, to_release, order, releases, reason)
 
 
 def _excess(requested: int, allocatable: int, threshold: int, lower: int, *, exact: bool) -> int:

@@ -1,6 +1,6 @@
-"""Eviction for CPU: best effort that gets too little of what it asked for, and nodes that are too busy.
+"""Eviction for CPU: best-effort pods that get too little of their request, and nodes that use too much CPU.
 
-Features in run order: BECPUEvict, CPUAllocatableEvict, CPUEvict. Each returns a task for `eviction.release`.
+Features in their order: BECPUEvict, CPUAllocatableEvict (`allocatable_evict`), CPUEvict.
 Source: agent spec, 12.2-12.4. Vectors: cpu_evict.
 """
 
@@ -11,20 +11,19 @@ from koordcore.protocol.amount_text import cores
 from koordcore.protocol.resource_names import BATCH_CPU, CPU
 from koordcore.values.resources import Amounts
 
-from koord_agent.domain.qos.evict.allocatable_evict import CPU_RESOURCES, judge_allocatable, running_request
-from koord_agent.domain.qos.evict.eviction import EvictionTask, Target
+from koord_agent.domain.qos.evict.allocatable_evict import running_request
+from koord_agent.domain.qos.evict.eviction import Target
 from koord_agent.domain.qos.evict.eviction_candidates import best_effort_by_priority, by_priority
-from koord_agent.domain.qos.evict.eviction_policy import EvictionPolicy, Judgement, bounds
+from koord_agent.domain.qos.evict.eviction_policy import EvictionPolicy, Judgement, evicting
+from koord_agent.domain.qos.evict.usage_evict import NodeUsage, judge_usage
 from koord_agent.domain.state.pods import AgentPod
 
 PLUGIN = "CPUEvict"
 BE_CPU_EVICT = "BECPUEvict"
-CPU_ALLOCATABLE_EVICT = "CPUAllocatableEvict"
 CPU_EVICT = "CPUEvict"
 COOL_DOWN_SECONDS = 20
 HIGHEST_SATISFACTION_LOWER = 60
 DEFAULT_USAGE_THRESHOLD = 90
-DEFAULT_LOWER_GAP = 2
 ONE_CORE_MILLI = 1_000
 
 
@@ -109,15 +108,14 @@ def judge_be_satisfaction(
         f"best effort has {limit} of {requested} cores requested (lower bound {lower}%) and uses {used}:"
         f" release {cores(to_release)} cores"
     )
-    task = EvictionTask(
-        feature=BE_CPU_EVICT,
-        target=Target.REQUESTED,
-        to_release={BATCH_CPU: to_release},
-        order=tuple(pod.uid for pod in order),
-        releases={uid: {BATCH_CPU: request} for uid, request in requests.items()},
-        reason=reason,
+    return evicting(
+        BE_CPU_EVICT,
+        Target.REQUESTED,
+        {BATCH_CPU: to_release},
+        order,
+        {uid: {BATCH_CPU: request} for uid, request in requests.items()},
+        reason,
     )
-    return Judgement(is_valid=True, task=task, reason=reason)
 
 
 def _limit(policy: EvictionPolicy, be: BeCpu, allocatable: Amounts) -> float:
@@ -153,22 +151,6 @@ def _be_release(policy: EvictionPolicy, be: BeCpu, allocatable: Amounts, lower: 
     return int(be.request_milli * (upper / 100 - satisfaction))
 
 
-def judge_cpu_allocatable(
-    policy: EvictionPolicy, *, allocatable: Amounts, pods: Sequence[AgentPod], used_milli: Mapping[str, int]
-) -> Judgement:
-    """Return whether more mid-cpu or batch-cpu is requested than the node offers. See `judge_allocatable`."""
-    return judge_allocatable(
-        CPU_ALLOCATABLE_EVICT,
-        CPU_RESOURCES,
-        threshold_percent=policy.cpu_allocatable_evict_threshold_percent,
-        lower_percent=policy.cpu_allocatable_evict_lower_percent,
-        priority_threshold=policy.allocatable_evict_priority_threshold,
-        allocatable=allocatable,
-        pods=pods,
-        measured=used_milli,
-    )
-
-
 def judge_cpu_usage(
     policy: EvictionPolicy,
     node_cpu_used_cores: float | None,
@@ -177,39 +159,27 @@ def judge_cpu_usage(
     pods: Sequence[AgentPod],
     used_milli: Mapping[str, int],
 ) -> Judgement:
-    """Return whether the CPU of the node is too busy, and which pods are evicted.
-
-        usage% = int(average cores * 1000) * 100 div capacity;  usage% >= threshold  =>  capacity * (usage% - lower) /
-        100
+    """Return whether the node uses too much CPU, and which pods are evicted. See `judge_usage`.
 
     Args:
         policy: Settings in force.
-        node_cpu_used_cores: Average over the window; None = not measured.
+        node_cpu_used_cores: Average over the window in cores; None if it was not measured.
         capacity_milli: CPU of the node in milli-cores.
         pods: The pods of the node.
         used_milli: Usage by UID in milli-cores.
     """
-    limits = bounds(policy.cpu_evict_threshold_percent, policy.cpu_evict_lower_percent, default_gap=DEFAULT_LOWER_GAP)
     priority = policy.evict_enabled_priority_threshold
-    if limits is None or priority is None:
-        return Judgement(is_valid=False, reason=f"{CPU_EVICT}: thresholds or priority threshold are not usable")
-    threshold, lower = limits
-    if node_cpu_used_cores is None or capacity_milli <= 0:
-        return Judgement(is_valid=True, reason=f"{CPU_EVICT}: node usage or capacity is unknown")
-    percent = int(node_cpu_used_cores * 1000) * 100 // capacity_milli
-    if percent < threshold:
-        return Judgement(is_valid=True, reason=f"{CPU_EVICT}: node uses {percent}% of its CPU, below {threshold}%")
-    to_release = capacity_milli * (percent - lower) // 100
-    order = by_priority(pods, feature=CPU_EVICT, priority_threshold=priority, amount=used_milli, known=used_milli)
-    reason = (
-        f"node uses {percent}% of its CPU, threshold {threshold}%: release {cores(to_release)} cores down to {lower}%"
+    if priority is None:
+        return Judgement(is_valid=False, reason=f"{CPU_EVICT}: no priority threshold")
+    return judge_usage(
+        CPU_EVICT,
+        NodeUsage(
+            resource=CPU,
+            used=None if node_cpu_used_cores is None else node_cpu_used_cores * 1000,
+            capacity=capacity_milli,
+            threshold_percent=policy.cpu_evict_threshold_percent,
+            lower_percent=policy.cpu_evict_lower_percent,
+        ),
+        lambda: by_priority(pods, feature=CPU_EVICT, priority_threshold=priority, amount=used_milli, known=used_milli),
+        used_milli,
     )
-    task = EvictionTask(
-        feature=CPU_EVICT,
-        target=Target.USED,
-        to_release={CPU: to_release},
-        order=tuple(pod.uid for pod in order),
-        releases={uid: {CPU: used} for uid, used in used_milli.items()},
-        reason=reason,
-    )
-    return Judgement(is_valid=True, task=task, reason=reason)

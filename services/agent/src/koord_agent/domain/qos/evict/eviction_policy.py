@@ -5,15 +5,17 @@ Absent fields stay None: each feature decides which fields it requires.
 Source: agent spec, 4.2, 12.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 from koordcore.protocol.config.typed import wire_name
 from koordcore.protocol.lenient_json import convert
+from koordcore.values.resources import Amounts
 
-from koord_agent.domain.qos.evict.eviction import EvictionTask
+from koord_agent.domain.qos.evict.eviction import EvictionTask, Target
+from koord_agent.domain.state.pods import AgentPod
 
 BY_ALLOCATABLE = "evictByAllocatable"
 """Value of `cpuEvictPolicy` for measuring best-effort satisfaction against the allocatable batch cpu."""
@@ -66,6 +68,31 @@ class Judgement:
     is_valid: bool
     task: EvictionTask | None = None
     reason: str = ""
+
+
+def evicting(
+    feature: str,
+    target: Target,
+    to_release: Amounts,
+    candidates: Iterable[AgentPod],
+    releases: Mapping[str, Amounts],
+    reason: str,
+) -> Judgement:
+    """Return the judgement that pods have to be evicted.
+
+    Args:
+        feature: Name of the eviction feature.
+        target: What a victim releases: its request or its usage.
+        to_release: Amount by resource that has to be released.
+        candidates: Pods that may be evicted; the first is evicted first.
+        releases: Amounts that the end of a pod would release, by UID.
+        reason: One sentence with the numbers behind it.
+    """
+    order = tuple(pod.uid for pod in candidates)
+    task = EvictionTask(
+        feature=feature, target=target, to_release=to_release, order=order, releases=releases, reason=reason
+    )
+    return Judgement(is_valid=True, task=task, reason=reason)
 
 
 def bounds(threshold: int | None, lower: int | None, *, default_gap: int | None = None) -> tuple[int, int] | None:

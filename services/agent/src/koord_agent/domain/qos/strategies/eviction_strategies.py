@@ -3,6 +3,7 @@
 The rules are in `domain.qos.evict`. Source: agent spec, 12.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -12,40 +13,58 @@ from koordcore.protocol.resource_names import CPU
 
 from koord_agent.domain.metrics.metric_kinds import Kind
 from koord_agent.domain.qos.evict import cpu_evict, memory_evict
+from koord_agent.domain.qos.evict.allocatable_evict import (
+    CPU_ALLOCATABLE_EVICT,
+    MEMORY_ALLOCATABLE_EVICT,
+    judge_allocatable,
+)
 from koord_agent.domain.qos.evict.cpu_evict import BeCpu, BeCpuHistory, satisfaction_window_seconds
-from koord_agent.domain.qos.evict.eviction import EvictionTask
 from koord_agent.domain.qos.evict.eviction_policy import EvictionPolicy, Judgement, eviction_policy
 from koord_agent.domain.qos.strategy import RESOURCE_THRESHOLD, CycleState, Needs, Pace, Proposal
 from koord_agent.domain.state.node_look import NodeLook
 from koord_agent.domain.state.pods import AgentPod
 
 
-class CpuEvictStrategy:
-    """Eviction for CPU of one node. Each of its three features has a gate of its own."""
+class _EvictionStrategy(ABC):
+    """Eviction of one node. Each of its features has a gate of its own.
 
-    name = cpu_evict.PLUGIN
-    needs = Needs(
-        gates=(cpu_evict.BE_CPU_EVICT, cpu_evict.CPU_ALLOCATABLE_EVICT, cpu_evict.CPU_EVICT),
-        section=RESOURCE_THRESHOLD,
-        pace=Pace.CPU_EVICT,
-    )
+    Args:
+        is_enabled: Whether a feature gate is on.
+    """
+
+    needs: Needs
 
     def __init__(self, is_enabled: Callable[[str], bool]) -> None:
-        """Read the gates.
-
-        Args:
-            is_enabled: Whether a feature gate is on.
-        """
         self._features = frozenset(gate for gate in self.needs.gates if is_enabled(gate))
 
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
         """See `Strategy.propose`. Nothing is evicted unless the policy has `enable`."""
         if not policy.get("enable"):
             return Proposal()
-        return Proposal(evictions=_tasks(self._judge(look, eviction_policy(policy))))
+        pods = [pod for pod in look.pods if pod.uid not in look.frozen]
+        judgements = self._judge(look, eviction_policy(policy), pods, state)
+        return Proposal(evictions=[judgement.task for judgement in judgements if judgement.task is not None])
 
-    def _judge(self, look: NodeLook, policy: EvictionPolicy) -> Iterable[Judgement]:
-        pods = _evictable(look)
+    @abstractmethod
+    def _judge(
+        self, look: NodeLook, policy: EvictionPolicy, pods: list[AgentPod], state: CycleState
+    ) -> Iterable[Judgement]:
+        """Yield the judgement of each feature that is on."""
+
+
+class CpuEvictStrategy(_EvictionStrategy):
+    """Eviction for CPU of one node."""
+
+    name = cpu_evict.PLUGIN
+    needs = Needs(
+        gates=(cpu_evict.BE_CPU_EVICT, CPU_ALLOCATABLE_EVICT, cpu_evict.CPU_EVICT),
+        section=RESOURCE_THRESHOLD,
+        pace=Pace.CPU_EVICT,
+    )
+
+    def _judge(
+        self, look: NodeLook, policy: EvictionPolicy, pods: list[AgentPod], state: CycleState
+    ) -> Iterable[Judgement]:
         used = {
             pod.uid: int(cores * 1000)
             for pod in pods
@@ -62,9 +81,11 @@ class CpuEvictStrategy:
                 pods=pods,
                 used_milli=used,
             )
-        if cpu_evict.CPU_ALLOCATABLE_EVICT in self._features:
+        if CPU_ALLOCATABLE_EVICT in self._features:
             active = [pod for pod in pods if pod.is_active]
-            yield cpu_evict.judge_cpu_allocatable(policy, allocatable=look.allocatable, pods=active, used_milli=used)
+            yield judge_allocatable(
+                CPU_ALLOCATABLE_EVICT, policy, allocatable=look.allocatable, pods=active, measured=used
+            )
         if cpu_evict.CPU_EVICT in self._features:
             yield cpu_evict.judge_cpu_usage(
                 policy,
@@ -75,48 +96,32 @@ class CpuEvictStrategy:
             )
 
 
-class MemoryEvictStrategy:
-    """Eviction for memory of one node. Each of its three features has a gate of its own."""
+class MemoryEvictStrategy(_EvictionStrategy):
+    """Eviction for memory of one node. Contention for memory lowers its thresholds."""
 
     name = memory_evict.PLUGIN
     needs = Needs(
-        gates=(memory_evict.BE_MEMORY_EVICT, memory_evict.MEMORY_ALLOCATABLE_EVICT, memory_evict.MEMORY_EVICT),
+        gates=(memory_evict.BE_MEMORY_EVICT, MEMORY_ALLOCATABLE_EVICT, memory_evict.MEMORY_EVICT),
         section=RESOURCE_THRESHOLD,
         pace=Pace.MEMORY_EVICT,
     )
 
-    def __init__(self, is_enabled: Callable[[str], bool]) -> None:
-        """Read the gates.
-
-        Args:
-            is_enabled: Whether a feature gate is on.
-        """
-        self._features = frozenset(gate for gate in self.needs.gates if is_enabled(gate))
-
-    def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
-        """See `Strategy.propose`. Contention for memory lowers the threshold."""
-        if not policy.get("enable"):
-            return Proposal()
-        lowered = _with_less_memory(eviction_policy(policy), state.effects.memory_points)
-        return Proposal(evictions=_tasks(self._judge(look, lowered)))
-
-    def _judge(self, look: NodeLook, policy: EvictionPolicy) -> Iterable[Judgement]:
-        pods = _evictable(look)
+    def _judge(
+        self, look: NodeLook, policy: EvictionPolicy, pods: list[AgentPod], state: CycleState
+    ) -> Iterable[Judgement]:
+        lowered = _with_less_memory(policy, state.effects.memory_points)
         used = {pod.uid: int(size) for pod in pods if (size := look.metrics.last(Kind.POD_MEMORY, pod.uid)) is not None}
         node, capacity = look.metrics.last(Kind.NODE_MEMORY), look.capacity.get(MEMORY, 0)
-        if memory_evict.BE_MEMORY_EVICT in self._features:
-            yield memory_evict.judge_be_memory(policy, node, capacity_bytes=capacity, pods=pods, used_bytes=used)
-        if memory_evict.MEMORY_ALLOCATABLE_EVICT in self._features:
-            active = [pod for pod in pods if pod.is_active]
-            yield memory_evict.judge_memory_allocatable(
-                policy, allocatable=look.allocatable, pods=active, used_bytes=used
-            )
-        if memory_evict.MEMORY_EVICT in self._features:
-            yield memory_evict.judge_memory_usage(policy, node, capacity_bytes=capacity, pods=pods, used_bytes=used)
-
-
-def _tasks(judgements: Iterable[Judgement]) -> list[EvictionTask]:
-    return [judgement.task for judgement in judgements if judgement.task is not None]
+        for feature in self.needs.gates:
+            if feature not in self._features:
+                continue
+            if feature == MEMORY_ALLOCATABLE_EVICT:
+                active = [pod for pod in pods if pod.is_active]
+                yield judge_allocatable(feature, lowered, allocatable=look.allocatable, pods=active, measured=used)
+            else:
+                yield memory_evict.judge_memory_usage(
+                    feature, lowered, node, capacity_bytes=capacity, pods=pods, used_bytes=used
+                )
 
 
 def _with_less_memory(policy: EvictionPolicy, points: int) -> EvictionPolicy:
@@ -129,10 +134,6 @@ def _with_less_memory(policy: EvictionPolicy, points: int) -> EvictionPolicy:
         memory_evict_threshold_percent=None if threshold is None else max(threshold - points, min(threshold, 1)),
         memory_evict_lower_percent=None if lower is None else max(lower - points, min(lower, 0)),
     )
-
-
-def _evictable(look: NodeLook) -> list[AgentPod]:
-    return [pod for pod in look.pods if pod.uid not in look.frozen]
 
 
 def _be_history(look: NodeLook, window_ms: int) -> BeCpuHistory | None:
