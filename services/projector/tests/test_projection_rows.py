@@ -3,11 +3,12 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from koord_projector.domain.nodes import NO_FIGURES, NodeChange, NodeFigures, be_pods_of
+from koord_projector.domain.nodes import NO_FIGURES, NodeChange, NodeFigures
 from koord_projector.domain.pods import Episode, Phase
 from koord_projector.domain.projection import LONGEST_ID, Changes, Projection
 from koordcore.events.envelope import AggregateRef, StoredEvent
 from koordcore.events.registry import UnreadableEvent
+from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import NodeLedger, NodeSpecState
 from koordcore.state.cluster import decode_state
@@ -112,7 +113,7 @@ def test_any_past_figures_of_nodes_are_the_folds(steps: list[Action]) -> None:
             assert found.exists == (spec is not None and spec.object is not None)
             assert found.cpu_requested == (ledger.requested.get("cpu", 0) if ledger else 0)
             assert found.pods == (len(ledger.pods) if ledger else 0)
-            assert found.be_pods == (be_pods_of(ledger) if ledger else 0)
+            assert found.be_pods == (_be_pods(ledger) if ledger else 0)
 
 
 @settings(max_examples=100)
@@ -158,3 +159,7 @@ def test_an_unreadable_event_changes_nothing(change: dict[str, object], reason: 
     assert not projection.pods.living
     projection.apply(good)
     assert projection.position == 1
+
+
+def _be_pods(ledger: NodeLedger) -> int:
+    return sum(1 for pod in ledger.pods.values() if {BATCH_CPU, BATCH_MEMORY} & pod.requests.keys())

@@ -9,7 +9,7 @@ from koordcore.bus.adapters.memory import MemoryEventLog, MemoryLog, MemorySnaps
 from koordcore.bus.folds.foldable import Folded, FoldSource
 from koordcore.bus.folds.replay import position_at_time, state_at
 from koordcore.bus.folds.runner import FoldRunner
-from koordcore.bus.metrics import NoMetrics
+from koordcore.bus.metrics import BusMetrics
 from koordcore.events import CATALOGUE
 from koordcore.events.agents.nodestate import PodsStarted
 from koordcore.events.control import EventSkipped
@@ -66,7 +66,7 @@ def slow(_: bytes) -> Slow:
     return Slow()
 
 
-class Recorded(NoMetrics):
+class Recorded(BusMetrics):
     def __init__(self) -> None:
         self.halts: list[bool] = []
         self.lags: list[tuple[int, float]] = []

@@ -128,7 +128,6 @@ def test_a_busy_process_is_held_to_the_quota_that_the_executor_writes(busy: Linu
     # the machine may be busy with other things: it is enough that the limit is gone
     assert free > held * 1.3
     counters_when(busy, lambda now: now.memory is not None and now.memory.used_bytes >= 60 << 20)
-    assert [found.directory for found in busy.pod_directories()] == [POD]
 
 
 def test_a_quota_below_what_the_kernel_takes_fails_and_changes_nothing(busy: LinuxHost) -> None:

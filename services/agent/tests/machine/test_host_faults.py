@@ -99,7 +99,6 @@ class Machine:
             host.sched_counters(directory)
         host.numa_memory()
         host.resctrl_counters()
-        host.pod_directories()
         for resource in RESOURCES:
             text = host.read(CgroupFile(POD, resource))
             if text is not None:

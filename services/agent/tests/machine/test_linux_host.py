@@ -99,8 +99,6 @@ def test_it_reads_the_node_and_every_cgroup(tree: Tree) -> None:
     assert pod.memory == CgroupMemory(used_bytes=7, with_page_cache_bytes=31)
     assert pod.throttling == Throttling(nr_periods=10, nr_throttled=4)
     assert host.tree(tree.be) == (tree.be, tree.pod, tree.container)
-    (found,) = host.pod_directories()
-    assert (found.qos, found.directory) == (KubeQos.BEST_EFFORT, tree.pod)
 
 
 def test_what_is_gone_or_malformed_is_not_an_error(tree: Tree) -> None:

@@ -135,4 +135,3 @@ def test_a_best_effort_container_that_burns_every_cpu_is_held_to_its_budget(
         print(f"best effort used {used[False]:.2f} cores unprotected, {used[True]:.2f} protected, quota {quota}")
         assert int(quota or "-1") > 0
         assert used[True] < used[False] * 0.8
-        assert {found.pod_id for found in host.pod_directories()} == {"web", "crunch"}

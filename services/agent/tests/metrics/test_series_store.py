@@ -113,19 +113,6 @@ def test_labels_that_are_not_those_of_the_kind_store_nothing(kind: Kind, of: str
     assert len(store) == 0
 
 
-def test_a_query_by_some_labels_merges_all_series_that_carry_them() -> None:
-    store = SeriesStore()
-    for container, at, value in (("c1", 10, 1.0), ("c2", 20, 2.0)):
-        store.append(Kind.CONTAINER_CPI, at, value, ("u", container, "cycle"))
-        store.append(Kind.CONTAINER_CPI, at, 10 * value, ("u", container, "instruction"))
-    store.append(Kind.CONTAINER_CPI, 30, 3.0, ("other", "c3", "cycle"))
-    found = store.select(Kind.CONTAINER_CPI, 0, 100, pod_uid="u", cpi_resource="cycle")
-    assert sorted(found.values) == [1.0, 2.0]
-    assert found.span_ms == 10
-    with pytest.raises(InvalidInput):
-        store.select(Kind.CONTAINER_CPI, 0, 100, node="n")
-
-
 def test_the_view_of_strategies_answers_for_one_moment() -> None:
     store = SeriesStore()
     for at in range(0, 10_001, 1_000):

@@ -121,11 +121,6 @@ def node_amounts(node: Node | None) -> dict[str, int]:
         return {}
 
 
-def be_pods_of(ledger: NodeLedger) -> int:
-    """Return pods of the ledger that hold batch resources."""
-    return sum(1 for pod in ledger.pods.values() if BATCH_CPU in pod.requests or BATCH_MEMORY in pod.requests)
-
-
 class NodeBook:
     """Newest figures of every node by token, and the changes since the last `take_changes`. One task owns it."""
 

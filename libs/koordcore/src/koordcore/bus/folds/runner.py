@@ -25,7 +25,7 @@ from koordcore.bus.metrics import NO_METRICS, BusMetrics
 from koordcore.events.envelope import StoredEvent
 from koordcore.ports.clock import Clock
 from koordcore.ports.eventlog import EventLog, HistoryGone
-from koordcore.ports.snapshots import Snapshot, SnapshotStore
+from koordcore.ports.snapshots import SnapshotStore
 
 log = logging.getLogger("koordcore.bus")
 
@@ -179,10 +179,6 @@ class FoldRunner(Generic[F]):
                 lag.cancel()
                 if self._keeper is not None:
                     await self._keeper.close()
-
-    async def save_snapshot(self) -> Snapshot | None:
-        """Save the current state while the fold continues; return None without a store."""
-        return None if self._keeper is None else await self._keeper.save(self.state, self.position)
 
     async def save_at_end(self) -> None:
         """Save the state of a stopping process if that makes the next start faster."""

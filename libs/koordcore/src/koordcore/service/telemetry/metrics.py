@@ -21,6 +21,8 @@ from prometheus_client import (
 )
 from prometheus_client.exposition import choose_encoder
 
+from koordcore.bus import metrics as measured
+
 # From a local append (0.3 ms) to the deadline of a retried one (30 s).
 APPEND_SECONDS_BUCKETS: Final = (
     0.0005,
@@ -41,7 +43,7 @@ APPEND_SECONDS_BUCKETS: Final = (
 )
 
 
-class BusMetrics:
+class BusMetrics(measured.BusMetrics):
     """Prometheus metrics of the log adapters."""
 
     def __init__(self, registry: CollectorRegistry) -> None:

@@ -261,27 +261,6 @@ class SeriesStore:
         series = self._series[kind].get(of)
         return series.between(start_ms, end_ms) if series is not None else Points(times_ms=(), values=())
 
-    def select(self, kind: Kind, start_ms: int, end_ms: int, **labels: str) -> Points:
-        """Return the samples in [start, end] of all series of a kind that carry these labels, merged into one list.
-
-        Raises:
-            InvalidInput: A label that the kind does not have.
-        """
-        names = LABELS[kind]
-        for name in labels:
-            if name not in names:
-                raise InvalidInput(f"one of {', '.join(names) or 'no label'}", name, kind)
-        wanted = [(names.index(name), value) for name, value in labels.items()]
-        times: list[int] = []
-        values: list[float] = []
-        for of, series in self._series[kind].items():
-            carried = (of,) if isinstance(of, str) else of
-            if all(carried[place] == value for place, value in wanted):
-                points = series.between(start_ms, end_ms)
-                times.extend(points.times_ms)
-                values.extend(points.values)
-        return Points(times_ms=times, values=values)
-
     def last(self, kind: Kind, start_ms: int, end_ms: int, of: Of = "") -> float | None:
         """Return the newest sample of one series in [start, end]. None if there is none."""
         series = self._series[kind].get(of)

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from koordcore.protocol.qos import KubeQos
 from koordcore.values.topology import CpuPlace
 
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout
@@ -28,15 +27,6 @@ class WriteFailed(Exception):
 
 class Vanished(WriteFailed):
     """The file or its directory does not exist (any more)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodDirectory:
-    """The cgroup of a pod as found on the machine. The pod_id is as written in the name (systemd: `_` for `-`)."""
-
-    qos: KubeQos
-    pod_id: str
-    directory: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,10 +130,6 @@ class Host(Protocol):
 
     def cpu_topology(self) -> tuple[CpuPlace, ...]:
         """Return the online CPUs; empty if they are unknown."""
-        ...
-
-    def pod_directories(self) -> tuple[PodDirectory, ...]:
-        """Return all pods that have a cgroup, in a stable order."""
         ...
 
     def tree(self, directory: str) -> tuple[str, ...]:

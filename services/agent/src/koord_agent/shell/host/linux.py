@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from resource import RLIMIT_NOFILE, getrlimit
 from typing import Final
 
-from koordcore.protocol.qos import KubeQos
 from koordcore.values.topology import CpuPlace
 
 from koord_agent.domain.kernel import pressure
@@ -38,7 +37,7 @@ from koord_agent.domain.kernel.numa_usage import cold_page_bytes, parse_numa_sta
 from koord_agent.domain.kernel.pressure import Pressure
 from koord_agent.domain.kernel.sched_delay import SchedCounters, parse_schedstat
 from koord_agent.domain.plans.plan import CgroupFile
-from koord_agent.shell.host.host import Capacity, CycleSource, PodDirectory, Vanished, WriteFailed
+from koord_agent.shell.host.host import Capacity, CycleSource, Vanished, WriteFailed
 from koord_agent.shell.host.kernel_files import read_kernel_file
 from koord_agent.shell.host.linux_features import find_features
 from koord_agent.shell.host.numa import NumaReader
@@ -279,17 +278,6 @@ class LinuxHost:
         except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
             return ()
         return parse_lscpu(done.stdout)
-
-    def pod_directories(self) -> tuple[PodDirectory, ...]:
-        """See `Host.pod_directories`."""
-        found: list[PodDirectory] = []
-        for qos in KubeQos:
-            directory = self._layout.qos_directory(qos)
-            for name in self._children("cpu", directory):
-                pod_id = self._layout.parse_pod(name)
-                if pod_id is not None:
-                    found.append(PodDirectory(qos=qos, pod_id=pod_id, directory=f"{directory}/{name}"))
-        return tuple(found)
 
     def tree(self, directory: str) -> tuple[str, ...]:
         """See `Host.tree`."""

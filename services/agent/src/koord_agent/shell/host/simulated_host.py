@@ -3,7 +3,6 @@
 `simulated_machines` holds its columns. `start_pod` and `stop_pod` take the place of kubelet and container runtime.
 """
 
-import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -33,7 +32,7 @@ from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.domain.simulating.simulated_interference import CYCLES_PER_SECOND
 from koord_agent.domain.simulating.simulation import parse_profile
 from koord_agent.domain.state.pods import AgentPod
-from koord_agent.shell.host.host import Capacity, CycleSource, PodDirectory, Vanished, WriteFailed
+from koord_agent.shell.host.host import Capacity, CycleSource, Vanished, WriteFailed
 from koord_agent.shell.host.simulated_machines import SimulatedMachines
 
 JIFFY_NS = 10_000_000
@@ -269,18 +268,6 @@ class SimulatedHost:
     def cpu_topology(self) -> tuple[CpuPlace, ...]:
         """Return the cores of two threads each, all on one socket (cpu 2k and 2k+1 share core k)."""
         return tuple(CpuPlace(cpu=cpu, core=cpu // 2, socket=0, node=0) for cpu in range(self._cpu_count))
-
-    def pod_directories(self) -> tuple[PodDirectory, ...]:
-        """See `Host.pod_directories`."""
-        found = [
-            PodDirectory(
-                qos=pod.pod.kube_qos,
-                pod_id=self._layout.parse_pod(posixpath.basename(pod.directory)) or "",
-                directory=pod.directory,
-            )
-            for pod in self._by_directory.values()
-        ]
-        return tuple(sorted(found, key=lambda p: p.directory))
 
     def tree(self, directory: str) -> tuple[str, ...]:
         """See `Host.tree`."""
