@@ -176,6 +176,18 @@ def gpu_of(card: dict[str, Any], uid: str) -> bool:
     return card["type"] == "gpu" and any(share["uid"] == uid for share in card["shares"])
 
 
+def test_nodes_are_coloured_by_gpu_share_and_fragmentation(page: Page) -> None:
+    page.goto("/")
+    canvas = page.locator(".heat canvas")
+    page.get_by_role("button", name="GPU share").click()
+    expect(canvas).to_have_attribute("aria-label", re.compile("nodes by Requested GPU share"))
+    page.get_by_role("button", name="Fragmented").click()
+    expect(canvas).to_have_attribute("aria-label", re.compile("nodes by Fragmented GPU share"))
+    assert colours(page) > 2
+    page.get_by_role("button", name="CPU", exact=True).click()
+    expect(canvas).to_have_attribute("aria-label", re.compile("nodes by Requested CPU"))
+
+
 def test_the_hardware_is_that_of_the_moment(page: Page, cluster: SyntheticCluster) -> None:
     node = node_with_shared_gpus(page)
     reported = max(event.seq for event in cluster.facts if event.type == "CustomObjectObserved")

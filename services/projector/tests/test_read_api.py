@@ -107,6 +107,20 @@ def test_the_hardware_of_a_node_is_that_of_the_moment(client: httpx.Client) -> N
         assert cards == json.loads(msgspec.json.encode(in_order))
 
 
+def test_gpu_shares_of_the_list_are_those_of_the_cards_at_every_moment(client: httpx.Client) -> None:
+    seen = 0
+    for at in (100, len(CLUSTER.facts) // 3, len(CLUSTER.facts) // 2, len(CLUSTER.facts), ""):
+        listed = {node["node"]: node["cards"] for node in get(client, "/api/devices", at=at)["nodes"]}
+        for node in get(client, "/api/nodes", at=at)["nodes"]:
+            gpus = [card for card in listed.get(node["name"], ()) if card["type"] == "gpu"]
+            used = sum(card["percent_used"] for card in gpus)
+            free = sum(100 - card["percent_used"] for card in gpus if card["percent_used"])
+            shown = (node["gpu_cards"], node["gpu_share_used"], node["gpu_share_stranded"])
+            assert shown == (len(gpus), used, free)
+            seen += used
+    assert seen > 0
+
+
 def test_devices_come_in_pages(client: httpx.Client) -> None:
     everything = [node["node"] for node in get(client, "/api/devices")["nodes"]]
     for at in ("", len(CLUSTER.facts)):

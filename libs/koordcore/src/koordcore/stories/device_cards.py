@@ -101,13 +101,22 @@ def cards_of(device: Mapping[str, Any] | None, pods: Mapping[str, PodOnNode]) ->
         pods: Pods of the node's ledger by uid.
     """
     stated, ignored = read_devices(device) if device is not None else ([], [])
+    return cards_with_holders(stated, pods), ignored
+
+
+def cards_with_holders(stated: Iterable[DeviceDetails], pods: Mapping[str, PodOnNode]) -> list[Card]:
+    """Return devices that were read before, by type and minor, with the pods that hold them.
+
+    Args:
+        stated: Valid devices, each type and minor once.
+        pods: Pods of the node's ledger by uid.
+    """
     details = {(each.type, each.minor): each for each in stated}
     held: defaultdict[tuple[str, int], list[tuple[str, AllocatedDevice]]] = defaultdict(list)
-    for uid in sorted(pods):
+    for uid in sorted(uid for uid, pod in pods.items() if pod.allocation.devices):
         for part in pods[uid].allocation.devices:
             held[part.type, part.minor].append((uid, part))
-    found = [_card(key, details.get(key), held.get(key, ())) for key in sorted({*details, *held})]
-    return found, ignored
+    return [_card(key, details.get(key), held.get(key, ())) for key in sorted({*details, *held})]
 
 
 def gpu_totals(cards: Iterable[Card]) -> ShareTotals:

@@ -8,6 +8,7 @@ import msgspec
 from koordcore.protocol.objects import Node
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY, NVIDIA_GPU
 from koordcore.state.aggregates import AggregateState, NodeAgentState, NodeLedger, NodePolicyState, NodeSpecState
+from koordcore.stories.device_cards import ShareTotals
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import parse_amounts
 
@@ -25,6 +26,9 @@ class NodeFigures(msgspec.Struct, frozen=True, kw_only=True):
         exists: The API has the node; a ledger may outlive it.
         be_pods: Pods that hold batch resources.
         be_quota_us: Cfs quota of the best-effort class in force, per 100 ms; -1: unlimited.
+        gpu_cards: Healthy GPUs of the Device object; 0 without one.
+        gpu_share_used: Shares of GPUs that pods hold, in percent of one card.
+        gpu_share_stranded: What is free on healthy GPUs that are partly used, in percent of one card.
     """
 
     exists: bool = False
@@ -44,6 +48,9 @@ class NodeFigures(msgspec.Struct, frozen=True, kw_only=True):
     pods_running: int = 0
     be_quota_us: int = -1
     host: str = ""
+    gpu_cards: int = 0
+    gpu_share_used: int = 0
+    gpu_share_stranded: int = 0
 
 
 NO_FIGURES = NodeFigures()
@@ -85,6 +92,9 @@ def figures_after(before: NodeFigures, state: AggregateState | None, be_pods: in
                 pods_running=before.pods_running,
                 be_quota_us=before.be_quota_us,
                 host=before.host,
+                gpu_cards=before.gpu_cards,
+                gpu_share_used=before.gpu_share_used,
+                gpu_share_stranded=before.gpu_share_stranded,
             )
         case NodeSpecState():
             amounts = node_amounts(state.object)
@@ -133,15 +143,26 @@ class NodeBook:
         self.figures[token] = figures
 
     def changed(
-        self, token: str, state: AggregateState | None, *, seq: int, be_pods: int | None = None
+        self,
+        token: str,
+        state: AggregateState | None,
+        *,
+        seq: int,
+        be_pods: int | None = None,
+        gpus: ShareTotals | None = None,
     ) -> tuple[NodeFigures, NodeFigures]:
         """Return figures before and after an event on one of the node's aggregates.
 
         Args:
             be_pods: None: as before.
+            gpus: Shares of its GPUs; None: as before.
         """
         before = self.figures.get(token, NO_FIGURES)
         after = figures_after(before, state, before.be_pods if be_pods is None else be_pods)
+        if gpus is not None and gpus != (after.gpu_cards, after.gpu_share_used, after.gpu_share_stranded):
+            after = msgspec.structs.replace(
+                after, gpu_cards=gpus.cards, gpu_share_used=gpus.used, gpu_share_stranded=gpus.stranded
+            )
         if after != before or token not in self.figures:
             self.figures[token] = after
             self._changes.append(NodeChange(seq, token, after))

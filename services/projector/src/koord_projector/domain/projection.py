@@ -15,13 +15,16 @@ import msgspec
 from koordcore.events import CATALOGUE
 from koordcore.events.agents.nodestate import PodsStarted, PodsStopped
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent, name_token
+from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved
 from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged, PodSpecDeleted
 from koordcore.events.registry import UnreadableEvent
-from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken
+from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
 from koordcore.events.scheduling.pod import PodPlaced, PodReleased
+from koordcore.protocol.devices import DeviceDetails, read_devices
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY
-from koordcore.state.aggregates import AggregateState, NodeAgentState, NodeLedger
+from koordcore.state.aggregates import AggregateState, CustomObjectState, NodeAgentState, NodeLedger
 from koordcore.state.evolution.registry import EVOLVE
+from koordcore.stories.device_cards import GPU_TYPE, ShareTotals, cards_with_holders, gpu_totals
 from koordcore.values import codec
 
 from koord_projector.domain.nodes import NODE_KINDS, NodeBook, NodeChange
@@ -30,6 +33,8 @@ from koord_projector.domain.series import Series, SeriesRow, Totals
 
 KEPT_KINDS = frozenset((*NODE_KINDS, "config", "fold"))
 """Kinds whose states stay in memory: few, and touched by many events."""
+DEVICES = "devices="
+"""Prefix of the ids of Device objects among the aggregates `customspec`."""
 LONGEST_ID = 512
 """Longer ids of aggregates are refused: no name or uid of Kubernetes comes near, and an index could not hold them."""
 
@@ -71,6 +76,7 @@ class Projection:
         self._known: set[AggregateRef] = set()
         self._states: dict[AggregateRef, AggregateState | None] = {}
         self._running: dict[str, set[str]] = {}
+        self._gpus: dict[str, list[DeviceDetails]] = {}
         self._dirty: dict[AggregateRef, None] = {}
         self._events: list[StoredEvent] = []
 
@@ -99,6 +105,10 @@ class Projection:
         self._states[ref] = state
         if isinstance(state, NodeAgentState):
             self._running[ref.id] = set(state.running)
+
+    def know_devices(self, ref: AggregateRef, state: AggregateState) -> None:
+        """Take the GPUs of a node from the state of its Device object in the table."""
+        self._gpus[ref.id.removeprefix(DEVICES)] = _gpus_of(state)
 
     def apply(self, stored: StoredEvent) -> Event | None:
         """Fold one event and return it; None if it was folded before or is an ignorable one of a newer version.
@@ -177,6 +187,7 @@ class Projection:
         state: AggregateState | None,
     ) -> None:
         be_pods: int | None = None
+        gpus: ShareTotals | None = None
         match event:
             case PodSpecAdded() | PodSpecChanged():
                 self.pods.submitted(ref.id, event.object, at)
@@ -186,6 +197,13 @@ class Projection:
             case NodeResourcesTaken() | NodeResourcesReturned():
                 ledger = before if isinstance(before, NodeLedger) else None
                 be_pods = self._be_pods_after(ref.id, event, ledger)
+                if _touches_devices(event, ledger):
+                    gpus = self._shares(ref.id, state)
+            case CustomObjectObserved() | CustomObjectDeleted() if ref.id.startswith(DEVICES):
+                token = ref.id.removeprefix(DEVICES)
+                self._gpus[token] = _gpus_of(state)
+                shares = self._shares(token, self._states.get(AggregateRef("node", token)))
+                self.nodes.changed(token, None, seq=at.seq, gpus=shares)
             case PodReleased():
                 self.pods.released(ref.id, at)
             case PodSpecDeleted():
@@ -201,10 +219,14 @@ class Projection:
             case _:
                 pass
         if ref.kind in NODE_KINDS:
-            earlier, later = self.nodes.changed(ref.id, state, seq=at.seq, be_pods=be_pods)
+            earlier, later = self.nodes.changed(ref.id, state, seq=at.seq, be_pods=be_pods, gpus=gpus)
             if earlier is not later:
                 self.totals.add(earlier, -1)
                 self.totals.add(later, 1)
+
+    def _shares(self, token: str, ledger: AggregateState | None) -> ShareTotals:
+        pods = ledger.pods if isinstance(ledger, NodeLedger) else {}
+        return gpu_totals(cards_with_holders(self._gpus.get(token, ()), pods))
 
     def _be_pods_after(
         self, token: str, event: NodeResourcesTaken | NodeResourcesReturned, ledger: NodeLedger | None
@@ -218,6 +240,23 @@ class Projection:
             count += sum(added.values())
             return count - sum(1 for uid in added if uid in held and _is_batch(held[uid].requests))
         return count - sum(1 for uid in set(event.pods) if uid in held and _is_batch(held[uid].requests))
+
+
+def _gpus_of(state: AggregateState | None) -> list[DeviceDetails]:
+    stated = state.object if isinstance(state, CustomObjectState) else None
+    return [device for device in read_devices(stated)[0] if device.type == GPU_TYPE] if stated is not None else []
+
+
+def _touches_devices(event: NodeResourcesTaken | NodeResourcesReturned, ledger: NodeLedger | None) -> bool:
+    """Whether one of the pods of the event gets, changes or gives back devices."""
+    held = ledger.pods if ledger is not None else {}
+    if isinstance(event, NodeResourcesTaken):
+        return any(pod.allocation.devices or _has_devices(held.get(pod.uid)) for pod in event.pods)
+    return any(_has_devices(held.get(uid)) for uid in event.pods)
+
+
+def _has_devices(pod: PodOnNode | None) -> bool:
+    return pod is not None and bool(pod.allocation.devices)
 
 
 def _is_batch(requests: dict[str, int]) -> bool:

@@ -11,7 +11,7 @@ from psycopg.rows import TupleRow
 
 from koord_projector.domain.nodes import NODE_KINDS, NodeFigures
 from koord_projector.domain.pods import Episode, PodFacts
-from koord_projector.domain.projection import Projection
+from koord_projector.domain.projection import DEVICES, Projection
 from koord_projector.domain.series import Series
 from koord_projector.shell.postgres.writer import FACTS, Writer, projection_schema
 
@@ -24,7 +24,8 @@ _LIVING_PODS: Final = """
 _NEWEST_NODES: Final = """
     SELECT v.token, v."exists", v.unschedulable, v.cpu_milli, v.memory_bytes, v.gpus, v.cpu_requested,
            v.memory_requested, v.gpus_requested, v.batch_cpu, v.batch_memory, v.batch_cpu_requested,
-           v.batch_memory_requested, v.pods, v.be_pods, v.pods_running, v.be_quota_us, v.host
+           v.batch_memory_requested, v.pods, v.be_pods, v.pods_running, v.be_quota_us, v.host,
+           v.gpu_cards, v.gpu_share_used, v.gpu_share_stranded
       FROM node_names AS n
       CROSS JOIN LATERAL (SELECT * FROM node_versions WHERE token = n.token ORDER BY seq DESC LIMIT 1) AS v
 """
@@ -78,6 +79,10 @@ async def _load(connection: AsyncConnection[TupleRow]) -> Loaded:
         connection, "SELECT kind, id, state FROM aggregates WHERE kind = ANY(%s)", (sorted(NODE_KINDS),)
     ):
         projection.lend(AggregateRef(kind, id_), decode_state(kind, state))
+    for id_, state in await _all(
+        connection, "SELECT id, state FROM aggregates WHERE kind = 'customspec' AND starts_with(id, %s)", (DEVICES,)
+    ):
+        projection.know_devices(AggregateRef("customspec", id_), decode_state("customspec", state))
     for second, seq in await _all(connection, "SELECT second, seq FROM cluster_series ORDER BY seq DESC LIMIT 1"):
         projection.series = Series(second, seq)
     return Loaded(projection, event_id, schema == projection_schema())

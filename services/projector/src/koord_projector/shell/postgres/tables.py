@@ -104,6 +104,9 @@ node_versions = Table(
     Column("pods_running", Integer, nullable=False),
     Column("be_quota_us", BigInteger, nullable=False),
     Column("host", Text, nullable=False),
+    Column("gpu_cards", BigInteger, nullable=False),
+    Column("gpu_share_used", BigInteger, nullable=False),
+    Column("gpu_share_stranded", BigInteger, nullable=False),
 )
 
 node_names = Table("node_names", metadata, Column("token", Text, primary_key=True))

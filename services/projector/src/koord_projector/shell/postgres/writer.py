@@ -45,7 +45,7 @@ from koord_projector.shell.postgres.tables import FOLDED
 FACTS: Final = "ev"
 OBSERVATIONS: Final = "obs"
 EXPLANATIONS: Final = "explanations"
-PROJECTION_VERSION: Final = 1
+PROJECTION_VERSION: Final = 2
 """Raised when the same events shall give other rows: the projector then rebuilds by itself."""
 
 _POD_KEYS: Final = ("uid", "from_seq")

@@ -51,7 +51,13 @@ class ClusterAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeItem(msgspec.Struct, frozen=True, kw_only=True):
-    """One node of the list; `*_used` and `reported_at` are null when no report is known."""
+    """One node of the list; `*_used` and `reported_at` are null when no report is known.
+
+    Attributes:
+        gpu_cards: Healthy GPUs of its Device object; 0 without one.
+        gpu_share_used: Shares of GPUs that pods hold, in percent of one card.
+        gpu_share_stranded: What is free on healthy GPUs that are partly used, in percent of one card.
+    """
 
     name: str
     seq: int
@@ -76,6 +82,9 @@ class NodeItem(msgspec.Struct, frozen=True, kw_only=True):
     be_cpu_used: int | None
     be_memory_used: int | None
     reported_at: str | None
+    gpu_cards: int = 0
+    gpu_share_used: int = 0
+    gpu_share_stranded: int = 0
 
 
 class NodesAnswer(msgspec.Struct, frozen=True, kw_only=True):

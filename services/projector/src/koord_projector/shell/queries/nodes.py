@@ -143,6 +143,9 @@ def _item(row: Row[Any], moment: Moment) -> NodeItem:
         be_cpu_used=row.be_cpu_used if reports else None,
         be_memory_used=row.be_memory_used if reports else None,
         reported_at=row.reported_at,
+        gpu_cards=row.gpu_cards,
+        gpu_share_used=row.gpu_share_used,
+        gpu_share_stranded=row.gpu_share_stranded,
     )
 
 

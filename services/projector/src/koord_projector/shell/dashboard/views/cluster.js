@@ -6,13 +6,18 @@ import { bytes, cores, grouped, moment, percent, share } from "../format.js";
 import { HeatMap, rampLegend } from "../heatmap.js";
 
 const SERIES_MILLIS = 6000;
-const METRICS = { requested: "Requested", used: "Used", reclaimed: "Reclaimed" };
-const RESOURCES = { cpu: "CPU", memory: "Memory", gpu: "GPU" };
+const METRICS = { requested: "Requested", used: "Used", reclaimed: "Reclaimed", stranded: "Fragmented" };
+const RESOURCES = { cpu: "CPU", memory: "Memory", gpu: "GPU", share: "GPU share" };
 const SAYS = {
   requested: "share of the allocatable amount that pods hold, best-effort pods excluded",
   used: "share of the allocatable amount that is really used, as the agents report",
   reclaimed: "share of the allocatable amount that is offered to best-effort pods because others do not use it",
+  stranded: "share of the GPUs that is free on partly given cards, where no pod that needs whole cards fits",
 };
+const GPU_METRICS = { gpu: ["requested"], share: ["requested", "stranded"] };
+
+// Which amounts a resource has.
+const has = (metric, resource) => (GPU_METRICS[resource] ?? ["requested", "used", "reclaimed"]).includes(metric);
 
 export async function clusterView(root, { at, signal, go }) {
   root.kept ??= build(root, go);
@@ -41,7 +46,12 @@ function build(root, go) {
   page.legend = h("div", { class: "legend" });
   page.cpu = new Chart({ format: (value) => cores(value) });
   page.pods = new Chart({ steps: "counts", format: grouped });
-  page.choose = (name, value) => { page[name] = value; page.paint(); };
+  page.choose = (name, value, resource = page.resource) => {
+    page.resource = resource;
+    page[name] = value;
+    if (!has(page.metric, page.resource)) page.metric = "requested";
+    page.paint();
+  };
   page.paint = () => paint(page);
   page.plot = (until) => plot(page, until);
   page.repaint = () => { page.heat.paint(); page.cpu.repaint(); page.pods.repaint(); };
@@ -78,25 +88,27 @@ function tile(label, value, detail, ratio, tint) {
 }
 
 function ratioOf(node, metric, resource) {
-  const [whole, requested, used, offered] = {
+  const [whole, requested, used, offered, stranded] = {
     cpu: [node.cpu_milli, node.cpu_requested, node.cpu_used, node.batch_cpu],
     memory: [node.memory_bytes, node.memory_requested, node.memory_used, node.batch_memory],
     gpu: [node.gpus, node.gpus_requested, null, null],
+    share: [node.gpu_cards * 100, node.gpu_share_used, null, null, node.gpu_share_stranded],
   }[resource];
   if (!whole) return null;
-  const part = { requested, used, reclaimed: offered }[metric];
+  const part = { requested, used, reclaimed: offered, stranded }[metric];
   return part === null ? null : part / whole;
 }
 
 function paint(page) {
   const { metric, resource, nodes } = page;
-  const hasGpus = nodes.some((node) => node.gpus > 0);
+  const isKnown = { cpu: true, memory: true, gpu: nodes.some((node) => node.gpus > 0), share: nodes.some((node) => node.gpu_cards > 0) };
   const ramp = metric === "reclaimed" ? "green" : "heat";
   fill(page.switches, h("h2", {}, "Nodes "), h("span", { class: "note" }, SAYS[metric]), h("span", { class: "push" }),
-    segments("Amount", Object.entries(METRICS).map(([value, label]) => [value, label, resource === "gpu" && value !== "requested"]),
-      metric, (value) => page.choose("metric", value)),
-    segments("Resource", Object.entries(RESOURCES).filter(([value]) => value !== "gpu" || hasGpus)
-      .map(([value, label]) => [value, label, value === "gpu" && metric !== "requested"]),
+    segments("Amount", Object.entries(METRICS).filter(([value]) => value !== "stranded" || isKnown.share)
+      .map(([value, label]) => [value, label, value !== "stranded" && !has(value, resource)]),
+      metric, (value) => page.choose("metric", value, value === "stranded" ? "share" : resource)),
+    segments("Resource", Object.entries(RESOURCES).filter(([value]) => isKnown[value])
+      .map(([value, label]) => [value, label, metric !== "stranded" && !has(metric, value)]),
       resource, (value) => page.choose("resource", value)));
   const cells = nodes.map((node) => ({ key: node.name, ratio: ratioOf(node, metric, resource), marked: node.unschedulable }));
   page.heat.show(cells, ramp, `${nodes.length} nodes by ${METRICS[metric]} ${RESOURCES[resource]}; arrow keys choose, Enter opens`);
@@ -120,6 +132,8 @@ function describe(node) {
       row("memory requested", node.memory_requested, node.memory_bytes, bytes),
       row("memory used", node.memory_used, node.memory_bytes, bytes),
       node.gpus > 0 && row("GPUs", node.gpus_requested, node.gpus, grouped),
+      node.gpu_cards > 0 && row("GPU shares given", node.gpu_share_used / 100, node.gpu_cards, String),
+      node.gpu_cards > 0 && row("… free on partly given cards", node.gpu_share_stranded / 100, node.gpu_cards, String),
       h("tr", {}, h("td", {}, "pods"), h("td", {}, `${grouped(node.pods)} (${grouped(node.be_pods)} best effort)`)),
       h("tr", {}, h("td", {}, "best-effort quota"), h("td", {}, node.be_quota_us < 0 ? "unlimited" : `${cores(node.be_quota_us / 100)} cores`)))),
     node.reported_at && h("div", { class: "note" }, `reported ${moment(node.reported_at)}`)];
