@@ -19,10 +19,12 @@ from koord_scheduler.domain.framework.lifecycle_hooks import Eviction, PageAnswe
 from koord_scheduler.domain.framework.node_points import Reads, RowFunction
 from koord_scheduler.domain.framework.outcomes import Allow, Candidates, Failure, Next, Rejection, Wait
 from koord_scheduler.domain.framework.post_filter import NoPreemption, Preemption, PreemptionSearch, Room
+from koord_scheduler.domain.framework.topology_points import TopologyHintsPlugin
 from koord_scheduler.domain.framework.transforming import Scored, Views
 from koord_scheduler.domain.pods.equivalence_classes import PodClass, Subject
 from koord_scheduler.domain.pods.info import PodInfo
 from koord_scheduler.domain.pods.record import PodRecord
+from koord_scheduler.domain.topology_hints.hints import NO_HINTS, Hints, Zones
 from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import Event, StoredEvent
 from koordcore.protocol.objects import Node, Pod
@@ -46,6 +48,8 @@ class TourOfNodes:
         points.FOLLOW_NODES,
         points.FOLLOW_PODS,
         points.SETTLE,
+        points.TOPOLOGY_HINTS,
+        points.TOPOLOGY_MANAGER,
     )
     reads = Reads.LOAD
     normalizes = False
@@ -111,6 +115,21 @@ class TourOfNodes:
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
         """See `PodFollower.gave`."""
+
+    def use_hints_of(self, providers: Sequence[TopologyHintsPlugin]) -> None:
+        """See `TopologyManagerPlugin.use_hints_of`: it merges nothing."""
+
+    def gives_hints(self, pod: PodClass) -> bool:
+        """See `TopologyHintsPlugin.gives_hints`: its pods accept any NUMA zones."""
+        return False
+
+    def topology_hints(self, pod: PodClass, row: int) -> Hints:
+        """See `TopologyHintsPlugin.topology_hints`."""
+        return NO_HINTS
+
+    def refused_within(self, pod: PodClass, row: int, zones: Zones | None) -> str | None:
+        """See `TopologyHintsPlugin.refused_within`."""
+        return None
 
 
 class TourOfSelectors(TourOfNodes):

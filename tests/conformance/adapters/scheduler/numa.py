@@ -15,7 +15,8 @@ from koord_scheduler.domain.numa.accumulator import (
 from koord_scheduler.domain.numa.amplified import fits_amplified
 from koord_scheduler.domain.numa.binding import Binding, ResourceSpec, binding_on, pod_binding
 from koord_scheduler.domain.numa.cpu_layout import CpuLayout, cpus_in, mask_of, mask_text, parsed_mask
-from koord_scheduler.domain.numa.hinting import zone_hints, zone_statuses
+from koord_scheduler.domain.numa.hinting import zone_hints
+from koord_scheduler.domain.numa.node_book import zone_statuses
 from koord_scheduler.domain.numa.reserved import PodCpuAlloc, node_reserved_cpus, reserved_cpus, zone_cpu_left
 from koord_scheduler.domain.numa.scoring import Strategy
 from koord_scheduler.domain.numa.zones import Allocated, NodeZones, Shortage, allocate, sums

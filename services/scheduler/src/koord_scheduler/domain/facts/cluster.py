@@ -7,6 +7,7 @@ waiting pods is collected here (`activate`, `QuotaManager.moves`), because who w
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar, cast
 
+from koordcore.protocol.node_topology import NodeResourceTopology
 from koordcore.protocol.objects import Namespace, Node, Pod, Workload, object_from_json
 from koordcore.protocol.quota import quota_spec
 from koordcore.protocol.scheduling_objects import (
@@ -44,6 +45,7 @@ from koord_scheduler.domain.nodes.accounting import NodeAccounting
 from koord_scheduler.domain.nodes.population import Population
 from koord_scheduler.domain.nodes.priorities import LowestPriorities
 from koord_scheduler.domain.nodes.volumes import Volumes
+from koord_scheduler.domain.numa.books import NumaBooks
 from koord_scheduler.domain.pods.disruption_budgets import DisruptionBudgets
 from koord_scheduler.domain.pods.equivalence_classes import PodClasses
 from koord_scheduler.domain.pods.owner_selectors import OwnerSelectors
@@ -55,6 +57,7 @@ from koord_scheduler.domain.topology_hints.affinities import Affinities
 
 T = TypeVar("T", bound=Plugin)
 DEFAULT_TOPOLOGY: Final = "default"
+NODE_TOPOLOGIES: Final = "noderesourcetopologies"
 CONTROLLER_PLURALS: Final = {
     "replicasets": "ReplicaSet",
     "statefulsets": "StatefulSet",
@@ -73,6 +76,7 @@ PLURALS: Final = frozenset(
         "persistentvolumeclaims",
         "persistentvolumes",
         "devices",
+        NODE_TOPOLOGIES,
         *CONTROLLER_PLURALS,
     }
 )
@@ -87,6 +91,8 @@ class Cluster:
     owners       selectors of services and controllers
     classes    what pods are to the plugins
     node accounting    takes and gives back what a pod counts for in all of these
+    numa         CPUs and zones of nodes, and what pods have of them
+    has_concerned_all  whether pods were read again after a node had imposed a policy on all of its pods
     affinities   NUMA zones of pods in reserve, for all plugins that allocate inside of them
     devices      the devices of each node, as its Device object states them
     activate     uids of pods that a fact makes worth an attempt; the fold empties it
@@ -119,6 +125,9 @@ class Cluster:
         self.accounting = NodeAccounting(self.nodes, self.population, [self.priorities, self.volumes])
         self.node_followers: list[NodeFollower] = []
         self.settling: list[SettlingPlugin] = []
+        self.numa = NumaBooks(self.nodes)
+        self.accounting.allocations.append(self.numa)
+        self.has_concerned_all = False
         self.affinities = Affinities()
         self.devices = Inventories()
         self._shared: list[tuple[str, object, Plugin]] = []
@@ -174,6 +183,7 @@ class Cluster:
         """Add or replace a node; the columns have its shape already."""
         for follower in self.node_followers:
             follower.put_node(row, node)
+        self.numa.put_node(row, node)
         name = node.metadata.name
         self.quotas.set_node(name, shape.allocatable)
         if self.topology is not None:
@@ -184,6 +194,7 @@ class Cluster:
         """Remove a node."""
         for follower in self.node_followers:
             follower.drop_node(row)
+        self.numa.drop_node(row)
         self.quotas.remove_node(name)
         if self.topology is not None:
             self.topology.remove_node(name)
@@ -239,6 +250,8 @@ class Cluster:
                 topology = object_from_json(document, ClusterNetworkTopology)
                 if topology.metadata.name == DEFAULT_TOPOLOGY:
                     self._put_topology(layers_of(topology))
+            case "noderesourcetopologies":
+                self.numa.put_topology(object_from_json(document, NodeResourceTopology))
             case "poddisruptionbudgets":
                 self.budgets.put(object_from_json(document, PodDisruptionBudget))
             case "services":
@@ -277,6 +290,8 @@ class Cluster:
                 self.gangs.pod_group_deleted(f"{namespace}/{name}")
             case "clusternetworktopologies" if name == DEFAULT_TOPOLOGY:
                 self.topology = None
+            case "noderesourcetopologies":
+                self.numa.drop_topology(name)
             case "poddisruptionbudgets":
                 self.budgets.drop(namespace, name)
             case "services":

@@ -8,6 +8,7 @@ from koordcore.events.management.nodepolicy import NodeDevicesComputed, NodeOver
 from koordcore.protocol.objects import Node
 
 from koord_scheduler.domain.columns.node_columns import node_shape
+from koord_scheduler.domain.folding.pods import read_again_if_imposed
 from koord_scheduler.domain.nodes.policies import NO_POLICY
 from koord_scheduler.domain.pods.record import Phase
 from koord_scheduler.domain.state.state import SchedulerState
@@ -24,6 +25,7 @@ def put_node(state: SchedulerState, node: Node, trigger: str = "") -> None:
     before = state.nodes.shape.position
     row, may_help = state.nodes.put(name, shape)
     state.cluster.put_node(row, node, shape)
+    read_again_if_imposed(state, trigger)
     state.assumed.recheck_node(name, is_changed=state.nodes.shape.position != before)
     if is_new:
         state.assumed.ledgers.node_appeared(name)

@@ -7,7 +7,8 @@ from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObs
 from koordcore.events.objects.mirror import NamespaceDeleted, NamespaceObserved, WorkloadDeleted, WorkloadObserved
 from koordcore.values.invalid import InvalidInput
 
-from koord_scheduler.domain.facts.cluster import DEFAULT_TOPOLOGY, PLURALS
+from koord_scheduler.domain.facts.cluster import DEFAULT_TOPOLOGY, NODE_TOPOLOGIES, PLURALS
+from koord_scheduler.domain.folding.pods import read_again_if_imposed
 from koord_scheduler.domain.state.state import SchedulerState
 from koord_scheduler.domain.status import schedule_explanations as explained
 
@@ -32,13 +33,24 @@ def fold_object(state: SchedulerState, stored: StoredEvent, event: Event | None)
             put_object(state, stored.ref.id, event)
             if plural_of(stored.ref.id) == "devices":
                 state.hints.room_appeared(name_from_token(stored.ref.id.rpartition("=")[2]), stored.event_id)
+            if plural_of(stored.ref.id) == NODE_TOPOLOGIES:
+                _node_changed(state, stored.ref.id, stored.event_id)
             state.hints.wake_activated(stored.event_id)
         case CustomObjectDeleted() if stored.ref.id in state.mirror.objects:
             del state.mirror.objects[stored.ref.id]
             state.cluster.drop_object(plural_of(stored.ref.id), event.namespace, event.name)
             _forget_said(state, plural_of(stored.ref.id), event)
+            if plural_of(stored.ref.id) == NODE_TOPOLOGIES:
+                _node_changed(state, stored.ref.id, stored.event_id)
         case _:
             pass
+
+
+def _node_changed(state: SchedulerState, ref_id: str, trigger: str) -> None:
+    """Decide the placements on a node anew whose hardware has changed; waiting pods may fit there now."""
+    name = name_from_token(ref_id.partition("=")[2])
+    state.assumed.recheck_node(name, is_changed=True)
+    state.hints.room_appeared(name, trigger)
 
 
 def put_namespace(state: SchedulerState, event: NamespaceObserved) -> None:
@@ -58,6 +70,8 @@ def put_object(state: SchedulerState, ref_id: str, event: CustomObjectObserved) 
     plural = plural_of(ref_id)
     state.mirror.objects[ref_id] = event
     state.cluster.put_object(plural, event.object)
+    if plural == NODE_TOPOLOGIES:
+        read_again_if_imposed(state, "")
     if plural == explained.PLURAL:
         id_ = ref_id.partition("=")[2]
         try:

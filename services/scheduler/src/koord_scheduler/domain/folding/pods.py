@@ -56,6 +56,22 @@ def describe(state: SchedulerState, pod: PodRecord, spec: Pod, now: float) -> No
         state.assumed.ledgers.describe(node, pod.pod_info())
 
 
+def read_again_if_imposed(state: SchedulerState, trigger: str) -> None:
+    """Read all pods again once a node imposes a policy on all of its pods: NodeNUMAResource concerns them from now on.
+
+    This happens at most once in a process, usually before the first pod is known.
+    """
+    if state.cluster.has_concerned_all or not state.cluster.numa.has_imposed:
+        return
+    state.cluster.has_concerned_all = True
+    state.cluster.pod_classes.forget()
+    for pod in list(state.pods.values()):
+        if pod.pod is not None and pod.subject is not None:
+            describe(state, pod, pod.pod, pod.known_since)
+            if state.queue.get(pod.uid) is not None and not pod.work_node:
+                state.assumed.reconcile(pod, trigger or pod.trigger)
+
+
 def gone(state: SchedulerState, stored: StoredEvent) -> None:
     """Fold a deleted pod."""
     pod = state.pods.get(stored.ref.id)

@@ -16,6 +16,7 @@ from koord_scheduler.domain.framework import (
     lifecycle_hooks,
     node_points,
     post_filter,
+    topology_points,
     transforming,
 )
 from koord_scheduler.domain.framework.extension_point import ExtensionPoint
@@ -126,6 +127,20 @@ CROSS_NODE_FILTER: Final = ExtensionPoint(
     enabled_at=Point.FILTER,
     asked="once per kind of pod and `version()`",
     answers="a filter of rows by what runs elsewhere; `None`: nothing concerns the pod",
+)
+TOPOLOGY_HINTS: Final = ExtensionPoint(
+    name="TopologyHints",
+    protocol=topology_points.TopologyHintsPlugin,
+    enabled_at=Point.FILTER,
+    asked="for one node, where pod or node has a topology policy, about pods that ask for the plugin's resources",
+    answers="the NUMA zones that can satisfy the pod; whether it fits inside the zones that were chosen",
+)
+TOPOLOGY_MANAGER: Final = ExtensionPoint(
+    name="TopologyManager",
+    protocol=topology_points.TopologyManagerPlugin,
+    enabled_at=Point.FILTER,
+    asked="once, when the profile is made",
+    answers="nothing; it merges the hints of these plugins from then on",
 )
 POST_FILTER: Final = ExtensionPoint(
     name="PostFilter",

@@ -1,10 +1,11 @@
-"""Extension point of plugins whose resources belong to NUMA zones.
+"""Extension points of plugins whose resources belong to NUMA zones.
 
 One plugin (NodeNUMAResource) merges the hints of all of them under the topology policy of pod and node.
 
 Source: scheduler-fine-grained spec, 1.6, 1.7 and 2.10.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from koord_scheduler.domain.framework.plugin import Plugin
@@ -18,6 +19,10 @@ class TopologyHintsPlugin(Plugin, Protocol):
     It is asked for nodes and pods with a topology policy only. At Reserve it finds the chosen zones in
     `Cluster.affinities`.
     """
+
+    def gives_hints(self, pod: PodClass) -> bool:
+        """Return whether pods of this class ask for its resources; for others it is not asked."""
+        ...
 
     def topology_hints(self, pod: PodClass, row: int) -> Hints | str:
         """Return the hints for a pod on a node, with what its pods have taken now.
@@ -38,4 +43,12 @@ class TopologyHintsPlugin(Plugin, Protocol):
         Returns:
             Why it is impossible; None: it is possible.
         """
+        ...
+
+
+class TopologyManagerPlugin(Plugin, Protocol):
+    """Merges the hints of all plugins of its profile and decides on the zones of a pod."""
+
+    def use_hints_of(self, providers: Sequence[TopologyHintsPlugin]) -> None:
+        """Take the plugins whose hints it merges."""
         ...

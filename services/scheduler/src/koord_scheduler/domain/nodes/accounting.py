@@ -11,6 +11,8 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
+from koordcore.values.allocation import NOTHING
+
 from koord_scheduler.domain.columns.node_columns import NodeColumns
 from koord_scheduler.domain.nodes.population import Population
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
@@ -39,6 +41,7 @@ class NodeAccounting:
     Attributes:
         followers: Notified of every pod.
         concerned: (bit, follower): notified of pods whose `PodClass.concerned` has the bit, and of pods without spec.
+        allocations: Notified of pods with an allocation, and of guests (`PodInfo.is_guest`).
     """
 
     def __init__(self, nodes: NodeColumns, population: Population | None, followers: Sequence[Follower] = ()) -> None:
@@ -46,10 +49,11 @@ class NodeAccounting:
         self.population = population
         self.followers = list(followers)
         self.concerned: list[tuple[int, Follower]] = []
+        self.allocations: list[Follower] = []
 
     def every_follower(self) -> list[Follower]:
         """Return all followers."""
-        return [*self.followers, *(follower for _, follower in self.concerned)]
+        return [*self.followers, *(follower for _, follower in self.concerned), *self.allocations]
 
     def take(self, row: int, pod_info: PodInfo) -> None:
         """Count the pod on the node."""
@@ -61,6 +65,9 @@ class NodeAccounting:
         pod_class = pod_info.pod_class
         for bit, follower in self.concerned:
             if pod_class is None or pod_class.concerned & bit:
+                follower.took(row, pod_info)
+        if pod_info.allocation is not NOTHING or pod_info.is_guest:
+            for follower in self.allocations:
                 follower.took(row, pod_info)
 
     def give(self, row: int, pod_info: PodInfo) -> None:
@@ -74,6 +81,9 @@ class NodeAccounting:
         for bit, follower in self.concerned:
             if pod_class is None or pod_class.concerned & bit:
                 follower.gave(row, pod_info)
+        if pod_info.allocation is not NOTHING or pod_info.is_guest:
+            for follower in self.allocations:
+                follower.gave(row, pod_info)
 
     def parts_for(self, pod_class: PodClass, *, coupled: bool) -> "NodeAccounting":
         """Return the part of the accounting that matters for filters of this pod class, for trials.
@@ -85,6 +95,7 @@ class NodeAccounting:
         followers = [follower for follower in self.followers if follower.may_refuse(pod_class)]
         parts = NodeAccounting(self.nodes, self.population if coupled else None, followers)
         parts.concerned = [each for each in self.concerned if each[1].may_refuse(pod_class)]
+        parts.allocations = [each for each in self.allocations if each.may_refuse(pod_class)]
         return parts
 
     @contextmanager

@@ -7,13 +7,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from koordcore.values.cpuset import format_cpuset, parse_cpuset
+from koordcore.values.invalid import InvalidInput
 from koordcore.values.topology import CpuPlace
 
 CpuMask: TypeAlias = int
 """A set of CPUs: bit i stands for CPU i."""
+HIGHEST_CPU: Final = 16_383
+"""Twice as many CPUs as Linux supports."""
 
 
 class Core(NamedTuple):
@@ -158,9 +161,20 @@ def parsed_mask(text: str) -> CpuMask:
     """Return the set of CPUs of a Linux list such as `0-3,8`.
 
     Raises:
-        InvalidInput: See `parse_cpuset`.
+        InvalidInput: See `parse_cpuset`; or a CPU beyond those that Linux supports.
     """
-    return mask_of(parse_cpuset(text))
+    cpus = parse_cpuset(text)
+    if cpus and max(cpus) > HIGHEST_CPU:
+        raise InvalidInput(f"CPUs up to {HIGHEST_CPU}", text)
+    return mask_of(cpus)
+
+
+def known_mask(text: str) -> CpuMask:
+    """Return the set of CPUs of a Linux list; an invalid list is the empty set."""
+    try:
+        return parsed_mask(text)
+    except InvalidInput:
+        return 0
 
 
 @lru_cache(maxsize=65_536)

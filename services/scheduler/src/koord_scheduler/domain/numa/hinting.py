@@ -11,9 +11,9 @@ from koordcore.protocol.resource_names import CPU
 
 from koord_scheduler.domain.numa.binding import Binding
 from koord_scheduler.domain.numa.scoring import Strategy
-from koord_scheduler.domain.numa.zones import NodeZones, Shortage, allocate
+from koord_scheduler.domain.numa.zones import NodeZones, shortage
 from koord_scheduler.domain.topology_hints.hints import Hint, Zones, ids_of, zones_of
-from koord_scheduler.domain.topology_hints.merging import TopologyPolicy, ZoneStatus
+from koord_scheduler.domain.topology_hints.merging import TopologyPolicy
 
 
 def zone_hints(
@@ -43,7 +43,7 @@ def zone_hints(
     for size in range(1, min(len(ids), most_zones or len(ids)) + 1):
         for chosen in combinations(ids, size):
             zones = zones_of(chosen)
-            if isinstance(allocate(node, requests, binding, zones), Shortage):
+            if shortage(node, requests, binding, zones) is not None:
                 continue
             score = zone_score(node, requests, binding, zones, strategy)
             for resource, found in hints.items():
@@ -72,23 +72,3 @@ def zone_score(
 def amplified_request(resource: str, amount: int, binding: Binding | None, ratio: float) -> int:
     """Return what a pod weighs on an amplified node: bound CPUs are physical."""
     return amplify(amount, ratio) if resource == CPU and binding is not None else amount
-
-
-def zone_statuses(node: NodeZones, cpusets: Mapping[str, int]) -> dict[int, ZoneStatus]:
-    """Return for each zone which pods with bound CPUs it has.
-
-    Args:
-        node: The node.
-        cpusets: Uid -> CPUs that the pod has.
-    """
-    statuses = dict.fromkeys(node.allocatable, ZoneStatus.IDLE)
-    if node.layout is None:
-        return statuses
-    for cpus in cpusets.values():
-        touched = [zone.id for zone in node.layout.zones.values() if zone.cpus & cpus]
-        for zone in touched:
-            if len(touched) > 1:
-                statuses[zone] = ZoneStatus.SHARED
-            elif statuses.get(zone) is not ZoneStatus.SHARED:
-                statuses[zone] = ZoneStatus.SINGLE
-    return statuses

@@ -12,7 +12,7 @@ from koordcore.protocol.reservation import node_reservation, reported_reserved_c
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.topology import CpuTopology
 
-from koord_scheduler.domain.numa.cpu_layout import CpuLayout, CpuMask, parsed_mask
+from koord_scheduler.domain.numa.cpu_layout import CpuLayout, CpuMask, known_mask
 
 
 class PodCpuAlloc(msgspec.Struct, frozen=True):
@@ -51,7 +51,7 @@ def reserved_cpus(
     texts += [kubelet.reserved_cpus, node_reserved_cpus(layout, annotations), _system_cpus(annotations)]
     reserved = 0
     for text in texts:
-        reserved |= _mask_or_none(text)
+        reserved |= known_mask(text)
     return reserved
 
 
@@ -66,13 +66,6 @@ def _system_cpus(annotations: Mapping[str, str]) -> str:
     except InvalidInput:
         return ""
     return found.cpuset if found is not None and found.exclusive else ""
-
-
-def _mask_or_none(text: str) -> CpuMask:
-    try:
-        return parsed_mask(text)
-    except InvalidInput:
-        return 0
 
 
 def zone_cpu_left(milli: int, layout: CpuLayout | None, zone: int, reserved: CpuMask) -> int:

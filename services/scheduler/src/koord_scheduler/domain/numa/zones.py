@@ -125,6 +125,30 @@ def allocate(
     return Shortage((cpus,)) if isinstance(cpus, str) else Allocated(cpus, split)
 
 
+def shortage(node: NodeZones, requests: Mapping[str, int], binding: Binding | None, affinity: Zones) -> Shortage | None:
+    """Return why `allocate` is impossible, without choosing CPUs; None if it is possible."""
+    split = _split(node, requests, binding, affinity)
+    if isinstance(split, Shortage) or binding is None or node.layout is None:
+        return split if isinstance(split, Shortage) else None
+    candidates = node.candidates(binding)
+    if candidates.bit_count() < binding.count:
+        return Shortage((NOT_ENOUGH_CPUS,))
+    shares = _cpu_shares(split)
+    if not shares:
+        return None
+    units = node.layout.zones
+    counts = [
+        min((candidates & units[zone].cpus).bit_count() if zone in units else 0, share)
+        for zone, share in shares.items()
+    ]
+    if sum(counts) != binding.count:
+        return Shortage((NOT_ENOUGH_CPUS,))
+    needs_cores = binding.is_required and binding.policy is BindPolicy.FULL_PCPUS
+    if needs_cores and any(count % node.layout.cpus_per_core for count in counts):
+        return Shortage((_not_as_required(binding),))
+    return None
+
+
 def _split(
     node: NodeZones, requests: Mapping[str, int], binding: Binding | None, affinity: Zones
 ) -> dict[int, Amounts] | Shortage:
@@ -176,7 +200,7 @@ def _bound_cpus(node: NodeZones, layout: CpuLayout, binding: Binding, split: Map
     candidates = node.candidates(binding)
     if candidates.bit_count() < binding.count:
         return NOT_ENOUGH_CPUS
-    shares = {zone: amounts[CPU] // 1000 for zone, amounts in split.items() if CPU in amounts}
+    shares = _cpu_shares(split)
     cpus = 0
     if not shares:
         cpus = take_cpus(layout, candidates, _request(node, binding, binding.count), node.use) or 0
@@ -190,8 +214,17 @@ def _bound_cpus(node: NodeZones, layout: CpuLayout, binding: Binding, split: Map
         cores = layout.cores_touched(cpus)
         per_core = layout.cpus_per_core if binding.policy is BindPolicy.FULL_PCPUS else 1
         if cores * per_core != binding.count:
-            return f"insufficient CPUs to satisfy required cpu bind policy {binding.policy}"
+            return _not_as_required(binding)
     return cpus
+
+
+def _cpu_shares(split: Mapping[int, Amounts]) -> dict[int, int]:
+    """Return zone -> number of CPUs that it has to give."""
+    return {zone: amounts[CPU] // 1000 for zone, amounts in split.items() if CPU in amounts}
+
+
+def _not_as_required(binding: Binding) -> str:
+    return f"insufficient CPUs to satisfy required cpu bind policy {binding.policy}"
 
 
 def _request(node: NodeZones, binding: Binding, count: int) -> CpuRequest:

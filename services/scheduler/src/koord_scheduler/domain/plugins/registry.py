@@ -24,6 +24,7 @@ from koord_scheduler.domain.plugins.jobs.default_preemption import DefaultPreemp
 from koord_scheduler.domain.plugins.jobs.elastic_quota import ElasticQuota
 from koord_scheduler.domain.plugins.jobs.scheduling_gates import SchedulingGates
 from koord_scheduler.domain.plugins.jobs.topology_coscheduling import TopologyCoscheduling
+from koord_scheduler.domain.plugins.numa.node_numa_resource import NodeNUMAResource
 from koord_scheduler.domain.plugins.resources.device_share import DeviceShare
 from koord_scheduler.domain.plugins.resources.dynamic_resources import DynamicResources
 from koord_scheduler.domain.plugins.resources.image_locality import ImageLocality
@@ -89,6 +90,9 @@ MAKERS: Final[Mapping[str, Maker]] = {
     "DynamicResources": lambda _, __: DynamicResources(),
     "LoadAwareScheduling": _load,
     "DeviceShare": _devices,
+    "NodeNUMAResource": lambda cluster, profile: NodeNUMAResource(
+        cluster, profile.args_of("NodeNUMAResource", fine_grained.NodeNUMAResourceArgs)
+    ),
     "Coscheduling": _gangs,
     "ElasticQuota": lambda cluster, _: cluster.shared(
         "ElasticQuota", None, lambda: ElasticQuota(cluster.quotas, cluster.quota_changes)

@@ -160,6 +160,10 @@ class PodClasses:
             pod = plugin.transform(pod)
         return pod
 
+    def forget(self) -> None:
+        """Forget what pods have been read as, because plugins concern other pods than before."""
+        self._known.clear()
+
     def of(self, pod: Pod) -> PodClass:
         """Return the class of a pod; see `read`."""
         return self.read(pod).subject.pod_class

@@ -22,6 +22,7 @@ class PodInfo(msgspec.Struct, frozen=True, eq=False, gc=False):
         priority: Its priority; 0 if it is unknown.
         since: Unix seconds from which it counts as assigned there.
         allocation: What it was allocated there besides its demand.
+        is_guest: Whether it counts there for a trial only; plugins then work out what it would be allocated.
     """
 
     uid: str
@@ -32,6 +33,7 @@ class PodInfo(msgspec.Struct, frozen=True, eq=False, gc=False):
     priority: int = 0
     since: float = 0.0
     allocation: Allocation = NOTHING
+    is_guest: bool = False
 
     @property
     def requests(self) -> Mapping[str, int]:

@@ -3,6 +3,7 @@
 Source: scheduler-core spec, 1.3 and 6
 """
 
+import msgspec
 from koordcore.events.envelope import AggregateRef
 from koordcore.events.scheduling.pod import PodNominated, PodNominationCleared
 from koordcore.protocol.objects import Pod
@@ -101,7 +102,7 @@ class Nominator:
         A pod that has been placed meanwhile is absent, because it counts where it is assumed.
         """
         return [
-            other.pod_info()
+            msgspec.structs.replace(other.pod_info(), is_guest=True)
             for uid in self.rivals(node, pod.uid, pod.priority)
             if (other := self._pods.get(uid)) is not None and other.subject is not None and not other.work_node
         ]

@@ -14,12 +14,20 @@ from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.evaluate.optimisations import ALL_ON, Optimisations
 from koord_scheduler.domain.facts.cluster import Cluster
 from koord_scheduler.domain.framework.extension_point import ExtensionPoint
-from koord_scheduler.domain.framework.extension_points import CONCERNS, EXTENSION_POINTS, FILTER, TRANSFORM_POD
+from koord_scheduler.domain.framework.extension_points import (
+    CONCERNS,
+    EXTENSION_POINTS,
+    FILTER,
+    TOPOLOGY_HINTS,
+    TOPOLOGY_MANAGER,
+    TRANSFORM_POD,
+)
 from koord_scheduler.domain.framework.node_points import ConcernedPlugin, FilterPlugin, Reads
 from koord_scheduler.domain.framework.plugin import Plugin, checked, declares
 from koord_scheduler.domain.framework.plugin_faults import package_of
 from koord_scheduler.domain.framework.points import Point
 from koord_scheduler.domain.framework.profile import PluginLists, Profile
+from koord_scheduler.domain.framework.topology_points import TopologyHintsPlugin, TopologyManagerPlugin
 from koord_scheduler.domain.plugins.registry import MAKERS, Maker
 from koord_scheduler.domain.runtime.frameworks import Frameworks
 
@@ -84,6 +92,8 @@ def frameworks_of(
 def _profile(made: _Made) -> Profile:
     profile, known = made.profile, made.cluster.pod_classes.concerned
     lists = {point: made.at(point) for point in EXTENSION_POINTS}
+    for manager in lists[TOPOLOGY_MANAGER]:
+        cast("TopologyManagerPlugin", manager).use_hints_of(cast("list[TopologyHintsPlugin]", lists[TOPOLOGY_HINTS]))
     # Answers of filters that read the shape of nodes only outlive every placement: they go first.
     lists[FILTER].sort(key=lambda plugin: cast("FilterPlugin", plugin).reads is not Reads.SHAPE)
     return Profile(

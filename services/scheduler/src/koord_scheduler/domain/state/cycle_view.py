@@ -203,4 +203,5 @@ def _shape_as(state: SchedulerState, name: str, node: Node) -> NodeShape:
 def _occupant(state: SchedulerState, pod: Pod, uid: str) -> PodInfo:
     subject = state.cluster.pod_classes.as_is(pod)
     pod_class = subject.pod_class
-    return PodInfo(uid, pod_class.demand, pod_class, subject.kind, pod, pod.spec.priority or 0)
+    priority = pod.spec.priority or 0
+    return PodInfo(uid, pod_class.demand, pod_class, subject.kind, pod, priority, is_guest=True)

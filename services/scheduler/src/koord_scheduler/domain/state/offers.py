@@ -81,7 +81,7 @@ class NodeOffers:
                 for row in row_list(rows):
                     node = state.nodes.names[row]
                     found[node] = found.get(node, 0) + 1
-                    take(row, msgspec.structs.replace(pod_info, uid=f"{member.uid}@{row}"))
+                    take(row, msgspec.structs.replace(pod_info, uid=f"{member.uid}@{row}", is_guest=True))
 
 
 @contextmanager

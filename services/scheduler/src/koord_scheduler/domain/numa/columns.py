@@ -1,0 +1,198 @@
+"""CPUs and zones of all nodes as arrays, so that a filter judges all nodes at once.
+
+Row numbers are those of `NodeColumns`. An array over zones has one more entry than there are zones: entry 0 is the
+whole node, entry z + 1 is zone z. Amounts are as `NodeZones.available` returns them.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+
+from koord_scheduler.domain.columns.node_columns import IntArray
+from koord_scheduler.domain.numa.accumulator import BindPolicy
+from koord_scheduler.domain.numa.cpu_layout import CpuLayout, CpuMask
+from koord_scheduler.domain.numa.node_book import NodeBook, Taken
+from koord_scheduler.domain.numa.zones import NodeZones
+from koord_scheduler.domain.topology_hints.merging import TopologyPolicy
+
+WHOLE: Final = 0
+"""Entry of the whole node in arrays over zones."""
+NOT_REPORTED: Final = -1
+"""The zone does not report the resource."""
+POLICIES: Final = tuple(TopologyPolicy)
+"""Topology policies by the number that the column holds."""
+BIND_POLICIES: Final = ("None", "FullPCPUsOnly", "SpreadByPCPUs")
+"""Bind policies of nodes by the number that the column holds."""
+
+
+class NumaColumns:
+    """The arrays; N is the capacity of the node columns, Z the number of zones of the node with most zones.
+
+    Attributes:
+        policy: int64 (N,)  index into `POLICIES`.
+        bind_policy: int64 (N,)  index into `BIND_POLICIES`.
+        per_core: int64 (N,)  CPUs per core; 0 if the CPUs of the node are unknown.
+        ratio: float64 (N,)  amplification ratio of the node's annotation; -1 if it is invalid.
+        zone_ratio: float64 (N,)  amplification ratio of its zones.
+        bound: int64 (N,)  number of bound CPUs.
+        free: int64 (Z + 1, N)  number of CPUs that may be bound.
+        full: int64 (Z + 1, N)  number of those whose core is free as a whole.
+        open: int64 (Z + 1, N)  number of cores with a free CPU.
+        spanning: int64 (Z + 1, N)  number of pods that have CPUs in this zone and in another one.
+        exists: int64 (Z + 1, N)  1 if the zone exists; entry 0: if the node has zones.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._zones = 2
+        self.policy = np.zeros(capacity, np.int64)
+        self.bind_policy = np.zeros(capacity, np.int64)
+        self.per_core = np.zeros(capacity, np.int64)
+        self.ratio = np.ones(capacity, np.float64)
+        self.zone_ratio = np.ones(capacity, np.float64)
+        self.bound = np.zeros(capacity, np.int64)
+        self.free, self.full, self.open, self.spanning, self.exists = (self._over_zones() for _ in range(5))
+        self.totals: dict[str, IntArray] = {}
+        self.left: dict[str, IntArray] = {}
+
+    @property
+    def zones(self) -> int:
+        """Length of the arrays over zones."""
+        return self._zones + 1
+
+    def total(self, resource: str) -> IntArray:
+        """Return what zones have of a resource, int64 (Z + 1, N); `NOT_REPORTED` where a zone does not report it."""
+        self._known(resource)
+        return self.totals[resource]
+
+    def available(self, resource: str) -> IntArray:
+        """Return what zones have left of a resource, int64 (Z + 1, N); 0 where a zone does not report it."""
+        self._known(resource)
+        return self.left[resource]
+
+    def usable(self, policy: BindPolicy, *, is_required: bool) -> IntArray:
+        """Return how many CPUs a pod may bind, int64 (Z + 1, N)."""
+        if not is_required:
+            return self.free
+        return self.full if policy is BindPolicy.FULL_PCPUS else self.open
+
+    def put(self, row: int, book: NodeBook) -> None:
+        """Write everything about a node."""
+        self.clear(row)
+        hardware = book.hardware
+        if hardware.zones:
+            self._widen(max(hardware.zones) + 1)
+        if hardware.layout is not None:
+            self._widen(max(hardware.layout.zones) + 1)
+            self.per_core[row] = max(1, hardware.layout.cpus_per_core)
+        self.policy[row] = POLICIES.index(hardware.policy)
+        self.bind_policy[row] = BIND_POLICIES.index(hardware.bind_policy)
+        self.ratio[row], self.zone_ratio[row] = hardware.node_ratio, hardware.ratio
+        for zone, amounts in hardware.zones.items():
+            self.exists[WHOLE, row] = self.exists[zone + 1, row] = 1
+            for resource, amount in amounts.items():
+                totals = self.total(resource)
+                totals[zone + 1, row] = amount
+                totals[WHOLE, row] = max(0, totals[WHOLE, row]) + amount
+        self._put_cpus(row, book)
+        self._put_amounts(row, book, hardware.zones)
+
+    def moved(self, row: int, book: NodeBook, taken: Taken, before: CpuMask, sign: int) -> None:
+        """Write what has changed because a pod came or left.
+
+        Args:
+            row: The node.
+            book: Its account after the change.
+            taken: What the pod has.
+            before: CPUs that were free before.
+            sign: 1 if the pod came, -1 if it left.
+        """
+        layout = book.hardware.layout
+        if taken.cpus:
+            self.bound[row] = book.bound.bit_count()
+        if taken.cpus and layout is not None:
+            self._move_cores(row, layout, before, book.free)
+            self._span(row, layout, taken.cpus, sign)
+        is_weighed = taken.cpus and book.hardware.ratio > 1
+        self._put_amounts(row, book, book.hardware.zones if is_weighed else taken.zones)
+
+    def _put_cpus(self, row: int, book: NodeBook) -> None:
+        layout = book.hardware.layout
+        self.bound[row] = book.bound.bit_count()
+        if layout is not None:
+            self._move_cores(row, layout, 0, book.free)
+            for taken in book.pods.values():
+                self._span(row, layout, taken.cpus, 1)
+
+    def _move_cores(self, row: int, layout: CpuLayout, before: CpuMask, after: CpuMask) -> None:
+        """Count the CPUs and cores that have become free or are no longer free."""
+        free, full, opened = self.free.data, self.full.data, self.open.data
+        changed = before ^ after
+        while changed:
+            core = layout.core_of[(changed & -changed).bit_length() - 1]
+            changed &= ~core.cpus
+            was, now = before & core.cpus, after & core.cpus
+            more = now.bit_count() - was.bit_count()
+            more_full = len(core.members) * ((now == core.cpus) - (was == core.cpus))
+            more_open = (now != 0) - (was != 0)
+            for entry in (WHOLE, core.zone + 1):
+                free[entry, row] += more
+                full[entry, row] += more_full
+                opened[entry, row] += more_open
+
+    def _span(self, row: int, layout: CpuLayout, cpus: CpuMask, sign: int) -> None:
+        """Count a pod in each of its zones if it has more than one."""
+        touched = [zone.id for zone in layout.zones.values() if zone.cpus & cpus]
+        for zone in touched if len(touched) > 1 else ():
+            self.spanning[zone + 1, row] += sign
+
+    def _put_amounts(self, row: int, book: NodeBook, zones: Iterable[int]) -> None:
+        node: NodeZones | None = None
+        for zone in zones:
+            for resource in book.hardware.zones.get(zone, ()):
+                node = book.zones(most_allocated=False) if node is None else node
+                self.left[resource][zone + 1, row] = node.available(zone, resource)
+
+    def clear(self, row: int) -> None:
+        """Forget a node."""
+        for flags in (self.policy, self.bind_policy, self.per_core, self.bound):
+            flags[row] = 0
+        self.ratio[row] = self.zone_ratio[row] = 1.0
+        for array in (self.free, self.full, self.open, self.spanning, self.exists, *self.left.values()):
+            array[:, row] = 0
+        for array in self.totals.values():
+            array[:, row] = NOT_REPORTED
+
+    def grow(self, capacity: int) -> None:
+        """Make room for more rows."""
+        if capacity <= self._capacity:
+            return
+        more = capacity - self._capacity
+        self._capacity = capacity
+        for name in ("policy", "bind_policy", "per_core", "bound"):
+            setattr(self, name, np.pad(getattr(self, name), (0, more)))
+        for name in ("ratio", "zone_ratio"):
+            setattr(self, name, np.pad(getattr(self, name), (0, more), constant_values=1.0))
+        self._reshape(((0, 0), (0, more)))
+
+    def _widen(self, zones: int) -> None:
+        if zones > self._zones:
+            more, self._zones = zones - self._zones, zones
+            self._reshape(((0, more), (0, 0)))
+
+    def _reshape(self, by: tuple[tuple[int, int], tuple[int, int]]) -> None:
+        for name in ("free", "full", "open", "spanning", "exists"):
+            setattr(self, name, np.pad(getattr(self, name), by))
+        for resource, array in self.left.items():
+            self.left[resource] = np.pad(array, by)
+        for resource, array in self.totals.items():
+            self.totals[resource] = np.pad(array, by, constant_values=NOT_REPORTED)
+
+    def _over_zones(self) -> IntArray:
+        return np.zeros((self.zones, self._capacity), np.int64)
+
+    def _known(self, resource: str) -> None:
+        if resource not in self.totals:
+            self.totals[resource] = np.full((self.zones, self._capacity), NOT_REPORTED, np.int64)
+            self.left[resource] = self._over_zones()

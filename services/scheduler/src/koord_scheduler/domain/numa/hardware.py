@@ -1,0 +1,186 @@
+"""What a node says about its CPUs and zones: its NodeResourceTopology, labels and annotations, resolved once.
+
+Source: scheduler-fine-grained spec, 1.1, 1.2, 1.5 (1) and 1.9.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+from koordcore.protocol import keys, lenient_json
+from koordcore.protocol.amplification import NO_RATIO, amplify, parse_ratios
+from koordcore.protocol.annotations.cpu import (
+    KubeletCpuManagerPolicy,
+    NodeCpuBindPolicy,
+    node_cpu_bind_policy,
+    parse_kubelet_cpu_manager_policy,
+)
+from koordcore.protocol.node_topology import NodeResourceTopology
+from koordcore.protocol.objects import Node
+from koordcore.protocol.resource_names import CPU
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.resources import Amounts, parse_amounts
+from koordcore.values.topology import CpuPlace
+
+from koord_scheduler.domain.columns.node_columns import MAX_AMOUNT
+from koord_scheduler.domain.numa.cpu_layout import HIGHEST_CPU, CpuLayout, CpuMask
+from koord_scheduler.domain.numa.reserved import pod_cpu_allocs, reserved_cpus, zone_cpu_left
+from koord_scheduler.domain.topology_hints.merging import TopologyPolicy
+
+INVALID_RATIO: Final = -1.0
+"""The node's amplification annotation cannot be read."""
+HIGHEST_RATIO: Final = 1000.0
+"""A higher amplification ratio is invalid."""
+MOST_ZONES: Final = 64
+"""Zones with a higher id are ignored."""
+_ZONE_NAME: Final = re.compile(r"node-([0-9]{1,4})")
+_POLICIES: Final = {
+    f"{policy.value}{scope}": policy
+    for policy in (TopologyPolicy.BEST_EFFORT, TopologyPolicy.RESTRICTED, TopologyPolicy.SINGLE_NUMA_NODE)
+    for scope in ("", "PodLevel", "ContainerLevel")
+}
+_LABELLED: Final = {policy.value: policy for policy in TopologyPolicy}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeHardware:
+    """CPUs, zones and policies of a node.
+
+    Attributes:
+        layout: Its CPUs; None if they are unknown or invalid.
+        reserved: CPUs that pods never get.
+        zones: Zone -> allocatable amounts, without reserved CPUs, amplified.
+        ratio: Amplification ratio of the CPU of its zones; at most 1 means none.
+        node_ratio: Ratio of the node's own annotation, which the filter reads; `INVALID_RATIO` if it is invalid.
+        bind_policy: What the node does with the CPUs of every pod.
+        policy: Topology policy of the node.
+        strategy: Label numa-allocate-strategy; "" leaves it to the plugin's arguments.
+    """
+
+    layout: CpuLayout | None = None
+    reserved: CpuMask = 0
+    zones: Mapping[int, Amounts] = field(default_factory=dict[int, Amounts])
+    ratio: float = 1.0
+    node_ratio: float = 1.0
+    bind_policy: NodeCpuBindPolicy = NodeCpuBindPolicy.NONE
+    policy: TopologyPolicy = TopologyPolicy.NONE
+    strategy: str = ""
+
+    @property
+    def is_imposing(self) -> bool:
+        """Whether the node treats pods differently that ask for nothing special."""
+        return (
+            self.bind_policy is not NodeCpuBindPolicy.NONE
+            or self.policy is not TopologyPolicy.NONE
+            or self.node_ratio > 1
+            or self.node_ratio == INVALID_RATIO
+        )
+
+
+UNKNOWN: Final = NodeHardware()
+"""A node without NodeResourceTopology, labels and annotations."""
+
+
+class _Detail(msgspec.Struct, frozen=True):
+    """A logical CPU in annotation cpu-topology."""
+
+    id: int
+    core: int
+    socket: int
+    node: int
+
+
+class _CpuTopology(msgspec.Struct, frozen=True):
+    """Annotation cpu-topology."""
+
+    detail: list[_Detail] = []
+
+
+def hardware_of(node: Node, topology: NodeResourceTopology | None) -> NodeHardware:
+    """Return what the node and its NodeResourceTopology say. Invalid annotations count as absent, each on its own."""
+    labels, own = node.metadata.labels, node.metadata.annotations
+    reported = {} if topology is None else topology.metadata.annotations
+    layout = cpu_layout(reported.get(keys.CPU_TOPOLOGY, ""))
+    kubelet = _kubelet(reported)
+    annotations = {key: reported.get(key) or own.get(key, "") for key in _RESERVING}
+    reserved = 0 if layout is None else reserved_cpus(layout, annotations, kubelet, pod_cpu_allocs(reported))
+    node_ratios, ratios = _ratios(own), _ratios(reported)
+    zones = {} if topology is None else _zones(topology, layout, reserved)
+    if not ratios and node_ratios:
+        zones = {zone: _amplified(amounts, node_ratios) for zone, amounts in zones.items()}
+        ratios = node_ratios
+    policies = () if topology is None else topology.topology_policies
+    policy = _LABELLED.get(labels.get(keys.NUMA_TOPOLOGY_POLICY, ""), TopologyPolicy.NONE)
+    if policy is TopologyPolicy.NONE and policies:
+        policy = _POLICIES.get(policies[0], TopologyPolicy.NONE)
+    return NodeHardware(
+        layout=layout,
+        reserved=reserved,
+        zones=zones,
+        ratio=(ratios or {}).get(CPU, 1.0),
+        node_ratio=INVALID_RATIO if node_ratios is None else node_ratios.get(CPU, 1.0),
+        bind_policy=node_cpu_bind_policy(labels, kubelet),
+        policy=policy,
+        strategy=labels.get(keys.NUMA_ALLOCATE_STRATEGY, ""),
+    )
+
+
+_RESERVING: Final = (keys.NODE_RESERVATION, keys.SYSTEM_QOS_RESOURCE)
+
+
+@lru_cache(maxsize=256)
+def cpu_layout(text: str) -> CpuLayout | None:
+    """Return the CPUs of annotation cpu-topology; None if it is invalid or has no CPU. Equal texts share one layout."""
+    try:
+        detail = lenient_json.decode(text, _CpuTopology).detail if text else []
+    except InvalidInput:
+        return None
+    ids = {each.id for each in detail}
+    if not detail or len(ids) < len(detail) or min(ids) < 0 or max(ids) > HIGHEST_CPU:
+        return None
+    if any(not 0 <= each.node < MOST_ZONES or each.core < 0 or each.socket < 0 for each in detail):
+        return None
+    places = (
+        CpuPlace(cpu=each.id, core=each.socket << 16 | each.core, socket=each.socket, node=each.node) for each in detail
+    )
+    return CpuLayout(tuple(sorted(places, key=lambda place: place.cpu)))
+
+
+def _kubelet(annotations: Mapping[str, str]) -> KubeletCpuManagerPolicy:
+    try:
+        return parse_kubelet_cpu_manager_policy(annotations)
+    except InvalidInput:
+        return KubeletCpuManagerPolicy()
+
+
+def _ratios(annotations: Mapping[str, str]) -> dict[str, float] | None:
+    """Return the ratios by resource; None if they cannot be read."""
+    try:
+        ratios = parse_ratios(annotations)
+    except InvalidInput:
+        return None
+    return ratios if all(0 <= ratio <= HIGHEST_RATIO for ratio in ratios.values()) else None
+
+
+def _zones(topology: NodeResourceTopology, layout: CpuLayout | None, reserved: CpuMask) -> dict[int, Amounts]:
+    """Return zone -> allocatable, without the reserved CPUs."""
+    zones: dict[int, Amounts] = {}
+    for zone in topology.zones:
+        name = _ZONE_NAME.fullmatch(zone.name)
+        if zone.type != "Node" or name is None or int(name[1]) >= MOST_ZONES:
+            continue
+        try:
+            amounts = parse_amounts({each.name: each.allocatable for each in zone.resources})
+        except InvalidInput:
+            continue
+        if CPU in amounts:
+            amounts[CPU] = zone_cpu_left(amounts[CPU], layout, int(name[1]), reserved)
+        zones[int(name[1])] = {resource: min(max(0, amount), MAX_AMOUNT) for resource, amount in amounts.items()}
+    return dict(sorted(zones.items()))
+
+
+def _amplified(amounts: Amounts, ratios: Mapping[str, float]) -> Amounts:
+    return {name: amplify(amount, ratios.get(name, NO_RATIO)) for name, amount in amounts.items()}

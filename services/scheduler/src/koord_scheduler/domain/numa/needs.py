@@ -1,0 +1,94 @@
+"""What a pod wants of CPUs and zones: read from its object, resolved once for each pod equivalence class.
+
+Source: scheduler-fine-grained spec, 1.3 (1 to 5) and 1.5 (2, 4).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import msgspec
+from koordcore.protocol import keys, lenient_json
+from koordcore.protocol.objects import Pod
+from koordcore.protocol.pod_resources import pod_requests
+from koordcore.protocol.priority import priority_class
+from koordcore.protocol.qos import QosClass
+from koordcore.protocol.resource_names import CPU
+from koordcore.values.invalid import InvalidInput
+
+from koord_scheduler.domain.numa.binding import PodBinding, ResourceSpec, pod_binding
+from koord_scheduler.domain.topology_hints.merging import TopologyPolicy
+
+T = TypeVar("T")
+_REQUIRED: Final = "Required"
+_BINDING: Final = (QosClass.LSE, QosClass.LSR)
+_POLICIES: Final = {policy.value: policy for policy in TopologyPolicy}
+
+
+class _NumaTopologySpec(msgspec.Struct, frozen=True):
+    """Annotation numa-topology-spec of a pod."""
+
+    policy: str = msgspec.field(default="", name="numaTopologyPolicy")
+    exclusive: str = msgspec.field(default="", name="singleNUMANodeExclusive")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a pod asks for beyond amounts.
+
+    Attributes:
+        binding: How it binds CPUs.
+        policy: Topology policy of the pod.
+        is_exclusive: Whether it must not share zones with pods that span zones, or the reverse.
+        refusal: Why it can be placed on no node; "" if it can.
+    """
+
+    binding: PodBinding
+    policy: TopologyPolicy = TopologyPolicy.NONE
+    is_exclusive: bool = False
+    refusal: str = ""
+
+
+def asks(pod: Pod) -> bool:
+    """Return whether the pod asks for CPUs or zones itself."""
+    meta = pod.metadata
+    return (
+        meta.labels.get(keys.QOS_CLASS) in _BINDING
+        or keys.RESOURCE_SPEC in meta.annotations
+        or keys.NUMA_TOPOLOGY_SPEC in meta.annotations
+    )
+
+
+def wish_of(pod: Pod, default_bind_policy: str) -> Wish | None:
+    """Return what a pod asks for; None if it asks for nothing.
+
+    Args:
+        pod: The pod.
+        default_bind_policy: Argument `defaultCPUBindPolicy` of the plugin.
+
+    Raises:
+        InvalidInput: One of its requests is not a valid quantity.
+    """
+    if not asks(pod):
+        return None
+    milli = pod_requests(pod).get(CPU, 0)
+    try:
+        spec = _decoded(pod.metadata.annotations, keys.RESOURCE_SPEC, ResourceSpec)
+        topology = _decoded(pod.metadata.annotations, keys.NUMA_TOPOLOGY_SPEC, _NumaTopologySpec)
+    except InvalidInput as error:
+        return Wish(binding=PodBinding(milli=milli), refusal=str(error))
+    qos = pod.metadata.labels.get(keys.QOS_CLASS, "")
+    binding = pod_binding(milli, qos, priority_class(pod), spec, default_bind_policy)
+    if isinstance(binding, str):
+        return Wish(binding=PodBinding(milli=milli), refusal=binding)
+    policy = _POLICIES.get(topology.policy, TopologyPolicy.NONE)
+    exclusive = topology.exclusive or (_REQUIRED if policy is not TopologyPolicy.NONE else "")
+    return Wish(binding=binding, policy=policy, is_exclusive=exclusive == _REQUIRED)
+
+
+def _decoded(annotations: Mapping[str, str], key: str, kind: type[T]) -> T:
+    text = annotations.get(key)
+    try:
+        return lenient_json.decode(text, kind) if text else kind()
+    except InvalidInput as error:
+        raise error.at(f"metadata.annotations[{key}]") from error

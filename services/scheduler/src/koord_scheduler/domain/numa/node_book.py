@@ -1,0 +1,175 @@
+"""What the pods of one node have taken of its CPUs and zones: folded from their allocations, one pod at a time.
+
+Every change is undone exactly: once all pods are gone, a book equals a new one.
+
+Source: scheduler-fine-grained spec, 1.8 (6) and 6.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from koordcore.values.allocation import Allocation
+from koordcore.values.resources import Amounts
+
+from koord_scheduler.domain.columns.node_columns import MAX_AMOUNT
+from koord_scheduler.domain.numa.accumulator import NOT_USED, CpuUse, ExclusivePolicy
+from koord_scheduler.domain.numa.cpu_layout import CpuMask, cpus_in, known_mask
+from koord_scheduler.domain.numa.hardware import MOST_ZONES, UNKNOWN, NodeHardware
+from koord_scheduler.domain.numa.zones import NodeZones
+from koord_scheduler.domain.topology_hints.merging import ZoneStatus
+
+MOST_ALLOCATED = "MostAllocated"
+_EXCLUSIVE = {str(policy): policy for policy in ExclusivePolicy}
+
+
+class Taken(NamedTuple):
+    """What one pod has.
+
+    Attributes:
+        cpus: CPUs that are bound to it.
+        exclusive: With which other bound pods it does not want to share.
+        zones: Zone -> amounts.
+    """
+
+    cpus: CpuMask
+    exclusive: ExclusivePolicy
+    zones: Mapping[int, Mapping[str, int]]
+
+
+def taken_of(allocation: Allocation) -> Taken:
+    """Return what an allocation takes. Invalid CPUs, zones and amounts of another scheduler take nothing."""
+    zones: dict[int, dict[str, int]] = {}
+    for zone in allocation.zones:
+        for name, amount in zone.amounts.items():
+            if amount > 0 and 0 <= zone.zone < MOST_ZONES:
+                of_zone = zones.setdefault(zone.zone, {})
+                of_zone[name] = min(of_zone.get(name, 0) + amount, MAX_AMOUNT)
+    exclusive = _EXCLUSIVE.get(allocation.cpu_exclusive_policy, ExclusivePolicy.NONE)
+    return Taken(known_mask(allocation.cpuset), exclusive, zones)
+
+
+class NodeBook:
+    """The account of one node.
+
+    Attributes:
+        hardware: What the node has.
+        pods: Uid -> what the pod has.
+        bound: CPUs that are bound to pods.
+        allocated: Zone -> amounts; without zeros.
+    """
+
+    __slots__ = ("_counts", "_exclusive", "allocated", "bound", "hardware", "pods")
+
+    def __init__(self) -> None:
+        self.hardware: NodeHardware = UNKNOWN
+        self.pods: dict[str, Taken] = {}
+        self.bound: CpuMask = 0
+        self.allocated: dict[int, Amounts] = {}
+        self._counts: dict[int, int] = {}
+        self._exclusive: dict[str, Taken] = {}
+
+    @property
+    def free(self) -> CpuMask:
+        """CPUs that may be bound."""
+        layout = self.hardware.layout
+        return 0 if layout is None else layout.cpus & ~self.hardware.reserved & ~self.bound
+
+    def take(self, uid: str, taken: Taken) -> None:
+        """Count a pod; it replaces what the pod had."""
+        if uid in self.pods:
+            self.give(uid)
+        self.pods[uid] = taken
+        if taken.exclusive is not ExclusivePolicy.NONE:
+            self._exclusive[uid] = taken
+        shared = taken.cpus & self.bound
+        for cpu in cpus_in(shared):
+            self._counts[cpu] = self._counts.get(cpu, 1) + 1
+        self.bound |= taken.cpus
+        for zone, amounts in taken.zones.items():
+            of_zone = self.allocated.setdefault(zone, {})
+            for name, amount in amounts.items():
+                of_zone[name] = of_zone.get(name, 0) + amount
+
+    def give(self, uid: str) -> Taken | None:
+        """Stop counting a pod, and return what it had; None if it was not counted."""
+        taken = self.pods.pop(uid, None)
+        if taken is None:
+            return None
+        self._exclusive.pop(uid, None)
+        freed = taken.cpus
+        for cpu in cpus_in(freed) if self._counts else ():
+            count = self._counts.get(cpu, 1)
+            if count > 1:
+                freed &= ~(1 << cpu)
+                if count == 2:
+                    del self._counts[cpu]
+                else:
+                    self._counts[cpu] = count - 1
+        self.bound &= ~freed
+        for zone, amounts in taken.zones.items():
+            of_zone = self.allocated[zone]
+            for name, amount in amounts.items():
+                left = of_zone[name] - amount
+                if left:
+                    of_zone[name] = left
+                else:
+                    del of_zone[name]
+            if not of_zone:
+                del self.allocated[zone]
+        return taken
+
+    def counts(self) -> dict[int, int]:
+        """Return CPU -> number of pods that have it, for CPUs that any pod has."""
+        return {cpu: self._counts.get(cpu, 1) for cpu in cpus_in(self.bound)}
+
+    def zones(self, *, most_allocated: bool) -> NodeZones:
+        """Return the node as the allocating functions see it.
+
+        Args:
+            most_allocated: Order of CPUs on nodes without label numa-allocate-strategy.
+        """
+        hardware = self.hardware
+        return NodeZones(
+            layout=hardware.layout,
+            allocatable=hardware.zones,
+            allocated=self.allocated,
+            bound=self.bound,
+            free=self.free,
+            use=self._use(),
+            ratio=hardware.ratio,
+            most_allocated=hardware.strategy == MOST_ALLOCATED if hardware.strategy else most_allocated,
+        )
+
+    def statuses(self) -> dict[int, ZoneStatus]:
+        """Return for each zone which pods with bound CPUs it has."""
+        return zone_statuses(self.zones(most_allocated=False), {uid: each.cpus for uid, each in self.pods.items()})
+
+    def _use(self) -> CpuUse:
+        if not self._exclusive:
+            return NOT_USED
+        exclusive: dict[ExclusivePolicy, CpuMask] = {}
+        for taken in self._exclusive.values():
+            exclusive[taken.exclusive] = exclusive.get(taken.exclusive, 0) | taken.cpus
+        return CpuUse(exclusive=exclusive)
+
+
+def zone_statuses(node: NodeZones, cpusets: Mapping[str, CpuMask]) -> dict[int, ZoneStatus]:
+    """Return for each zone which pods with bound CPUs it has.
+
+    Args:
+        node: The node.
+        cpusets: Uid -> CPUs that the pod has.
+
+    Source: scheduler-fine-grained spec, 1.7 (exclusive check).
+    """
+    statuses = dict.fromkeys(node.allocatable, ZoneStatus.IDLE)
+    if node.layout is None:
+        return statuses
+    for cpus in cpusets.values():
+        touched = [zone.id for zone in node.layout.zones.values() if zone.cpus & cpus]
+        for zone in touched:
+            if len(touched) > 1:
+                statuses[zone] = ZoneStatus.SHARED
+            elif statuses.get(zone) is not ZoneStatus.SHARED:
+                statuses[zone] = ZoneStatus.SINGLE
+    return statuses

@@ -1,0 +1,1 @@
+"""NodeNUMAResource: CPUs and NUMA zones as filter, score and reservation."""

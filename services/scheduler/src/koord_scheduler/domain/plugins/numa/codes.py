@@ -1,0 +1,118 @@
+"""Codes of the filter and what they mean in words.
+
+A code has the kind of the refusal in its lowest bits, then the CPUs per core, then a number that depends on the kind: a
+bit for each short resource, or the place of a reason in a list.
+
+Source: scheduler-fine-grained spec, 1.3 to 1.9.
+"""
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Final
+
+from koordcore.protocol.resource_names import CPU
+from koordcore.values.resources import quantity_of
+
+from koord_scheduler.domain.numa.accumulator import BindPolicy
+from koord_scheduler.domain.numa.binding import CONFLICT, NO_LAYOUT, NOT_WHOLE, NOT_WHOLE_CORES
+from koord_scheduler.domain.plugins.numa.need import NO_ZONES, POLICY_MISMATCH
+
+KIND_BITS: Final = 5
+CORE_BITS: Final = 8
+NUMBER_SHIFT: Final = KIND_BITS + CORE_BITS
+MOST_BITS: Final = 30
+"""A pod with more resources than this shares the last bit."""
+
+
+class Kind(IntEnum):
+    """Why a node is refused."""
+
+    PASSES = 0
+    POLICY_MISMATCH = 1
+    NO_ZONES = 2
+    NOT_WHOLE = 3
+    INVALID_RATIO = 4
+    NO_LAYOUT = 5
+    CONFLICT = 6
+    NOT_WHOLE_CORES = 7
+    AMPLIFIED = 8
+    FULL_CORES = 9
+    OPEN_CORES = 10
+    FREE_CPUS = 11
+    ONE_ZONE = 12
+    ALL_ZONES = 13
+    EXACT = 14
+
+
+LAST_UNRESOLVABLE: Final = Kind.NOT_WHOLE_CORES
+"""Up to here no pod's leaving helps."""
+_FIXED: Final[Mapping[int, str]] = {
+    Kind.POLICY_MISMATCH: POLICY_MISMATCH,
+    Kind.NO_ZONES: NO_ZONES,
+    Kind.NOT_WHOLE: NOT_WHOLE,
+    Kind.INVALID_RATIO: "node(s) invalid CPU amplification ratio",
+    Kind.NO_LAYOUT: NO_LAYOUT,
+    Kind.CONFLICT: CONFLICT,
+    Kind.NOT_WHOLE_CORES: NOT_WHOLE_CORES,
+    Kind.AMPLIFIED: "Insufficient amplified cpu",
+}
+KINDS_OF_TEXT: Final[Mapping[str, Kind]] = {text: Kind(kind) for kind, text in _FIXED.items()}
+
+
+def code_of(kind: int, per_core: int = 0, number: int = 0) -> int:
+    """Return the code of a refusal."""
+    return kind | min(per_core, (1 << CORE_BITS) - 1) << KIND_BITS | number << NUMBER_SHIFT
+
+
+def kind_of(code: int) -> int:
+    """Return the kind of a code."""
+    return code & ((1 << KIND_BITS) - 1)
+
+
+def reasons_of(code: int, amounts: Mapping[str, int], policy: BindPolicy | None, exact: list[str]) -> tuple[str, ...]:
+    """Return the reasons of a code.
+
+    Args:
+        code: The code.
+        amounts: What the pod requests, in the order of the bits.
+        policy: How CPUs would be bound, as far as the pod itself says so.
+        exact: Reasons of the exact decision, by their numbers.
+    """
+    kind, per_core, number = kind_of(code), code >> KIND_BITS & ((1 << CORE_BITS) - 1), code >> NUMBER_SHIFT
+    cpus = amounts.get(CPU, 0) // 1000
+    match kind:
+        case Kind.FULL_CORES:
+            return (f"needs {whole_cores(cpus, per_core)} whole cores",)
+        case Kind.OPEN_CORES:
+            return (f"needs {cpus} cores with a free CPU",)
+        case Kind.FREE_CPUS:
+            return (f"needs {cpus} free CPUs",)
+        case Kind.ONE_ZONE | Kind.ALL_ZONES:
+            return _zone_reasons(kind, per_core, number, amounts, policy)
+        case Kind.EXACT:
+            return (exact[number],)
+        case _:
+            return (_FIXED[kind],)
+
+
+def whole_cores(cpus: int, per_core: int) -> int:
+    """Return the number of cores that have so many CPUs."""
+    return -(-cpus // max(1, per_core))
+
+
+def needed_text(resource: str, amount: int, policy: BindPolicy | None, per_core: int) -> str:
+    """Return what a pod needs of a resource in words."""
+    if resource == CPU and policy is BindPolicy.FULL_PCPUS and amount % 1000 == 0:
+        return f"{whole_cores(amount // 1000, per_core)} whole cores"
+    return f"{quantity_of(resource, amount).canonical()} {resource}"
+
+
+def _zone_reasons(
+    kind: int, per_core: int, bits: int, amounts: Mapping[str, int], policy: BindPolicy | None
+) -> tuple[str, ...]:
+    place = "one zone" if kind == Kind.ONE_ZONE else "its zones together"
+    texts = [needed_text(resource, amount, policy, per_core) for resource, amount in amounts.items()]
+    short = [text for index, text in enumerate(texts) if bits >> min(index, MOST_BITS) & 1]
+    if short:
+        return tuple(f"needs {text} in {place}" for text in short)
+    return (f"needs {', '.join(texts)} in {place}",)

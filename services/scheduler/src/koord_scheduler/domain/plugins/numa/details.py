@@ -1,0 +1,58 @@
+"""What a node has of the things that a pod lacks there, in numbers."""
+
+from koordcore.protocol.resource_names import CPU
+from koordcore.values.resources import quantity_of
+
+from koord_scheduler.domain.numa.accumulator import BindPolicy
+from koord_scheduler.domain.numa.books import NumaBooks
+from koord_scheduler.domain.numa.columns import WHOLE
+from koord_scheduler.domain.plugins.numa.codes import MOST_BITS, NUMBER_SHIFT, Kind, kind_of
+from koord_scheduler.domain.plugins.numa.need import Need
+
+
+def details_of(need: Need, code: int, books: NumaBooks, row: int) -> str:
+    """Return what the node has of what is short; "" if numbers say nothing.
+
+    Args:
+        need: What the pod needs.
+        code: Why the node refuses it.
+        books: The accounts.
+        row: The node.
+    """
+    columns, kind = books.columns, kind_of(code)
+    match kind:
+        case Kind.FULL_CORES:
+            return f"has {_cores(books, WHOLE, row)} whole cores"
+        case Kind.OPEN_CORES:
+            return f"has {columns.open.item(WHOLE, row)} cores with a free CPU"
+        case Kind.FREE_CPUS:
+            return f"has {columns.free.item(WHOLE, row)} free CPUs"
+        case Kind.ONE_ZONE | Kind.ALL_ZONES:
+            return _of_zones(need, code >> NUMBER_SHIFT, books, row)
+        case _:
+            return ""
+
+
+def _of_zones(need: Need, bits: int, books: NumaBooks, row: int) -> str:
+    texts: list[str] = []
+    zones = books.book(row).hardware.zones
+    for index, resource in enumerate(need.amounts):
+        if bits and not bits >> min(index, MOST_BITS) & 1:
+            continue
+        of_zones = [f"zone {zone} has {_left(need, books, row, zone, resource)}" for zone in zones]
+        texts.append(", ".join(of_zones))
+    return "; ".join(texts)
+
+
+def _left(need: Need, books: NumaBooks, row: int, zone: int, resource: str) -> str:
+    if resource == CPU and need.binding.policy is BindPolicy.FULL_PCPUS:
+        return f"{_cores(books, zone + 1, row)} whole cores"
+    left = books.columns.available(resource).item(zone + 1, row)
+    if resource == CPU and need.binding.policy is not None:
+        return f"{books.columns.open.item(zone + 1, row)} cores with a free CPU"
+    return f"{quantity_of(resource, left).canonical()} {resource}"
+
+
+def _cores(books: NumaBooks, entry: int, row: int) -> int:
+    per_core = books.columns.per_core.item(row)
+    return books.columns.full.item(entry, row) // max(1, per_core)

@@ -1,0 +1,122 @@
+"""What a pod equivalence class needs of CPUs and zones on a node, and the exact decision for one node.
+
+Source: scheduler-fine-grained spec, 1.3 (6 to 10), 1.5 and 1.7.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from koord_scheduler.domain.framework.topology_points import TopologyHintsPlugin
+from koord_scheduler.domain.numa.binding import Binding, PodBinding, binding_on
+from koord_scheduler.domain.numa.hardware import NodeHardware
+from koord_scheduler.domain.numa.hinting import zone_hints
+from koord_scheduler.domain.numa.node_book import NodeBook
+from koord_scheduler.domain.numa.scoring import Strategy
+from koord_scheduler.domain.numa.zones import Allocated, Shortage, allocate
+from koord_scheduler.domain.pods.equivalence_classes import PodClass
+from koord_scheduler.domain.topology_hints.hints import Hints, Zones
+from koord_scheduler.domain.topology_hints.merging import TopologyPolicy, admitted
+
+POLICY_MISMATCH: Final = "node(s) NUMA Topology policy not match"
+NO_ZONES: Final = "node(s) missing NUMA resources"
+_MOST_ENUMERATED: Final = 8
+"""On nodes with more zones only sets of one or two zones are tried."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Need:
+    """What pods of one class need.
+
+    Attributes:
+        pod: The class.
+        binding: How they bind CPUs.
+        policy: Their own topology policy.
+        is_exclusive: Whether they must not share zones with pods that span zones, or the reverse.
+        is_asked: Whether they ask for CPUs or zones themselves; only then nodes are scored.
+        amounts: Resource -> amount, above 0.
+        providers: Plugins that have hints for them.
+    """
+
+    pod: PodClass
+    binding: PodBinding
+    policy: TopologyPolicy
+    is_exclusive: bool
+    is_asked: bool
+    amounts: Mapping[str, int]
+    providers: tuple[TopologyHintsPlugin, ...]
+
+
+class Terms(NamedTuple):
+    """What applies to a pod on a node.
+
+    Attributes:
+        policy: Topology policy.
+        binding: How CPUs are bound; None if they are not.
+    """
+
+    policy: TopologyPolicy
+    binding: Binding | None
+
+
+class Planned(NamedTuple):
+    """What a pod gets on a node.
+
+    Attributes:
+        terms: What applies there.
+        affinity: Zones that it is aligned to; None: it is not.
+        allocated: CPUs and amounts.
+    """
+
+    terms: Terms
+    affinity: Zones | None
+    allocated: Allocated
+
+
+def terms_on(need: Need, hardware: NodeHardware) -> Terms | str:
+    """Return what applies to a pod on a node, or why it can never be there."""
+    if TopologyPolicy.NONE not in (need.policy, hardware.policy) and need.policy is not hardware.policy:
+        return POLICY_MISMATCH
+    policy = hardware.policy if need.policy is TopologyPolicy.NONE else need.policy
+    if policy is not TopologyPolicy.NONE and not hardware.zones:
+        return NO_ZONES
+    layout = hardware.layout
+    per_core = 0 if layout is None else layout.cpus_per_core
+    binding = binding_on(need.binding, hardware.bind_policy, cpus_per_core=per_core, has_layout=layout is not None)
+    return binding if isinstance(binding, str) else Terms(policy, binding)
+
+
+def plan(need: Need, row: int, book: NodeBook, strategy: Strategy) -> Planned | str:
+    """Decide on zones and CPUs of a pod on a node, or say why it cannot be there. Nothing is changed.
+
+    Args:
+        need: What the pod needs.
+        row: The node.
+        book: Its account.
+        strategy: Scores sets of zones.
+    """
+    terms = terms_on(need, book.hardware)
+    if isinstance(terms, str):
+        return terms
+    node = book.zones(most_allocated=strategy.most_allocated)
+    affinity: Zones | None = None
+    if terms.policy is not TopologyPolicy.NONE:
+        most = 1 if terms.policy is TopologyPolicy.SINGLE_NUMA_NODE else None
+        most = 2 if most is None and len(node.allocatable) > _MOST_ENUMERATED else most
+        hints = zone_hints(node, need.amounts, terms.binding, terms.policy, strategy, most_zones=most)
+        providers: list[Hints] = [hints]
+        for provider in need.providers:
+            given = provider.topology_hints(need.pod, row)
+            if isinstance(given, str):
+                return given
+            providers.append(given)
+        decision = admitted(terms.policy, node.zones, providers, book.statuses() if need.is_exclusive else None)
+        if not decision.is_admitted:
+            return ", ".join(decision.reasons)
+        affinity = decision.zones
+        for provider in need.providers:
+            refusal = provider.refused_within(need.pod, row, affinity)
+            if refusal is not None:
+                return refusal
+    allocated = allocate(node, need.amounts, terms.binding, affinity)
+    return ", ".join(allocated.reasons) if isinstance(allocated, Shortage) else Planned(terms, affinity, allocated)

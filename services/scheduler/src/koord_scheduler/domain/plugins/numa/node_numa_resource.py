@@ -1,0 +1,236 @@
+"""NodeNUMAResource: gives pods whole CPUs and aligns what they get to NUMA zones.
+
+    needs, need    what a pod wants, and the exact decision for one node
+    judging        which nodes have it
+    scores         which node is best
+
+What pods have is kept by `domain.numa.books`, which follow the facts: a decision counts as soon as it is assumed.
+
+Source: scheduler-fine-grained spec, 1.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import cast
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from koordcore.protocol.objects import Pod
+from koordcore.protocol.resource_names import CPU
+from koordcore.values.allocation import NOTHING, Allocation, ZoneAmounts
+
+from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows, row_list
+from koord_scheduler.domain.config.args.fine_grained import NodeNUMAResourceArgs, NumaScoringStrategy
+from koord_scheduler.domain.facts.cluster import Cluster
+from koord_scheduler.domain.framework.cross_node_points import MOST_DETAILS
+from koord_scheduler.domain.framework.extension_points import (
+    CONCERNS,
+    FILTER,
+    PAGES,
+    PRE_FILTER,
+    READ_POD,
+    RESERVE,
+    ROW_FILTER,
+    ROW_SCORE,
+    SCORE,
+    TOPOLOGY_MANAGER,
+)
+from koord_scheduler.domain.framework.lifecycle_hooks import PageAnswer
+from koord_scheduler.domain.framework.node_points import Reads, RowFunction
+from koord_scheduler.domain.framework.outcomes import Rejection
+from koord_scheduler.domain.framework.topology_points import TopologyHintsPlugin
+from koord_scheduler.domain.numa.accumulator import ExclusivePolicy
+from koord_scheduler.domain.numa.binding import PodBinding
+from koord_scheduler.domain.numa.cpu_layout import mask_text
+from koord_scheduler.domain.numa.needs import Wish, asks, wish_of
+from koord_scheduler.domain.numa.scoring import Strategy
+from koord_scheduler.domain.plugins.numa.codes import LAST_UNRESOLVABLE, kind_of, reasons_of
+from koord_scheduler.domain.plugins.numa.details import details_of
+from koord_scheduler.domain.plugins.numa.judging import Judge
+from koord_scheduler.domain.plugins.numa.need import Need, Planned, plan
+from koord_scheduler.domain.plugins.numa.pages import describe_node
+from koord_scheduler.domain.plugins.numa.scores import Scores
+from koord_scheduler.domain.pods.equivalence_classes import PodClass
+from koord_scheduler.domain.pods.record import PodRecord
+from koord_scheduler.domain.topology_hints.merging import TopologyPolicy
+
+
+class NodeNUMAResource:
+    """Filter, score and reservation of CPUs and NUMA zones.
+
+    It concerns pods that ask for them. As soon as a node imposes a policy on all of its pods, it concerns all pods.
+    """
+
+    name = "NodeNUMAResource"
+    extension_points = (
+        CONCERNS,
+        READ_POD,
+        PRE_FILTER,
+        FILTER,
+        ROW_FILTER,
+        SCORE,
+        ROW_SCORE,
+        RESERVE,
+        TOPOLOGY_MANAGER,
+        PAGES,
+    )
+    reads = Reads.LOAD
+    normalizes = False
+
+    def __init__(self, cluster: Cluster, args: NodeNUMAResourceArgs) -> None:
+        self._nodes = cluster.nodes
+        self._books = cluster.numa
+        self._affinities = cluster.affinities
+        self._default_bind_policy = args.default_cpu_bind_policy
+        self._zone_strategy = _strategy(args.numa_scoring_strategy)
+        self._judge = Judge(cluster.nodes, cluster.numa, self._zone_strategy)
+        strategy = _strategy(args.scoring_strategy)
+        self._scores = Scores(cluster.nodes, cluster.numa, self._judge, strategy, self._zone_strategy)
+        self._providers: tuple[TopologyHintsPlugin, ...] = ()
+        self._needs: WeakKeyDictionary[PodClass, Need] = WeakKeyDictionary()
+        cluster.numa.allocator = self
+
+    def use_hints_of(self, providers: Sequence[TopologyHintsPlugin]) -> None:
+        """See `TopologyManagerPlugin.use_hints_of`."""
+        self._providers = tuple(providers)
+        self._needs.clear()
+
+    # --- pods --------------------------------------------------------------------------------------------------------
+
+    def concerns(self, pod: Pod) -> bool:
+        """See `ConcernedPlugin.concerns`."""
+        return self._books.has_imposed or asks(pod)
+
+    def read(self, pod: Pod) -> Hashable:
+        """See `PodReader.read`."""
+        return wish_of(pod, self._default_bind_policy)
+
+    def may_refuse(self, pod: PodClass) -> bool:
+        """See `Allocator.may_refuse`."""
+        need = self._need_of(pod)
+        return need.is_asked or self._books.has_imposed
+
+    def _need_of(self, pod: PodClass) -> Need:
+        need = self._needs.get(pod)
+        if need is None:
+            wish = cast("Wish | None", pod.aspects.get(self.name))
+            milli = pod.requests.get(CPU, 0)
+            binding = PodBinding(milli=milli) if wish is None else wish.binding
+            policy = TopologyPolicy.NONE if wish is None else wish.policy
+            need = self._needs[pod] = Need(
+                pod=pod,
+                binding=binding,
+                policy=policy,
+                is_exclusive=wish is not None and wish.is_exclusive,
+                is_asked=binding.policy is not None or policy is not TopologyPolicy.NONE,
+                amounts={name: amount for name, amount in pod.requests.items() if amount > 0},
+                providers=tuple(each for each in self._providers if each.gives_hints(pod)),
+            )
+        return need
+
+    # --- the cycle ---------------------------------------------------------------------------------------------------
+
+    def pre_filter(self, pod: PodRecord, now: float) -> Rejection | None:
+        """See `PreFilterPlugin.pre_filter`: a pod whose annotations are invalid is refused."""
+        assert pod.subject is not None, f"pod {pod.uid} has no spec"
+        wish = cast("Wish | None", pod.subject.pod_class.aspects.get(self.name))
+        if wish is None or not wish.refusal:
+            return None
+        return Rejection(plugin=self.name, message=wish.refusal)
+
+    def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
+        """See `FilterPlugin.filter`."""
+        need = self._need_of(pod)
+        return self._judge.codes(need, rows) if need.is_asked or self._books.has_imposed else None
+
+    def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
+        """See `RowFilterPlugin.row_filter`."""
+        return self._judge.row_codes(self._need_of(pod))
+
+    def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
+        """See `FilterPlugin.reasons`."""
+        need = self._need_of(pod)
+        return reasons_of(code, need.amounts, need.binding.policy, self._judge.exact_reasons)
+
+    def details(self, pod: PodClass, rows: Rows, reason: str) -> list[str]:
+        """See `DetailedNodeFilter.details`: what the nodes have of what is short."""
+        need = self._need_of(pod)
+        code, names = self._judge.row_codes(need), self._nodes.names
+        found = [(names[row], details_of(need, code(row), self._books, row)) for row in row_list(rows[:MOST_DETAILS])]
+        return [f"{name}: {text}" for name, text in found if text]
+
+    def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
+        """See `FilterPlugin.unresolvable`."""
+        kinds = kind_of_many(self._judge.codes(self._need_of(pod), rows))
+        return (kinds > 0) & (kinds <= LAST_UNRESOLVABLE)
+
+    def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
+        """See `ScorePlugin.score`: only for pods that ask for CPUs or zones."""
+        need = self._need_of(pod)
+        return self._scores.scores(need, rows) if need.is_asked else None
+
+    def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
+        """See `RowScorePlugin.row_score`."""
+        need = self._need_of(pod)
+        return self._scores.row_scores(need) if need.is_asked else None
+
+    def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
+        """As it is."""
+        return raw
+
+    def reserve(self, pod: PodRecord, node: str) -> Allocation | Rejection:
+        """See `ReservePlugin.reserve`."""
+        row = self._nodes.row(node)
+        self._affinities.put(pod.uid, None)
+        if row is None or pod.subject is None:
+            return NOTHING
+        need = self._need_of(pod.subject.pod_class)
+        planned = self._plan(need, row)
+        if isinstance(planned, str):
+            return Rejection(plugin=self.name, message=f"node {node}: {planned}", resolvable=True)
+        self._affinities.put(pod.uid, planned.affinity)
+        return allocation_of(planned)
+
+    def unreserve(self, pod: PodRecord, node: str) -> Sequence[str]:
+        """See `ReservePlugin.unreserve`: the books follow the pods of nodes, so there is nothing to take back."""
+        return ()
+
+    def estimate(self, pod: PodClass, row: int) -> Allocation | None:
+        """See `Allocator.estimate`."""
+        planned = self._plan(self._need_of(pod), row)
+        return None if isinstance(planned, str) else allocation_of(planned)
+
+    def _plan(self, need: Need, row: int) -> Planned | str:
+        return plan(need, row, self._books.book(row), self._zone_strategy)
+
+    def pages(self) -> Mapping[str, PageAnswer]:
+        """See `PagesPlugin.pages`."""
+
+        def node(asked: Mapping[str, str]) -> object:
+            row = self._nodes.row(asked["node"])
+            return None if row is None else describe_node(self._books.book(row))
+
+        return {"nodes/{node}": node}
+
+
+def allocation_of(planned: Planned) -> Allocation:
+    """Return what a pod gets as a fact."""
+    binding, (cpus, zones) = planned.terms.binding, planned.allocated
+    if not cpus and not zones:
+        return NOTHING
+    is_exclusive = binding is not None and binding.exclusive is not ExclusivePolicy.NONE
+    return Allocation(
+        cpuset=mask_text(cpus),
+        cpu_bind_policy=str(binding.policy) if binding is not None else "",
+        cpu_exclusive_policy=str(binding.exclusive) if binding is not None and is_exclusive else "",
+        zones=tuple(ZoneAmounts(zone, dict(amounts)) for zone, amounts in sorted(zones.items())),
+    )
+
+
+def kind_of_many(codes: IntArray) -> IntArray:
+    """Return the kinds of codes, int64 (K,)."""
+    return np.bitwise_and(codes, kind_of(-1))
+
+
+def _strategy(args: NumaScoringStrategy) -> Strategy:
+    weights = tuple((each.name, each.weight) for each in args.resources)
+    return Strategy(most_allocated=args.type == "MostAllocated", weights=weights)

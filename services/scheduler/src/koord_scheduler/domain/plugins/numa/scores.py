@@ -1,0 +1,84 @@
+"""How good nodes look for pods that bind CPUs or name a topology policy.
+
+Source: scheduler-fine-grained spec, 1.10.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+from koordcore.protocol.resource_names import CPU
+
+from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows, row_list
+from koord_scheduler.domain.numa.amplified import amplified_use
+from koord_scheduler.domain.numa.books import NumaBooks
+from koord_scheduler.domain.numa.hinting import amplified_request, zone_score
+from koord_scheduler.domain.numa.scoring import Strategy
+from koord_scheduler.domain.plugins.numa.judging import Judge
+from koord_scheduler.domain.plugins.numa.need import Need, Terms, plan, terms_on
+from koord_scheduler.domain.topology_hints.hints import ids_of, zones_of
+from koord_scheduler.domain.topology_hints.merging import TopologyPolicy
+
+NO_SCORE: Final = 0
+
+
+class Scores:
+    """Scores nodes for one plugin."""
+
+    def __init__(
+        self, nodes: NodeColumns, books: NumaBooks, judge: Judge, strategy: Strategy, zone_strategy: Strategy
+    ) -> None:
+        self._nodes = nodes
+        self._books = books
+        self._judge = judge
+        self._strategy = strategy
+        self._zone_strategy = zone_strategy
+        self._columns = {name: nodes.column(name) for name, _ in strategy.weights}
+
+    def scores(self, need: Need, rows: Rows) -> IntArray:
+        """Return a score for each row, int64 (K,)."""
+        score = self.row_scores(need)
+        return np.array([score(row) for row in row_list(rows)], np.int64)
+
+    def row_scores(self, need: Need) -> Callable[[int], int]:
+        """Return the function from a row to its score."""
+        books = self._books
+
+        def score(row: int) -> int:
+            hardware = books.book(row).hardware
+            terms = terms_on(need, hardware)
+            if isinstance(terms, str):
+                return NO_SCORE
+            if terms.policy is TopologyPolicy.NONE:
+                return self._of_node(need, row, terms)
+            return self._of_zones(need, row, terms)
+
+        return score
+
+    def _of_node(self, need: Need, row: int, terms: Terms) -> int:
+        nodes, book = self._nodes, self._books.book(row)
+        used: dict[str, int] = {}
+        capacity: dict[str, int] = {}
+        for name, column in self._columns.items():
+            capacity[name] = nodes.allocatable_at[column, row]
+            taken = nodes.requested_at[column, row]
+            request = need.amounts.get(name, 0)
+            if name == CPU and request:
+                taken = amplified_use(taken, book.bound.bit_count(), book.hardware.node_ratio)
+            used[name] = taken + amplified_request(name, request, terms.binding, book.hardware.node_ratio)
+        return self._strategy.score(used, capacity, need.amounts)
+
+    def _of_zones(self, need: Need, row: int, terms: Terms) -> int:
+        """Return the score of the zones that the pod would get; 0 if it would get none."""
+        book, strategy = self._books.book(row), self._zone_strategy
+        node = book.zones(most_allocated=strategy.most_allocated)
+        single = [] if need.providers else self._judge.single_zones(need, row, book.hardware, terms.binding)
+        if single:
+            return max(zone_score(node, need.amounts, terms.binding, zones_of([zone]), strategy) for zone in single)
+        if terms.policy is TopologyPolicy.SINGLE_NUMA_NODE and not need.providers:
+            return NO_SCORE
+        planned = plan(need, row, book, strategy)
+        if isinstance(planned, str):
+            return NO_SCORE
+        zones = planned.affinity if planned.affinity is not None else node.zones
+        return zone_score(node, need.amounts, terms.binding, zones_of(ids_of(zones)), strategy)
