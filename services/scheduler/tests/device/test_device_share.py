@@ -1,0 +1,247 @@
+"""DeviceShare in whole cycles: placement, refusals in numbers, preemption, gangs, failing devices, other schedulers."""
+
+import json
+from typing import Any
+
+import pytest
+from koord_scheduler.domain.plugins.resources.device_share import DeviceShare
+from koordcore.events.envelope import name_token
+from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved
+from koordcore.events.scheduling.explanations import PodUnschedulable
+from koordcore.protocol import keys
+from koordcore.protocol.objects import Pod
+from koordcore.state.allocation_rules import violations
+from koordcore.values.allocation import AllocatedDevice
+from support.scheduler.devices import CORE, RATIO, RDMA, VF_HINT, asking, board, device, gpu
+from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata
+
+MORE = {
+    "nvidia.com/gpu": "8",
+    "koordinator.sh/gpu": "800",
+    CORE: "800",
+    RATIO: "800",
+    "koordinator.sh/gpu-memory": "640Gi",
+    "koordinator.sh/gpu.shared": "800",
+    RDMA: "400",
+}
+
+
+def _put(log: SmallLog, document: dict[str, Any]) -> None:
+    log.say("customspec", f"devices={name_token(document['metadata']['name'])}", CustomObjectObserved(object=document))
+
+
+def _cluster(*names: str, devices: list[Any] | None = None) -> SmallLog:
+    log = SmallLog()
+    for name in names:
+        log.add_node(node(name, cpu="100", memory="1Ti", more=MORE))
+        _put(log, device(name, board() if devices is None else devices))
+    return log
+
+
+def _given(scheduler: Scheduler, uid: str) -> tuple[AllocatedDevice, ...]:
+    found = scheduler.state.pods[uid]
+    holders = scheduler.state.assumed.ledgers.holders(found.node)
+    return holders[uid].allocation.devices
+
+
+def _minors(scheduler: Scheduler, uid: str, type_: str = "gpu") -> list[int]:
+    return [each.minor for each in _given(scheduler, uid) if each.type == type_]
+
+
+def _plugin(scheduler: Scheduler) -> DeviceShare:
+    plugins = scheduler.state.frameworks.first.profile.filters
+    (found,) = [each for each in plugins if isinstance(each, DeviceShare)]
+    return found
+
+
+def _refusal(scheduler: Scheduler, uid: str) -> PodUnschedulable:
+    found = [each.event for each in scheduler.explanations if each.uid == uid]
+    assert isinstance(found[-1], PodUnschedulable)
+    return found[-1]
+
+
+def test_a_job_gets_its_gpus_and_the_rdma_devices_of_their_switches() -> None:
+    log = _cluster("a")
+    joint = {"deviceTypes": ["gpu", "rdma"], "requiredScope": "SamePCIe"}
+    log.add_pod(asking("job", {"nvidia.com/gpu": "4", RDMA: "1"}, hints=VF_HINT, joint=joint))
+    scheduler = Scheduler(log)
+    scheduler.run()
+    assert _minors(scheduler, "job") == [0, 1, 2, 3]
+    assert [
+        (each.minor, each.virtual_functions[0].bus_id) for each in _given(scheduler, "job") if each.type == "rdma"
+    ] == [
+        (1, "0000:01:00.0"),
+        (2, "0000:02:00.0"),
+    ]
+
+
+def test_shares_never_exceed_a_card_and_a_copy_folds_to_the_same_state() -> None:
+    log = _cluster("a", "b")
+    for index in range(40):
+        log.add_pod(asking(f"p{index}", {RATIO: str(20 + index % 5 * 15), CORE: "20"}))
+    scheduler = Scheduler(log)
+    scheduler.run()
+    copy = Scheduler(log)
+    copy.follow()
+    for name in ("a", "b"):
+        assert violations(scheduler.state.assumed.ledgers.holders(name)) == []
+        row = scheduler.state.nodes.row(name)
+        other = copy.state.nodes.row(name)
+        assert row is not None
+        assert other is not None
+        one, two = _plugin(scheduler).states.devices_of(row), _plugin(copy).states.devices_of(other)
+        assert one is not None
+        assert two is not None
+        assert (one.use.amounts, one.use.functions, one.use.holders) == (
+            two.use.amounts,
+            two.use.functions,
+            two.use.holders,
+        )
+    assert sum(bool(record.node) for record in scheduler.state.pods.values()) > 20
+
+
+def test_a_refusal_says_in_numbers_what_the_switches_have() -> None:
+    log = _cluster("a")
+    log.add_pod(_foreign("others", [0, 2, 4, 5, 6]))
+    log.add_pod(asking("two", {"nvidia.com/gpu": "2"}, hints={"gpu": {"requiredTopologyScope": "PCIe"}}))
+    scheduler = Scheduler(log)
+    scheduler.run()
+    refusal = _refusal(scheduler, "two")
+    assert refusal.diagnosis is not None
+    details = [detail for failure in refusal.diagnosis.failures for detail in failure.details]
+    assert details == ["a: needs 2 GPUs under one PCIe switch: switches have 1, 1, 0, 1 free"]
+
+
+def test_an_invalid_request_is_refused_before_any_node() -> None:
+    log = _cluster("a")
+    log.add_pod(asking("odd", {CORE: "150", RATIO: "150"}))
+    scheduler = Scheduler(log)
+    scheduler.run()
+    assert "multiple of 100" in _refusal(scheduler, "odd").message
+
+
+def test_a_preemptor_evicts_the_pods_that_make_room_under_one_switch() -> None:
+    log = _cluster("a")
+    for index in range(8):
+        log.add_pod(asking(f"low{index}", {"nvidia.com/gpu": "1"}))
+    scheduler = Scheduler(log)
+    scheduler.run()
+    hints = {"gpu": {"requiredTopologyScope": "PCIe"}}
+    log.add_pod(asking("high", {"nvidia.com/gpu": "2"}, hints=hints, priority=1000))
+    scheduler.run()
+    scheduler.run(now=100.0)
+    assert len(_minors(scheduler, "high")) == 2
+    left, right = _minors(scheduler, "high")
+    assert left // 2 == right // 2
+    assert sum(f"low{index}" in scheduler.state.assumed.ledgers.holders("a") for index in range(8)) == 6
+
+
+def test_an_unhealthy_device_takes_no_new_pod_and_keeps_its_pods() -> None:
+    log = _cluster("a", devices=[gpu(0), gpu(1)])
+    log.add_pod(asking("first", {"nvidia.com/gpu": "1"}))
+    scheduler = Scheduler(log)
+    scheduler.run()
+    _put(log, device("a", [gpu(0, healthy=False), gpu(1, healthy=False)]))
+    log.add_pod(asking("second", {"nvidia.com/gpu": "1"}))
+    scheduler.run()
+    assert _minors(scheduler, "first") == [0]
+    assert not scheduler.state.pods["second"].node
+    _put(log, device("a", [gpu(0, healthy=False), gpu(1)]))
+    scheduler.run(now=1000.0)
+    assert _minors(scheduler, "second") == [1]
+
+
+def test_deleting_the_device_object_leaves_no_device_for_new_pods() -> None:
+    log = _cluster("a", devices=[gpu(0)])
+    log.say("customspec", "devices=a", CustomObjectDeleted(kind="Device", name="a"))
+    log.add_pod(asking("late", {"nvidia.com/gpu": "1"}))
+    scheduler = Scheduler(log)
+    scheduler.run()
+    assert not scheduler.state.pods["late"].node
+
+
+def test_a_node_without_device_object_gives_what_its_resources_allow() -> None:
+    log = SmallLog()
+    log.add_node(node("a", more=MORE))
+    log.add_pod(asking("plain", {"nvidia.com/gpu": "1"}))
+    scheduler = Scheduler(log)
+    scheduler.run()
+    assert scheduler.state.pods["plain"].node == "a"
+    assert _given(scheduler, "plain") == ()
+
+
+def _foreign(uid: str, minors: list[int], node_name: str = "a") -> Pod:
+    amounts = {CORE: "100", RATIO: "100", "koordinator.sh/gpu-memory": "80Gi"}
+    allocated = {"gpu": [{"minor": minor, "resources": amounts} for minor in minors]}
+    bound = asking(uid, {"nvidia.com/gpu": str(len(minors))}, nodeName=node_name)
+    return with_metadata(bound, annotations={keys.DEVICE_ALLOCATED: json.dumps(allocated)})
+
+
+@pytest.mark.parametrize("devices_first", [True, False])
+def test_overlapping_allocations_of_others_are_kept_and_never_made_worse(*, devices_first: bool) -> None:
+    log = SmallLog()
+    log.add_node(node("a", cpu="100", memory="1Ti", more=MORE))
+    if devices_first:
+        _put(log, device("a", [gpu(minor) for minor in range(4)]))
+    log.add_pod(_foreign("x", [0, 1]))
+    log.add_pod(_foreign("y", [1, 2]))
+    if not devices_first:
+        _put(log, device("a", [gpu(minor) for minor in range(4)]))
+    scheduler = Scheduler(log)
+    scheduler.run()
+    before = violations(scheduler.state.assumed.ledgers.holders("a"))
+    assert {each.subject for each in before} == {f"{CORE} of gpu 1", f"{RATIO} of gpu 1"}
+    log.add_pod(asking("ours", {"nvidia.com/gpu": "1"}))
+    log.add_pod(asking("none", {"nvidia.com/gpu": "1"}))
+    scheduler.run()
+    assert _minors(scheduler, "ours") == [3]
+    assert not scheduler.state.pods["none"].node
+    assert violations(scheduler.state.assumed.ledgers.holders("a")) == before
+    log.remove_pod("x")
+    scheduler.run(now=1000.0)
+    assert _minors(scheduler, "none") == [0]
+
+
+def test_two_schedulers_race_for_the_last_gpu_and_one_decides_anew() -> None:
+    log = _cluster("a", "b", devices=[gpu(0)])
+    log.add_pod(asking("p", {"nvidia.com/gpu": "1"}))
+    log.add_pod(asking("q", {"nvidia.com/gpu": "1"}))
+    log.add_pod(asking("r", {"nvidia.com/gpu": "1"}))
+    one, two = Scheduler(log), Scheduler(log)
+    for each in (one, two):
+        each.follow()
+        while each.decide() is not None:
+            pass
+        each.send()
+    for each in (one, two, one, two):
+        while each.in_flight:
+            each.land()
+        each.run()
+    for each in (one, two):
+        each.follow()
+        placed = {uid: record.node for uid, record in each.state.pods.items() if record.node}
+        assert sorted(placed.values()) == ["a", "b"]
+        for name in ("a", "b"):
+            assert violations(each.state.assumed.ledgers.holders(name)) == []
+    assert one.conflicts + two.conflicts > 0
+
+
+def test_plain_pods_do_not_meet_the_plugin() -> None:
+    log = _cluster("a")
+    scheduler = Scheduler(log)
+    scheduler.follow()
+    assert not _plugin(scheduler).concerns(pod("plain", {"cpu": "1"}))
+    assert _plugin(scheduler).concerns(asking("gpu", {RATIO: "10"}))
+
+
+def test_a_summary_lists_devices_with_their_pods() -> None:
+    log = _cluster("a")
+    log.add_pod(asking("share", {RATIO: "30", CORE: "30"}))
+    scheduler = Scheduler(log)
+    scheduler.run()
+    pages = _plugin(scheduler).pages()
+    found: Any = pages["nodeDeviceSummaries/{name}"]({"name": "a"})
+    assert found["used"]["gpu"][RATIO] == 30
+    assert found["free"]["gpu"][RATIO] == 770
+    assert list(found["pods"]) == ["share"]
+    assert pages["nodeDeviceSummaries"]({}) == {"a": found}
