@@ -4,7 +4,10 @@ import json
 from typing import Any
 
 import pytest
+from koord_scheduler.domain.evaluate.restriction import Restriction
 from koord_scheduler.domain.plugins.resources.device_share import DeviceShare
+from koord_scheduler.domain.state.offers import NodeOffers
+from koord_scheduler.domain.topology_hints.hints import Hint
 from koordcore.events.envelope import name_token
 from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved
 from koordcore.events.scheduling.explanations import PodUnschedulable
@@ -142,6 +145,8 @@ def test_an_unhealthy_device_takes_no_new_pod_and_keeps_its_pods() -> None:
     scheduler = Scheduler(log)
     scheduler.run()
     _put(log, device("a", [gpu(0, healthy=False), gpu(1, healthy=False)]))
+    scheduler.follow()
+    assert scheduler.state.cluster.warnings == ["node a: gpu 0 is unhealthy and takes no new pod; it is held by first"]
     log.add_pod(asking("second", {"nvidia.com/gpu": "1"}))
     scheduler.run()
     assert _minors(scheduler, "first") == [0]
@@ -245,3 +250,34 @@ def test_a_summary_lists_devices_with_their_pods() -> None:
     assert found["free"]["gpu"][RATIO] == 770
     assert list(found["pods"]) == ["share"]
     assert pages["nodeDeviceSummaries"]({}) == {"a": found}
+
+
+def test_hints_prefer_the_numa_nodes_that_give_the_same_gpus() -> None:
+    log = _cluster("a")
+    log.add_pod(_foreign("others", [4]))
+    scheduler = Scheduler(log)
+    scheduler.run()
+    subject = scheduler.state.cluster.pod_classes.read(asking("two", {"nvidia.com/gpu": "2"})).subject
+    plugin, row = _plugin(scheduler), scheduler.state.nodes.row("a")
+    assert row is not None
+    assert plugin.topology_hints(subject.pod_class, row) == {
+        "gpu": (Hint(1, preferred=True), Hint(2, preferred=True, score=500), Hint(3, preferred=False, score=500))
+    }
+    five = scheduler.state.cluster.pod_classes.read(asking("five", {"nvidia.com/gpu": "5"})).subject
+    assert plugin.refused_within(five.pod_class, row, 1) == "Insufficient GPU Devices"
+    assert plugin.refused_within(five.pod_class, row, 3) is None
+
+
+def test_a_gang_is_tried_with_the_devices_that_each_member_would_take() -> None:
+    log = _cluster("a", devices=[gpu(0), gpu(1)])
+    scheduler = Scheduler(log)
+    scheduler.follow()
+    row = scheduler.state.nodes.row("a")
+    assert row is not None
+    shares = [asking(f"m{index}", {RATIO: "60"}) for index in range(3)]
+    for each in shares:
+        log.add_pod(each)
+    scheduler.follow()
+    offers = NodeOffers(scheduler.state, scheduler.state.pods["m0"], Restriction())
+    assert offers.slots(["m0", "m1", "m2"]) == {"a": 2}
+    assert _plugin(scheduler).states.devices_of(row).use.holders == {}

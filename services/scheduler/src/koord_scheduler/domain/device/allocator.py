@@ -206,9 +206,17 @@ def _gpus(
     per_card = request.per_device
     by_minor = node.inventory.by_minor[GPU_TYPE]
 
+    known_fits: dict[int, bool] = {}
+    known_scores: dict[int, int] = {}
+
     def fits(minor: int) -> bool:
         left = candidates.free.get(minor)
-        return left is not None and is_fitting(by_minor[minor], left, per_card)
+        if left is None:
+            return False
+        answer = known_fits.get(id(left))  # unused cards of one kind have the same object left
+        if answer is None:
+            answer = known_fits[id(left)] = is_fitting(by_minor[minor], left, per_card)
+        return answer
 
     if not request.is_shared and pod.templates is None:
         table, must_honor = partition_table(node.inventory, node.labels)
@@ -227,7 +235,11 @@ def _gpus(
         return _others(node, pod, GPU_TYPE, candidates, terms, per_card, wanted, most, pcies)
 
     def score(minor: int) -> int:
-        return device_score(per_card, by_minor[minor].total, candidates.free[minor], terms.scoring)
+        left = candidates.free[minor]
+        answer = known_scores.get(id(left))
+        if answer is None:
+            answer = known_scores[id(left)] = device_score(per_card, by_minor[minor].total, left, terms.scoring)
+        return answer
 
     preferred = terms.reserved.preferred.get(GPU_TYPE, frozenset())
     search = GpuSearch(

@@ -44,7 +44,7 @@ class GpuSearch:
     count: int
     is_shared: bool
     level: int
-    used: Collection[int]
+    used: frozenset[int]
     fits: Callable[[int], bool]
     score: Callable[[int], int]
     preferred: Collection[int] = ()
@@ -57,24 +57,17 @@ def search_tree(zones: Sequence[Zone], search: GpuSearch) -> tuple[int, ...] | N
     """
     if search.level >= _DEVICE and search.count > 1:
         return None
-    known: dict[int, bool] = {}
-
-    def fits(minor: int) -> bool:
-        found = known.get(minor)
-        if found is None:
-            found = known[minor] = search.fits(minor)
-        return found
-
+    fits, used = search.fits, search.used
     best: _Result | None = None
-    crowd = int(any(minor in search.used for zone in zones for minor in zone.minors))
+    crowd = int(any(not used.isdisjoint(zone.minors) for zone in zones))
     for zone in zones:
         if len(zone.minors) < search.count:
             continue
-        zone_crowd = crowd + int(any(minor in search.used for minor in zone.minors))
+        zone_crowd = crowd + (not used.isdisjoint(zone.minors))
         found: _Result | None = None
         for switch in zone.switches:
             if len(switch.minors) >= search.count:
-                switch_crowd = zone_crowd + int(any(minor in search.used for minor in switch.minors))
+                switch_crowd = zone_crowd + (not used.isdisjoint(switch.minors))
                 found = _better(found, _inside(switch.minors, 3, switch_crowd, search, fits), search)
         if found is None and search.level <= _NUMA_NODE:
             found = _inside(zone.minors, 2, zone_crowd, search, fits)
@@ -104,8 +97,8 @@ def _inside(
         return None
     reserved = search.preferred
     if search.is_shared:
-        chosen = max(fitting, key=lambda minor: (search.score(minor), minor in reserved, -minor))
-        return _Result(depth, crowd, search.score(chosen), int(chosen in reserved), (chosen,))
+        score, is_reserved, negated = max([(search.score(minor), minor in reserved, -minor) for minor in fitting])
+        return _Result(depth, crowd, score, int(is_reserved), (-negated,))
     if reserved:
         fitting.sort(key=lambda minor: (minor not in reserved, minor))
     taken = tuple(sorted(fitting[: search.count]))

@@ -4,7 +4,7 @@ Source: scheduler-fine-grained spec, 2.1.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, cast
 
 from koordcore.protocol import keys
@@ -46,7 +46,8 @@ class Card:
 
     Attributes:
         minor: Its index; with the type it is the key on the node.
-        total: Capacity by resource name; empty if the device is unhealthy.
+        total: Capacity by resource name; empty if the device is unhealthy. Devices of a node with equal capacities
+            share one object.
         has_topology: Whether the object states where the device is.
         numa: NUMA node; `UNKNOWN_NUMA` matches every NUMA affinity.
         pcie: PCIe switch. Ids are compared as texts.
@@ -112,7 +113,9 @@ def inventory_of(cards: Sequence[Card], meta: ObjectMeta | None = None) -> tuple
     """
     problems: list[str] = []
     by_minor: dict[str, dict[int, Card]] = {}
-    for card in cards:
+    totals: dict[tuple[tuple[str, int], ...], Mapping[str, int]] = {}
+    for each in cards:
+        card = replace(each, total=totals.setdefault(tuple(each.total.items()), each.total))
         of_type = by_minor.setdefault(card.type, {})
         if card.minor in of_type:
             problems.append(f"{card.type} {card.minor} is stated twice; the first one counts")

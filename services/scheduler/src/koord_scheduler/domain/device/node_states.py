@@ -9,6 +9,7 @@ Source: scheduler-fine-grained spec, 2.3, 2.5, 6.
 from collections.abc import Callable, Mapping
 from typing import Final
 
+import msgspec
 import numpy as np
 from koordcore.protocol import keys
 from koordcore.values.allocation import AllocatedDevice
@@ -61,9 +62,12 @@ class NodeStates:
         self._has_tree: BoolArray = np.zeros(capacity, np.bool_)
         self._honors: BoolArray = np.zeros(capacity, np.bool_)
         self._refuses_shares: BoolArray = np.zeros(capacity, np.bool_)
+        self._layouts: dict[object, int] = {}
+        self._layout_of: dict[int, int] = {}
         self._states: dict[object, int] = {}
         self._state_of: dict[int, int] = {}
         self._answers: dict[tuple[PodDevices, frozenset[int] | None, int], int] = {}
+        self._given: dict[object, tuple[AllocatedDevice, ...] | Refusal] = {}
         self._reasons: list[str] = []
         self._code_of: dict[Refusal, int] = {}
         inventories.followers.append(self.inventory_changed)
@@ -137,9 +141,11 @@ class NodeStates:
         else:
             use, known = self._use(row), inventory
             self._devices[row] = NodeDevices(inventory=inventory, use=use, labels=labels)
+            model = (labels.get(keys.GPU_VENDOR, ""), labels.get(keys.GPU_MODEL, ""))
+            layout = (inventory.layout, model, labels.get(keys.GPU_PARTITION_POLICY, ""))
+            self._layout_of[row] = self._layouts.setdefault(layout, len(self._layouts))
             self._has_tree[row] = bool(inventory.zones)
             self._honors[row] = partition_table(inventory, labels)[1] or inventory.is_well_planned
-            model = (labels.get(keys.GPU_VENDOR, ""), labels.get(keys.GPU_MODEL, ""))
             self._refuses_shares[row] = model in self._unsupported
         for type_, column in self.columns.items():
             column.put(row, known.cards.get(type_, ()), use)
@@ -260,6 +266,21 @@ class NodeStates:
             code = self._answers[key] = self._code(found) if isinstance(found, Refusal) else FITS
         return code
 
+    def allocate(self, pod: PodDevices, row: int, terms: Terms) -> tuple[AllocatedDevice, ...] | Refusal:
+        """Return what `allocate` returns for the node, kept for all nodes in the same state."""
+        node = self._devices[row]
+        key = (pod, terms.zones, self.state_of(row), terms.is_reserving)
+        found = self._given.get(key)
+        if found is None:
+            if len(self._given) >= _MOST_KEPT:
+                self._given.clear()
+            found = self._given[key] = allocate(node, pod, terms)
+            return found
+        if isinstance(found, Refusal):
+            return found
+        by_minor = node.inventory.by_minor
+        return tuple([msgspec.structs.replace(each, id=by_minor[each.type][each.minor].id) for each in found])
+
     def state_of(self, row: int) -> int:
         """Return a number that is equal for nodes with devices that are alike and used alike."""
         state = self._state_of.get(row)
@@ -268,9 +289,9 @@ class NodeStates:
                 self._states.clear()
                 self._state_of.clear()
                 self._answers.clear()
+                self._given.clear()
             known = self._devices[row]
-            labels = [known.labels.get(key, "") for key in (keys.GPU_VENDOR, keys.GPU_MODEL, keys.GPU_PARTITION_POLICY)]
-            key = (known.inventory.layout, tuple(labels), known.use.signature(_TYPES))
+            key = (self._layout_of[row], known.use.signature(_TYPES))
             state = self._state_of[row] = self._states.setdefault(key, len(self._states))
         return state
 

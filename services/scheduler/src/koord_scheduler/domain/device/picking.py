@@ -5,6 +5,7 @@ Source: scheduler-fine-grained spec, 2.5.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import NamedTuple
 
 from koordcore.protocol.resource_names import GPU_MEMORY
@@ -52,6 +53,9 @@ class Candidates(NamedTuple):
     cards: Sequence[Card]
     free: Mapping[int, Mapping[str, int]]
     used: frozenset[int]
+
+
+_SCORE_AND_MINOR = itemgetter(0, 1)
 
 
 class Picked(NamedTuple):
@@ -163,11 +167,16 @@ def pick(
         preferred: Minors that come first, before all others.
         scoring: Scoring strategy.
     """
-    scores = {
-        card.minor: device_score(per_device, card.total, candidates.free[card.minor], scoring)
-        for card in candidates.cards
-    }
-    plain = sorted(candidates.cards, key=lambda card: (-scores[card.minor], card.minor))
+    known: dict[int, int] = {}  # unused devices of one kind have the same object left
+    ranked: list[tuple[int, int, Card]] = []
+    for card in candidates.cards:
+        left = candidates.free[card.minor]
+        score = known.get(id(left))
+        if score is None:
+            score = known[id(left)] = device_score(per_device, card.total, left, scoring)
+        ranked.append((-score, card.minor, card))
+    ranked.sort(key=_SCORE_AND_MINOR)
+    plain = [card for _, _, card in ranked]
     if preferred:
         plain.sort(key=lambda card: card.minor not in preferred)
     elif pcies:

@@ -79,6 +79,9 @@ class DeviceShare:
         )
         unsupported = frozenset((each.vendor, each.model) for each in args.gpu_share_unsupported_models)
         self.states = NodeStates(cluster.nodes, cluster.devices, scoring, unsupported)
+        self._warnings = cluster.warnings
+        self._told: dict[str, frozenset[tuple[str, int]]] = {}
+        cluster.devices.followers.append(self._tell_of_failures)
 
     # --- what is read of pods ----------------------------------------------------------------------------------------
 
@@ -137,6 +140,29 @@ class DeviceShare:
             return ()
         found = allocate(node, asked, Terms(scoring=self.states.scoring, is_reserving=True))
         return () if isinstance(found, Refusal) else found
+
+    def _tell_of_failures(self, node: str) -> None:
+        """Warn of devices that have become unhealthy while pods hold them. Each failure is told once."""
+        row = self._nodes.row(node)
+        devices = self.states.devices_of(row) if row is not None else None
+        if devices is None:
+            return
+        broken = {
+            (card.type, card.minor)
+            for cards in devices.inventory.cards.values()
+            for card in cards
+            if not card.is_healthy and devices.use.used(card)
+        }
+        for type_, minor in sorted(broken - self._told.get(node, frozenset())):
+            holders = [
+                uid
+                for uid, held in sorted(devices.use.holders.items())
+                if any((each.type, each.minor) == (type_, minor) for each in held)
+            ]
+            self._warnings.append(
+                f"node {node}: {type_} {minor} is unhealthy and takes no new pod; it is held by {', '.join(holders)}"
+            )
+        self._told[node] = frozenset(broken)
 
     # --- the cycle ---------------------------------------------------------------------------------------------------
 
@@ -206,7 +232,8 @@ class DeviceShare:
             scoring=self.states.scoring,
             is_reserving=True,
         )
-        found = allocate(devices, asked, terms)
+        assert row is not None, "the node has devices"
+        found = self.states.allocate(asked, row, terms)
         if isinstance(found, Refusal):
             text = shortage(devices, asked, found.reason)
             message = f"node {node}: {found.reason}" + (f" ({text})" if text else "")
@@ -218,6 +245,10 @@ class DeviceShare:
         return ()
 
     # --- alignment to NUMA nodes -------------------------------------------------------------------------------------
+
+    def gives_hints(self, pod: PodClass) -> bool:
+        """Return whether the NUMA nodes matter to the devices of pods like this."""
+        return self._is_aligned and self._asked(pod) is not None
 
     def topology_hints(self, pod: PodClass, row: int) -> Hints | str:
         """See `TopologyHintsPlugin.topology_hints`."""
