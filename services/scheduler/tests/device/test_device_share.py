@@ -281,3 +281,24 @@ def test_a_gang_is_tried_with_the_devices_that_each_member_would_take() -> None:
     offers = NodeOffers(scheduler.state, scheduler.state.pods["m0"], Restriction())
     assert offers.slots(["m0", "m1", "m2"]) == {"a": 2}
     assert _plugin(scheduler).states.devices_of(row).use.holders == {}
+
+
+def test_shares_wait_for_the_device_object_of_a_node_that_came_first() -> None:
+    log = SmallLog()
+    scheduler = Scheduler(log)
+    for index in range(5):
+        log.add_pod(asking(f"p{index}", {"koordinator.sh/gpu.shared": "1", CORE: "40", RATIO: "40"}))
+    scheduler.run()
+    stated = {CORE: "200", RATIO: "200", "koordinator.sh/gpu-memory": "160Gi"}
+    log.add_node(node("a", cpu="100", memory="1Ti", more=stated))
+    scheduler.run(now=100.0)
+    assert not any(record.node for record in scheduler.state.pods.values())
+    log.add_pod(asking("p5", {CORE: "40", RATIO: "40"}))
+    scheduler.run(now=100.0)
+    assert "missing Device object" in _refusal(scheduler, "p5").message
+    _put(log, device("a", [gpu(0), gpu(1)]))
+    scheduler.run(now=200.0)
+    placed = [uid for uid, record in scheduler.state.pods.items() if record.node]
+    assert len(placed) == 4
+    assert all(_given(scheduler, uid) for uid in placed)
+    assert violations(scheduler.state.assumed.ledgers.holders("a")) == []

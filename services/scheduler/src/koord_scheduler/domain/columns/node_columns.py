@@ -14,7 +14,7 @@ from typing import Final, TypeAlias, TypeVar
 import numpy as np
 from koordcore.protocol.objects import Node, Taint
 from koordcore.protocol.reservation import node_reservation, trim_allocatable
-from koordcore.protocol.resource_names import CPU, DEPRECATED, MEMORY, PODS, rename_resources
+from koordcore.protocol.resource_names import CPU, DEPRECATED, GPU_SHARED, MEMORY, PODS, rename_resources
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import amount_of, parse_resources
 from numpy.typing import NDArray
@@ -219,14 +219,14 @@ class NodeColumns:
         return column
 
     def demand(self, requests: Mapping[str, int], non_zero: Mapping[str, int]) -> Demand:
-        """Return the amounts that a pod with these requests takes. Requests of zero or less take nothing.
+        """Return what a pod takes: all requests above zero but `gpu.shared`, a number of cards that DeviceShare counts.
 
         Args:
             requests: Real requests.
             non_zero: Requests with defaults for cpu and memory (`pod_requests_non_zero`).
         """
-        pairs = [(PODS_COLUMN, 1)]
-        pairs += [(self.column(name), min(amount, MAX_AMOUNT)) for name, amount in requests.items() if amount > 0]
+        counted = [(name, amount) for name, amount in requests.items() if amount > 0 and name != GPU_SHARED]
+        pairs = [(PODS_COLUMN, 1), *((self.column(name), min(amount, MAX_AMOUNT)) for name, amount in counted)]
         return Demand(
             columns=np.array([column for column, _ in pairs], np.intp),
             amounts=np.array([amount for _, amount in pairs], np.int64),

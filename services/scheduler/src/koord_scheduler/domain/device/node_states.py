@@ -29,6 +29,7 @@ FITS: Final = 0
 _MOST_KEPT: Final = 65_536
 """Answers of the exact procedure that are kept, and states of devices that are told apart."""
 _TYPES: Final = tuple(NAMES)
+NO_DEVICE_OBJECT: Final = Refusal("node(s) missing Device object", is_resolvable=False)
 ISOLATION_MISSING: Final = "isolation provider not found on the node"
 
 
@@ -176,6 +177,8 @@ class NodeStates:
                 codes[which] = self._code(refusal)
                 open_[which] = False
 
+        if pod.needs_device:
+            refuse(~open_, NO_DEVICE_OBJECT)
         gpu = pod.gpu
         if gpu is not None and gpu.is_shared:
             if self._unsupported:
@@ -217,7 +220,7 @@ class NodeStates:
 
         def code(row: int) -> int:
             if not self.has_devices[row]:
-                return FITS
+                return self._code(NO_DEVICE_OBJECT) if pod.needs_device else FITS
             for type_, column, _, _ in requests:
                 if not column.cards[row]:
                     return self._code(insufficient(type_, is_resolvable=False))
@@ -248,7 +251,7 @@ class NodeStates:
     def refused_within(self, pod: PodDevices, row: int, zones: frozenset[int] | None) -> str | None:
         """Return why the node cannot have the pod on these NUMA nodes; None if it can."""
         if row not in self._devices:
-            return None
+            return NO_DEVICE_OBJECT.reason if pod.needs_device else None
         code = self._exact(pod, zones, row)
         return self.reason(code) if code else None
 

@@ -17,7 +17,7 @@ from koordcore.protocol.annotations.devices import (
 from koordcore.protocol.annotations.gpu import GpuPartitionSpec, parse_gpu_partition_spec
 from koordcore.values.invalid import InvalidInput
 
-from koord_scheduler.domain.device.requests import DEVICE_NAMES, GPU_TYPE, TypeRequest, device_requests
+from koord_scheduler.domain.device.requests import DEVICE_NAMES, GPU_TYPE, WHOLE_CARDS, TypeRequest, device_requests
 
 _KEYS: Final = (keys.DEVICE_ALLOCATE_HINT, keys.DEVICE_JOINT_ALLOCATE, keys.GPU_PARTITION_SPEC)
 NO_HINT: Final = DeviceHint()
@@ -32,6 +32,8 @@ class PodDevices:
         joint: The joint rule; None unless at least two requested types take part in it.
         partition: GPU partition request; None without one.
         isolation_provider: Provider that isolates shared GPUs; empty if the pod names none.
+        needs_device: Whether only a node with a Device object can satisfy the pod. On other nodes the kubelet decides
+            about whole cards by the name of a vendor's device plugin.
         error: Why the pod cannot be scheduled at all; empty if it can.
         templates: Shared-resource templates that it equals, by `<vendor>-<model>`; None: it needs no template.
     """
@@ -43,6 +45,7 @@ class PodDevices:
         "isolation_provider",
         "joint",
         "key",
+        "needs_device",
         "partition",
         "requests",
         "templates",
@@ -55,6 +58,7 @@ class PodDevices:
         provider = (labels or {}).get(keys.GPU_ISOLATION_PROVIDER, "")
         self.key = (requested, tuple(annotations.get(key) for key in _KEYS), provider)
         self._hash = hash(self.key)
+        self.needs_device = any(name not in WHOLE_CARDS for name, amount in requested if amount > 0)
         self.requests: Mapping[str, TypeRequest] = {}
         self.hints: Mapping[str, DeviceHint] = {}
         self.joint: JointAllocation | None = None

@@ -31,7 +31,8 @@ FPGA_TYPE: Final = "fpga"
 WHOLE: Final = 100
 """Percent of a whole device."""
 
-_WHOLE_CARDS: Final = frozenset({NVIDIA_GPU, AMD_GPU, DCU_GPU})
+WHOLE_CARDS: Final = frozenset({NVIDIA_GPU, AMD_GPU, DCU_GPU})
+"""Names of vendors' device plugins: whole cards."""
 _PERCENTAGE_FORMS: Final = frozenset(
     {
         frozenset({GPU_MEMORY_RATIO}),
@@ -52,7 +53,7 @@ _SHARED_FORMS: Final = frozenset(
 _SLICE: Final = frozenset({GPU_SHARED, HUAWEI_NPU_CORE, HUAWEI_NPU_CPU, GPU_MEMORY})
 _SLICE_FORMS: Final = frozenset({_SLICE, _SLICE | {HUAWEI_NPU_DVPP}})
 GPU_NAMES: Final = (
-    *sorted(_WHOLE_CARDS),
+    *sorted(WHOLE_CARDS),
     GPU,
     GPU_CORE,
     GPU_MEMORY,
@@ -121,7 +122,7 @@ def device_requests(requests: Mapping[str, int]) -> dict[str, TypeRequest]:
 
 def _canonical_gpu(gpu: Amounts) -> Amounts:
     names = frozenset(gpu)
-    if len(names) == 1 and names <= _WHOLE_CARDS:
+    if len(names) == 1 and names <= WHOLE_CARDS:
         (cards,) = gpu.values()
         return {GPU_CORE: WHOLE * cards, GPU_MEMORY_RATIO: WHOLE * cards}
     if names == frozenset({GPU}):

@@ -17,7 +17,7 @@ from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, Nod
 from koord_scheduler.domain.config.args.fine_grained import DeviceShareArgs
 from koord_scheduler.domain.device.allocator import Terms, allocate
 from koord_scheduler.domain.device.explaining import describe_card, shortage
-from koord_scheduler.domain.device.node_states import NodeStates
+from koord_scheduler.domain.device.node_states import NO_DEVICE_OBJECT, NodeStates
 from koord_scheduler.domain.device.numa_hints import device_hints
 from koord_scheduler.domain.device.pod_devices import PodDevices
 from koord_scheduler.domain.device.refusal import Refusal
@@ -224,7 +224,11 @@ class DeviceShare:
         row = self._nodes.row(node)
         asked = self._asked(pod.subject.pod_class) if pod.subject is not None else None
         devices = self.states.devices_of(row) if row is not None else None
-        if asked is None or devices is None:
+        if asked is None:
+            return NOTHING
+        if devices is None:
+            if asked.needs_device:
+                return Rejection(plugin=self.name, message=f"node {node}: {NO_DEVICE_OBJECT.reason}", resolvable=True)
             return NOTHING
         zones = self._affinities.of(pod.uid) if self._is_aligned else None
         terms = Terms(
@@ -253,21 +257,23 @@ class DeviceShare:
     def topology_hints(self, pod: PodClass, row: int) -> Hints | str:
         """See `TopologyHintsPlugin.topology_hints`."""
         asked, node = self._asked(pod), self.states.devices_of(row)
-        if asked is None or node is None or not self._is_aligned:
+        if asked is None or not self._is_aligned:
             return NO_HINTS
         if asked.error:
             return asked.error
+        if node is None:
+            return NO_DEVICE_OBJECT.reason if asked.needs_device else NO_HINTS
         found = device_hints(node, asked, self.states.scoring)
         return found.reason if isinstance(found, Refusal) else found
 
     def refused_within(self, pod: PodClass, row: int, zones: Zones | None) -> str | None:
         """See `TopologyHintsPlugin.refused_within`."""
         asked, node = self._asked(pod), self.states.devices_of(row)
-        if asked is None or node is None:
+        if asked is None:
             return None
         if asked.error:
             return asked.error
-        is_restricted = zones is not None and self._is_aligned and bool(node.inventory.numa_nodes)
+        is_restricted = zones is not None and self._is_aligned and node is not None and bool(node.inventory.numa_nodes)
         return self.states.refused_within(asked, row, frozenset(ids_of(zones)) if is_restricted and zones else None)
 
     # --- pages -------------------------------------------------------------------------------------------------------
