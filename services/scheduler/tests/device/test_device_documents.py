@@ -2,7 +2,7 @@
 
 import json
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from koord_scheduler.domain.device.pod_devices import PodDevices
@@ -19,10 +19,10 @@ JUNK: list[Any] = [
 def _paths(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     found = [at] if at else []
     if isinstance(value, dict):
-        for key, item in value.items():
+        for key, item in cast("dict[str, Any]", value).items():
             found += _paths(item, (*at, key))
     elif isinstance(value, list):
-        for index, item in enumerate(value):
+        for index, item in enumerate(cast("list[Any]", value)):
             found += _paths(item, (*at, index))
     return found
 

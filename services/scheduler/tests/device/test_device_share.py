@@ -280,7 +280,9 @@ def test_a_gang_is_tried_with_the_devices_that_each_member_would_take() -> None:
     scheduler.follow()
     offers = NodeOffers(scheduler.state, scheduler.state.pods["m0"], Restriction())
     assert offers.slots(["m0", "m1", "m2"]) == {"a": 2}
-    assert _plugin(scheduler).states.devices_of(row).use.holders == {}
+    devices = _plugin(scheduler).states.devices_of(row)
+    assert devices is not None
+    assert devices.use.holders == {}
 
 
 def test_shares_wait_for_the_device_object_of_a_node_that_came_first() -> None:
