@@ -1,4 +1,4 @@
-"""The composition root of the agent: what runs, in which order it stops, and which adapters it uses.
+"""The composition root of the agent: it chooses the adapters and the order in which components start and stop.
 
 `wiring` has its parts: `node_agents` (the agent of a node), `machine` (kubelet and pod events), `auditing`.
 """
@@ -85,7 +85,7 @@ async def compose(shell: Shell[AgentSettings]) -> None:
 
 
 def assemble(shell: Shell[AgentSettings], link: BusLink) -> Cycle:
-    """Put the agent together over any bus, and return its cycle.
+    """Create all parts of the agent over any bus, and return its main loop.
 
     Raises:
         InvalidInput: A setting or the nodes file is malformed.

@@ -26,31 +26,31 @@ from koord_agent.shell.store.audit_log import AuditLog
 from koord_agent.shell.store.desired_saver import DesiredSaver
 
 LONGEST_STRETCH_SECONDS: Final = 0.02
-"""Time after which a cycle lets pushes, appends and probes run."""
+"""Time after which a cycle yields to other tasks: pushes, appends and probes."""
 GATHER_SECONDS: Final = 0.02
-"""Pods that are pushed within this time are started together and share an append."""
+"""Time for which pushed pods are collected, so that they start together and share an append."""
 GARBAGE_CYCLES: Final = 64
 _HOST: Final = SystemClock()
 
 
 @dataclass(kw_only=True, eq=False)
 class Cycle:
-    """The loop and what it works with.
+    """The main loop of the agent and the parts that it uses.
 
     Attributes:
-        agents: By node.
-        advance: Lets simulated machines run until a time in seconds. None means this machine, whose files are read in a
+        agents: Node -> agent of the node.
+        advance: Advances simulated machines to a time in seconds. None means this machine, whose files are read in a
             thread.
         states: Desired state of the nodes.
-        facts: Publishes what the agents did.
-        reports: Publishes what the nodes use.
-        problems: Logs what could not be done.
+        facts: Publishes the facts of the agents.
+        reports: Publishes the usage reports of the nodes.
+        problems: Logs problems of the agents.
         saver: Saves desired states.
         audit: The audit log. None means switched off.
         clock: The clock of the service.
         cycle_seconds: Seconds between cycles, in the time of the host.
         version: Version of the agent.
-        changed: Nodes whose desired state changed. `wakeup` is set with each.
+        changed: Nodes whose desired state changed. `wakeup` is set whenever a node is added.
     """
 
     agents: Mapping[str, NodeAgent]
@@ -109,7 +109,7 @@ class Cycle:
         self._tell(_HOST.monotonic() - began, suppressed=suppressed, reports=reports)
 
     def take_changes(self) -> None:
-        """Give changed desired states to their agents, and let these start and end pods."""
+        """Pass changed desired states to their agents, which start and stop pods."""
         self.wakeup.clear()
         nodes, facts = sorted(self.changed), list[Fact]()
         self.changed.clear()
@@ -122,21 +122,21 @@ class Cycle:
         self.facts.publish(facts)
 
     def begin(self) -> None:
-        """Publish that the agents took over."""
+        """Publish that the agents have started."""
         event = AgentStarted(host="linux" if self.advance is None else "simulated", version=self.version)
         self.facts.publish([fact for node in self.agents for fact in self.facts.facts(node, (event,))])
         for node in self.agents:
             self.metrics.started(node, self.clock.unix())
 
     def end(self) -> None:
-        """Publish what the agents leave in place, after the last cycle."""
+        """After the last cycle, publish the values that the agents leave in force."""
         now_ms = int(self.clock.unix() * 1000)
         for node, agent in self.agents.items():
             self.facts.publish(self.facts.facts(node, agent.farewell(now_ms)))
             agent.close(now_ms)
 
     async def _run_nodes(self, now_ms: int) -> int:
-        """Run the cycle of each node. Return on how many best effort is suppressed."""
+        """Run the cycle of each node; return the number of nodes with suppressed best-effort pods."""
         suppressed, facts = 0, list[Fact]()
         for node, agent in self.agents.items():
             done = await self._run_node(agent, now_ms)
@@ -160,7 +160,7 @@ class Cycle:
         return done
 
     def _collect_garbage(self, now_ms: int) -> None:
-        """Drop old samples of some nodes, of each once in `GARBAGE_CYCLES`."""
+        """Drop old samples of some nodes, so that each node is handled once per `GARBAGE_CYCLES`."""
         self._cycles += 1
         for index, agent in enumerate(self.agents.values()):
             if (index + self._cycles) % GARBAGE_CYCLES == 0:
@@ -180,7 +180,7 @@ class Cycle:
         return _HOST.monotonic() - self._stretch >= LONGEST_STRETCH_SECONDS
 
     async def _breathe(self) -> None:
-        """Let other tasks run if this stretch took long, and start the pods that were pushed meanwhile."""
+        """Yield to other tasks if this cycle has run for long, and start pods that were pushed meanwhile."""
         if self._is_long():
             await asyncio.sleep(0)
             if self.changed:

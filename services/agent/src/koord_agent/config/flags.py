@@ -1,6 +1,6 @@
-"""Command lines of the reference's agent: flag names of older releases, and flags without meaning here.
+"""Translation of command lines of Koordinator's agent: older flag names, and flags without effect here.
 
-The log tells what is translated or ignored. A flag that neither agent knows is refused.
+The log lists what was translated or ignored. A flag that neither agent knows is refused.
 
 Source: agent spec, 2.2, 23.
 """
@@ -12,7 +12,7 @@ from typing import Final
 from koord_agent.domain.kernel.counters import whole_number
 
 AGENT_MODE: Final = "agent_mode"
-"""Environment variable of the reference's DaemonSet. Any other value than `hostMode`: the agent is in a container."""
+"""Environment variable of Koordinator's DaemonSet. With any value but `hostMode`, the agent is in a container."""
 HOST_MODE: Final = "hostMode"
 CONTAINER_PATHS: Final[Mapping[str, str]] = {
     "cgroup_root": "/host-cgroup",
@@ -22,7 +22,7 @@ CONTAINER_PATHS: Final[Mapping[str, str]] = {
     "var_run_root": "/host-var-run",
     "run_root": "/host-run",
 }
-"""Paths of the DaemonSet's mounts by setting."""
+"""Setting -> path at which the DaemonSet mounts it."""
 
 _NO_TSDB: Final = "samples are kept in a store of its own, not in Prometheus' storage engine"
 _NO_API: Final = "the agent speaks to the log, not to the API server"
@@ -57,7 +57,7 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     **dict.fromkeys(("v", "vmodule", "log_dir", "log_file", "log_file_max_size", "stderrthreshold"), _NO_KLOG),
     **dict.fromkeys(("logtostderr", "alsologtostderr", "skip_headers", "one_output", "add_dir_header"), _NO_KLOG),
 }
-"""Flags of the reference that are accepted without effect, and why."""
+"""Flag of Koordinator's agent that is accepted without effect -> reason."""
 _BOOLEANS: Final = frozenset(
     {
         "tsdb-enable-prometheus-metric",
@@ -73,20 +73,20 @@ _BOOLEANS: Final = frozenset(
     }
 )
 ADDRESS: Final = "addr"
-"""`[host]:port` of the HTTP server."""
+"""Pattern of the HTTP server's address: `[host]:port`."""
 _SUFFIX: Final = "-seconds"
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The words for the agent's own flags, and what was changed about them, one sentence each."""
+    """Arguments for the agent's own flags, and one sentence for each change."""
 
     words: tuple[str, ...]
     notes: tuple[str, ...]
 
 
 def accepted(words: Sequence[str], known: Collection[str]) -> Accepted:
-    """Drop flags without effect, and give flags with and without `-seconds` the name that is known.
+    """Translate a command line: drop flags without effect, and rename flags with or without `-seconds`.
 
     Args:
         words: A command line without the name of the program.
@@ -123,14 +123,14 @@ def accepted(words: Sequence[str], known: Collection[str]) -> Accepted:
 
 
 def container_paths(environ: Mapping[str, str], prefix: str) -> dict[str, str]:
-    """Return the environment of an agent in a container: paths of the DaemonSet's mounts. Flags override them."""
+    """Return environment variables with the mount paths of an agent in a container. Flags override them."""
     if environ.get(AGENT_MODE, HOST_MODE) == HOST_MODE:
         return {}
     return {prefix + name.upper(): path for name, path in CONTAINER_PATHS.items()} | {f"{prefix}IN_CONTAINER": "true"}
 
 
 def _in_unit_of(name: str, text: str) -> str:
-    """Return a number of seconds for a flag that takes one, a duration for others."""
+    """Return the value of a renamed flag in its unit: a number of seconds or a duration."""
     if name.endswith(_SUFFIX):
         return text.removesuffix("s")
     return f"{text}s" if whole_number(text) is not None else text

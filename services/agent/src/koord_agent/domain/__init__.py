@@ -1,1 +1,1 @@
-"""The pure half of the agent: values, and the functions that decide on them."""
+"""The pure part of the agent: values, and functions that decide."""

@@ -1,1 +1,1 @@
-"""Extension points for installed packages, their registry, and their failures."""
+"""Extension points for installed packages, their registry, and the handling of their failures."""

@@ -24,7 +24,7 @@ from koord_agent.domain.state.pods import AgentPod
 
 
 class Point(StrEnum):
-    """Where something is registered. Failures carry the point in sentences and metrics."""
+    """Name of an extension point. Failures name it in sentences and metrics."""
 
     PACKAGE = "package"
     STRATEGY = "strategy"
@@ -41,26 +41,26 @@ class Point(StrEnum):
 
 
 class PodPolicies(Protocol):
-    """Policies of single pods that have no annotation of their own."""
+    """Supplies policies for pods that have no annotation of their own."""
 
     def cpu_burst(self, pod: AgentPod) -> str | None:
-        """Return the JSON of the annotation koordinator.sh/cpuBurst for a pod; None = no policy."""
+        """Return the JSON of the annotation koordinator.sh/cpuBurst for a pod; None for no policy."""
         ...
 
     def memory_qos(self, pod: AgentPod) -> str | None:
-        """Return the JSON of the annotation koordinator.sh/memoryQOS for a pod; None = no policy."""
+        """Return the JSON of the annotation koordinator.sh/memoryQOS for a pod; None for no policy."""
         ...
 
 
 class StateKind(StrEnum):
-    """States whose changes call a callback; each names the object that the callback gets."""
+    """States whose changes call a callback. Each member describes the object that the callback gets."""
 
     NODE_SLO = "NodeSLOSpec"
-    """The effective NodeSLO in wire spelling."""
+    """The effective NodeSLO as JSON."""
     ALL_PODS = "AllPods"
-    """No object: the pods are in the target."""
+    """No object; the target contains the pods."""
     NODE_TOPOLOGY = "NodeTopology"
-    """`CpuPools`: who may use which CPUs."""
+    """`CpuPools`: the CPUs of each kind of pods."""
     NODE_METADATA = "NodeMetadata"
     """Labels and annotations of the node."""
 
@@ -78,7 +78,7 @@ Callback = Callable[[StateKind, object, Target], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """The node as collectors and states see it.
+    """Access to the node for collectors and states.
 
     Attributes:
         read: Returns the text of a cgroup file by its v1 resource name, on either version. None if it is unreadable.
@@ -94,10 +94,10 @@ class Surroundings:
 
 
 class Found(NamedTuple):
-    """One value of a collector.
+    """One value that a collector measured.
 
     Attributes:
-        of: UID of the pod that it is about, any other name, or "" for the node.
+        of: UID of the pod, another name, or "" for the node.
     """
 
     metric: str
@@ -106,7 +106,7 @@ class Found(NamedTuple):
 
 
 class Collector(Protocol):
-    """Measures what the agent does not measure. Its values become series (`metric_kinds.Kind.EXTENSION`)."""
+    """Measures something that the agent does not. Values become series (`metric_kinds.Kind.EXTENSION`)."""
 
     @property
     def every_seconds(self) -> float:
@@ -114,7 +114,7 @@ class Collector(Protocol):
         ...
 
     def collect(self, seen: Surroundings) -> Iterable[Found]:
-        """Return the values of this moment. The collector has a thread of its own, so a collection may take long."""
+        """Return the current values. It runs in its own thread, so it may take long."""
         ...
 
 
@@ -127,15 +127,15 @@ class State(Protocol):
         ...
 
     def read(self, seen: Surroundings) -> object:
-        """Return the state of this moment. The state has a thread of its own, so a read may take long."""
+        """Return the current state. It runs in its own thread, so it may take long."""
         ...
 
 
 class PodCollector(StrEnum):
-    """Collectors that visit each pod."""
+    """Groups of collectors that visit each pod."""
 
     USAGE = "usage"
-    """CPU, memory, throttling, NUMA pages. Usage of a pod that is left out counts as usage of the system."""
+    """CPU, memory, throttling, NUMA pages. Usage of an omitted pod counts as usage of the system."""
     PRESSURE = "pressure"
     """PSI, waiting for CPU, memory, disks and the network."""
     CYCLES = "cycles"
@@ -143,15 +143,17 @@ class PodCollector(StrEnum):
 
 
 PodFilter = Callable[[AgentPod], bool]
-"""Return whether a collector visits a pod. It is asked once for each state of a pod, and again after a failure."""
+"""Return whether a collector visits a pod. It is called once per version of the pod, and again after a failure."""
 
 PodMetricFiller = Callable[[AgentPod, Metrics], object]
-"""Return additional values of a pod for the report, as JSON values; None = no value."""
+"""Return additional values of a pod for the report, as JSON; None for no value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyAdditions:
-    """What a hook adds to the topology of the node. It must not replace what the agent reports itself.
+    """Annotations and resources that a hook adds to the topology of the node.
+
+    A hook must not replace what the agent itself reports.
 
     Attributes:
         zone_resources: Resource -> amount by zone name (`node-0`), for the capacity and allocatable of the zone.
@@ -166,7 +168,7 @@ TopologyHook = Callable[[NodeTopologyReported], TopologyAdditions]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpRequest:
-    """A GET or POST of the agent's port."""
+    """A GET or POST request to the agent's port."""
 
     method: str
     path: str
@@ -186,9 +188,9 @@ class HttpReply:
 HttpHandler = Callable[[HttpRequest], HttpReply]
 
 RunController = Callable[[], Awaitable[None]]
-"""A loop with an event loop of its own. It is cancelled when the agent stops."""
+"""Coroutine function that runs in its own event loop until the agent stops."""
 
 EvictPod = Callable[[AgentPod], bool]
-"""End an evicted pod on this node. False = the eviction remains a request. A cycle waits 10 s for all victims."""
+"""Function that ends an evicted pod; False leaves the eviction as a request. All calls of a cycle share 10 s."""
 
 JsonObject = Mapping[str, Any]

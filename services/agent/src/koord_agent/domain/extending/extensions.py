@@ -1,4 +1,4 @@
-"""Registry of everything that installed packages add to an agent, and how their failures are reported.
+"""Registry of the extensions that installed packages add to an agent.
 
 A package offers a function under the entry point group `koord_agent.extensions`. The agent calls it once at start with
 an empty `Extensions`:
@@ -49,21 +49,21 @@ class ExtensionFailed(Exception):
 
 
 class NotAsked(ExtensionFailed):
-    """The extension was not called, because it has no time left in this cycle after an earlier failure."""
+    """The extension was not called, because it has used up its time in this cycle."""
 
 
 class Guard(Protocol):
-    """Calls the code of installed packages, so that no failure of it reaches the agent."""
+    """Calls the code of installed packages, so that their failures do not stop the agent."""
 
     def start_cycle(self) -> None:
-        """Give every extension the time of a new cycle."""
+        """Give every extension new time for a cycle."""
         ...
 
     def call(self, point: Point, name: str, function: Callable[[], T]) -> T:
         """Call a function of an extension and return its result.
 
         Args:
-            point: Where the extension is registered.
+            point: Extension point of the extension.
             name: Name of the extension.
             function: The function to call.
 
@@ -74,16 +74,16 @@ class Guard(Protocol):
         ...
 
     def poll(self, point: Point, name: str, function: Callable[[], T], *, due: bool) -> T | None:
-        """Start a call if one is due, and return the result of the last call, once.
+        """Start a call if one is due, and return the result of the last finished call once.
 
         Args:
-            point: Where the extension is registered.
+            point: Extension point of the extension.
             name: Name of the extension.
             function: The function to call.
             due: Whether to start a call.
 
         Returns:
-            None if there is no new result.
+            The result. None if there is no new one.
 
         Raises:
             ExtensionFailed: The last call failed, or it is still running although a call is due.
@@ -92,7 +92,7 @@ class Guard(Protocol):
 
 
 class InPlace:
-    """A guard that calls in the thread of the caller, for simulated nodes and tests."""
+    """A guard that calls extensions in the caller's thread, for simulated nodes and tests."""
 
     def start_cycle(self) -> None:
         """See `Guard.start_cycle`. A cycle may take as long as it likes."""
@@ -110,13 +110,16 @@ class InPlace:
 
 
 def failure(point: Point, name: str, error: BaseException) -> str:
-    """Return the sentence about a failure, such as `strategy NightShift: ValueError: not today`."""
+    """Describe a failure in a sentence, such as `strategy NightShift: ValueError: not today`."""
     return f"{point} {name}: {type(error).__name__}: {error}"
 
 
 @dataclass(slots=True)
 class Extensions:
-    """Everything that is registered. At each point a name can be registered once, else InvalidInput is raised."""
+    """Everything that installed packages registered.
+
+    Names are unique at each extension point. A second registration raises InvalidInput.
+    """
 
     strategies: dict[str, Strategy] = field(default_factory=dict[str, Strategy])
     needs: dict[str, Needs] = field(default_factory=dict[str, Needs])
@@ -134,34 +137,34 @@ class Extensions:
     controllers: dict[str, RunController] = field(default_factory=dict[str, RunController])
     evict: EvictPod | None = None
     enabled: frozenset[str] = frozenset()
-    """Strategies that are switched on."""
+    """Names of the strategies that are switched on."""
     guard: Guard = field(default_factory=InPlace)
     failures: Counter[tuple[Point, str]] = field(default_factory=Counter[tuple[Point, str]])
-    """Number of failures since the start."""
+    """Failures since the start, by extension point and name."""
 
     def add_strategy(self, strategy: Strategy) -> None:
-        """Add a strategy. It runs if `--qos-extension-plugins` switches its name on."""
+        """Add a strategy. It runs if `--qos-extension-plugins` enables its name."""
         _add(self.strategies, strategy.name, strategy, "a strategy")
         self.needs[strategy.name] = strategy.needs
 
     def add_policies(self, name: str, policies: PodPolicies) -> None:
-        """Add policies of pods without annotations.
+        """Add policies for pods without annotations.
 
-        If several packages have a policy for a pod, the first by name wins (D-16).
+        If several packages have a policy for a pod, the first one by name applies (D-16).
         """
         _add(self.policies, name, policies, "policies of pods")
 
     def add_callback(self, kind: StateKind, name: str, callback: Callback) -> None:
-        """Add a callback that is called when a state changed since the last cycle.
+        """Add a callback that is called in a cycle if a state has changed since the last one.
 
-        It sees the newest state, not every one.
+        It may miss states between two cycles.
         """
         _add(self.callbacks, (kind, name), callback, f"a callback on {kind}")
 
     def add_state(self, name: str, state: State) -> None:
-        """Add a state of the node beside those of the agent.
+        """Add a state of the node.
 
-        Strategies read it as `look.states[name]`: the last value that could be read.
+        Strategies read the last value as `look.states[name]`.
         """
         _require_pace("a state", name, state.every_seconds)
         _add(self.states, name, state, "a state")
@@ -175,47 +178,50 @@ class Extensions:
         _add(self.collectors, name, collector, "a collector")
 
     def add_pod_filter(self, collectors: Collection[PodCollector], name: str, keeps: PodFilter) -> None:
-        """Add a filter: these collectors leave out the pods that it does not keep."""
+        """Add a filter for some collectors: they skip pods for which it returns False."""
         for collector in collectors:
             _add(self.pod_filters, (collector, name), keeps, f"a filter of pods for {collector}")
 
     def add_pod_metric(self, name: str, fill: PodMetricFiller) -> None:
-        """Add a value to the report of every pod: `extensions.<name>` of its metric."""
+        """Add a value to the report of every pod, as `extensions.<name>`."""
         _add(self.pod_metrics, name, fill, "a metric of pods")
 
     def add_topology_hook(self, name: str, hook: TopologyHook) -> None:
-        """Add annotations and resources of zones to the topology of the node. Hooks run in the order of their names."""
+        """Add a hook that adds annotations and zone resources to the node's topology.
+
+        Hooks run in the order of their names.
+        """
         _add(self.topology_hooks, name, hook, "a topology hook")
 
     def add_slo_defaults(self, name: str, defaults: JsonObject) -> None:
-        """Add defaults of `extensions.<name>` of the NodeSLO. Fields that the NodeSLO sets itself win."""
+        """Add defaults for `extensions.<name>` of the NodeSLO. The NodeSLO's own fields take precedence."""
         _add(self.slo_defaults, name, defaults, "defaults of the NodeSLO's extensions")
 
     def add_http(self, path: str, handler: HttpHandler) -> None:
-        """Add a page to the port of the agent.
+        """Add an HTTP page to the agent's port.
 
         Raises:
-            InvalidInput: The path is one of the agent itself.
+            InvalidInput: The agent itself uses the path.
         """
         if not path.startswith("/") or path.rstrip("/") in ("", *OWN_PATHS):
             raise InvalidInput("a path of its own, such as /power", path, "an HTTP handler")
         _add(self.http, path, handler, "an HTTP handler")
 
     def add_controller(self, name: str, run: RunController) -> None:
-        """Add a loop that runs as long as the agent. If it ends or fails, it is started again after a pause."""
+        """Add a coroutine that runs while the agent runs. If it ends or fails, it is restarted after a delay."""
         _add(self.controllers, name, run, "a controller")
 
     def replace_eviction(self, evict: EvictPod) -> None:
-        """End evicted pods by this function instead of the container runtime."""
+        """Use this function to end evicted pods, instead of the container runtime."""
         if self.evict is not None:
             raise InvalidInput("registered once", evict, "the eviction of pods")
         self.evict = evict
 
     def include(self, more: "Extensions") -> None:
-        """Include what another package registered.
+        """Add everything that another package registered.
 
         Raises:
-            InvalidInput: A name is taken. What was included before stays.
+            InvalidInput: A name is already used. Earlier registrations stay.
         """
         for name in (
             "strategies",
@@ -252,10 +258,10 @@ class Extensions:
             raise
 
     def switch(self, switches: Mapping[str, bool]) -> None:
-        """Choose which strategies run.
+        """Enable or disable strategies.
 
         Raises:
-            InvalidInput: No package has registered a strategy of that name.
+            InvalidInput: No package has registered a strategy with that name.
         """
         unknown = sorted(set(switches) - set(self.strategies))
         if unknown:

@@ -1,4 +1,4 @@
-"""The extensions of one node at work. A failing extension becomes a problem of the cycle and never ends it.
+"""Runs the extensions of one node. A failing extension becomes a problem of the cycle and never stops it.
 
 `shell.node.node_agent` owns them and calls them at each step of a cycle.
 
@@ -42,7 +42,7 @@ SLO_EXTENSIONS: Final = "extensions"
 
 @dataclass(frozen=True, slots=True)
 class _Injected:
-    """A pod with the policies of extensions. It is complete once every extension has answered."""
+    """A pod with the policies of extensions. It is complete after every extension has answered."""
 
     pod: AgentPod
     injected: AgentPod
@@ -50,7 +50,7 @@ class _Injected:
 
 
 class NodeExtensions:
-    """The extensions of one node. Owned by its agent, not shared."""
+    """The extensions of one node. Only its agent uses them."""
 
     def __init__(self, extensions: Extensions) -> None:
         self.states: dict[str, object] = {}
@@ -65,16 +65,16 @@ class NodeExtensions:
         self._slo: tuple[Mapping[str, Any] | None, Mapping[str, Any] | None] = None, None
 
     def take_problems(self) -> list[str]:
-        """Return the failures since the last call, each sentence once."""
+        """Return the failures since the last call; equal sentences once."""
         problems, self._problems = list(self._problems), {}
         return problems
 
     def start_cycle(self) -> None:
-        """Give every extension the time of a new cycle."""
+        """Give every extension new time for a cycle."""
         self._all.guard.start_cycle()
 
     def collect(self, seen: Surroundings) -> list[Sample]:
-        """Return the values of collectors since the last cycle, as samples of now. States are read as well."""
+        """Return new values of collectors as samples of now, and read the states."""
         samples: list[Sample] = []
         for name, collector in sorted(self._all.collectors.items()):
             due = self._is_due(Point.COLLECTOR, name, collector.every_seconds, seen.now_ms)
@@ -88,9 +88,9 @@ class NodeExtensions:
         return samples
 
     def measured(self, by: PodCollector, pods: Sequence[AgentPod]) -> Sequence[AgentPod]:
-        """Return the pods that a collector visits: those that every filter keeps.
+        """Return the pods that a collector visits: those that pass every filter.
 
-        If a filter fails, the pod is visited and the filter is asked again in the next cycle.
+        If a filter fails, the pod is visited, and the filter is called again in the next cycle.
         """
         filters = {name: keeps for (of, name), keeps in sorted(self._all.pod_filters.items()) if of is by}
         if not filters:
@@ -111,18 +111,18 @@ class NodeExtensions:
         return self._slo[1]
 
     def strategies(self) -> list[Strategy]:
-        """Return the strategies that are switched on, in the order of their names."""
+        """Return the enabled strategies in the order of their names."""
         return [
             _GuardedStrategy(name, self._all.needs[name], self._all.strategies[name], self)
             for name in sorted(self._all.enabled)
         ]
 
     def ask(self, name: str, propose: Callable[[], Proposal]) -> Proposal:
-        """Return the proposal of a strategy. If the strategy fails, return an empty proposal and record the problem."""
+        """Return the proposal of a strategy. If it fails, record the problem and return an empty proposal."""
         return self._called(Point.STRATEGY, name, lambda: _checked(propose())) or Proposal()
 
     def with_policies(self, look: NodeLook) -> NodeLook:
-        """Return the look in which pods carry the annotations of their policies."""
+        """Return the look with the policies of extensions added to the pods as annotations."""
         if not self._all.policies:
             return look
         pods = tuple(self._with_policies(pod) for pod in look.pods)
@@ -134,7 +134,7 @@ class NodeExtensions:
 
         Args:
             look: The node.
-            pools: Who may use which CPUs. None if unknown.
+            pools: CPUs of each kind of pods. None if unknown.
         """
         if not self._all.callbacks:
             return
@@ -174,10 +174,10 @@ class NodeExtensions:
         return found
 
     def topology(self, report: NodeTopologyReported) -> NodeTopologyReported:
-        """Return the report with the additions of hooks.
+        """Return the topology report with the additions of hooks.
 
-        A hook fails if it adds what the agent reports itself. After a failure its last additions stay as far as they
-        fit, so that the report does not flap.
+        A hook fails if it replaces something that the agent reports. After a failure, its last additions stay where
+        they still fit, so that the report does not change back and forth.
         """
         for name, hook in sorted(self._all.topology_hooks.items()):
             found = self._called(Point.TOPOLOGY, name, lambda of=hook, before=report: _amendment(before, of(before)))
@@ -251,7 +251,7 @@ class NodeExtensions:
         return injected
 
     def _policy(self, pod: AgentPod, key: str) -> tuple[str | None, bool]:
-        """Return the first policy by name, and whether every extension answered."""
+        """Return the first policy by name, and whether every extension has answered."""
         all_answered = True
         for name, policies in sorted(self._all.policies.items()):
             ask = policies.cpu_burst if key == keys.CPU_BURST else policies.memory_qos
@@ -283,13 +283,13 @@ class NodeExtensions:
 
 
 def _values(found: Iterable[Found]) -> tuple[Found, ...]:
-    """Return the values of a collector in their types. Raise TypeError or ValueError for other types."""
+    """Return the values of a collector after checking their types. Raise TypeError or ValueError."""
     return tuple(Found(str(metric), float(value), str(of)) for metric, value, of in found)
 
 
 @dataclass(frozen=True, slots=True)
 class _GuardedStrategy:
-    """An installed strategy: it has the time of a cycle, and its failures end with it."""
+    """A strategy of an installed package, called with a guard."""
 
     name: str
     needs: Needs
@@ -301,7 +301,7 @@ class _GuardedStrategy:
 
 
 def _checked(proposal: Proposal) -> Proposal:
-    """Return a proposal that the arbiter can take. Raise TypeError for any other."""
+    """Check the types of a proposal and return it. Raise TypeError if the arbiter cannot use it."""
     if not _is(proposal, Proposal):
         raise TypeError(f"not a proposal: {proposal!r}")
     plans = tuple(proposal.plans)
@@ -312,7 +312,7 @@ def _checked(proposal: Proposal) -> Proposal:
 
 
 def _is(value: Any, kind: type) -> bool:
-    """Return whether a value of an installed package has the type that it declares."""
+    """Return whether a value of an installed package has its declared type."""
     return isinstance(value, kind)
 
 
@@ -323,12 +323,15 @@ def _text(policy: str | None) -> str | None:
 
 
 def _json(value: object) -> object:
-    """Return a value as it goes through the log. Raise TypeError if it cannot be encoded."""
+    """Return a value as it is after encoding and decoding JSON. Raise TypeError if that is impossible."""
     return None if value is None else codec.decode(codec.encode(value), object)
 
 
 def _overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of `above` laid over `below` at any depth; null keeps the field below (agent spec, 4.2)."""
+    """Return `below` with the fields of `above` merged over it at any depth; null keeps the lower field.
+
+    Source: agent spec, 4.2.
+    """
     result = dict(below)
     for key, value in above.items():
         under = result.get(key)

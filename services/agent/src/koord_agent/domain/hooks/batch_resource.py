@@ -24,7 +24,7 @@ CFS_QUOTA_POLICY = "cfsQuota"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchContainer:
-    """Batch resources of one container: milli-cores and bytes. An absent limit is unlimited."""
+    """Batch resources of one container: milli-cores and bytes. An absent limit means unlimited."""
 
     requests: Amounts = field(default_factory=dict[str, int])
     limits: Amounts = field(default_factory=dict[str, int])
@@ -32,7 +32,10 @@ class BatchContainer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchValues:
-    """Values of a pod or container: shares, microseconds per period and bytes. -1 means unlimited."""
+    """Values for the cgroup of a pod or container: shares, microseconds per period, and bytes.
+
+    -1 means unlimited.
+    """
 
     cpu_shares: int
     cfs_quota_us: int
@@ -54,8 +57,8 @@ def batch_containers(
     """Return the batch resources of a pod by container name.
 
     Args:
-        containers: Of the pod's spec. Empty if it is not known. If the spec has batch resources, it decides.
-        annotations: Of the pod. A malformed extended-resource-spec counts as absent.
+        containers: Containers of the pod's spec; empty if unknown. Batch resources in the spec take precedence.
+        annotations: Annotations of the pod. An invalid extended-resource-spec counts as absent.
 
     Returns:
         None if the pod has no batch resources.
@@ -83,7 +86,7 @@ def batch_containers(
 def pod_batch_values(
     containers: Mapping[str, BatchContainer], *, ratio: float | None = None, is_suppressed_by_quota: bool = False
 ) -> BatchValues:
-    """Return the values of a pod: sums over its containers. Unlimited as soon as one container is.
+    """Return the values of a pod: sums over its containers, unlimited if any container is.
 
     Args:
         containers: Batch resources by container name.
@@ -100,7 +103,7 @@ def pod_batch_values(
 def container_batch_values(
     container: BatchContainer, *, ratio: float | None = None, is_suppressed_by_quota: bool = False
 ) -> BatchValues:
-    """Return the values of one container. Arguments as `pod_batch_values`."""
+    """Return the values of one container. See `pod_batch_values` for the arguments."""
     quota = milli_to_quota_us(container.limits.get(BATCH_CPU, 0))
     memory = container.limits.get(BATCH_MEMORY, 0)
     shares = milli_to_shares(container.requests.get(BATCH_CPU, 0))
@@ -108,9 +111,10 @@ def container_batch_values(
 
 
 def is_suppressed_by_quota(threshold: Mapping[str, Any]) -> bool:
-    """Return whether `resourceUsedThresholdWithBE` suppresses best effort by its quota.
+    """Return whether CPU suppression limits the best-effort class by its quota.
 
-    A parent may not be smaller than a child, so the pods themselves are unlimited then.
+    Then the quotas of pods are unlimited, because a quota must not exceed that of the parent. `threshold` is
+    `resourceUsedThresholdWithBE`.
     """
     return bool(threshold.get("enable")) and threshold.get("cpuSuppressPolicy") == CFS_QUOTA_POLICY
 
@@ -126,7 +130,7 @@ def _values(
 
 
 def _sum(containers: Iterable[BatchContainer], resource: str) -> int:
-    """Return the sum of the limits. 0 (unlimited) if one container has none or no container is listed."""
+    """Return the sum of the limits; 0 (unlimited) if a container has no limit or there is no container."""
     limits = [container.limits.get(resource, 0) for container in containers]
     return sum(limits) if limits and all(limit > 0 for limit in limits) else 0
 

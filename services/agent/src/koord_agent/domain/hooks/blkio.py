@@ -26,7 +26,7 @@ DEFAULT_LATENCY_PERCENT, DEFAULT_LATENCY_US = 95, 3000
 
 
 class BlockType(StrEnum):
-    """What the name of a block means."""
+    """Kind of device that the name of a block refers to."""
 
     DEVICE = "device"
     VOLUME_GROUP = "volumegroup"
@@ -34,7 +34,7 @@ class BlockType(StrEnum):
 
 
 class IoConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """`ioCfg` of a block as written. None means default (unlimited, weight 100, 95 % below 3 ms)."""
+    """Object `ioCfg` of a block as written. None means the default: unlimited, weight 100, 95 % below 3 ms."""
 
     readIOPS: int | None = None  # noqa: N815 - wire spelling with acronyms that no rename rule gives
     writeIOPS: int | None = None  # noqa: N815
@@ -63,16 +63,16 @@ class Block(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class _Written(msgspec.Struct, frozen=True):
-    """The annotation blkioQOS."""
+    """Object of the annotation blkioQOS."""
 
     blocks: list[Block] = []
 
 
 def blocks_of(fields: Mapping[str, Any]) -> tuple[Block, ...]:
-    """Return the blocks of a `blkioQOS` object in wire spelling.
+    """Return the blocks of a `blkioQOS` object.
 
     Raises:
-        InvalidInput: A field of a wrong type.
+        InvalidInput: A field has a wrong type.
     """
     return tuple(convert(dict(fields), _Written).blocks)
 
@@ -89,7 +89,7 @@ def blocks_of_pod(annotations: Mapping[str, str]) -> tuple[Block, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceValue:
-    """One wanted line: file name, MAJ:MIN, and the whole text to write."""
+    """A line to write: file name, MAJ:MIN, and the whole text."""
 
     file: str
     device: str
@@ -114,19 +114,18 @@ def io_plan(
     disk_of: Callable[[Block], str | None],
     current: Mapping[str, str],
 ) -> tuple[DeviceValue, ...] | None:
-    """Return the wanted lines of one target.
+    """Return the lines to write for one cgroup.
 
     Args:
         blocks: Configured blocks.
-        is_root: Whether the target is the root of the node (latency goals and cost model) and not a class or pod
-            (limits
-            and weight).
-        enable: False resets every device that the files name.
+        is_root: Whether the cgroup is the root of the node (latency goals and cost model), and not a class or pod
+            (limits and weight).
+        enable: If False, every device in the files is reset.
         disk_of: Returns MAJ:MIN of a block; None if the disk is unknown.
-        current: Text by file. A file that the kernel does not have is missing.
+        current: File -> its text. A file that the kernel does not have is absent.
 
     Returns:
-        Lines sorted by file, then device. None if a block has no known disk: the target is left alone then.
+        Lines sorted by file, then device. Empty if the disk of a block is unknown; then nothing is changed.
     """
     devices: dict[str, IoConfig] = {}
     if enable:
@@ -194,26 +193,26 @@ def _line(file: str, device: str, value: str) -> DeviceValue:
 
 
 def halved(line: DeviceValue) -> DeviceValue:
-    """Return a weight line with half the weight, at least 1."""
+    """Return a line with half the weight, at least 1."""
     text = line.value.split(" ")[-1]
     weight = int(text) if text.isdecimal() else DEFAULT_WEIGHT
     return DeviceValue(file=line.file, device=line.device, value=f"{line.device} {max(weight // 2, 1)}")
 
 
 def settings_of(section: Mapping[str, Any], class_name: str) -> Mapping[str, Any]:
-    """Return the `blkioQOS` object of a class in a wire `resourceQOSStrategy`. Empty if absent."""
+    """Return the `blkioQOS` object of a class in a `resourceQOSStrategy`; empty if absent."""
     of_class: Mapping[str, Any] = section.get(class_name) or {}
     fields: Mapping[str, Any] = of_class.get("blkioQOS") or {}
     return fields
 
 
 def disk_of(disks: StorageInfo, block: Block, uid: str) -> str | None:
-    """Return the MAJ:MIN of the disk of a block.
+    """Return the MAJ:MIN of the disk of a block; None if the disk is unknown.
 
     Args:
         disks: Disks of the machine.
         block: A configured block.
-        uid: UID of the pod whose volume it may be. "" for the class and the node.
+        uid: UID of the pod whose volume the block may be; "" for a class or the node.
 
     Returns:
         None if the block has no known disk.

@@ -1,6 +1,7 @@
-"""CPU burst: how far a latency-sensitive container may exceed its limit for a moment.
+"""CPU burst: how far a latency-sensitive container may exceed its CPU limit for a short time.
 
-Two files of a container: the burst buffer of the kernel (`cpu.cfs_burst_us`), and the quota. The quota is stepped up
+It uses two files of a container: the burst buffer of the kernel (`cpu.cfs_burst_us`), and the quota. The quota is
+stepped up
 while the container is throttled and the shared pool is idle, and stepped down otherwise. `CpuBurstStrategy` uses
 both.
 
@@ -42,7 +43,7 @@ class BurstPolicyName(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BurstPolicy:
-    """Burst settings of a node or pod. A period below 0 switches the limiter off."""
+    """Burst settings of a node or pod. A negative period disables the limiter."""
 
     policy: str = BurstPolicyName.NONE
     cpu_burst_percent: int = 1000
@@ -57,12 +58,12 @@ class BurstPolicy:
 
     @property
     def bursts_by_quota(self) -> bool:
-        """Whether the quota is stepped."""
+        """Whether the quota is raised and lowered in steps."""
         return self.policy in (BurstPolicyName.AUTO, BurstPolicyName.CFS_QUOTA_BURST_ONLY)
 
 
 def burst_policy(section: Mapping[str, Any]) -> BurstPolicy:
-    """Return the policy of a `cpuBurstStrategy` in wire spelling with its defaults filled in."""
+    """Return the policy of a `cpuBurstStrategy` with its defaults."""
     plain = BurstPolicy()
 
     def whole(name: str, default: int) -> int:
@@ -79,7 +80,7 @@ def burst_policy(section: Mapping[str, Any]) -> BurstPolicy:
 
 
 def policy_of_pod(pod: AgentPod, node_section: Mapping[str, Any]) -> BurstPolicy:
-    """Return the node's policy overlaid with the pod's annotation. A malformed annotation counts as absent."""
+    """Return the node's policy merged with the pod's annotation. An invalid annotation counts as absent."""
     text = pod.annotations.get(keys.CPU_BURST)
     if not text:
         return burst_policy(node_section)
@@ -170,7 +171,7 @@ def pool_load(
 
 
 class QuotaStep(StrEnum):
-    """How to change the quota of a container."""
+    """Direction in which the quota of a container changes."""
 
     UP = "up"
     DOWN = "down"
@@ -180,7 +181,7 @@ class QuotaStep(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaChange:
-    """Quotas of a container and of its pod after a step, us per period, and the order of the two writes."""
+    """Quotas of a container and of its pod after a step in us per period, and the order of the two writes."""
 
     step: QuotaStep
     container_quota_us: int
@@ -191,11 +192,11 @@ class QuotaChange:
 def choose_step(
     policy: BurstPolicy, throttled_ratio: float | None, *, limiter_allows: bool, pool: PoolState
 ) -> QuotaStep:
-    """Return how to change the quota of a container, before bounds apply.
+    """Return the direction in which the quota of a container changes, before bounds apply.
 
     Args:
         policy: Settings in force.
-        throttled_ratio: Last value; None = no sample.
+        throttled_ratio: Last throttled ratio of the container; None if there is no sample.
         limiter_allows: Whether the limiter of the container allows a burst.
         pool: State of the shared pool.
 
@@ -220,9 +221,9 @@ def choose_step(
 def step_quota(
     policy: BurstPolicy, step: QuotaStep, *, limit_milli: int, container_quota_us: int, pod_quota_us: int
 ) -> QuotaChange:
-    """Return the quotas after a step, never below the quota of the limit and never above `percent` of it.
+    """Return the quotas after a step, at least the quota of the limit and at most `percent` of it.
 
-    An unlimited container is left alone, or gets the quota of its limit back while its pod stays as it is (D-23). An
+    An unlimited container stays unchanged, or gets the quota of its limit back while its pod stays unchanged (D-23). An
     unlimited pod stays unlimited.
 
     Source:

@@ -1,4 +1,4 @@
-"""Quota of latency-sensitive pods on a node with a CPU normalization ratio.
+"""CPU quota of latency-sensitive pods on a node with a CPU normalization ratio.
 
 Source: runtime spec, 1.2 (scale), 3.4 (CPUNormalization). Vectors: cpunormalization_hook.
 """
@@ -15,7 +15,7 @@ from koord_agent.domain.kernel.cgroup_files import MIN_QUOTA_US
 
 
 def normalization_ratio(annotations: Mapping[str, str]) -> float | None:
-    """Return the ratio of a node. None if it has none or a malformed one."""
+    """Return the CPU normalization ratio of a node; None if it is absent or invalid."""
     try:
         return parse_cpu_normalization_ratio(annotations)
     except InvalidInput:
@@ -23,22 +23,21 @@ def normalization_ratio(annotations: Mapping[str, str]) -> float | None:
 
 
 def scaled_quota_us(quota_us: int, ratio: float) -> int:
-    """Return the max(1000, ceil(quota / ratio)) if the quota is limited and the ratio above 1, else the quota."""
+    """Return max(1000, ceil(quota / ratio)) if the quota is limited and the ratio above 1, else the quota."""
     return max(MIN_QUOTA_US, math.ceil(quota_us / ratio)) if quota_us > 0 and ratio > 1 else quota_us
 
 
 def normalized_quota_us(
     ratio: float | None, qos_label: str, status: ResourceStatus, quota_us: int | None
 ) -> int | None:
-    """Return the quota of a pod or container. None leaves it alone.
+    """Return the quota of a pod or container; None if it must not be changed.
 
     Args:
-        ratio: Of the node. None if there is none.
-        qos_label: QoS class of the pod, "" means none. Only LS and none are scaled. A pod of no class that owns CPUs
-            counts
-            as LSR.
-        status: What the scheduler gave to the pod.
-        quota_us: Quota of its limits. None or not above 0 means unlimited.
+        ratio: CPU normalization ratio of the node; None if there is none.
+        qos_label: QoS label of the pod, "" for none. Only LS pods and pods without label are scaled. A pod without
+            label that owns CPUs counts as LSR.
+        status: CPUs and NUMA nodes that the scheduler assigned to the pod.
+        quota_us: Quota of its limits. None, 0 or less means unlimited.
     """
     if ratio is None or quota_us is None or quota_us <= 0 or qos_label not in ("", QosClass.LS):
         return None

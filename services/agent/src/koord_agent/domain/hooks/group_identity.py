@@ -1,6 +1,6 @@
-"""CPU QoS by group identity: cpu.bvt_warp_ns decides whose threads run first, cpu.idle who runs only on idle CPUs.
+"""CPU QoS by group identity: cpu.bvt_warp_ns gives precedence to threads, cpu.idle restricts them to idle CPUs.
 
-Group identity needs a kernel that has it (Alibaba Cloud Linux, Anolis). `cpu.idle` is in every kernel since 5.15.
+Only some kernels have group identity (Alibaba Cloud Linux, Anolis). `cpu.idle` is in every kernel since 5.15.
 
 Source: runtime spec, 3.1, 3.2 (cpu.idle).
 """
@@ -25,8 +25,8 @@ class BvtRule:
     """Group identities of a NodeSLO.
 
     Attributes:
-        values: Value by class; a class that is switched off has 0.
-        enabled: Classes that are switched on.
+        values: Class -> value; 0 for a disabled class.
+        enabled: Classes that are enabled.
     """
 
     values: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(_CLASSES, 0))
@@ -34,7 +34,7 @@ class BvtRule:
 
     @property
     def is_enabled(self) -> bool:
-        """Whether any class is switched on."""
+        """Whether any class is enabled."""
         return bool(self.enabled)
 
 
@@ -53,7 +53,7 @@ class BvtKernel:
     is_on: bool | None = None
 
     def takes(self, rule: BvtRule) -> bool:
-        """Return whether values are written at all. If the sysctl exists and is unreadable, nothing is written."""
+        """Return whether values may be written. If the sysctl exists but cannot be read, they may not."""
         if not self.has_file and not self.has_switch:
             return False
         if not self.has_switch or self.is_on is None:
@@ -63,9 +63,9 @@ class BvtKernel:
 
 
 def bvt_rule(strategy: Mapping[str, Any] | None) -> BvtRule:
-    """Return the rule of a `resourceQOSStrategy` in wire spelling with its defaults.
+    """Return the group identities of a `resourceQOSStrategy` with its defaults.
 
-    Without one, all classes are off.
+    Without a strategy, all classes are disabled.
     """
     if not strategy or _policy(strategy) not in ("", GROUP_IDENTITY):
         return BvtRule()
@@ -75,10 +75,10 @@ def bvt_rule(strategy: Mapping[str, Any] | None) -> BvtRule:
 
 
 def pod_bvt(rule: BvtRule, qos_label: str, kube_qos: KubeQos, annotations: Mapping[str, str]) -> int:
-    """Return the value of a pod. Only an LS pod may differ from its class, by its annotation.
+    """Return the group identity of a pod. Only the annotation of an LS pod may override its class.
 
     Raises:
-        InvalidInput: The annotation is malformed, whatever class the pod has; its files are left alone then.
+        InvalidInput: The annotation is invalid, in a pod of any class. Its files must not be changed then.
     """
     own = parse_pod_cpu_qos(annotations)
     value = _value_of(rule, qos_label, kube_qos)
@@ -90,7 +90,7 @@ def pod_bvt(rule: BvtRule, qos_label: str, kube_qos: KubeQos, annotations: Mappi
 
 
 def qos_bvt(rule: BvtRule, kube_qos: KubeQos) -> int:
-    """Return the value of a class directory. The root of the pods, which holds the guaranteed pods, stays 0."""
+    """Return the group identity of a class directory. The root of the pods, with the guaranteed pods, stays 0."""
     match kube_qos:
         case KubeQos.GUARANTEED:
             return 0
@@ -101,13 +101,13 @@ def qos_bvt(rule: BvtRule, kube_qos: KubeQos) -> int:
 
 
 def application_bvt(rule: BvtRule, qos: str) -> int:
-    """Return the value of a host application."""
+    """Return the group identity of a host application."""
     of_class = _CLASS_OF_LABEL.get(qos)
     return 0 if of_class is None else rule.values[of_class]
 
 
 def qos_idle(strategy: Mapping[str, Any] | None, kube_qos: KubeQos) -> int:
-    """Return `cpu.idle` of a class directory; 1 lets it run only on idle CPUs, under the policy coreSched."""
+    """Return `cpu.idle` of a class directory. With 1 and the policy coreSched, it only runs on idle CPUs."""
     if not strategy or _policy(strategy) != CORE_SCHED:
         return 0
     of_class = {KubeQos.BURSTABLE: "lsClass", KubeQos.BEST_EFFORT: "beClass"}.get(kube_qos)

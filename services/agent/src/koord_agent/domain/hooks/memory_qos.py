@@ -33,7 +33,7 @@ Values = dict[str, int]
 class MemoryQos(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Memory settings of a class or pod in whole percents, permille and bytes.
 
-    A field of None leaves its file alone.
+    The file of a field that is None is not changed.
     """
 
     min_limit_percent: int | None = None
@@ -88,7 +88,7 @@ CLASS_FILES = STATIC_FILES[3:]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodMemory:
-    """Values of one pod and, by container name, of its containers."""
+    """Values of one pod, and of its containers by name."""
 
     pod: Values
     containers: Mapping[str, Values]
@@ -96,7 +96,7 @@ class PodMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryValues:
-    """All wanted values, by Kubernetes class and by pod UID."""
+    """Values of Kubernetes classes and, by UID, of pods."""
 
     classes: Mapping[KubeQos, Values] = field(default_factory=dict[KubeQos, Values])
     pods: Mapping[str, PodMemory] = field(default_factory=dict[str, PodMemory])
@@ -114,7 +114,7 @@ def class_settings(section: Mapping[str, Any]) -> dict[str, MemoryQos]:
 
 
 def settings_from(fields: Mapping[str, Any]) -> MemoryQos:
-    """Return the settings of memory QoS fields in wire spelling. `enable` and unknown fields are ignored.
+    """Return the settings in the fields of a memory QoS object. `enable` and unknown fields are ignored.
 
     Raises:
         InvalidInput: A field has a wrong type.
@@ -123,11 +123,11 @@ def settings_from(fields: Mapping[str, Any]) -> MemoryQos:
 
 
 DEFAULTS = class_settings(cast("Mapping[str, Any]", AGENT_QOS_DEFAULTS))
-"""The recommended values of each class, for policy `auto`."""
+"""Recommended values of each class for the policy `auto`."""
 
 
 def settings_of_pod(pod: AgentPod, classes: Mapping[str, MemoryQos]) -> MemoryQos:
-    """Return the settings of a pod: its class, changed by its annotation. A malformed annotation counts as absent."""
+    """Return the settings of a pod: those of its class, overridden by its annotation if that is valid."""
     name = CLASS_OF_QOS[QosClass(pod.qos)]
     of_class = classes.get(name, MemoryQos())
     text = pod.annotations.get(keys.MEMORY_QOS)
@@ -152,12 +152,12 @@ def settings_of_pod(pod: AgentPod, classes: Mapping[str, MemoryQos]) -> MemoryQo
 def memory_values(
     classes: Mapping[str, MemoryQos], pods: Iterable[AgentPod], *, allocatable_bytes: int, page_size: int
 ) -> MemoryValues:
-    """Return every memory.* value that the settings ask for.
+    """Return all values of memory.* files for the settings.
 
     Args:
-        classes: Settings per class, see `class_settings`.
+        classes: Class -> settings; see `class_settings`.
         pods: The pods of the node.
-        allocatable_bytes: Of the node: the limit of containers that have none.
+        allocatable_bytes: Allocatable memory of the node: the limit of containers without one.
         page_size: Bytes of a page.
 
     Source:
@@ -237,10 +237,12 @@ def _protection(settings: MemoryQos, request: int) -> Values:
 
 
 def _high(settings: MemoryQos, request: int, limit: int, page_size: int) -> int | None:
-    """Return memory.high of a container: request + (limit - request) * percent / 100, floored to a page; 0 % means max.
+    """Return memory.high of a container: request + (limit - request) * percent / 100, floored to a page.
+
+    0 % means max.
 
     Returns:
-        None leaves the file alone: there is no percentage, or it is outside 0..100 (a wrong one must not throttle).
+        None if the file must not be changed: the percentage is absent or outside 0..100.
     """
     percent = settings.throttling_percent
     if percent is None or not 0 <= percent <= 100:
@@ -251,7 +253,7 @@ def _high(settings: MemoryQos, request: int, limit: int, page_size: int) -> int 
 
 
 def _page_cache(pod: AgentPod, settings: MemoryQos) -> Values:
-    """Return the page cache limit of a pod (cgroup v2): a size, capped by the pod's limit, or percent of that limit."""
+    """Return the page cache limit of a pod (cgroup v2): a size capped by the pod's limit, or a percentage of it."""
     limit = _page_cache_base(pod)
     size = settings.page_cache_limit_size
     if size is not None:
@@ -270,7 +272,9 @@ def _page_cache(pod: AgentPod, settings: MemoryQos) -> Values:
 
 
 def _page_cache_base(pod: AgentPod) -> int:
-    """Return the bytes that the pod may use: the sum of the limits that are set. With label BE all must be set.
+    """Return the bytes that the pod may use: the sum of its limits; -1 if unlimited.
+
+    With label BE, all containers must have a limit.
 
     Returns:
         -1 if the pod is unlimited.

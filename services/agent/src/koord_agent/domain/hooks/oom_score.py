@@ -17,7 +17,7 @@ _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,9}")
 
 
 def oom_score_adj(annotations: Mapping[str, str], container: str, *, is_sandbox: bool = False) -> int | None:
-    """Return the value of a container. None leaves it alone.
+    """Return oom_score_adj of a container, -1000..1000; None if it must not be changed.
 
     Args:
         annotations: Of the pod.
@@ -25,7 +25,7 @@ def oom_score_adj(annotations: Mapping[str, str], container: str, *, is_sandbox:
         is_sandbox: Whether it is the sandbox, which is never changed.
 
     Returns:
-        -1000..1000. A malformed map or a value out of range has no fallback.
+        The value. None also if the annotation is invalid or the value is out of range.
     """
     if is_sandbox:
         return None

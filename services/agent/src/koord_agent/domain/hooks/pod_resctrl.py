@@ -1,4 +1,4 @@
-"""The resctrl group of a pod that asks for cache ways or memory bandwidth itself.
+"""The resctrl group of a pod that requests cache ways or memory bandwidth in its annotation.
 
 Source: runtime spec, 3.8. Vectors: resctrl_hook.
 """
@@ -39,7 +39,7 @@ def group_name(uid: str) -> str:
 
 
 def pod_schemata(annotation: str, *, cbm_mask: str, cache_ids: Sequence[int], vendor: str) -> str:
-    """Return the schemata of the group of a pod, one line each for L3 and MB.
+    """Return the schemata of the resctrl group of a pod, one line each for L3 and MB.
 
     Args:
         annotation: Text of the annotation node.koordinator.sh/resctrl.
@@ -48,7 +48,8 @@ def pod_schemata(annotation: str, *, cbm_mask: str, cache_ids: Sequence[int], ve
         vendor: Vendor of the CPU.
 
     Returns:
-        A line only if every cache has a value and no unknown cache is named. "" limits nothing.
+        The lines. A line is left out unless the annotation has a value for every cache and no unknown cache. "" sets no
+        limit.
 
     Raises:
         InvalidInput: The annotation is malformed.
@@ -63,7 +64,7 @@ def pod_schemata(annotation: str, *, cbm_mask: str, cache_ids: Sequence[int], ve
 
 
 def _masks(llc: _Part, cbm_mask: str, cache_ids: Sequence[int]) -> dict[int, int]:
-    """Return the cache ways by cache. Processing stops at the first range that is not valid."""
+    """Return the cache ways by cache. Parsing stops at the first invalid range."""
     masks = dict.fromkeys(cache_ids, 0)
     full = int(cbm_mask.strip() or "0", 16)
     if full & (full + 1):

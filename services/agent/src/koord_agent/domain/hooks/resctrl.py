@@ -1,4 +1,4 @@
-"""Last-level cache and memory bandwidth of a QoS class: from percentages to the lines of its resctrl group.
+"""Last-level cache and memory bandwidth of a QoS class: from percentages to lines of its resctrl group.
 
 Intel counts bandwidth in percent (tens), AMD in Gb/s per core complex. `schemata_of_class` returns what a group should
 have, `changed` the part that has to be written. `resctrl_files` parses what is there.
@@ -26,7 +26,10 @@ AMD_GBPS_AT_100 = 160
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassShare:
-    """Share of a class: a range of cache ways and of memory bandwidth in percent; None = not configured."""
+    """Share of a class: a range of cache ways and a share of memory bandwidth, in percent.
+
+    None: not configured.
+    """
 
     cat_start_percent: int | None = None
     cat_end_percent: int | None = None
@@ -50,7 +53,7 @@ def l3_mask(cbm_mask: str, share: ClassShare) -> int | None:
         share: Share of the class.
 
     Returns:
-        None leaves the line alone: mask or range is not valid, or no way is left (D-24).
+        The mask. None if the line must not be changed: mask or range is invalid, or no way is left (D-24).
     """
     start, end = share.cat_start_percent, share.cat_end_percent
     try:
@@ -69,7 +72,7 @@ def bandwidth(vendor: str, percent: int | None) -> int | None:
     """Return the MB value of a share: Intel percent rounded up to tens, AMD int(160 * percent / 100), 100 % = 2048.
 
     Returns:
-        None leaves the line alone: the percentage is outside 1..100, or the vendor is unknown.
+        The value. None if the line must not be changed: the percentage is outside 1..100, or the vendor is unknown.
     """
     if percent is None or not 1 <= percent <= 100:
         return None
@@ -81,7 +84,7 @@ def bandwidth(vendor: str, percent: int | None) -> int | None:
 
 
 def lines(schemata: Schemata) -> tuple[str, ...]:
-    """Return the lines of a schemata, each with its newline and for a write of its own."""
+    """Return the lines of a schemata with their newlines. Each needs its own write."""
     found: list[str] = []
     if schemata.l3:
         found.append(f"{L3}:" + "".join(f"{i}={value:x};" for i, value in sorted(schemata.l3.items())) + "\n")
@@ -91,7 +94,7 @@ def lines(schemata: Schemata) -> tuple[str, ...]:
 
 
 def schemata_of_class(share: ClassShare, *, cbm_mask: str, cache_ids: Sequence[int], vendor: str) -> Schemata:
-    """Return the schemata of the group of a class, the same on every cache."""
+    """Return the schemata of the resctrl group of a class. All caches have the same value."""
     mask, amount = l3_mask(cbm_mask, share), bandwidth(vendor, share.mba_percent)
     return Schemata(
         l3={} if mask is None else dict.fromkeys(cache_ids, mask),
@@ -100,7 +103,7 @@ def schemata_of_class(share: ClassShare, *, cbm_mask: str, cache_ids: Sequence[i
 
 
 def changed(current: Schemata, wanted: Schemata) -> Schemata:
-    """Return the kinds of `wanted` that differ from `current`. An empty kind is never written."""
+    """Return the part of `wanted` that differs from `current`. Empty parts are never written."""
     return Schemata(
         l3=wanted.l3 if wanted.l3 and needs_write(current, L3, wanted.l3) else {},
         mb=wanted.mb if wanted.mb and needs_write(current, MB, wanted.mb) else {},
@@ -120,10 +123,10 @@ def enabled_classes(section: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def group_of_pod(pod: AgentPod, enabled_classes: Iterable[str]) -> str | None:
-    """Return the group of the threads of a pod.
+    """Return the name of the resctrl group for the threads of a pod.
 
     Returns:
-        None if the pod is inactive, has a group of its own, or its class is not enabled.
+        The name. None if the pod is inactive or has its own group, or if its class is not enabled.
     """
     if not pod.is_active or keys.RESCTRL in pod.annotations:
         return None
@@ -132,7 +135,7 @@ def group_of_pod(pod: AgentPod, enabled_classes: Iterable[str]) -> str | None:
 
 
 def missing_tasks(wanted: Iterable[int], current: str) -> tuple[int, ...]:
-    """Return the thread ids that are not in the `tasks` text of a group yet, ascending.
+    """Return the wanted thread ids that the `tasks` text of a group lacks, ascending.
 
     Each needs a write of its own.
     """

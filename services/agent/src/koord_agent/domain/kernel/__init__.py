@@ -1,1 +1,1 @@
-"""Texts of the kernel and of the tools of the machine, parsed into values, and the names of kernel files."""
+"""Parsers for texts of the kernel and of machine tools, and the names of kernel files."""

@@ -1,8 +1,8 @@
-"""The kernel files that the agent reads and writes.
+"""The table of kernel files that the agent reads and writes.
 
-Names on cgroup v1 and v2, conversion, validity, equality of values.
+It defines names on cgroup v1 and v2, and the conversion, validity and equality of values.
 
-Above the host a resource has its v1 file name, and values are v1-style text (`-1` = unlimited). `domain.plans.executor`
+All code but the hosts uses v1 file names and v1-style values (`-1` = unlimited). `domain.plans.executor`
 plans with these values; the hosts in `koord_agent.shell.host` convert them last.
 
 Source: agent spec, 3.4.
@@ -27,15 +27,15 @@ MIN_QUOTA_US = 1_000
 UNLIMITED = -1
 CPU_MAX_FIELDS = 2
 MAX_DIGITS = 20
-"""Digits of a 64-bit number; longer texts are not numbers."""
+"""Largest number of digits of a 64-bit number; longer texts are not numbers."""
 
 
 class Unsupported(LookupError):
-    """This kernel interface does not have the resource."""
+    """This cgroup version does not have the file."""
 
 
 class Form(StrEnum):
-    """How the text of a resource is compared and converted."""
+    """How the text of a file is compared and converted."""
 
     NUMBER = "number"
     CPUSET = "cpuset"
@@ -50,9 +50,9 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One row of the table of cgroup resources.
+    """One file of the table.
 
-    `hierarchy` is None if cgroup v1 does not have the resource, `v2_file` is None if cgroup v2 does not.
+    `hierarchy` is None if cgroup v1 does not have the file, `v2_file` is None if cgroup v2 does not.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Resource:
     v2_read_file: str | None = None
 
     def file(self, version: int, *, reading: bool = False) -> str | None:
-        """Return the file name inside a cgroup directory; None if the version does not have it."""
+        """Return the file name inside a cgroup directory; None if this version does not have it."""
         if version == 1:
             return self.name if self.hierarchy is not None else None
         return self.v2_read_file if reading and self.v2_read_file else self.v2_file
@@ -130,14 +130,14 @@ SYSTEM_FILES = {
     "reap_background": (0, 1),
     "sched_group_identity_enabled": (0, 1),
 }
-"""Node-wide files with their ranges (agent spec, 17)."""
+"""Node-wide files and the ranges of their values (agent spec, 17)."""
 
 
 def resource(name: str) -> Resource:
-    """Return the row of a resource.
+    """Return the table entry of a v1 file name.
 
     Raises:
-        Unsupported: A name that the table does not have.
+        Unsupported: The table does not have the name.
     """
     if name not in RESOURCES:
         raise Unsupported(f"resource {name}: not in the table")
@@ -145,7 +145,7 @@ def resource(name: str) -> Resource:
 
 
 def file_path(root: str, name: str, directory: str, version: int, *, reading: bool = False) -> str:
-    """Return the absolute file: root/hierarchy/directory/file on v1, root/directory/file on v2.
+    """Return the absolute path: root/hierarchy/directory/file on v1, root/directory/file on v2.
 
     Raises:
         Unsupported: This kernel interface does not have the resource.
@@ -159,12 +159,12 @@ def file_path(root: str, name: str, directory: str, version: int, *, reading: bo
 
 
 def validate(name: str, value: str) -> None:
-    """Refuse a v1-style value that may not be written.
+    """Check that a v1-style value may be written.
 
     `max` counts as the largest int64. CPU lists must parse. Text without a rule is accepted.
 
     Raises:
-        InvalidInput: The message names resource, rule and value.
+        InvalidInput: The value is invalid. The message has file, rule and value.
         Unsupported: The table does not have the resource.
     """
     if name in SYSTEM_FILES:
@@ -199,7 +199,7 @@ def validate(name: str, value: str) -> None:
 
 
 def is_in_force(name: str, value: str) -> bool:
-    """Return whether a value that was read is in force: the kernel refuses quotas below a millisecond."""
+    """Return whether a value that was read is in force. The kernel refuses quotas below a millisecond."""
     number = parse_number(value) if name == "cpu.cfs_quota_us" else UNLIMITED
     return number is not None and (number == UNLIMITED or number >= MIN_QUOTA_US)
 
@@ -222,14 +222,13 @@ def parse_number(text: str) -> int | None:
 
 
 def to_file_text(name: str, value: str, version: int) -> str:
-    """Return the text to write for a v1-style value.
+    """Convert a v1-style value to the text for the file.
 
     v2: shares become a weight 1 + (s-2)*9999/262142, an unlimited quota or memory limit becomes `max`, a quota is
     written alone (the period stays).
 
     Raises:
-        InvalidInput: A value is malformed.
-        Unsupported: A value is malformed.
+        InvalidInput: The value is invalid. Unsupported: This cgroup version does not have the file.
     """
     row = resource(name)
     if row.file(version) is None:
@@ -247,7 +246,7 @@ def to_file_text(name: str, value: str, version: int) -> str:
 
 
 def from_file_text(name: str, text: str, version: int) -> str:
-    """Return the v1-style value of a file's text.
+    """Convert the text of a file to a v1-style value.
 
     Raises:
         InvalidInput: The text is not what the kernel writes there.
@@ -294,10 +293,10 @@ def _number(name: str, text: str) -> int:
 
 
 def is_equal(name: str, current: str, value: str, version: int) -> bool:
-    """Return whether a file that reads `current` has the v1-style value already, so that no write is needed.
+    """Return whether a file with the text `current` already has the v1-style value.
 
-    CPU lists compare as sets, devices line by line, numbers by value, `max` = largest int64 = -1. Of cpu.max only the
-    first field counts (D-2). On v2 shares compare as weights.
+    CPU lists are compared as sets, devices line by line, and numbers by value; `max`, the largest int64 and -1 are
+    equal. Of cpu.max only the first field counts (D-2). On v2, shares are compared as weights.
     """
     row = resource(name)
     current, value = current.strip(), value.strip()
@@ -326,7 +325,7 @@ def is_equal(name: str, current: str, value: str, version: int) -> bool:
 
 
 def _has_line(current: str, value: str) -> bool:
-    """Return whether a per-device file has the line, or 0 is wanted and the device is not listed."""
+    """Return whether a per-device file has the line, or the value is 0 and the device is absent."""
     lines = [line.strip() for line in current.splitlines()]
     device, _, amount = value.partition(" ")
     if amount == "0":
@@ -359,7 +358,7 @@ def weight_to_shares(weight: int) -> int:
     """Return the cpu.shares for cpu.weight: ((w - 1) * 262142) / 9999 + 2, within 2..262144.
 
     Raises:
-        InvalidInput: A weight outside 1..10000.
+        InvalidInput: The weight is outside 1..10000.
     """
     if not MIN_WEIGHT <= weight <= MAX_WEIGHT:
         raise InvalidInput(f"{MIN_WEIGHT}..{MAX_WEIGHT}", weight, "cpu.weight")

@@ -1,4 +1,4 @@
-"""Names of the cgroup directories of QoS classes, pods, containers and host applications, and back.
+"""Names of the cgroup directories of QoS classes, pods, containers and host applications.
 
 Directories are relative to the root of a hierarchy and have no trailing slash. The class directory follows the
 Kubernetes QoS class of a pod, never its Koordinator label.
@@ -17,19 +17,19 @@ from koordcore.values.invalid import InvalidInput
 
 
 class Driver(StrEnum):
-    """How the kubelet names cgroup directories."""
+    """Naming scheme of the kubelet for cgroup directories."""
 
     SYSTEMD = "systemd"
     CGROUPFS = "cgroupfs"
 
 
 class UnknownContainerId(ValueError):
-    """A container id that is not `<runtime>://<id>` of a known runtime."""
+    """A container id does not have the form `<runtime>://<id>` with a known runtime."""
 
 
 SYSTEMD_RUNTIME_PREFIX = {"docker": "docker-", "containerd": "cri-containerd-", "pouch": "pouch-", "cri-o": "crio-"}
 PARSED_PREFIX = {"docker-": "docker", "cri-containerd-": "containerd", "crio-": "cri-o"}
-"""Prefixes that are parsed; that of pouch is not."""
+"""Prefixes of container directories that are parsed. That of pouch is not parsed."""
 
 ROOT = {Driver.SYSTEMD: "kubepods.slice", Driver.CGROUPFS: "kubepods"}
 LATENCY_SENSITIVE_APPS = "host-latency-sensitive"
@@ -38,7 +38,7 @@ BEST_EFFORT_APPS = "host-best-effort"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostApplication:
-    """A process outside Kubernetes that the NodeSLO names. A base of None means that it has no cgroupPath."""
+    """A process outside of Kubernetes that the NodeSLO names. A base of None means no cgroupPath."""
 
     name: str
     qos: str = ""
@@ -49,7 +49,7 @@ class HostApplication:
 
     @property
     def is_best_effort(self) -> bool:
-        """Whether CPU suppression counts it as best effort: QoS BE and inside the best-effort class."""
+        """Whether CPU suppression counts it as best effort: QoS BE and a cgroup in the best-effort class."""
         return self.qos == "BE" and self.base == "KubepodsBesteffort"
 
 
@@ -66,7 +66,7 @@ class CgroupLayout:
 
     @property
     def root(self) -> str:
-        """Directory of all pods."""
+        """Directory that contains all pods."""
         return self.kubepods or ROOT[self.driver]
 
     def qos_directory(self, qos: KubeQos) -> str:
@@ -74,10 +74,10 @@ class CgroupLayout:
         return _qos_directory(self, qos)
 
     def pod_directory(self, qos: KubeQos, pod_uid: str) -> str:
-        """Return the directory of a pod. The systemd driver writes `-` of the UID as `_`.
+        """Return the directory of a pod. The systemd driver replaces `-` in the UID by `_`.
 
         Raises:
-            InvalidInput: A UID that is not a plain file name.
+            InvalidInput: The UID is not a plain file name.
         """
         return _pod_directory(self, qos, pod_uid)
 
@@ -85,12 +85,12 @@ class CgroupLayout:
         """Return the directory of a container.
 
         Raises:
-            UnknownContainerId: The id is not of a known runtime.
+            UnknownContainerId: The runtime in the id is unknown.
         """
         return _container_directory(self, qos, pod_uid, container_id)
 
     def parse_pod(self, basename: str) -> str | None:
-        """Return the pod id as written in a directory name (systemd ids keep `_`); None for any other directory."""
+        """Return the pod id in a directory name (systemd ids keep `_`); None for other directories."""
         if self.driver is Driver.CGROUPFS:
             return basename.removeprefix("pod") or None if basename.startswith("pod") else None
         if not basename.endswith(".slice"):
@@ -102,19 +102,19 @@ class CgroupLayout:
         return None
 
     def parse_container(self, basename: str) -> str | None:
-        """Return the container id in a directory name, without its runtime; None for any other directory."""
+        """Return the container id in a directory name, without runtime; None for other directories."""
         if self.driver is Driver.CGROUPFS:
             return basename or None
         parsed = _parse_scope(basename)
         return parsed[1] if parsed else None
 
     def container_id(self, basename: str) -> str | None:
-        """Return `<runtime>://<id>` of a container's directory, or the bare id with cgroupfs.
+        """Return `<runtime>://<id>` of a container's directory; the bare id with cgroupfs.
 
-        cgroupfs does not name the runtime.
+        Directory names of cgroupfs do not contain the runtime.
 
         Returns:
-            None for any other directory.
+            The id. None for other directories.
         """
         if self.driver is Driver.CGROUPFS:
             return basename or None
@@ -122,7 +122,7 @@ class CgroupLayout:
         return f"{parsed[0]}://{parsed[1]}" if parsed else None
 
     def sandbox(self, container_ids: Sequence[str], directories: Iterable[str]) -> str | None:
-        """Return the id (`<runtime>://<id>`) of the sandbox of a pod: the one directory that no known container owns.
+        """Return the id of a pod's sandbox: the one directory that belongs to no known container.
 
         Args:
             container_ids: Ids of all containers and init containers of the pod.
@@ -130,7 +130,7 @@ class CgroupLayout:
                 `.scope` count.
 
         Returns:
-            None unless exactly one directory is left.
+            The id `<runtime>://<id>`. None unless exactly one directory is left.
         """
         known = {split_container_id(container_id)[1] for container_id in container_ids}
         left: list[str] = []
@@ -152,7 +152,7 @@ class CgroupLayout:
         """Return the directory of a host application (agent spec, 3.3).
 
         Raises:
-            ValueError: An unknown cgroupPath base, or a path that leaves its base.
+            ValueError: The base of cgroupPath is unknown, or the path leaves its base.
         """
         if application.base is None and (not application.name or set(application.name.split("/")) & {"", ".", ".."}):
             raise ValueError(f"host application: its name must be a plain path, is {application.name!r}")
@@ -213,7 +213,7 @@ def _slice(layout: CgroupLayout, parts: str) -> str:
 
 
 def split_container_id(container_id: str) -> tuple[str, str]:
-    """Return runtime and id of `<runtime>://<id>`.
+    """Split `<runtime>://<id>` into runtime and id.
 
     Raises:
         UnknownContainerId: The text has another form, or the runtime is not docker, containerd, pouch or cri-o.
@@ -247,8 +247,8 @@ def detect_driver(
 
     Args:
         directories: Names directly below the root of the cpu hierarchy.
-        kubelet_args: Arguments of the process on the kubelet's port; None = it could not be inspected.
-        kubelet_config: Text of the file named by --config; None = unreadable.
+        kubelet_args: Arguments of the process on the kubelet's port; None if it could not be inspected.
+        kubelet_config: Text of the file in --config; None if unreadable.
 
     Source:
         agent spec, 3.1.

@@ -1,9 +1,8 @@
 """Raw kernel counters as values: one reading of /proc and of one cgroup directory.
 
 This is the first step of measuring: a host (`koord_agent.shell.host`) reads texts, this module parses them,
-`domain.metrics.usage` turns two readings into usage, and `domain.metrics.monitor` keeps the series. Nothing here
-divides by time. Counters carry the time base of their reading (`at_ns`): real on a real host, simulated on a simulated
-one.
+`domain.metrics.usage` turns two readings into usage, and `domain.metrics.monitor` keeps the series. This module
+computes no rates. `at_ns` is the time of a reading: real on a real host, simulated on a simulated one.
 """
 
 import re
@@ -37,7 +36,7 @@ _MEMORY_LINES: Final = {
 
 
 class MalformedCounter(ValueError):
-    """A kernel text lacks a needed field. The message names the field and the text."""
+    """A kernel text lacks a field. The message has the field and the text."""
 
 
 _THROTTLING_LINES: Final = re.compile(
@@ -46,7 +45,7 @@ _THROTTLING_LINES: Final = re.compile(
 
 
 def whole_number(text: str) -> int | None:
-    """Return the value of an unsigned kernel number; None for any other text and above 64 bits."""
+    """Parse an unsigned kernel number; None for any other text and above 64 bits."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= _U64_DIGITS else None
 
 
@@ -65,7 +64,7 @@ class MemInfo:
 
     @property
     def with_page_cache_bytes(self) -> int:
-        """Memory in use, page cache included: total - free."""
+        """Memory in use including page cache: total - free."""
         return self.total_bytes - self.free_bytes
 
 
@@ -74,14 +73,14 @@ class CgroupMemory:
     """Memory of one cgroup and its descendants, in bytes."""
 
     used_bytes: int
-    """inactive_anon + active_anon + unevictable."""
+    """The sum inactive_anon + active_anon + unevictable."""
     with_page_cache_bytes: int
-    """used_bytes + inactive_file + active_file."""
+    """The sum used_bytes + inactive_file + active_file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throttling:
-    """CFS periods since the cgroup was created."""
+    """Numbers of CFS periods since the cgroup was created."""
 
     nr_periods: int
     nr_throttled: int
@@ -97,12 +96,12 @@ class NodeCounters:
     jiffy_ns: int
     memory: MemInfo
     busy_ticks_by_cpu: Mapping[int, int] = field(default_factory=dict[int, int])
-    """By CPU number. Empty = not read."""
+    """CPU number -> used jiffies since boot. Empty: not read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CgroupCounters:
-    """One reading of one cgroup. A part of None was unreadable."""
+    """One reading of one cgroup. A part that is None was unreadable."""
 
     at_ns: int
     cpu_usage_ns: int | None
@@ -111,10 +110,10 @@ class CgroupCounters:
 
 
 def parse_busy_ticks(stat: str) -> int:
-    """Return the used jiffies of the whole node from the text of /proc/stat.
+    """Return the used jiffies of the whole node from /proc/stat.
 
     Raises:
-        MalformedCounter: The line `cpu` is missing, has fewer than 7 numbers or non-numbers.
+        MalformedCounter: The line `cpu` is missing, has fewer than 7 numbers, or has other texts.
 
     Source:
         agent spec, 6.1.
@@ -225,7 +224,7 @@ def parse_cpu_usage_ns(text: str, version: int) -> int:
     """Return the CPU time of a cgroup: cpuacct.usage (v1, nanoseconds) or `usage_usec` of cpu.stat (v2).
 
     Raises:
-        MalformedCounter: Anything else.
+        MalformedCounter: The text has another form.
     """
     if version == 1:
         usage = whole_number(text.strip())
@@ -236,7 +235,7 @@ def parse_cpu_usage_ns(text: str, version: int) -> int:
 
 
 def parse_throttling(cpu_stat: str, version: int) -> Throttling:
-    """Return CFS periods from cpu.stat.
+    """Return the CFS periods in cpu.stat.
 
     Raises:
         MalformedCounter: nr_periods, nr_throttled or throttled_time (v1) / throttled_usec (v2) is missing.

@@ -1,4 +1,4 @@
-"""The L3 caches of a machine and the CPUs that share each, from the texts of sysfs.
+"""The L3 caches of a machine and the CPUs that share them, from texts of sysfs.
 
 Source: agent spec, 4.4 (CACHE, maps L3 -> cpus).
 """
@@ -19,10 +19,10 @@ _UNITS: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheFiles:
-    """The files of one `cpu<n>/cache/index<i>`; "" = the file does not exist.
+    """Files of one `cpu<n>/cache/index<i>`; "" if a file does not exist.
 
     Attributes:
-        id: Older kernels and some machines do not have it.
+        id: Id of the cache. Older kernels and some machines do not have it.
     """
 
     level: str
@@ -32,10 +32,10 @@ class CacheFiles:
 
 
 def l3_caches(files: Iterable[CacheFiles]) -> list[CpuCache]:
-    """Return each L3 cache once, by id.
+    """Return each L3 cache once, ordered by id.
 
     Args:
-        files: Of all caches of all CPUs. Caches of other levels and malformed texts are left out.
+        files: Files of all caches of all CPUs. Other levels and invalid texts are left out.
 
     Returns:
         Empty if unknown. Without ids of the kernel, caches are numbered in the order of their first CPU, as lscpu

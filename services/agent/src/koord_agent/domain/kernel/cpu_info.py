@@ -12,7 +12,9 @@ OFFLINE = "no"
 
 
 def parse_lscpu(text: str) -> tuple[CpuPlace, ...]:
-    """Return the online CPUs of `lscpu -e=CPU,NODE,SOCKET,CORE,CACHE,ONLINE`, sorted by NUMA node, socket, core, CPU.
+    """Return the online CPUs in the output of `lscpu -e=CPU,NODE,SOCKET,CORE,CACHE,ONLINE`, sorted.
+
+    They are sorted by NUMA node, socket, core and CPU.
 
     A line counts if it has at least 6 fields and integer CPU, SOCKET and CORE. NODE `-` is 0. Offline CPUs are left out
     (D-3).

@@ -23,14 +23,14 @@ _UNKNOWN_ID: Final = -1
 
 
 class Link(msgspec.Struct):
-    """A direct connection to other devices; peers are a comma-separated list of minors."""
+    """A direct connection to other devices. `peers` is a comma-separated list of minors."""
 
     peer_minor: str = msgspec.field(default="", name="peerMinor")
     type: str = ""
 
 
 class XpuTopology(msgspec.Struct, rename={"p2p_links": "p2pLinks", "must_honor_partition": "mustHonorPartition"}):
-    """Location of a device; ids are texts, "" = unknown."""
+    """Location of a device; ids are texts, "" if unknown."""
 
     p2p_links: list[Link] = []
     must_honor_partition: bool = False
@@ -60,7 +60,7 @@ class Xpu(msgspec.Struct):
 
 
 class DeviceTopology(msgspec.Struct, frozen=True):
-    """Location of a device as reported; -1 = unknown."""
+    """Location of a device in the report; -1 if unknown."""
 
     socket_id: int = msgspec.field(name="socketID")
     node_id: int = msgspec.field(name="nodeID")
@@ -87,7 +87,7 @@ class Partition(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """One device of the node; a condition of None means that its status is unknown."""
+    """One device of the node. A condition of None means that its status is unknown."""
 
     uuid: str
     minor: int
@@ -113,9 +113,9 @@ def xpu_of(raw: Any) -> Xpu:
 
 
 def report_devices(xpus: Sequence[Xpu]) -> DeviceReport:
-    """Return the report of these devices. An entry whose minor is not a number is left out.
+    """Return the report about these devices. An entry whose minor is not a number is left out.
 
-    A link without peers or without a type makes no partition; the other links of the device do.
+    A link without peers or without a type does not create a partition; other links of the device do.
 
     Source:
         agent spec, 4.8.

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class Feature(StrEnum):
-    """Features that a machine may lack. Files of the resource table are named by their resource instead."""
+    """Features that a machine may lack. Files of the resource table are named by their v1 name instead."""
 
     NODE_COUNTERS = "node cpu and memory"
     CGROUP_COUNTERS = "cgroup cpu and memory"
@@ -31,10 +31,10 @@ class Feature(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Whether one feature can be used.
+    """Whether one feature can be used, and why not.
 
     Attributes:
-        why: Reason in words; "" for a usable feature.
+        why: Reason; "" if the feature can be used.
         file: The file or directory that decides it.
     """
 
@@ -46,7 +46,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """The findings about a machine."""
+    """Findings about all features of a machine."""
 
     findings: tuple[Finding, ...]
 

@@ -40,7 +40,7 @@ def parse_devices(text: str) -> frozenset[str]:
 
 
 def parse_diskstats(text: str) -> Mapping[str, DiskCounters]:
-    """Return the counters by MAJ:MIN. Malformed lines are left out."""
+    """Return MAJ:MIN -> counters. Invalid lines are left out."""
     found: dict[str, DiskCounters] = {}
     for line in text.splitlines():
         fields = line.split()
@@ -54,10 +54,10 @@ def parse_diskstats(text: str) -> Mapping[str, DiskCounters]:
 
 
 def parse_tcp(text: str) -> TcpCounters:
-    """Return the outSegs and RetransSegs of `Tcp:`, whose names are in the line before its values.
+    """Return outSegs and RetransSegs of the protocol `Tcp:`. The line before the values has their names.
 
     Raises:
-        MalformedCounter: The text is not what a kernel writes.
+        MalformedCounter: The text has another form.
     """
     lines = [line.split() for line in text.splitlines() if line.startswith(_TCP)]
     if len(lines) != 2:

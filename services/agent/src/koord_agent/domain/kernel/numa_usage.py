@@ -43,7 +43,10 @@ def numa_cores_of_ticks(
     interval_ns: int,
     jiffy_ns: int,
 ) -> dict[int, float]:
-    """Return as `numa_cpu_cores`, from used jiffies by CPU. The interval must be positive."""
+    """Return the cores in use by NUMA node between two readings of used jiffies by CPU.
+
+    CPUs that the map lacks, that are new, or whose ticks fell are left out. The interval must be positive.
+    """
     ticks = dict.fromkeys(sorted(set(cpu_to_numa.values())), 0)
     for cpu, now in after.items():
         then = before.get(cpu)
@@ -54,16 +57,16 @@ def numa_cores_of_ticks(
 
 
 def numa_memory_used_bytes(meminfo: str, numa_node: int) -> int:
-    """Return the memory in use on a NUMA node.
+    """Return the memory in use on a NUMA node in bytes.
 
-    max(MemTotal - (MemFree + Active(file) + Inactive(file) + SReclaimable), 0).
+    It is max(MemTotal - (MemFree + Active(file) + Inactive(file) + SReclaimable), 0).
 
     Args:
         meminfo: Text of /sys/bus/node/devices/node<i>/meminfo, lines prefixed `Node <i> `.
         numa_node: Number of the NUMA node.
 
     Raises:
-        MalformedCounter: The message names the missing entry.
+        MalformedCounter: An entry is missing. The message has its name.
 
     Source:
         agent spec, 6.1.
@@ -78,7 +81,7 @@ def numa_memory_used_bytes(meminfo: str, numa_node: int) -> int:
 
 
 def numa_system_cpu_cores(system_cpu_cores: float, node_numa_cpu: Mapping[int, float]) -> dict[int, float]:
-    """Return the system cpu split by each NUMA node's share of the node's cpu usage. All 0 if nothing is used.
+    """Split the system's CPU usage by each NUMA node's share of the node's usage; 0 if nothing is used.
 
     Source:
         agent spec, 6.5.
@@ -90,7 +93,7 @@ def numa_system_cpu_cores(system_cpu_cores: float, node_numa_cpu: Mapping[int, f
 def numa_system_memory_bytes(
     node_numa_memory: Mapping[int, float], pods_numa_memory: Mapping[int, float]
 ) -> dict[int, float]:
-    """Return the system memory by NUMA node: max(node - pods, 0).
+    """Return the system's memory by NUMA node: max(node - pods, 0).
 
     It is a lower bound, because the part of the pods contains file pages (agent spec, 6.5).
     """
@@ -98,12 +101,13 @@ def numa_system_memory_bytes(
 
 
 def parse_numa_stat(text: str, version: int) -> dict[int, int]:
-    """Return the pages per NUMA node of a cgroup, from memory.numa_stat.
+    """Return the pages of a cgroup by NUMA node, from memory.numa_stat.
 
-    v1: the first line `total=... N0=...`, already pages. v2: lines `anon` then `file`, bytes, each floored to pages.
+    On v1, the first line `total=... N0=...` has pages. On v2, the lines `anon` and `file` have bytes, which are floored
+    to pages.
 
     Raises:
-        MalformedCounter: The text is not what a kernel writes.
+        MalformedCounter: The text has another form.
 
     Source:
         agent spec, 6.2.
@@ -164,5 +168,5 @@ def cold_page_bytes(idle_page_stats: str, boundary: int = COLD_BOUNDARY) -> int:
 
 
 def hot_page_usage_bytes(with_page_cache_bytes: int, cold_bytes: int) -> int:
-    """Return the memory in use without its cold page cache, never negative (D-10)."""
+    """Return the memory in use without its cold page cache, at least 0 (D-10)."""
     return max(with_page_cache_bytes - cold_bytes, 0)

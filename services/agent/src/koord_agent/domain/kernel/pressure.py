@@ -1,4 +1,4 @@
-"""Pressure stall information of one cgroup: the texts of cpu.pressure, memory.pressure and io.pressure.
+"""Pressure stall information (PSI) of one cgroup: cpu.pressure, memory.pressure and io.pressure.
 
 `avg10` of each becomes a series; `total` is used for the signal of allocation latency.
 
@@ -12,7 +12,7 @@ from typing import Final
 from koord_agent.domain.kernel.counters import MalformedCounter
 
 RESOURCES: Final = {"cpu": "cpu.pressure", "mem": "memory.pressure", "io": "io.pressure"}
-"""File by name of the resource in the series."""
+"""Name of the resource in series -> file."""
 DEGREES: Final = ("some", "full")
 
 _NUMBER: Final = r"([0-9]+(?:\.[0-9]+)?)"
@@ -23,9 +23,9 @@ _LINE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
-    """Share of stalled time over three windows in percent.
+    """Share of stalled time over three windows in percent, and the total.
 
-    The total since the cgroup was created in microseconds.
+    The total is in microseconds since the cgroup was created.
     """
 
     avg10: float = 0.0
@@ -36,7 +36,7 @@ class Stall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pressure:
-    """One pressure file: `some` counts time in which at least one task waited, `full` time in which all did."""
+    """One pressure file. `some`: at least one task waited; `full`: all tasks waited."""
 
     some: Stall
     full: Stall
@@ -44,7 +44,7 @@ class Pressure:
 
 
 def parse_pressure(text: str) -> Pressure:
-    """Return the two lines of a pressure file, in any order. A missing line `full` counts as zeros and unsupported.
+    """Parse the two lines of a pressure file. A missing line `full` counts as zeros and unsupported.
 
     Raises:
         MalformedCounter: The line `some` is missing, or there is any other line (D-8).
@@ -62,7 +62,7 @@ def parse_pressure(text: str) -> Pressure:
 
 
 def stall_ratio(previous: Stall, current: Stall, interval_ns: int) -> float | None:
-    """Return the share of an interval in which some task waited: delta total / delta t; None = no value.
+    """Return the share of an interval in which a task waited: delta total / delta t; None if unknown.
 
     Source:
         agent spec, 18 (mem-alloc).

@@ -1,4 +1,4 @@
-"""Texts of the resctrl file system: schemata, monitoring counters, and what a CPU supports.
+"""Texts of the resctrl file system: schemata, monitoring counters, and support of the CPU.
 
 `domain.hooks.resctrl` computes the values of a group.
 
@@ -17,7 +17,7 @@ GROUPS: Final = ("LSR", "LS", "BE")
 INTEL: Final = "GenuineIntel"
 AMD: Final = "AuthenticAMD"
 UNKNOWN_VENDOR: Final = "unknown"
-"""Vendor of a CPU whose /proc/cpuinfo names none."""
+"""Vendor of a CPU whose /proc/cpuinfo states none."""
 CONTROL_FLAGS: Final = frozenset({"cat_l3", "mba"})
 MONITOR_FLAGS: Final = CONTROL_FLAGS | {"cqm_llc", "cqm_occup_llc", "cqm_mbm_total", "cqm_mbm_local"}
 MONITOR_FILES: Final = ("llc_occupancy", "mbm_local_bytes", "mbm_total_bytes")
@@ -28,7 +28,7 @@ _HEX: Final = frozenset("0123456789abcdefABCDEF")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schemata:
-    """Settings of a group by cache id. A kind that the file does not have is empty."""
+    """Settings of a resctrl group by cache id. A kind that the file lacks is empty."""
 
     l3: Mapping[int, int] = field(default_factory=dict[int, int])
     mb: Mapping[int, int] = field(default_factory=dict[int, int])
@@ -39,16 +39,16 @@ class Schemata:
 
 
 def parse_schemata(text: str, caches: int | None = None) -> Schemata:
-    """Return the settings of the lines `L3:<id>=<hex>;...` and `MB:<id>=<decimal>;...`.
+    """Parse the lines `L3:<id>=<hex>;...` and `MB:<id>=<decimal>;...` of a schemata file.
 
     Other lines are ignored. Items without exactly one `=` are skipped.
 
     Args:
         text: Text of the file.
-        caches: Number of ids that each line must have; None = as many as the first line has.
+        caches: Number of ids that each line must have; None: as many as the first line.
 
     Raises:
-        MalformedCounter: A number cannot be parsed, or a line has another number of ids.
+        MalformedCounter: A number is invalid, or a line has another number of ids.
 
     Source:
         agent spec, 15 (3).
@@ -73,7 +73,7 @@ def parse_schemata(text: str, caches: int | None = None) -> Schemata:
 
 
 def needs_write(current: Schemata, kind: str, wanted: Mapping[int, int]) -> bool:
-    """Return whether the values of a kind differ, by cache id (D-25)."""
+    """Return whether the values of a kind differ from the wanted ones for any cache (D-25)."""
     return dict(current.of(kind)) != dict(wanted)
 
 
@@ -94,7 +94,7 @@ def _number(text: str, kind: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResctrlSupport:
-    """What the CPU can divide and monitor.
+    """Whether the CPU can divide and monitor its cache and memory bandwidth.
 
     Attributes:
         vendor: `vendor_id` of /proc/cpuinfo, or `UNKNOWN_VENDOR`.

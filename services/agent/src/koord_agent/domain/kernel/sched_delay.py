@@ -17,7 +17,7 @@ class SchedCounters:
 
 
 def parse_schedstat(text: str) -> SchedCounters:
-    """Return the counters of one thread: `run ns, wait ns, slices`.
+    """Parse the counters of one thread: `run ns, wait ns, slices`.
 
     Raises:
         MalformedCounter: The text has another form.

@@ -1,4 +1,4 @@
-"""The disk of a device, partition, volume group or pod volume, from the texts of the node's own tools.
+"""The disk of a device, partition, volume group or pod volume, from outputs of machine tools.
 
 Source: agent spec, 6.11, 16. Vectors: blkio, op storage.
 """
@@ -16,11 +16,11 @@ class StorageInfo:
     """The storage of the node.
 
     Attributes:
-        disk_number: MAJ:MIN by /dev/<disk>.
-        partition_disk: /dev/<disk> by /dev/<partition>.
-        vg_disk: /dev/<disk> by volume group; only groups of a single physical volume.
-        lv_mapper_vg: Volume group by /dev/mapper/<vg>-<lv>.
-        mountpoint_device: Device by mount point.
+        disk_number: /dev/<disk> -> MAJ:MIN.
+        partition_disk: /dev/<partition> -> /dev/<disk>.
+        vg_disk: Volume group -> /dev/<disk>, only for groups of a single physical volume.
+        lv_mapper_vg: /dev/mapper/<vg>-<lv> -> volume group.
+        mountpoint_device: Mount point -> device.
     """
 
     disk_number: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -50,16 +50,15 @@ class StorageInfo:
 def parse_storage(
     *, lsblk: str, vgs: str, lvs: str, findmnt: str, parents: Mapping[str, str] | None = None
 ) -> StorageInfo:
-    """Return the storage from the outputs of lsblk, vgs, lvs and findmnt. Malformed lines are skipped.
+    """Parse the outputs of lsblk, vgs, lvs and findmnt. Invalid lines are skipped.
 
     Args:
         lsblk: Output of lsblk.
         vgs: Output of vgs.
         lvs: Output of lvs.
         findmnt: Output of findmnt.
-        parents: Disk by partition as the kernel tells (`/sys/class/block`), names without /dev/. A partition that is
-            not in
-            it counts as one of minor - minor % 16, which is wrong for NVMe (D-11).
+        parents: Partition -> disk in the kernel (`/sys/class/block`), names without /dev/. For a missing partition, the
+            disk with minor - minor % 16 is assumed, which is wrong for NVMe (D-11).
     """
     disks: dict[str, str] = {}
     partitions: dict[str, str] = {}
