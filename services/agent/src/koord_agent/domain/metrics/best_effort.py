@@ -10,15 +10,15 @@ NANOSECONDS_PER_MILLISECOND = 1_000_000
 
 
 def be_usage_milli(previous_ns: int | None, current_ns: int, interval_ms: int) -> int | None:
-    """Return the milli-cores used by the best-effort root: int(float(ns div 10^6) / ms * 1000).
+    """Return the CPU usage of the best-effort root in milli-cores: int(float(ns div 10^6) / ms * 1000).
 
     Args:
-        previous_ns: Counter of the earlier reading in nanoseconds; None = first reading, usage is 0.
+        previous_ns: Counter of the earlier reading in nanoseconds; None for the first reading, whose usage is 0.
         current_ns: Counter of the later reading in nanoseconds.
         interval_ms: Milliseconds between the readings.
 
     Returns:
-        None (no sample) if the counter fell or the interval is not positive (D-7).
+        The usage. None if the counter fell or the interval is not positive (D-7).
     """
     if previous_ns is None:
         return 0
@@ -28,7 +28,9 @@ def be_usage_milli(previous_ns: int | None, current_ns: int, interval_ms: int) -
 
 
 def be_real_limit_milli(cpuset_sizes: Iterable[int], quota_us: int, period_us: int) -> int | None:
-    """Return the milli-cores that best-effort pods can get: the narrowest CPU list, and the root's quota if it has one.
+    """Return the CPU that best-effort pods can get in milli-cores.
+
+    It is the size of the narrowest CPU list, limited by the quota of the root if there is one.
 
     Args:
         cpuset_sizes: Number of CPUs of the best-effort root and of every directory two levels below it.
@@ -36,7 +38,7 @@ def be_real_limit_milli(cpuset_sizes: Iterable[int], quota_us: int, period_us: i
         period_us: Length of a period in microseconds.
 
     Returns:
-        None if there is neither a CPU list nor a quota.
+        The limit. None if there is neither a CPU list nor a quota.
     """
     limits = [size * 1000 for size in cpuset_sizes]
     if quota_us != UNLIMITED and period_us > 0:

@@ -1,6 +1,6 @@
-"""What the slow collectors find, as samples: PSI, CPI, resctrl, cold pages, waiting for CPU and memory.
+"""Convert values of the slow collectors to samples: PSI, CPI, resctrl, cold pages, waiting for CPU and memory.
 
-The shell (`koord_agent.shell.collect.collectors`) reads at each collector's own interval and hands the values here.
+The shell (`koord_agent.shell.collect.collectors`) reads the values at each collector's own interval.
 
 Source: agent spec, 5, 6.7 to 6.10, 18.
 """
@@ -69,14 +69,14 @@ _COLD_KINDS: Final = {
 def cold_page_samples(
     level: str, cold_bytes: int, with_page_cache_bytes: float, at_ms: int, of: str = ""
 ) -> Iterator[Sample]:
-    """Return the idle page cache, and what is left of the usage without it (agent spec, 6.10).
+    """Return samples of the cold page cache, and of memory usage without it (agent spec, 6.10).
 
     Args:
         level: Node, pod, container or host application.
         cold_bytes: Bytes of cold page cache.
         with_page_cache_bytes: Memory in use with page cache.
         at_ms: Time in milliseconds.
-        of: What the series is about.
+        of: UID, container id or name that the samples are about; "" for the node.
     """
     cold, hot = _COLD_KINDS[level]
     yield Sample(cold, at_ms, cold_bytes, of)

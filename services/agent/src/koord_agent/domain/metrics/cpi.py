@@ -1,6 +1,6 @@
-"""Cycles per instruction: scaling of counters, baseline of a workload, outliers, and correlation with suspects.
+"""Cycles per instruction (CPI): scaling of counters, baselines of workloads, outliers, and suspects.
 
-These are the rules of an interference detection after CPI2 as pure functions.
+These are the rules of interference detection as in the paper CPI2.
 
 Source: agent spec, 6.7, 18.
 """
@@ -23,12 +23,12 @@ WINDOW_SECONDS: Final = 300
 MIN_CORRELATION: Final = 0.35
 CAP_SECONDS: Final = 300
 CAP_QUOTA_US: Final[Mapping[str, int]] = {PriorityBand.BATCH: 10_000, PriorityBand.FREE: 1_000}
-"""Quota of a capped antagonist by its priority class. Other classes are only reported."""
+"""Priority class -> quota of a capped pod. Pods of other classes are not capped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuCounters:
-    """Counters of a container on one CPU as the kernel gives them. None means not counted there."""
+    """Counters of a container on one CPU as the kernel reports them. None: not counted there."""
 
     cycles: float | None
     instructions: float | None
@@ -38,19 +38,19 @@ class CpuCounters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """Cycles and instructions of a container over one measuring window, all CPUs, scaled for multiplexing."""
+    """Cycles and instructions of a container in one measuring window, summed over CPUs and scaled."""
 
     cycles: float
     instructions: float
 
     @property
     def cpi(self) -> float | None:
-        """Cycles per instruction. None if no instruction was counted."""
+        """Cycles per instruction; None if no instruction was counted."""
         return self.cycles / self.instructions if self.instructions else None
 
 
 def scale_counters(per_cpu: Iterable[CpuCounters]) -> Counted:
-    """Return the sum over CPUs of raw / (running / enabled). A ratio with a zero in it counts as 1.
+    """Return the sum over CPUs of raw / (running / enabled). A ratio with a zero counts as 1.
 
     Source:
         agent spec, 6.7.
@@ -66,7 +66,7 @@ def scale_counters(per_cpu: Iterable[CpuCounters]) -> Counted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpiSample:
-    """One CPI of one task of a workload."""
+    """One CPI value of one task of a workload."""
 
     age_days: float
     task: str
@@ -75,7 +75,7 @@ class CpiSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """The usual CPI of a workload. Only robust baselines are compared with."""
+    """The usual CPI of a workload. Samples are only compared with robust baselines."""
 
     mean: float
     stddev: float
@@ -89,9 +89,9 @@ class Baseline:
 def learn_baseline(
     samples: Sequence[CpiSample], *, min_tasks: int = MIN_TASKS, min_samples_per_task: int = MIN_SAMPLES_PER_TASK
 ) -> Baseline | None:
-    """Return the mean and standard deviation, each sample weighing 0.9 ^ age in days. None without samples.
+    """Return mean and standard deviation, each sample weighted by 0.9 ^ (age in days). None without samples.
 
-    Robust: at least min_tasks tasks have at least min_samples_per_task samples each.
+    A baseline is robust if at least min_tasks tasks have at least min_samples_per_task samples each.
 
     Source:
         agent spec, 18.
@@ -108,7 +108,7 @@ def learn_baseline(
 
 
 def is_outlier(cpi: float | None, usage_cores: float, threshold: float, *, min_usage: float = MIN_USAGE_CORES) -> bool:
-    """Return whether a sample is above the threshold while its container uses at least `min_usage` cores.
+    """Return whether the CPI exceeds the threshold while the container uses at least `min_usage` cores.
 
     A missing sample (None) is never an outlier.
     """
@@ -118,13 +118,13 @@ def is_outlier(cpi: float | None, usage_cores: float, threshold: float, *, min_u
 def is_anomalous(
     outlier_times: Iterable[float], now: float, *, outliers: int = ANOMALY_OUTLIERS, window: float = WINDOW_SECONDS
 ) -> bool:
-    """Return whether enough outliers fall into (now - window, now]. Times in one unit."""
+    """Return whether enough outliers are in (now - window, now]. All times have the same unit."""
     return sum(now - window < at <= now for at in outlier_times) >= outliers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """A pod that ran beside the victim. Usage in cores, aligned with the victim's samples."""
+    """A pod that ran beside the victim. Its usage in cores is aligned with the victim's samples."""
 
     name: str
     priority_class: str
@@ -132,18 +132,18 @@ class Suspect:
 
 
 def correlation(threshold: float, victim_cpi: Sequence[float | None], usage: Sequence[float]) -> float:
-    """Return how well a suspect's usage coincides with the victim's high CPI.
+    """Return how well a suspect's usage coincides with the victim's high CPI, -1..1.
 
     Usage u is normalised to a sum of 1. Each minute adds u (1 - threshold / c) if the victim's CPI c is above the
     threshold, and u (c / threshold - 1) if it is below. Minutes without a CPI are left out before usage is normalised.
 
     Args:
         threshold: CPI above which a sample of the victim is an outlier.
-        victim_cpi: One value a minute. None if the minute has no sample.
+        victim_cpi: One value per minute; None if the minute has no sample.
         usage: Cores that the suspect used in the same minutes.
 
     Returns:
-        -1..1. 0 if the suspect was idle in every minute that counts.
+        The correlation. 0 if the suspect was idle in all minutes with a sample.
 
     Source:
         agent spec, 18
@@ -163,7 +163,7 @@ def correlation(threshold: float, victim_cpi: Sequence[float | None], usage: Seq
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cap:
-    """A limit on the pod that most likely disturbs the victim."""
+    """A CPU quota for the pod that most likely disturbs the victim."""
 
     name: str
     correlation: float
@@ -174,10 +174,12 @@ class Cap:
 def choose_antagonist(
     suspects: Iterable[Suspect], correlations: Mapping[str, float], *, at_least: float = MIN_CORRELATION
 ) -> Cap | None:
-    """Return the batch or free suspect with the largest correlation of at least `at_least`; ties are broken by name.
+    """Return the batch or free pod with the largest correlation of at least `at_least`.
+
+    Ties are broken by name.
 
     Returns:
-        None if no suspect qualifies.
+        Its cap. None if there is no such pod.
 
     Source:
         agent spec, 18.

@@ -1,4 +1,4 @@
-"""Names of the series that this agent keeps, as the protocol spells them, and what each is labelled with.
+"""Names of the series that the agent keeps, as the protocol spells them, and their labels.
 
 Source: agent spec, 5.
 """
@@ -9,7 +9,7 @@ from typing import Final
 
 
 class Kind(StrEnum):
-    """Metric kind. `LABELS` says which labels make one series of it."""
+    """Kind of a metric. `LABELS` defines which labels identify one series of it."""
 
     NODE_CPU = "node_cpu_usage"
     NODE_MEMORY = "node_memory_usage"
@@ -50,11 +50,11 @@ class Kind(StrEnum):
     RESCTRL_LLC = "resctrl_resource_llc"
     RESCTRL_MB = "resctrl_resource_mb"
     POD_SCHED_DELAY = "pod_sched_delay"
-    """Mean milliseconds that the pod's threads waited for a CPU per time slice (18)."""
+    """Mean wait of the pod's threads for a CPU per time slice, in milliseconds (18)."""
     POD_MEMORY_ALLOC_STALL = "pod_memory_alloc_stall"
-    """Share of time in which some thread waited for memory (18)."""
+    """Share of time in which a thread waited for memory (18)."""
     POD_DISK_AWAIT = "pod_disk_await"
-    """Milliseconds per request to the disks that the pod uses (18)."""
+    """Milliseconds per request to the disks of the pod (18)."""
     POD_TCP_RETRANSMIT = "pod_tcp_retransmit"
     """Share of the pod's TCP segments that were retransmitted (18)."""
     EXTENSION = "extension"
@@ -112,7 +112,7 @@ LABELS: Final[Mapping[Kind, tuple[str, ...]]] = {
     Kind.POD_TCP_RETRANSMIT: _POD,
     Kind.EXTENSION: ("collector", "metric", "of"),
 }
-"""Labels of each kind, in the order of the values of `of`."""
+"""Kind -> names of its labels, in the order of the values of `of`."""
 
 PSI_PRECISION: Final = "10"
 CYCLES: Final = "cycle"

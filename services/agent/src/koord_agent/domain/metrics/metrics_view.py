@@ -1,6 +1,6 @@
-"""Read access to the recent past for strategies: last value, average, percentile or count over a window.
+"""Access to recent samples for strategies: last value, average, percentile or count over a window.
 
-Every answer is for the moment of one look, so a cycle judges on one set of samples.
+All answers are for the moment of one look, so a whole cycle uses the same samples.
 
 Source: agent spec, 5, 10.1.
 """
@@ -15,13 +15,13 @@ LAST_LOOKBACK_INTERVALS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
-    """The series of one node as of now_ms. None means no sample in the window asked for.
+    """The series of one node at the time `now_ms`. None means that the window has no sample.
 
-    `of` is a pod UID, container id, NUMA node or application name as the kind's one label says, the tuple of the
-    values for a kind of several labels, and left out for the node itself.
+    `of` is the value of the kind's label: a pod UID, container id, NUMA node or application name. For a kind with
+    several labels, it is a tuple of values. For the node itself, it is left out.
 
     Attributes:
-        interval_ms: The collect interval. A "last" value is at most two of them old.
+        interval_ms: The collect interval. A "last" value is at most two intervals old.
     """
 
     store: SeriesStore
@@ -29,7 +29,7 @@ class Metrics:
     interval_ms: int
 
     def last(self, kind: Kind, of: Of = "", *, within_ms: int | None = None) -> float | None:
-        """Return the newest value at most two collect intervals (or within_ms) old."""
+        """Return the newest value that is at most two collect intervals (or within_ms) old."""
         lookback_ms = LAST_LOOKBACK_INTERVALS * self.interval_ms if within_ms is None else within_ms
         return self.store.last(kind, self.now_ms - lookback_ms, self.now_ms, of)
 
@@ -53,12 +53,12 @@ class Metrics:
             uid: UID of the pod.
             resource: `cpu`, `mem` or `io`.
             degree: `some` or `full`.
-            within_ms: Age in milliseconds beyond which a sample does not count.
+            within_ms: Largest age of a sample in milliseconds.
         """
         return self.last(Kind.POD_PSI, (uid, resource, PSI_PRECISION, degree), within_ms=within_ms)
 
     def cycles_per_instruction(self, uid: str, container_id: str, *, within_ms: int) -> float | None:
-        """Return the newest CPI of a container. None also if it retired no instruction."""
+        """Return the newest CPI of a container; None also if no instruction was counted."""
         cycles = self.last(Kind.CONTAINER_CPI, (uid, container_id, CYCLES), within_ms=within_ms)
         instructions = self.last(Kind.CONTAINER_CPI, (uid, container_id, INSTRUCTIONS), within_ms=within_ms)
         return cycles / instructions if cycles is not None and instructions else None

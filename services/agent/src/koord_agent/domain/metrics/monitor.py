@@ -1,8 +1,8 @@
-"""From one look at the host to samples in the series: node, NUMA nodes, pods, containers, system, best-effort class.
+"""Convert readings of the host to samples: node, NUMA nodes, pods, containers, system, best-effort class.
 
-`HostReading` is what the shell read in one go (`koord_agent.shell.collect.sensing`). `NodeMonitor.observe` compares it
-with the last one and appends what it yields. Counter-based collectors keep the previous reading for 20 intervals; the
-first reading of an object gives no cpu sample. The slow collectors (PSI, CPI, ...) are in `collected`. Source: agent
+`HostReading` has all values of one reading (`koord_agent.shell.collect.sensing`). `NodeMonitor.observe` compares it
+with the previous one and appends samples. A previous reading is kept for 20 intervals. The first reading of an object
+gives no CPU sample. The slow collectors (PSI, CPI, ...) are in `collected`. Source: agent
 spec, 6.
 """
 
@@ -41,12 +41,12 @@ class BestEffortReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumaReading:
-    """The NUMA nodes of a machine.
+    """Reading of the NUMA nodes of a machine.
 
     Attributes:
-        cpu_to_numa: Online CPUs.
-        memory_bytes: In use, by NUMA node. Empty = unreadable this time.
-        pods_pages: Pages of all readable pods together, by NUMA node.
+        cpu_to_numa: Online CPU -> NUMA node.
+        memory_bytes: NUMA node -> bytes in use; empty if unreadable this time.
+        pods_pages: NUMA node -> pages of all readable pods together.
     """
 
     cpu_to_numa: Mapping[int, int]
@@ -56,14 +56,14 @@ class NumaReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostReading:
-    """One look at the host. None means that object was unreadable this time.
+    """One reading of the host. None means that the part was unreadable this time.
 
     Attributes:
-        pods: By UID, all pods that the agent knows of.
-        containers: By container id.
-        numa: None means this machine has no NUMA information.
-        host_applications: By name.
-        be_requests_milli: Batch-cpu requests of the containers of pods labelled BE.
+        pods: UID -> counters, for all pods that the agent knows.
+        containers: Container id -> counters.
+        numa: NUMA nodes; None if the machine has no NUMA information.
+        host_applications: Name -> counters.
+        be_requests_milli: Batch-cpu requests of the containers of pods labelled BE, in milli-cores.
     """
 
     node: NodeCounters | None
@@ -77,7 +77,7 @@ class HostReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latest:
-    """Last values after an observation. None means no value within two collect intervals."""
+    """Last values after an observation. None means that no value is younger than two collect intervals."""
 
     node_cpu_cores: float | None
     pod_cpu_cores: Mapping[str, float | None]
@@ -93,7 +93,7 @@ class _Totals(NamedTuple):
 
 
 class _Kinds(NamedTuple):
-    """Series of one group of objects. Throttled None means not kept."""
+    """Metric kinds of one group of objects. Throttled is None if it is not measured."""
 
     cpu: Kind
     memory: Kind
@@ -109,7 +109,7 @@ _HOST_APPS = _Kinds(Kind.HOST_APP_CPU, Kind.HOST_APP_MEMORY, Kind.HOST_APP_MEMOR
 
 
 class NodeMonitor:
-    """The collectors of one node. Not shared: one task owns it."""
+    """The series of one node and the previous readings. Only one task may use it."""
 
     def __init__(
         self,
@@ -129,12 +129,13 @@ class NodeMonitor:
         self.observations = 0
 
     def observe(self, reading: HostReading, now_ms: int, *, apps_with_page_cache: bool = False) -> Latest:
-        """Append the samples of a reading, and return the last values.
+        """Append the samples of a reading and return the last values.
 
         Args:
             reading: One reading of the machine.
             now_ms: Time of the samples on the service's clock. The counters carry their own time base.
-            apps_with_page_cache: Whether host applications count with their page cache in the system's rest (6.6).
+            apps_with_page_cache: Whether memory of host applications counts with page cache when the system's usage is
+                computed (6.6).
         """
         if now_ms < self._newest_ms - OUT_OF_ORDER_MS:
             self.store.clock_set_back(now_ms)
@@ -158,18 +159,18 @@ class NodeMonitor:
         )
 
     def add(self, samples: Iterable[Sample]) -> None:
-        """Append what a slow collector found."""
+        """Append samples of a slow collector."""
         self.store.append_all(tuple(samples))
 
     def last(self, kind: Kind, now_ms: int, of: str = "") -> float | None:
-        """Return the newest value of a series if it is at most two collect intervals old (agent spec, 10.1)."""
+        """Return the newest value of a series that is at most two collect intervals old (agent spec, 10.1)."""
         entry = self._last.get((kind, of))
         if entry is None or now_ms - entry[0] > LAST_LOOKBACK_INTERVALS * self._interval_ms:
             return None
         return entry[1]
 
     def forget(self, uids: set[str]) -> None:
-        """Drop everything about pods or containers that are gone."""
+        """Drop all previous readings of pods or containers that are gone."""
         self.store.forget(uids)
         self._previous = {key: value for key, value in self._previous.items() if key[1] not in uids}
         self._last = {key: value for key, value in self._last.items() if key[1] not in uids}
@@ -179,7 +180,7 @@ class NodeMonitor:
         self._last[kind, of] = (now_ms, value)
 
     def _observe_node(self, node: NodeCounters | None, now_ms: int) -> tuple[NodeCounters, NodeCounters] | None:
-        """Return the readings before and now if there are both."""
+        """Return the previous and the current reading; None unless both exist."""
         if node is None:
             return None
         previous = self._swap(("node", ""), node, now_ms)
@@ -196,10 +197,10 @@ class NodeMonitor:
     def _observe_group(
         self, readings: Mapping[str, CgroupCounters | None], now_ms: int, kinds: _Kinds
     ) -> _Totals | None:
-        """Append samples of pods, containers or host applications, and return their sums.
+        """Append samples of pods, containers or host applications and return their sums.
 
-        An object in its first interval counts as 0 cores, so the system part is overstated then (6.5, pitfall). If all
-        of them are in their first interval (a new agent, a gap in the readings), there is no sum.
+        An object in its first interval counts as 0 cores, so the usage of the system is overstated then (6.5, pitfall).
+        If all objects are in their first interval, there is no sum.
         """
         sum_cores = sum_bytes = sum_with_cache = 0.0
         readable = measured = 0
@@ -229,7 +230,7 @@ class NodeMonitor:
     def _observe_system(
         self, now_ms: int, pods: _Totals | None, apps: _Totals | None, *, apps_with_page_cache: bool
     ) -> float | None:
-        """Append samples of the rest of the node, and return its cores."""
+        """Append samples of the usage outside of pods and host applications, and return its cores."""
 
         def measured(value: float | None) -> Measured | None:
             return None if value is None else Measured(at_ms=now_ms, value=value)
@@ -261,9 +262,9 @@ class NodeMonitor:
         system_cpu: float | None,
         now_ms: int,
     ) -> None:
-        """Add samples by NUMA node.
+        """Append samples by NUMA node.
 
-        If values are missing here, the samples of the node itself are added all the same.
+        Samples of the node itself do not depend on it.
         """
         cores: dict[int, float] = {}
         if counters is not None and counters[1].at_ns > counters[0].at_ns:
@@ -303,7 +304,7 @@ class NodeMonitor:
     def _swap(
         self, key: tuple[str, str], counters: NodeCounters | CgroupCounters, now_ms: int
     ) -> NodeCounters | CgroupCounters | None:
-        """Return the previous reading if it is at most 20 intervals old. The new one takes its place."""
+        """Replace the previous reading; return it if it is at most 20 intervals old."""
         entry = self._previous.get(key)
         self._previous[key] = (now_ms, counters)
         if entry is None or now_ms - entry[0] > KEEP_INTERVALS * self._interval_ms:

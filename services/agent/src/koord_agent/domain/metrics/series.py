@@ -1,7 +1,7 @@
-"""The node's own time series: samples in time order, bounded by retention and size, and the aggregates over them.
+"""Time series of the node: samples in time order, limited by age and size, and aggregates over them.
 
 Filled by `monitor`, read by `report` and by the QoS strategies. `koord_agent.shell.store.series_archive` keeps them
-over a restart. What it lost is seen as cold windows, never as wrong numbers.
+over a restart. Samples that are lost make windows cold, but never give wrong numbers.
 """
 
 import struct
@@ -25,7 +25,7 @@ DEFAULT_MAX_BYTES = 100 * 1024 * 1024
 
 
 Of: TypeAlias = str | tuple[str, ...]
-"""Which series of a kind. See `SeriesStore`."""
+"""Labels that identify one series of a kind. See `SeriesStore`."""
 
 
 class Sample(NamedTuple):
@@ -38,10 +38,10 @@ class Sample(NamedTuple):
 
 
 def require_labels(kind: Kind, of: Of) -> None:
-    """Refuse an `of` that does not name exactly the labels of a kind.
+    """Check that `of` has exactly the labels of a kind.
 
     Raises:
-        InvalidInput: The message names kind and labels.
+        InvalidInput: It has other labels. The message has kind and labels.
 
     Source:
         agent spec, 5.
@@ -53,19 +53,19 @@ def require_labels(kind: Kind, of: Of) -> None:
 
 
 class NoSamples(LookupError):
-    """An aggregate other than count was asked of no samples."""
+    """An aggregate other than count was requested for an empty list of samples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Points:
-    """Samples of one query: times_ms and values are aligned, in the order in which they are held."""
+    """Samples of one query. times_ms and values are aligned, in stored order."""
 
     times_ms: Sequence[int]
     values: Sequence[float]
 
     @property
     def span_ms(self) -> int:
-        """Newest minus oldest time over all samples (D-6). 0 without samples."""
+        """Newest minus oldest time of all samples (D-6); 0 without samples."""
         return max(self.times_ms) - min(self.times_ms) if len(self.times_ms) else 0
 
 
@@ -108,7 +108,7 @@ def percentile_index(count: int, fraction: float) -> int:
 def _float32(value: float) -> float:
     """Return the nearest single-precision value.
 
-    The product of two of them is exact in double, so rounding once is enough.
+    The product of two such values is exact in double precision, so rounding once is enough.
     """
     return struct.unpack("f", struct.pack("f", value))[0]
 
@@ -153,7 +153,7 @@ class Series:
         return True
 
     def drop_before(self, oldest_kept_ms: int) -> int:
-        """Release samples older than the given time. Return how many were released."""
+        """Delete samples older than the given time and return their number."""
         cut = bisect_left(self._times, oldest_kept_ms)
         if cut:
             del self._times[:cut]
@@ -161,7 +161,7 @@ class Series:
         return cut
 
     def drop_after(self, newest_kept_ms: int) -> int:
-        """Release samples newer than the given time. Return how many were released."""
+        """Delete samples newer than the given time and return their number."""
         cut = bisect_right(self._times, newest_kept_ms)
         released = len(self._times) - cut
         del self._times[cut:]
@@ -174,7 +174,7 @@ class Series:
         return Points(times_ms=self._times[low:], values=self._values[low:])
 
     def drop_oldest_half(self) -> int:
-        """Release the older half of the samples (at least one). Return how many were released."""
+        """Delete the older half of the samples (at least one) and return their number."""
         cut = (len(self._times) + 1) // 2
         del self._times[:cut]
         del self._values[:cut]
@@ -187,7 +187,7 @@ class Series:
         return Points(times_ms=self._times[low:high], values=self._values[low:high])
 
     def last(self, start_ms: int, end_ms: int) -> float | None:
-        """Return the newest sample in [start, end]. None means no sample there."""
+        """Return the newest sample in [start, end]; None if there is none."""
         high = bisect_right(self._times, end_ms)
         if not high or self._times[high - 1] < start_ms:
             return None
@@ -196,7 +196,7 @@ class Series:
 
     @property
     def newest_ms(self) -> int | None:
-        """Time of the newest sample. None means no sample yet."""
+        """Time of the newest sample; None if there is none."""
         return self._times[-1] if self._times else None
 
 
@@ -222,7 +222,7 @@ class SeriesStore:
         self._series: dict[Kind, dict[Of, Series]] = {kind: {} for kind in Kind}
 
     def keep_objects_for(self, window_ms: int) -> None:
-        """Keep samples of objects for at least this time, but never longer than those of the node."""
+        """Keep samples of objects for at least this time, but not longer than those of the node."""
         kept_ms = min(max(self._least_object_retention_ms, window_ms), self.retention_ms)
         if kept_ms == self.object_retention_ms:
             return
@@ -245,10 +245,10 @@ class SeriesStore:
         series.append(at_ms, value)
 
     def append_all(self, samples: Sequence[Sample]) -> None:
-        """Add samples, all or none.
+        """Add all samples or none.
 
         Raises:
-            InvalidInput: As `append`.
+            InvalidInput: As for `append`.
         """
         for sample in samples:
             if sample.of not in self._series[sample.kind]:
@@ -267,7 +267,7 @@ class SeriesStore:
         return series.last(start_ms, end_ms) if series is not None else None
 
     def held(self, kind: Kind) -> tuple[Of, ...]:
-        """Return the labels of every series of a kind, in no order."""
+        """Return the labels of every series of a kind, unordered."""
         return tuple(self._series[kind])
 
     def objects(self, kind: Kind) -> list[str]:
@@ -282,10 +282,10 @@ class SeriesStore:
                 del held[of]
 
     def collect_garbage(self, now_ms: int) -> int:
-        """Drop expired samples, silent series and, above the size cap, the oldest half of the longest series.
+        """Delete expired samples and empty series; if the store is too large, halve the longest series.
 
         Returns:
-            Samples released.
+            Number of deleted samples.
 
         Source:
             agent spec, 5 (storage GC).
@@ -311,9 +311,9 @@ class SeriesStore:
         return released
 
     def clock_set_back(self, now_ms: int) -> int:
-        """Drop samples from what is now the future, because they would keep new ones out.
+        """Delete samples that are now in the future, and return their number.
 
-        Return how many were dropped.
+        Otherwise they would prevent new samples from being added.
         """
         return sum(series.drop_after(now_ms) for series in self._all())
 
@@ -326,7 +326,7 @@ class SeriesStore:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of samples held (time and value, without overhead)."""
+        """Size of all samples in bytes (time and value, without overhead)."""
         return SAMPLE_BYTES * sum(len(series) for series in self._all())
 
     def __len__(self) -> int:

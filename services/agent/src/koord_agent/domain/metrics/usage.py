@@ -1,7 +1,7 @@
-"""Usage from two readings of counters, and what is left over for the system.
+"""Compute usage from two readings of counters, and the usage of the system.
 
-Follows `counters`. `monitor` calls these and stores the results. The rule that all of them share (D-7): a counter lower
-than before, or an interval that is not positive, gives no sample (None), never a huge number.
+`monitor` calls these functions with the values of `counters`. If a counter fell or the interval is not positive, they
+return None and no sample is stored (D-7).
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from koord_agent.domain.kernel.counters import CgroupCounters, NodeCounters, Thr
 
 
 def node_cpu_cores(previous_ticks: int, current_ticks: int, *, interval_ns: int, jiffy_ns: int) -> float | None:
-    """Return the cores in use between two readings: ticks / (interval / jiffy). None means no sample (D-7).
+    """Return the cores in use between two readings: ticks / (interval / jiffy); None for no sample (D-7).
 
     Source:
         agent spec, 6.1.
@@ -21,7 +21,7 @@ def node_cpu_cores(previous_ticks: int, current_ticks: int, *, interval_ns: int,
 
 
 def cgroup_cpu_cores(previous_ns: int, current_ns: int, *, interval_ns: int) -> float | None:
-    """Return the cores used by a cgroup between two readings. None means no sample (D-7).
+    """Return the cores that a cgroup used between two readings; None for no sample (D-7).
 
     Source:
         agent spec, 6.2.
@@ -34,7 +34,7 @@ def cgroup_cpu_cores(previous_ns: int, current_ns: int, *, interval_ns: int) -> 
 def throttled_ratio(previous: Throttling, current: Throttling) -> float | None:
     """Return the share of the CFS periods in which the cgroup was throttled, 0..1.
 
-    0 if no period passed. None means no sample (D-7).
+    0 if no period passed; None for no sample (D-7).
 
     Source:
         agent spec, 6.3.
@@ -47,7 +47,7 @@ def throttled_ratio(previous: Throttling, current: Throttling) -> float | None:
 
 
 def node_usage(previous: NodeCounters, current: NodeCounters) -> float | None:
-    """Return the cores in use on the node between two readings. None as in `node_cpu_cores`."""
+    """Return the cores in use on the node between two readings; None for no sample."""
     return node_cpu_cores(
         previous.busy_ticks,
         current.busy_ticks,
@@ -57,9 +57,9 @@ def node_usage(previous: NodeCounters, current: NodeCounters) -> float | None:
 
 
 def cgroup_usage(previous: CgroupCounters, current: CgroupCounters) -> float | None:
-    """Return the cores used by a cgroup between two readings.
+    """Return the cores that a cgroup used between two readings.
 
-    None as in `cgroup_cpu_cores`, or if either was unreadable.
+    None for no sample, or if a reading was unreadable.
     """
     if previous.cpu_usage_ns is None or current.cpu_usage_ns is None:
         return None
@@ -76,7 +76,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemParts:
-    """What `system_usage` subtracts from what. None means that part has no reading yet."""
+    """Terms of `system_usage`: node, pods and host applications. None: no reading yet."""
 
     node_cpu: Measured | None
     node_memory: Measured | None
@@ -88,17 +88,17 @@ class SystemParts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemUsage:
-    """Usage of everything that runs on the node beside pods and host applications, in cores and bytes."""
+    """Usage outside of pods and host applications, in cores and bytes."""
 
     cpu_cores: float
     memory_bytes: float
 
 
 def system_usage(parts: SystemParts, *, now_ms: int, outdated_ms: int = 10_000) -> SystemUsage | None:
-    """Return the rest of the node: max(node - pods - host applications, 0), for cpu and memory.
+    """Return the usage of the system: max(node - pods - host applications, 0), for CPU and memory.
 
     Returns:
-        None if any part is missing or older than outdated_ms (both values, never one alone).
+        Both values. None if any term is missing or older than outdated_ms.
 
     Source:
         agent spec, 6.5.

@@ -1,1 +1,1 @@
-"""From plans of strategies to ordered writes of kernel files."""
+"""Plans of strategies, their arbitration, and ordered writes of kernel files."""

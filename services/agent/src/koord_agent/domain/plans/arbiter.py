@@ -28,24 +28,23 @@ _INFINITY = 1 << 80
 
 
 class Loss(StrEnum):
-    """Why a plan lost."""
+    """Reason why a plan lost."""
 
     EXPIRED = "expired"
     OVERRIDDEN = "overridden"
-    """A plan of a higher band wants another value for the file."""
+    """A plan of a higher band proposes another value for the file."""
     CONFLICT = "conflict"
     """Another plan of the same band won."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Winner:
-    """The value of a file, the strategies that want it, and their reason.
+    """The value for a file, the strategies that proposed it, and their reason.
 
     Attributes:
-        plugins: Sorted. Several wanted the same value, or their CPU lists were intersected.
-        asked: The value before the parent cut it. Equal to value if nothing was cut.
-        by_reading: Whether the parent's file as it reads now cut it, and not the value that the parent gets in this
-            cycle.
+        plugins: Names of the strategies, sorted. They proposed the same value, or their CPU lists were intersected.
+        asked: Value before it was limited by the parent's value. Equal to `value` if it was not limited.
+        by_reading: Whether the current value of the parent's file limited it, and not the value planned for the parent.
     """
 
     file: CgroupFile
@@ -60,7 +59,7 @@ class Winner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loser:
-    """A plan that lost, and the rule that decided."""
+    """A plan that lost, and the reason."""
 
     plan: Plan
     loss: Loss
@@ -75,12 +74,13 @@ class Arbitration:
 
 
 def arbitrate(plans: Iterable[Plan], now_ms: int, current: Mapping[CgroupFile, str] | None = None) -> Arbitration:
-    """Return the value of every file that has a plan.
+    """Return the value for every file that has a plan.
 
     Args:
         plans: Plans of all strategies.
         now_ms: Time in milliseconds.
-        current: V1-style texts of files without a plan, for the cut to the parent. An absent file cuts nothing.
+        current: V1-style texts of files without a plan. They limit the values of child directories. An absent file
+            limits nothing.
     """
     losers: list[Loser] = []
     by_file: dict[CgroupFile, list[Plan]] = {}
@@ -104,7 +104,7 @@ def arbitrate(plans: Iterable[Plan], now_ms: int, current: Mapping[CgroupFile, s
 
 
 def normalised(resource: str, value: str) -> str:
-    """Return a value as it is compared: CPU lists canonical, `max` as -1. Unparsable text stays."""
+    """Return a value for comparison: CPU lists canonical, `max` as -1. Other texts stay unchanged."""
     value = value.strip()
     if value == "max":
         return str(UNLIMITED)
@@ -117,7 +117,7 @@ def normalised(resource: str, value: str) -> str:
 
 
 def _resolve(file: CgroupFile, plans: Sequence[Plan]) -> tuple[Winner, list[Plan]]:
-    """Return the winner among plans of one band, and those that lost."""
+    """Return the winner among plans of one band, and the plans that lost."""
     if len(plans) == 1:
         return _winner(file, plans, plans[0], plans[0].value), []
     newest = min(plans, key=lambda plan: (-plan.created_ms, plan.plugin))
@@ -184,7 +184,7 @@ def _cut(winner: Winner, winners: Mapping[CgroupFile, Winner], current: Mapping[
 def _parent_value(
     file: CgroupFile, winners: Mapping[CgroupFile, Winner], current: Mapping[CgroupFile, str]
 ) -> str | None:
-    """Return what the directory above has after this cycle. None means not known."""
+    """Return the value that the parent directory has after this cycle; None if unknown."""
     above = posixpath.dirname(file.directory)
     if not above:
         return None

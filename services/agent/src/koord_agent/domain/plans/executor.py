@@ -1,8 +1,8 @@
-"""Which kernel files to write, with which value, in which order: the pure half of the executor.
+"""Decide which kernel files to write, with which values and in which order.
 
 A growing value must reach the parent first, a shrinking value the child first. Two passes do both without knowing the
 direction: pass 1 from the top writes what loosens (or a union), pass 2 from the bottom writes the exact value.
-`koord_agent.shell.host.executor` reads the files, asks here, carries out the steps and reports which ones held.
+`koord_agent.shell.host.executor` reads the files, carries out the steps, and reports which writes succeeded.
 Source: agent spec, 9.
 """
 
@@ -23,10 +23,10 @@ CACHE_LIFE_MS = 120_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """One wanted value. It is compared and cached as requested, before any v2 conversion (D-14).
+    """A value for a file. Comparison and cache use the v1-style value, before the conversion for v2 (D-14).
 
     Attributes:
-        asked: What strategies wanted before the parent's file cut it. None if nothing was cut.
+        asked: Proposed value before the parent's file limited it; None if it was not limited.
     """
 
     file: CgroupFile
@@ -38,16 +38,16 @@ class Update:
 
 
 class Pass(StrEnum):
-    """Which half of a leveled write a step belongs to."""
+    """Half of a two-pass write that a step belongs to."""
 
     LOOSEN = "loosen"
-    """Top to bottom: what grows (and what has no order)."""
+    """First pass, top to bottom: values that grow, and values without order."""
     TIGHTEN = "tighten"
-    """Bottom to top: what shrinks."""
+    """Second pass, bottom to top: values that shrink."""
 
 
 class Why(StrEnum):
-    """Why an update needs no write in this cycle."""
+    """Reason why an update needs no write in this cycle."""
 
     CACHED = "written less than the force interval ago"
     EQUAL = "file has the value already"
@@ -58,7 +58,7 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """One step. `final` steps carry the exact value. Others are the loosened value of pass 1."""
+    """One write. A `final` write has the exact value, others the loosened value of the first pass."""
 
     update: Update
     value: str
@@ -67,10 +67,10 @@ class Write:
     half: Pass = Pass.LOOSEN
 
     def needs(self, other: CgroupFile) -> bool:
-        """Return whether this step must be skipped once a step for the other file was refused.
+        """Return whether this write must be skipped if the write to the other file was refused.
 
-        Below a parent that could not grow nothing grows. Above a child that could not shrink nothing shrinks. Files
-        that are not above or below each other do not need each other.
+        A child must not grow if its parent could not grow. A parent must not shrink if its child could not shrink.
+        Other files are independent.
         """
         mine = self.update.file
         if self.update.merge is Merge.NONE or mine.resource != other.resource:
@@ -82,7 +82,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WritePlan:
-    """Steps in order, updates that need no step, and files that enter the cache if all of their steps succeed."""
+    """Writes in order, updates that need no write, and files that enter the cache if all their writes succeed."""
 
     writes: tuple[Write, ...]
     skipped: tuple[tuple[Update, Why], ...]
@@ -91,7 +91,7 @@ class WritePlan:
 
 @dataclass(slots=True)
 class WriteCache:
-    """Last requested value by file, and when. Owned by one executor. Times are milliseconds of the caller."""
+    """Last value and time of each written file. Only one executor uses it. Times are milliseconds."""
 
     force_after_ms: int = FORCE_AFTER_MS
     life_ms: int = CACHE_LIFE_MS
@@ -103,21 +103,21 @@ class WriteCache:
         return entry is not None and entry[0] == update.value and 0 <= now_ms - entry[1] < self.force_after_ms
 
     def remember(self, update: Update, now_ms: int) -> None:
-        """Remember that the file has the requested value now."""
+        """Record that the file now has the value."""
         if update.cacheable:
             self.entries[update.file] = (update.value, now_ms)
 
     def forget(self, file: CgroupFile) -> None:
-        """Forget a file, so that the next cycle reads it again."""
+        """Drop the entry of a file, so that the next cycle reads the file again."""
         self.entries.pop(file, None)
 
     def purge(self, now_ms: int) -> None:
-        """Drop entries older than their life, and entries of the future after the clock was set back."""
+        """Drop expired entries, and entries of the future after the clock was set back."""
         self.entries = {file: e for file, e in self.entries.items() if 0 <= now_ms - e[1] < self.life_ms}
 
 
 def levels_of(winners: Iterable[Winner]) -> list[list[Update]]:
-    """Return the winning updates, grouped by depth of directory from top to bottom, in a stable order."""
+    """Group the winning updates by depth of their directory, from top to bottom, in a stable order."""
     levels: dict[int, list[Update]] = {}
     for winner in sorted(winners, key=lambda w: w.file):
         merge = MERGED_BY_DEFAULT.get(winner.file.resource, Merge.NONE)
@@ -140,17 +140,17 @@ def plan_writes(
     now_ms: int,
     version: int = 1,
 ) -> WritePlan:
-    """Return the ordered writes of one leveled update.
+    """Return the ordered writes for updates of several levels.
 
     Args:
-        levels: From top to bottom (QoS class, pod, container).
-        current: Raw text of each file as read now. None or absent = not there, its update is dropped.
-        cache: Only read.
+        levels: Updates by level from top to bottom (QoS class, pod, container).
+        current: Raw text of each file. If it is None or absent, the file does not exist and its update is dropped.
+        cache: Last written values; it is not changed.
         now_ms: Time in milliseconds.
-        version: Of the cgroup interface whose texts `current` holds.
+        version: Version of the cgroup interface of the texts in `current`.
 
     Returns:
-        Writes in order. Settled = updates whose file holds the exact value once all of its writes succeeded.
+        The plan. A file is settled when it has the exact value after all its writes succeeded.
     """
     contents: dict[CgroupFile, str | None] = dict(current)
     writes: list[Write] = []
@@ -210,10 +210,10 @@ def plan_writes(
 
 
 def _tightens_unasked(update: Update, asked: str, current: str, version: int) -> bool:
-    """Return whether only the parent's reading makes an update tighter than its file is.
+    """Return whether the update lowers a limit only because of the current value of the parent's file.
 
-    In the kernel a child has never more than its parent on v1, and has no more of it on v2: one of the two readings is
-    wrong, or nothing is gained. Limits of pods are not lowered on that ground.
+    In the kernel, a child cannot use more than its parent anyway. So such an update is useless or based on a wrong
+    reading, and is not written.
     """
     if update.merge is Merge.CPUSET:
         try:
@@ -234,9 +234,9 @@ def _union(current: str, wanted: str) -> str | None:
 
 
 def _compare(update: Update, current: str, version: int) -> int | None:
-    """Return a positive number if the wanted value is larger than the current one, 0 if it is equal.
+    """Return a positive number if the wanted value is larger than the current one; 0 if equal.
 
-    `max` and -1 are infinite. None means that a value cannot be parsed.
+    `max` and -1 are infinite. None if a value is invalid.
     """
     if update.merge is Merge.QUOTA and version == 2:
         current = current.strip().split(" ")[0]

@@ -1,4 +1,4 @@
-"""What a QoS strategy hands over instead of writing: one wanted value for one kernel file.
+"""A plan: one value that a QoS strategy proposes for one kernel file.
 
 Strategies in `qos/` return plans. `executor` turns the winning ones into writes. Source: agent spec, 10.2.
 """
@@ -12,7 +12,7 @@ from koord_agent.domain.kernel.cgroup_layout import CgroupLayout
 
 
 class Band(IntEnum):
-    """Precedence of plans. Of several plans for one file only the highest band present counts."""
+    """Priority of a plan. Of several plans for one file, only those of the highest band count."""
 
     EMERGENCY = 100
     SUPPRESS = 80
@@ -22,7 +22,7 @@ class Band(IntEnum):
 
 
 class Merge(StrEnum):
-    """How pass 1 of a leveled write loosens a value first (agent spec, 9)."""
+    """Method with which the first pass loosens a value (agent spec, 9)."""
 
     NONE = "none"
     LARGER = "larger"
@@ -41,10 +41,10 @@ MERGED_BY_DEFAULT = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class CgroupFile:
-    """One knob: a resource (v1 name) of a directory (relative to the hierarchy root).
+    """One kernel file: a v1 file name in a directory relative to the root of a hierarchy.
 
     Attributes:
-        device: MAJ:MIN for files that hold one line per device, else "".
+        device: MAJ:MIN for files with one line per device, else "".
     """
 
     directory: str
@@ -53,23 +53,23 @@ class CgroupFile:
 
     @property
     def key(self) -> str:
-        """`directory/resource`, with `|MAJ:MIN` for a device: how events, caches and audit name the knob."""
+        """Name of the file in events, caches and audit: `directory/resource`, with `|MAJ:MIN` for a device."""
         path = posixpath.join(self.directory, self.resource)
         return f"{path}|{self.device}" if self.device else path
 
     @property
     def level(self) -> int:
-        """Depth of the directory: parents come before children."""
+        """Depth of the directory. Parents have a smaller one than their children."""
         return self.directory.strip("/").count("/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A strategy's wish for one knob, alive for ttl_ms after its creation.
+    """A value that a strategy proposes for one file; it expires ttl_ms after its creation.
 
     Attributes:
-        reason: The audit reason of the write.
-        cause: Id of the fact that led to it (a contention), "" without one.
+        reason: Reason of the write in the audit log.
+        cause: Id of the contention that caused it; "" without one.
     """
 
     plugin: str
@@ -87,18 +87,18 @@ class Plan:
 
 
 class OutsideTree(ValueError):
-    """A plan for a directory that the agent must not touch."""
+    """A plan is for a directory that the agent must not write."""
 
 
 def require_inside(directory: str, trees: Iterable[str]) -> None:
-    """Refuse directories outside the given trees.
+    """Check that a directory is inside the given trees.
 
     Args:
         directory: Relative, normalised: no empty, `.` or `..` part.
         trees: Directories that may be written, with everything below.
 
     Raises:
-        OutsideTree: The message names directory and trees.
+        OutsideTree: It is outside. The message has directory and trees.
     """
     allowed = tuple(trees)
     parts = directory.split("/")
@@ -109,5 +109,5 @@ def require_inside(directory: str, trees: Iterable[str]) -> None:
 
 
 def writable_trees(layout: CgroupLayout, host_application_directories: Iterable[str] = ()) -> tuple[str, ...]:
-    """Return the trees that the agent may write: all pods, and the directories of configured host applications."""
+    """Return the directories that the agent may write: all pods, and configured host applications."""
     return (layout.root, *sorted(directory for directory in host_application_directories if directory))

@@ -1,1 +1,1 @@
-"""Learning how much cpu and memory pods really use, and how much of their requests can be given to others."""
+"""Prediction of the real CPU and memory usage of pods, and of the requests that they will not use."""

@@ -37,14 +37,14 @@ class Peak:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HalfLives:
-    """Time in which a sample loses half of its weight, seconds."""
+    """Seconds in which a sample of CPU or memory loses half of its weight."""
 
     cpu: float = CPU_HALF_LIFE_SECONDS
     memory: float = MEMORY_HALF_LIFE_SECONDS
 
 
 class ModelCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored model. Times are unix seconds; learning_since is None if its writer did not store it."""
+    """A stored model. Times are unix seconds. learning_since is None if it was not stored."""
 
     uid: str = msgspec.field(name="UID")
     cpu: HistogramCheckpoint = msgspec.field(name="CPU")
@@ -54,7 +54,7 @@ class ModelCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsageModel:
-    """Usage of one UID as learnt so far. Owned by one task."""
+    """Usage of one UID as learned so far. Only one task may use it."""
 
     __slots__ = ("cpu", "learning_since", "memory", "updated")
 
@@ -69,14 +69,14 @@ class UsageModel:
         self.learning_since = math.inf
 
     def add(self, cpu_cores: float, memory_bytes: float, at: float) -> None:
-        """Add one usage at a time in unix seconds."""
+        """Add the usage at one time (unix seconds)."""
         self.cpu.add(cpu_cores, 1.0, at)
         self.memory.add(memory_bytes, 1.0, at)
         self.updated = at
         self.learning_since = min(self.learning_since, at)
 
     def percentile(self, name: str) -> Peak:
-        """Return the usage that is not exceeded for this part of the time.
+        """Return the usage that is not exceeded for this share of the time.
 
         Args:
             name: `p60`, `p90`, `p95`, `p98` or `max`.
@@ -87,14 +87,14 @@ class UsageModel:
         )
 
     def peak(self) -> Peak:
-        """Return the peak for predictions: p95 of CPU, and p98 of memory because memory cannot be taken back."""
+        """Return the predicted peak: p95 of CPU, and p98 of memory because memory cannot be taken back."""
         return Peak(
             cpu_milli=int(self.cpu.percentile(FRACTIONS["p95"]) * 1000),
             memory_bytes=int(self.memory.percentile(FRACTIONS["p98"])),
         )
 
     def checkpoint(self, uid: str) -> bytes:
-        """Return the model as bytes for the disk."""
+        """Encode the model for the disk."""
         return codec.encode(
             ModelCheckpoint(
                 uid=uid,
@@ -107,12 +107,12 @@ class UsageModel:
 
 
 def model_of_checkpoint(data: bytes, uid: str, half_lives: HalfLives) -> UsageModel:
-    """Return the model of a checkpoint.
+    """Decode the model in a checkpoint.
 
     Raises:
         codec.DecodeError: A field has a wrong type.
-        InvalidInput: A histogram cannot have these weights or buckets.
-        ValueError: The checkpoint is of another UID.
+        InvalidInput: A histogram has invalid weights or buckets.
+        ValueError: The checkpoint belongs to another UID.
     """
     kept = codec.decode(data, ModelCheckpoint)
     if kept.uid != uid or not math.isfinite(kept.last_updated):

@@ -1,4 +1,4 @@
-"""The models of one node: trained every minute from the series, asked with every report, stored as checkpoints.
+"""The usage models of one node: trained every minute from the series, used in every report, stored on disk.
 
     series --P90 of the last minute--> `training` --> models --> `reclaimable` --> prodReclaimable, prodPeak
 
@@ -40,7 +40,7 @@ FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionSettings:
-    """How models learn and how cautious predictions are; times in seconds (agent spec, 2.2)."""
+    """Learning rate and safety margins of predictions; times in seconds (agent spec, 2.2)."""
 
     half_lives: HalfLives = field(default_factory=HalfLives)
     cold_start_seconds: float = COLD_START_SECONDS
@@ -55,7 +55,7 @@ DEFAULTS: Final = PredictionSettings()
 
 
 class PeakPredictor:
-    """All models of one node."""
+    """All usage models of one node."""
 
     def __init__(self, settings: PredictionSettings = DEFAULTS) -> None:
         self._settings = settings
@@ -72,9 +72,9 @@ class PeakPredictor:
         return self._trained_at is not None
 
     def is_due(self, now: float) -> bool:
-        """Return whether the models should be trained, at a time in unix seconds.
+        """Return whether the models should be trained at a time in unix seconds.
 
-        A clock that was set back delays nothing.
+        A clock that is set back does not delay the training.
         """
         last = self._trained_at
         return last is None or not 0 <= now - last < self._settings.training_seconds
@@ -106,12 +106,12 @@ class PeakPredictor:
     def predict(
         self, pods: Sequence[AgentPod], allocatable: Amounts, annotations: Mapping[str, str], now: float
     ) -> ProdPrediction:
-        """Return the predicted peak of prod pods and the part of their requests that can be reclaimed.
+        """Return the predicted peak of prod pods, and the part of their requests that they will not use.
 
         Args:
             pods: The pods of the node.
-            allocatable: Of the node object. The annotation raw-allocatable wins over an amplified allocatable.
-            annotations: Of the node object.
+            allocatable: Allocatable of the node object. If the annotation raw-allocatable is set, it is used instead.
+            annotations: Annotations of the node object.
             now: Unix time in seconds.
 
         Source:
@@ -128,7 +128,7 @@ class PeakPredictor:
         )
 
     def _counted(self, pod: AgentPod, now: float) -> ProdPod:
-        """Return a pod for the predictors. A young or finished pod has no prediction."""
+        """Return a pod as input of the predictors. A young or finished pod has no prediction."""
         age_seconds, is_over = self._age(pod, now), pod.is_terminating or pod.phase in FINISHED
         return ProdPod(
             request=Peak(cpu_milli=pod.requests.get(CPU, 0), memory_bytes=pod.requests.get(MEMORY, 0)),
@@ -142,16 +142,16 @@ class PeakPredictor:
         return model.peak() if model is not None else None
 
     def _age(self, pod: AgentPod, now: float) -> float:
-        """Return the seconds since the pod was created, or since its model began if the creation is unknown."""
+        """Return the seconds since the pod, or else its model, was created."""
         if pod.created_ms is not None:
             return now - pod.created_ms / 1000
         model = self._models.get(pod.uid)
         return now - model.learning_since if model is not None else 0.0
 
     def drop_expired(self, now: float) -> list[str]:
-        """Drop the models that learnt nothing for too long, and return their UIDs.
+        """Delete models that have not learned for too long, and return their UIDs.
 
-        Their checkpoints are removed, too.
+        Their checkpoints are deleted too.
         """
         oldest = now - self._settings.expiration_seconds
         expired = [uid for uid, model in self._models.items() if model.updated < oldest]
@@ -161,7 +161,7 @@ class PeakPredictor:
         return expired
 
     def checkpoints_due(self, now: float) -> list[tuple[str, bytes]]:
-        """Return the models to store now, a few at a time, the longest unsaved first. They count as saved.
+        """Return some models to store now, the longest unsaved first, and mark them as saved.
 
         Source:
             agent spec, 8.3.
@@ -174,7 +174,7 @@ class PeakPredictor:
         return [(uid, self._models[uid].checkpoint(uid)) for uid in chosen]
 
     def restore(self, uid: str, data: bytes) -> bool:
-        """Take a model over from its checkpoint. Return False if the checkpoint is unreadable and should be removed."""
+        """Restore a model from its checkpoint. Return False if the checkpoint is invalid."""
         try:
             model = model_of_checkpoint(data, uid, self._settings.half_lives)
         except (codec.DecodeError, InvalidInput, ValueError, OverflowError):

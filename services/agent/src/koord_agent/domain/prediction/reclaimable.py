@@ -1,4 +1,4 @@
-"""How much of the requests of prod pods can be given to others, and what these pods may use at their peak."""
+"""Compute the part of prod pods' requests that they will not use, and their predicted peak usage."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ SAFETY_MARGIN_PERCENT: Final = 10
 NOTHING: Final = Peak(cpu_milli=0, memory_bytes=0)
 SYSTEM_CLASS: Final = "sys"
 COUNTED_CLASSES: Final = (SYSTEM_CLASS, str(PriorityBand.PROD), "")
-"""Class predictions that the priority predictor adds up."""
+"""Classes whose predictions the priority predictor adds up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProdPod:
-    """A pod of class prod or none.
+    """A pod of class prod or without class.
 
-    Its prediction is None without a model; it is over if it terminates or has finished.
+    Its prediction is None if it has no model. `over`: it is terminating or has finished.
     """
 
     request: Peak
@@ -31,7 +31,7 @@ class ProdPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """Amounts that can be reclaimed, and the expected peak."""
+    """Reclaimable amounts and the predicted peak."""
 
     reclaimable: Peak
     peak: Peak
@@ -39,11 +39,11 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProdPrediction:
-    """Both predictors, and what is reported of them.
+    """Predictions by two methods, and the values that are reported.
 
     Attributes:
-        by_pod: Prediction by the models of pods.
-        by_priority: Prediction by the models of priority classes. None while a class has no model, then nothing is
+        by_pod: Prediction with the models of pods.
+        by_priority: Prediction with the models of priority classes. None while a class has no model; then nothing is
             reported.
     """
 
@@ -52,7 +52,10 @@ class ProdPrediction:
 
     @property
     def reported(self) -> Prediction | None:
-        """By resource the smaller reclaimable amount and the larger peak; None while a class has no model."""
+        """Reported prediction: per resource the smaller reclaimable amount and the larger peak.
+
+        None while a class has no model.
+        """
         other = self.by_priority
         if other is None:
             return None
@@ -63,7 +66,7 @@ class ProdPrediction:
 
 
 def takes_part(priority_class: str) -> bool:
-    """Return whether pods of this class are predicted: classes prod and none."""
+    """Return whether pods of this class are predicted: class prod and no class."""
     return priority_class in ("", PriorityBand.PROD)
 
 
@@ -75,14 +78,14 @@ def predict_prod(
     cold_start_seconds: float = COLD_START_SECONDS,
     safety_margin_percent: float = SAFETY_MARGIN_PERCENT,
 ) -> ProdPrediction:
-    """Return both predictors over the pods of class prod or none.
+    """Return the predictions of both methods for the prod pods.
 
     Args:
-        allocatable: Of the node, before amplification.
+        allocatable: Allocatable of the node before amplification.
         pods: The pods of the node.
-        classes: Peaks of "sys", "koord-prod" and "" (none). None or absent = no model.
-        cold_start_seconds: Age of a pod in seconds below which its whole request counts.
-        safety_margin_percent: Percent that is added.
+        classes: Class -> predicted peak, for "sys", "koord-prod" and "" (none). None or absent: no model.
+        cold_start_seconds: Age of a pod below which its whole request counts as used.
+        safety_margin_percent: Percentage that is added to predictions.
     """
     margin = 1 + safety_margin_percent / 100
     unpredicted, peaks, reclaimable, requests = NOTHING, NOTHING, NOTHING, NOTHING

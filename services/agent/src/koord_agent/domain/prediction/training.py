@@ -1,4 +1,4 @@
-"""Which samples of one training go into which model.
+"""Choose the samples with which each usage model is trained.
 
 Source: agent spec, 8.1, 8.2.
 """
@@ -12,7 +12,7 @@ from koordcore.protocol.priority import PriorityBand
 NODE: Final = "__node__"
 SYSTEM: Final = "__node-sys__"
 CLASSES: Final = (*(str(band) for band in PriorityBand), "")
-"""Priority classes that have a model. "" stands for none."""
+"""Priority classes that have a model; "" stands for pods without class."""
 
 
 def class_uid(priority_class: str) -> str:
@@ -21,11 +21,11 @@ def class_uid(priority_class: str) -> str:
 
 
 NODE_UIDS: Final = frozenset({NODE, SYSTEM, *(class_uid(name) for name in CLASSES)})
-"""Models that do not belong to a pod."""
+"""UIDs of models that do not belong to a pod."""
 
 
 class Used(NamedTuple):
-    """P90 of the last minute: cores and bytes."""
+    """P90 of usage in the last minute: cores and bytes."""
 
     cpu_cores: float
     memory_bytes: float
@@ -33,7 +33,7 @@ class Used(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodUsed:
-    """Usage of one pod with its priority class (default applied); None = no sample."""
+    """Usage of one pod and its priority class (with default); None: no sample."""
 
     uid: str
     priority_class: str
@@ -42,10 +42,10 @@ class PodUsed:
 
 
 def training_samples(node: Used | None, pods: Iterable[PodUsed]) -> dict[str, Used]:
-    """Return the samples of this training by UID.
+    """Return the samples of this training by UID of the model.
 
-    A class without pods learns 0. A pod that lacks one of the samples teaches nothing. Without a sample of the node,
-    neither the node model nor the system model learns (D-13).
+    A class without pods gets the sample 0. A pod without a CPU or memory sample is skipped. Without a sample of the
+    node, the models of node and system are skipped (D-13).
 
     Source:
         agent spec, 8.2.

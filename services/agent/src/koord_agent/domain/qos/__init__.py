@@ -1,1 +1,1 @@
-"""QoS strategies: each looks at the node and proposes plans for knobs, with its reason. None of them writes."""
+"""QoS strategies: each reads the node and proposes plans for kernel files. Strategies do not write."""

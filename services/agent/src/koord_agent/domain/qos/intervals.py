@@ -1,4 +1,4 @@
-"""How often each strategy runs, and how long evictions rest: the flags of the QoS manager.
+"""Intervals of the strategies, and the rest after evictions: flags of the QoS manager.
 
 Source: agent spec, 2.2 (QoS, executor).
 """
@@ -11,7 +11,7 @@ from koord_agent.domain.qos.evict import cpu_evict, memory_evict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QosOptions:
-    """Intervals of the strategies in milliseconds. 0 switches a strategy off. No interval is below one cycle.
+    """Intervals of the strategies in milliseconds. 0 disables a strategy. The shortest interval is one cycle.
 
     Attributes:
         suppress_ms: CPU suppression.
@@ -37,9 +37,9 @@ DEFAULT_OPTIONS = QosOptions()
 
 @dataclass(slots=True)
 class Interval:
-    """When something runs again.
+    """Repetition of a task in cycles.
 
-    Cycles are not to the millisecond, so a strategy runs in the cycle that is nearest to its due time.
+    Cycles are not exact to the millisecond, so a task runs in the cycle nearest to its due time.
 
     Attributes:
         every_ms: Milliseconds between two runs. 0 means never.
@@ -52,16 +52,19 @@ class Interval:
 
     @property
     def ttl_ms(self) -> int:
-        """Life of a plan: two intervals (agent spec, 10.2)."""
+        """Lifetime of a plan: two intervals (agent spec, 10.2)."""
         return 2 * max(self.every_ms, self.cycle_ms)
 
     @property
     def is_off(self) -> bool:
-        """Whether it never runs."""
+        """Whether the task never runs."""
         return self.every_ms <= 0
 
     def is_due(self, now_ms: int) -> bool:
-        """Return whether it runs now. If so, start the next interval. A clock that was set back delays nothing."""
+        """Return whether the task runs now, and start the next interval if so.
+
+        A clock that is set back does not delay it.
+        """
         if self.is_off or self.every_ms <= self.cycle_ms:
             return not self.is_off
         due = self._next_ms

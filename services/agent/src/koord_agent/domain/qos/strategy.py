@@ -1,4 +1,4 @@
-"""The protocol of QoS strategies: those of the agent and those of installed packages.
+"""The protocol of QoS strategies, for those of the agent and those of installed packages.
 
 A strategy proposes. It never writes. `strategy_runner` decides which strategies are due, one arbiter
 (`domain.plans.arbiter`) picks one plan for each file, and one executor writes. Source: agent spec, 10.
@@ -23,7 +23,7 @@ RESOURCE_THRESHOLD = "resourceUsedThresholdWithBE"
 
 
 class Pace(StrEnum):
-    """Which flag of the agent sets the interval of a strategy."""
+    """Flag that sets the interval of a strategy."""
 
     EVERY_CYCLE = "every cycle"
     SUPPRESS = "cpu-suppress-interval-seconds"
@@ -34,13 +34,13 @@ class Pace(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """What a strategy needs in order to run.
+    """Conditions and inputs of a strategy.
 
     Attributes:
         gates: Feature gates. At least one must be on. Empty: the strategy needs none.
-        section: Part of the NodeSLO that `propose` gets as its policy. "" is the whole NodeSLO.
+        section: Part of the NodeSLO that `propose` gets as its policy; "" for the whole NodeSLO.
         pace: Flag that sets the interval of the strategy.
-        node_slo: Whether the strategy is left out while the node has no valid NodeSLO.
+        node_slo: Whether the strategy is skipped while the node has no valid NodeSLO.
     """
 
     gates: tuple[str, ...] = ()
@@ -50,37 +50,37 @@ class Needs:
 
 
 class Readings(Protocol):
-    """What a strategy may read of the machine beyond the look."""
+    """Values of the machine that strategies may read besides the look."""
 
     def read(self, file: CgroupFile) -> str | None:
-        """Return the text of a kernel file. None if it is unreadable."""
+        """Return the text of a kernel file; None if it is unreadable."""
         ...
 
     def quota_us(self, directory: str) -> int | None:
-        """Return the CFS quota of a directory, -1 if unlimited. None if it is unreadable."""
+        """Return the CFS quota of a directory; -1 if unlimited, None if unreadable."""
         ...
 
     def group_identity(self) -> BvtKernel:
-        """Return what this kernel has of group identity."""
+        """Return the support of this kernel for group identity."""
         ...
 
     def disks(self, now_ms: int) -> StorageInfo | None:
-        """Return the disks of the machine. None while they are unknown."""
+        """Return the disks of the machine; None while they are unknown."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleState:
-    """What the cycle knows besides the look.
+    """Inputs of a strategy besides the look.
 
     Attributes:
         readings: Files of the machine.
-        ttl_ms: Life of the plans of this strategy: two of its intervals.
-        effects: What ongoing contentions change in the policies.
-        view: What CPU suppression judges. None if suppression is not part of this cycle.
+        ttl_ms: Lifetime of the plans of this strategy: two of its intervals.
+        effects: Changes of policies by ongoing contentions.
+        view: Inputs of CPU suppression; None if this cycle has no suppression.
         suppress: Policy of CPU suppression. None without a valid NodeSLO.
-        written: Files of the last cycle, and whether each holds its value now.
-        is_last: Whether the agent stops after this cycle.
+        written: Files of the last cycle -> whether each has its value now.
+        is_last: Whether this is the last cycle before the agent stops.
     """
 
     readings: Readings
@@ -93,13 +93,13 @@ class CycleState:
 
 
 class Proposal(NamedTuple):
-    """What a strategy wants in one cycle.
+    """Plans and evictions that a strategy proposes in one cycle.
 
     Attributes:
         plans: At most one value for each file.
-        evictions: What has to be released by evicting pods.
-        problems: What could not be applied, one sentence each.
-        group_identity: Whether the kernel must have group identity switched on before the plans are written.
+        evictions: Amounts to release by evicting pods.
+        problems: Parts that could not be proposed, one sentence each.
+        group_identity: Whether group identity must be switched on in the kernel before the plans are written.
     """
 
     plans: Iterable[Plan] = ()
@@ -109,16 +109,16 @@ class Proposal(NamedTuple):
 
 
 class Strategy(Protocol):
-    """A QoS strategy. One instance serves one node. It may remember what it needs between cycles."""
+    """A QoS strategy of one node. It may keep state between cycles."""
 
     @property
     def name(self) -> str:
-        """The plug-in name of its plans, audit events and metrics."""
+        """Name of the strategy in plans, audit events and metrics."""
         ...
 
     @property
     def needs(self) -> Needs:
-        """What it needs in order to run."""
+        """Conditions and inputs of the strategy."""
         ...
 
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:

@@ -1,4 +1,4 @@
-"""Runs the strategies of one node that are due, and keeps the plans of the others until their next interval.
+"""Run the strategies of one node that are due, and reuse the plans of the others until their next interval.
 
 Next module to read: `domain.plans.arbiter`.
 """
@@ -21,12 +21,12 @@ _NOTHING: Mapping[str, Any] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposed:
-    """What all strategies want in this cycle.
+    """Plans and evictions that all strategies propose in this cycle.
 
     Attributes:
         plans: In the order of the strategies.
-        evictions: By strategy name. A strategy without eviction is left out.
-        problems: What could not be applied, one sentence each.
+        evictions: Strategy -> eviction tasks. Strategies without evictions are left out.
+        problems: Parts that could not be proposed, one sentence each.
     """
 
     plans: tuple[Plan, ...]
@@ -44,10 +44,10 @@ class _Entry:
 
 @dataclass(slots=True)
 class StrategyRunner:
-    """The strategies of one node. Owned by its `QosCycle`.
+    """The strategies of one node. Only its `QosCycle` uses it.
 
     Attributes:
-        switch_group_identity: Switches group identity on in the kernel. False if the kernel refuses.
+        switch_group_identity: Switches group identity on in the kernel; returns False if the kernel refuses.
     """
 
     switch_group_identity: Callable[[], bool]
@@ -64,7 +64,7 @@ class StrategyRunner:
         """Add the strategies whose feature gates are on.
 
         Args:
-            strategies: Proposed to in this order.
+            strategies: Strategies in the order in which they run.
             options: Intervals.
             cycle_ms: Milliseconds between cycles.
             is_enabled: Whether a feature gate is on.
@@ -80,8 +80,8 @@ class StrategyRunner:
 
         Args:
             look: The node.
-            state: What the cycle knows besides the look. Each strategy gets it with the life of its own plans.
-            resting: Names of strategies that wait after an eviction.
+            state: Inputs besides the look. Each strategy gets the lifetime of its own plans.
+            resting: Names of strategies that rest after an eviction.
         """
         evictions: dict[str, tuple[EvictionTask, ...]] = {}
         for entry in self._entries:
@@ -113,7 +113,7 @@ class StrategyRunner:
 
 
 def interval_ms(options: QosOptions, pace: Pace, cycle_ms: int) -> int:
-    """Return the milliseconds between two runs of a strategy. 0 means never."""
+    """Return the milliseconds between two runs of a strategy; 0 for never."""
     match pace:
         case Pace.EVERY_CYCLE:
             return cycle_ms

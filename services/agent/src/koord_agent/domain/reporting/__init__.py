@@ -1,1 +1,1 @@
-"""Facts, reports and audit events that the agent publishes."""
+"""Facts, reports and audit events of the agent."""

@@ -1,4 +1,4 @@
-"""Contents of the audit log: which events it holds, and how its files rotate.
+"""The events of the audit log, and the rotation of its files.
 
 `koord_agent.shell.store.audit_log` writes and reads the files.
 
@@ -24,15 +24,15 @@ _NUMBER = re.compile(r"[+-]?\d{1,18}")
 
 
 class AuditEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One line of the log; empty fields are left out.
+    """One line of the audit log. Empty fields are left out.
 
     Attributes:
-        created_at: RFC 3339.
+        created_at: RFC 3339 time of the event.
         type: `node`, `pod`, `group` or `unknown`.
         level: `info` or `warning`.
         old_value: Text of a written file before the write.
         new_value: Text of a written file after the write.
-        strategy: Strategies that wanted the write.
+        strategy: Strategies that proposed the write.
     """
 
     created_at: str = ""
@@ -49,33 +49,33 @@ class AuditEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
 
 def is_written(verbosity: int, verbose: int) -> bool:
-    """Return whether an event of this verbosity is written: all events with verbose 0, else those up to verbose."""
+    """Return whether an event is written: all events with verbose 0, else those up to verbosity `verbose`."""
     return verbose == 0 or verbosity <= verbose
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rotation:
-    """New name of a full file (None if every name of this second is taken), and the files to delete."""
+    """New name of a full file (None if all names of this second are in use), and the files to delete."""
 
     rename_to: str | None
     remove: tuple[str, ...]
 
 
 def is_rotated(name: str) -> bool:
-    """Return whether a file name is the name of a rotated log."""
+    """Return whether this is the file name of a rotated log."""
     return _ROTATED.fullmatch(name) is not None
 
 
 def rotate(existing: Iterable[str], timestamp: str, max_disk_mb: int) -> Rotation:
-    """Return the new name and the lexically oldest files to delete.
+    """Return the new name of a full file, and the oldest files by name, which have to be deleted.
 
     Args:
         existing: Names of the files that exist.
         timestamp: YYYY-MM-DD-hh-mm-ss.
-        max_disk_mb: Megabytes that all files together may take.
+        max_disk_mb: Largest size of all files together in megabytes.
 
     Returns:
-        Fewer than max_disk_mb / 2 rotated files are left, the new one included.
+        The rotation. It leaves fewer than max_disk_mb / 2 rotated files.
     """
     names = {name for name in existing if is_rotated(name)}
     candidates = (f"audit-{timestamp}-{number}.log" for number in range(NUMBERS_PER_SECOND))
@@ -90,10 +90,10 @@ class BadRequest(ValueError):
 
 
 def page_size(text: str, *, default: int = DEFAULT_PAGE, largest: int = LARGEST_PAGE) -> int:
-    """Return the number of events that a request wants.
+    """Return the number of events that a request asks for.
 
     Args:
-        text: As written in the query; empty or not a number = default.
+        text: Text in the query. If it is empty or not a number, the default applies.
         default: Size without a number.
         largest: Largest page.
 

@@ -15,7 +15,7 @@ DEFAULT_REASON = "UpdateCgroups"
 
 
 def write_event(look: NodeLook, write: KnobWrite) -> AuditEvent:
-    """Return the event of a write: of a pod if the file belongs to a pod, else of the group."""
+    """Return the audit event of a write: about a pod if the file belongs to a pod, else about the group."""
     directory = write.file.directory
     pod = next((pod for pod in look.pods if _is_below(directory, look.pod_directory(pod))), None)
     return AuditEvent(
@@ -31,7 +31,7 @@ def write_event(look: NodeLook, write: KnobWrite) -> AuditEvent:
 
 
 def lost_event(loser: Loser, arbitration: Arbitration) -> AuditEvent:
-    """Return the event of a plan that lost against the winner of its file."""
+    """Return the audit event of a plan that lost against the winner of its file."""
     plan, winner = loser.plan, arbitration.winners[loser.plan.file]
     return AuditEvent(
         type="group",
@@ -44,7 +44,7 @@ def lost_event(loser: Loser, arbitration: Arbitration) -> AuditEvent:
 
 
 def interference_event(fact: Event) -> AuditEvent | None:
-    """Return the event of a contention that began or ended; None for any other fact."""
+    """Return the audit event of a contention that began or ended; None for other facts."""
     match fact:
         case InterferenceDetected():
             suspects = ", ".join(f"{s.namespace}/{s.name} {s.score:.0%}" for s in fact.suspects) or "none"
@@ -62,7 +62,7 @@ def interference_event(fact: Event) -> AuditEvent | None:
 
 
 def eviction_event(feature: str, reason: str, pod: EvictedPod) -> AuditEvent:
-    """Return the event of an evicted pod."""
+    """Return the audit event of an evicted pod."""
     message = f"trigger by koordlet feature {feature}, kill pod: {pod.name}; {reason}"
     return AuditEvent(type="pod", namespace=pod.namespace, name=pod.name, reason="evicted", message=message)
 

@@ -1,4 +1,4 @@
-"""Events that the agent publishes: its usage report, and changes of the best-effort quota.
+"""Convert reports and decisions to events: the usage report, and changes of the best-effort quota.
 
 The values come from `report` and `cpu_suppress`; nothing is decided here.
 """
@@ -26,15 +26,15 @@ def usage_reported(
     signals: Mapping[str, float] | None = None,
     pod_extensions: Mapping[str, dict[str, Any]] | None = None,
 ) -> observation.NodeUsageReported:
-    """Return the report as an observation.
+    """Return the usage report as an observation.
 
     Args:
         report: The report.
         updated_at: RFC 3339 text of report.update_time_ms.
         be_quota_us: Quota of the best-effort class, -1 = unlimited.
-        prediction: For prod pods. None means none yet.
-        signals: Health of the node in percent, by the names of the observation.
-        pod_extensions: What installed packages say of pods, by UID.
+        prediction: Prediction for prod pods; None if there is none yet.
+        signals: Health signals of the node in percent, by name.
+        pod_extensions: UID -> values of extensions.
     """
     return observation.NodeUsageReported(
         updated_at=updated_at,
@@ -104,7 +104,7 @@ def _usage(used: Usage | None) -> observation.Usage | None:
 
 
 def quota_changed(decision: Decision) -> BeCpuSuppressed | BeCpuReleased | None:
-    """Return the fact that the quota of a decision was written; None if it did not change.
+    """Return the fact about a written quota; None if the quota did not change.
 
     Call it only after the executor has reported the write.
     """

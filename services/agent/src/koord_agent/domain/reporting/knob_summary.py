@@ -1,7 +1,7 @@
-"""Writes of kernel files gathered into one fact: by file the first old value and the last new value.
+"""Summarise writes of kernel files in one fact: per file the first old value and the last new value.
 
 The audit log has every write. Quotas of the best-effort root have facts of their own (`suppression_summary`). A plan
-that loses a conflict is named with the file, once while it keeps losing.
+that loses a conflict is reported with the file, once while it keeps losing.
 
 Source: agent spec, 10.2 (7), 19.
 """
@@ -20,7 +20,7 @@ MOST_CHANGES = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnobWrite:
-    """One write that held: texts before and after, and the strategies that wanted it."""
+    """A successful write: texts before and after, and the strategies that proposed it."""
 
     file: CgroupFile
     before: str
@@ -40,10 +40,10 @@ class _Gathered:
 
 @dataclass(slots=True)
 class KnobSummary:
-    """Writes since the last fact of one node.
+    """Writes on one node since the last fact.
 
     Attributes:
-        silent: Files with facts of their own.
+        silent: Files that have their own facts.
     """
 
     silent: frozenset[CgroupFile] = frozenset()
@@ -55,7 +55,7 @@ class KnobSummary:
     _losing: dict[tuple[CgroupFile, str], str] = field(default_factory=dict[tuple[CgroupFile, str], str])
 
     def add(self, written: Iterable[KnobWrite], *, failed: int) -> None:
-        """Add the writes of a cycle, and how many the kernel refused."""
+        """Add the writes of a cycle, and the number of writes that the kernel refused."""
         self.failed += failed
         for write in written:
             self.writes += 1
@@ -69,7 +69,7 @@ class KnobSummary:
                 knob.causes.update(write.winner.causes)
 
     def lost(self, losers: Iterable[Loser], winners: Mapping[CgroupFile, Winner]) -> tuple[Loser, ...]:
-        """Add the losers of a cycle, and return those that begin to lose now. Expired plans are no conflict."""
+        """Add the losers of a cycle, and return those that did not lose before. Expired plans do not count."""
         losing: dict[tuple[CgroupFile, str], str] = {}
         news: list[Loser] = []
         for loser in losers:
@@ -93,7 +93,7 @@ class KnobSummary:
         return self.said(now_ms)
 
     def said(self, now_ms: int) -> KnobsChanged | None:
-        """Return the fact about all writes so far; None if there were none."""
+        """Return the fact about all writes since the last fact; None if there were none."""
         if not self._knobs and not self._lost and not self.failed:
             return None
         files = sorted(

@@ -26,7 +26,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AggregatedUsage:
-    """Aggregates over one window. A usage of None is the empty map of a cold window."""
+    """Aggregates over one window. A usage is None (empty map) if the window is cold."""
 
     duration_seconds: int
     usage: Mapping[str, Usage | None]
@@ -34,7 +34,7 @@ class AggregatedUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodMetric:
-    """Usage of one pod, and of each of its containers by name, when there are several."""
+    """Usage of one pod. If it has several containers, also the usage of each container by name."""
 
     pod: ReportedPod
     usage: Usage
@@ -43,7 +43,7 @@ class PodMetric:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedHostApplication:
-    """Identity of a host application in the report."""
+    """Name and classes of a host application in the report."""
 
     name: str
     priority: str
@@ -60,7 +60,7 @@ class HostApplicationMetric:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumaUsage:
-    """Usage of one NUMA node; system_usage is None if it is unknown."""
+    """Usage of one NUMA node. system_usage is None if unknown."""
 
     numa_node: int
     node_usage: Usage
@@ -69,7 +69,7 @@ class NumaUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReport:
-    """The status of a NodeMetric. A usage of None is an empty map (no sample)."""
+    """The status of a NodeMetric. A usage is None (empty map) if there is no sample."""
 
     update_time_ms: int
     policy: CollectPolicy
@@ -114,19 +114,19 @@ def node_report(
     cold_memory_running: bool = False,
     with_aggregates: bool = True,
 ) -> NodeReport:
-    """Return the report of this moment over the windows [now - duration, now].
+    """Return the usage report over the windows [now - duration, now].
 
     Args:
         store: The samples.
         now_ms: Time in milliseconds.
-        policy: Settings in force.
+        policy: Collect policy in force.
         pods: The pods of the node.
         host_applications: Processes outside Kubernetes that the NodeSLO names.
-        cold_memory_running: The hot-page policy counts only then, otherwise the default policy is used.
+        cold_memory_running: Whether cold pages are measured. If not, the hot-page policy counts as the default policy.
         with_aggregates: Whether the percentile windows are computed.
 
     Returns:
-        Pods sorted by namespace, name. Those without cpu or memory samples are left out.
+        The report. Pods are sorted by namespace and name; pods without CPU or memory samples are left out.
     """
     policy = policy.effective()
     memory = policy.memory
@@ -193,7 +193,7 @@ def _window(store: SeriesStore, cpu_kind: Kind, memory_kind: Kind, now_ms: int, 
 
 
 def _usage(cpu: Points, memory: Points, name: str) -> Usage | None:
-    """Return both values or None: a usage that lacks one of them would read as zero."""
+    """Return CPU and memory usage; None if one of them has no sample, because it would read as zero."""
     if not len(cpu.values) or not len(memory.values):
         return None
     return Usage(cpu_milli=int(aggregate(cpu, name) * 1000), memory_bytes=int(aggregate(memory, name)))

@@ -1,7 +1,7 @@
-"""When a change of the best-effort quota becomes a fact, so that a busy node does not flood the log.
+"""Decide when a change of the best-effort quota becomes a fact, so that a busy node does not flood the log.
 
-The quota follows the load in small steps every cycle, and the audit log has each of them. The event log gets the first
-and the last change, every significant change, and small changes gathered into one.
+The quota follows the load in small steps every cycle. The audit log contains each step. The event log gets the first
+and the last change, every significant change, and a summary of small changes.
 """
 
 from dataclasses import dataclass, replace
@@ -14,19 +14,19 @@ from koord_agent.domain.qos.suppress.cpu_suppress import Decision
 from koord_agent.domain.reporting.facts import quota_changed
 
 SIGNIFICANT_PERCENT = 10
-"""Change since the last fact, in percent of the node's capacity."""
+"""Size of a significant change since the last fact, in percent of the node's capacity."""
 SAY_AFTER_MS = 600_000
 QUOTA_US_PER_MILLI = 100
 UNLIMITED = -1
 
 
 def in_force(decision: Decision, quota_us: int, winner: Winner | None) -> Decision:
-    """Return a decision with the quota that is in force: another strategy may have won a smaller one.
+    """Return the decision with the quota in force, because another strategy may have set a lower one.
 
     Args:
-        decision: Of CPU suppression.
+        decision: Decision of CPU suppression.
         quota_us: Quota that was written.
-        winner: The plan that won.
+        winner: Plan that won.
     """
     if quota_us == decision.new_quota_us:
         return decision
@@ -37,10 +37,10 @@ def in_force(decision: Decision, quota_us: int, winner: Winner | None) -> Decisi
 
 @dataclass(slots=True)
 class SuppressionSummary:
-    """The last fact and the changes since then. One per node.
+    """The last fact and the changes since then, for one node.
 
     Attributes:
-        said_us: Quota of the last fact; None = no fact since the agent started.
+        said_us: Quota in the last fact; None if there was no fact since the agent started.
         said_causes: Contentions that the last fact named.
     """
 
@@ -61,15 +61,14 @@ class SuppressionSummary:
         every_ms: int = SAY_AFTER_MS,
         causes: tuple[str, ...] = (),
     ) -> BeCpuSuppressed | BeCpuReleased | None:
-        """Add a decision whose quota was written, and return the fact that is due now.
+        """Add a decision whose quota was written; return the fact that is due now, if any.
 
         Args:
-            decision: Of CPU suppression.
+            decision: Decision of CPU suppression.
             now_ms: Time in milliseconds.
             capacity_milli: CPU of the node in milli-cores.
-            every_ms: How long small changes wait.
-            causes: Contentions that lowered the budget. If they differ from those of the last fact, the fact is due
-                at once.
+            every_ms: Longest time until a small change is reported.
+            causes: Contentions that lowered the budget. If they changed, a fact is due at once.
         """
         self._causes = causes
         fact = quota_changed(decision)
@@ -89,7 +88,7 @@ class SuppressionSummary:
         return self.due(now_ms, every_ms)
 
     def due(self, now_ms: int, every_ms: int = SAY_AFTER_MS) -> BeCpuSuppressed | None:
-        """Return the fact about small changes if they have waited long enough."""
+        """Return the fact about small changes if it is due."""
         if self._last is None or 0 <= now_ms - self.said_ms < every_ms:
             return None
         return self._say(self._last, now_ms)

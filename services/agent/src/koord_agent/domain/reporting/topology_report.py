@@ -1,4 +1,4 @@
-"""The CPUs and NUMA nodes of a node as the agent reports them: content of its NodeResourceTopology.
+"""The report about CPUs and NUMA nodes: content of the NodeResourceTopology.
 
 Source: agent spec, 4.7.
 """
@@ -33,7 +33,7 @@ KIBIBYTE: Final = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumaMemory:
-    """Memory of one NUMA node; huge pages are numbers of pages by page size in KiB."""
+    """Memory of one NUMA node. Huge pages are numbers of pages by page size in KiB."""
 
     total_bytes: int
     hugepages: Mapping[int, int]
@@ -55,17 +55,17 @@ def zones(
     report_hugepages: bool = False,
     numa_reservation: tuple[ResourceList, ResourceList] | None = None,
 ) -> tuple[Zone, ...] | None:
-    """Return the zones `node-<i>` by NUMA node.
+    """Return the zones `node-<i>`, one per NUMA node.
 
     Args:
         topology: Online CPUs.
-        memory: By NUMA node, in order.
+        memory: Memory of each NUMA node, in order.
         report_hugepages: Whether huge pages are reported.
-        numa_reservation: The node's capacity and allocatable if it is labelled enable-numa-reservation: what is
-            reserved is taken off evenly, rounded up in milli-units.
+        numa_reservation: Capacity and allocatable of the node if it has the label enable-numa-reservation. The
+            difference is subtracted evenly, rounded up in milli-units.
 
     Returns:
-        None if CPU and memory information disagree about the number of NUMA nodes.
+        The zones. None if CPU and memory information have different numbers of NUMA nodes.
 
     Source:
         agent spec, 4.7 (7).
@@ -102,12 +102,12 @@ MANAGED_BY: Final = {keys.MANAGED_BY: keys.MANAGED_BY_KOORDINATOR}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeTopology:
-    """Inputs of the report.
+    """Inputs of the topology report.
 
     Attributes:
         basic: cpuModel, hyperThreadEnabled and so on; empty and false values are left out.
-        kubelet: None = there is no kubelet, or it has not been asked.
-        l3_caches: Empty = unknown.
+        kubelet: Configuration of the kubelet; None if there is no kubelet or it has not answered yet.
+        l3_caches: L3 caches; empty if unknown.
     """
 
     topology: CpuTopology
@@ -126,17 +126,17 @@ def topology_reported(
     numa_reservation: tuple[ResourceList, ResourceList],
     report_hugepages: bool = False,
 ) -> NodeTopologyReported | None:
-    """Return the report of this moment.
+    """Return the topology report of this moment.
 
     Args:
-        found: What the machine says.
-        pools: Who may use which CPUs.
-        labels: Of the node.
-        numa_reservation: Its capacity and allocatable, used if it is labelled enable-numa-reservation.
+        found: CPUs, memory and kubelet configuration of the machine.
+        pools: CPUs of each kind of pods.
+        labels: Labels of the node.
+        numa_reservation: Capacity and allocatable of the node, used if it has the label enable-numa-reservation.
         report_hugepages: Whether huge pages are reported.
 
     Returns:
-        None if CPU and memory information disagree: this cycle reports nothing.
+        The report. None if CPU and memory information disagree.
 
     Source:
         agent spec, 4.7.
@@ -165,7 +165,7 @@ def topology_reported(
 
 
 def topology_digest(report: NodeTopologyReported) -> str:
-    """Return a digest of the content of a report; equal reports have equal digests."""
+    """Return a digest of the content of a report, to detect changes."""
     return hashlib.blake2b(codec.encode_canonical(report), digest_size=16).hexdigest()
 
 

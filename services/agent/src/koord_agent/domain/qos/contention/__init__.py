@@ -1,1 +1,1 @@
-"""Detection of disturbed pods and of those that disturb them."""
+"""Detection of disturbed pods, and of the pods that disturb them."""

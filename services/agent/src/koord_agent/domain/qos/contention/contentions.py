@@ -1,8 +1,8 @@
-"""Which latency-sensitive pods of a node are disturbed, who disturbs them most likely, and what follows from it.
+"""Detect disturbed latency-sensitive pods, rank the suspects, and derive effects on other strategies.
 
-`Contentions` feeds each signal of each pod into its state machine (`interference`) and ranks suspects when a contention
-begins. The ongoing contentions have effects on other strategies. A fact about a contention carries an id, and plans
-that follow from it name the id as their cause.
+`Contentions` has one state machine (`interference`) per pod and signal. It ranks suspects when a contention begins.
+Ongoing contentions change other strategies (`Effects`). Each contention has an id; facts and plans name it as their
+cause.
 
 Source: agent spec, 18.
 """
@@ -22,12 +22,12 @@ VICTIMS = frozenset((QosClass.LS, QosClass.LSR, QosClass.LSE))
 POINTS_PER_CONTENTION = 5
 MOST_SUSPECTS = 5
 _BEST_EFFORT_WEIGHT = 2.0
-"""Best-effort pods count double as suspects, because they can be suppressed."""
+"""Factor on the suspicion of best-effort pods, because they can be suppressed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSignals:
-    """Values of one pod in this cycle. A signal without a value keeps its state."""
+    """Signals of one pod in this cycle. A signal without a value keeps its state."""
 
     pod: AgentPod
     values: Mapping[Signal, float]
@@ -35,7 +35,7 @@ class PodSignals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodLoad:
-    """Usage of a pod for the ranking of suspects; 0 = unknown."""
+    """Usage of a pod, for ranking suspects; 0 if unknown."""
 
     cpu_cores: float = 0.0
     memory_bytes: float = 0.0
@@ -43,7 +43,7 @@ class PodLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effects:
-    """What ongoing contentions change in other strategies; nothing unless `psi.act` is set.
+    """Changes of other strategies by ongoing contentions. There are none unless `psi.act` is set.
 
     Attributes:
         suppress_points: Percentage points by which the threshold of CPU suppression is lowered.
@@ -71,7 +71,7 @@ class _Ongoing:
 
 @dataclass(slots=True)
 class Contentions:
-    """The contentions of one node. Owned by its `Detection`."""
+    """The contentions of one node. Only its `Detection` uses it."""
 
     _states: dict[tuple[str, Signal], _Ongoing] = field(default_factory=dict[tuple[str, Signal], _Ongoing])
 
@@ -83,11 +83,11 @@ class Contentions:
         pods: Mapping[str, AgentPod],
         now_ms: int,
     ) -> tuple[Event, ...]:
-        """Add the values of one cycle, and return the facts about contentions that began or ended.
+        """Process the signals of one cycle; return facts about contentions that began or ended.
 
         Args:
             settings: Settings of the NodeSLO.
-            signals: Values by pod.
+            signals: Signals by pod.
             loads: Usage of all pods by UID.
             pods: All pods of the node by UID; contentions of other pods end.
             now_ms: Time in milliseconds.
@@ -146,7 +146,7 @@ class Contentions:
 
 
 def mitigation_of(settings: InterferenceSettings, signal: Signal, *, is_prod: bool) -> list[str]:
-    """Return what the agent does about a contention, in words."""
+    """Return the agent's actions against a contention, as sentences."""
     if not settings.psi.act or not is_prod:
         return []
     match signal:
@@ -163,7 +163,7 @@ def mitigation_of(settings: InterferenceSettings, signal: Signal, *, is_prod: bo
 def rank_suspects(
     signal: Signal, victim: str, loads: Mapping[str, PodLoad], pods: Mapping[str, AgentPod]
 ) -> list[Suspect]:
-    """Return the other pods of the node, the most suspicious first, by their share of the contended resource.
+    """Return the other pods of the node by their share of the contended resource, largest first.
 
     The resource is CPU for the signals of CPU and caches, and memory for those of memory. Best effort counts double.
     """

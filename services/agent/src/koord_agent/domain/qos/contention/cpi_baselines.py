@@ -15,7 +15,7 @@ from koord_agent.domain.metrics import cpi as rules
 MINUTE_MS = 60_000
 DAY_MS = 24 * 60 * MINUTE_MS
 RELEARN_MS = 10 * MINUTE_MS
-"""Interval of computing a baseline until it is robust; then once a day."""
+"""Interval of computing a baseline while it is not robust. A robust one is computed once a day."""
 MOST_SAMPLES = 5_000
 FORGET_AFTER_MS = 7 * DAY_MS
 
@@ -29,7 +29,7 @@ class Workload(NamedTuple):
 
 @dataclass(slots=True)
 class _Samples:
-    """Newest samples of one workload, 24 bytes each. A task is an index of `_numbers`."""
+    """Newest samples of one workload, 24 bytes each. A task is an index into `_numbers`."""
 
     _times_ms: "array[int]" = field(default_factory=lambda: array("q"))
     _tasks: "array[int]" = field(default_factory=lambda: array("q"))
@@ -70,7 +70,7 @@ class _Learnt:
 
 @dataclass(slots=True)
 class Baselines:
-    """The baselines of the workloads of one node. Owned by its `CpiDetection`."""
+    """The baselines of the workloads of one node. Only its `CpiDetection` uses it."""
 
     _learnt: dict[Workload, _Learnt] = field(default_factory=dict[Workload, _Learnt])
 
@@ -82,7 +82,7 @@ class Baselines:
         self._learnt.setdefault(workload, _Learnt()).samples.add(now_ms, task, value)
 
     def threshold(self, workload: Workload, now_ms: int, sigma: float) -> float | None:
-        """Return the CPI above which a sample of the workload is an outlier; None while the baseline is not robust."""
+        """Return the CPI above which a sample is an outlier; None while the baseline is not robust."""
         learnt = self._learnt.get(workload)
         if learnt is None:
             return None
@@ -94,7 +94,7 @@ class Baselines:
         return baseline.threshold(sigma) if baseline is not None and baseline.robust else None
 
     def forget_silent(self, now_ms: int) -> None:
-        """Drop workloads without a sample for a week."""
+        """Drop workloads that had no sample for a week."""
         self._learnt = {
             workload: learnt
             for workload, learnt in self._learnt.items()

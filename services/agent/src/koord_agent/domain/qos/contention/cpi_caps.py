@@ -1,7 +1,7 @@
-"""Caps of antagonists: pods that disturb another one are limited for some minutes, then get their quota back.
+"""Caps of antagonists: pods that disturb another pod get a small CPU quota for some minutes.
 
-A cap is an emergency plan for the quota of the pod in each cycle. After its end, a recovery plan is renewed until the
-file has the previous quota. A killed agent leaves caps behind; the next one recognises and lifts them.
+While a cap lasts, every cycle proposes an emergency plan for the quota. After its end, a recovery plan is proposed
+until the file has the previous quota. If an agent is killed, its caps stay; the next agent recognises and lifts them.
 
 Source: agent spec, 18 (antagonist).
 """
@@ -37,7 +37,7 @@ class _Cap:
 
 @dataclass(slots=True)
 class Caps:
-    """The caps of one node. Owned by its `CpiDetection`."""
+    """The caps of one node. Only its `CpiDetection` changes them."""
 
     _caps: dict[str, _Cap] = field(default_factory=dict[str, _Cap])
     _looked_at: set[str] = field(default_factory=set[str])
@@ -46,12 +46,12 @@ class Caps:
         return uid in self._caps
 
     def hold(self, uid: str, *, quota_us: int, before_us: int, now_ms: int, seconds: int, cause: str) -> None:
-        """Cap a pod.
+        """Cap a pod for some time.
 
         Args:
             uid: UID of the pod.
             quota_us: Quota while the cap lasts, microseconds per period.
-            before_us: Quota that the pod gets back.
+            before_us: Quota that the pod gets back afterwards.
             now_ms: Time in milliseconds.
             seconds: Duration of the cap.
             cause: Id of the contention.
@@ -62,7 +62,7 @@ class Caps:
     def plans(
         self, look: NodeLook, read_quota: Callable[[str], int | None], *, ttl_ms: int, ends: bool = False
     ) -> tuple[Plan, ...]:
-        """Return plans for ongoing caps, and for ended caps until the previous quota is in the file.
+        """Return plans for ongoing caps, and for ended caps until the previous quota is restored.
 
         Args:
             look: The node.
@@ -87,9 +87,9 @@ class Caps:
         return tuple(plans)
 
     def _is_lifted(self, look: NodeLook, pod: AgentPod, cap: _Cap, read_quota: Callable[[str], int | None]) -> bool:
-        """Return whether the file has the previous quota or one that another writer set.
+        """Return whether the file has the previous quota, or a quota that another writer set.
 
-        If it has the quota of its class, the kernel cut it to that, so the cap is not lifted yet.
+        If it has the quota of its class, the kernel limited it to that, so the cap is not lifted yet.
         """
         quota = read_quota(look.pod_directory(pod))
         if quota in (None, cap.before_us):
@@ -97,7 +97,7 @@ class Caps:
         return quota not in (cap.quota_us, read_quota(look.layout.qos_directory(pod.kube_qos)))
 
     def _take_over(self, look: NodeLook, read_quota: Callable[[str], int | None]) -> None:
-        """Look once at each pod that may be capped. A cap without an owner was left behind by a killed agent."""
+        """Check each pod once for a cap that a killed agent left behind, and take it over."""
         self._looked_at &= look.by_uid.keys()
         for pod in look.pods:
             quota_us = rules.CAP_QUOTA_US.get(pod.priority)

@@ -34,10 +34,10 @@ class _Victim:
 
 @dataclass(slots=True)
 class CpiDetection:
-    """The cycles per instruction of the containers of one node, and the caps of antagonists that follow.
+    """Detection by CPI of the containers of one node, and the resulting caps of antagonists.
 
     Attributes:
-        caps: Antagonists that are capped. `AntagonistCapsStrategy` turns them into plans.
+        caps: Caps of antagonists. `AntagonistCapsStrategy` turns them into plans.
     """
 
     caps: Caps = field(default_factory=Caps)
@@ -48,9 +48,9 @@ class CpiDetection:
     _due_ms: int = 0
 
     def take(self, look: NodeLook, settings: CpiSettings, read_quota: Callable[[str], int | None]) -> tuple[Event, ...]:
-        """Add the samples of one minute, and return the facts about anomalies that began or ended.
+        """Process the samples of one minute; return facts about anomalies that began or ended.
 
-        No-op between minutes.
+        No-op if the minute is not over.
 
         Args:
             look: The node.
@@ -124,7 +124,7 @@ class CpiDetection:
     def _search(
         self, look: NodeLook, settings: CpiSettings, pod: AgentPod, victim: _Victim, threshold: float
     ) -> tuple[list[Suspect], rules.Cap | None]:
-        """Return the other pods by the correlation of their usage with the victim's CPI, and the cap that follows."""
+        """Return the other pods by correlation with the victim's CPI, and the cap that follows."""
         since = look.now_ms - settings.correlation_seconds * 1000
         cpis = {at: value for at, value in victim.minutes if at > since}
         minutes = [(at, used) for at, used in self._usage if at in cpis]
@@ -194,7 +194,7 @@ class CpiDetection:
 def _containers(pod: AgentPod) -> Iterable[tuple[str, str]]:
     """Return id and name of each container whose cycles are counted.
 
-    A pod without known containers counts as its own only container.
+    If the containers of a pod are unknown, the pod itself is treated as its only container.
     """
     if not pod.containers:
         return ((pod.uid, "main"),)

@@ -1,4 +1,4 @@
-"""Detection of disturbed pods in one cycle: pressure signals every 10 s, cycles per instruction every minute.
+"""Detect disturbed pods in one cycle: pressure signals every 10 s, cycles per instruction every minute.
 
 The contentions that go on have effects on other strategies (`Effects`). Source: agent spec, 18.
 """
@@ -19,7 +19,7 @@ SIGNAL_EVERY_MS = 10_000
 
 @dataclass(slots=True)
 class Detection:
-    """The contentions of one node. Owned by its `QosCycle`.
+    """Detection of contentions on one node. Only its `QosCycle` uses it.
 
     Attributes:
         contentions: State of each pressure signal of each pod.
@@ -33,7 +33,7 @@ class Detection:
     def detect(
         self, look: NodeLook, settings: InterferenceSettings, read_quota: Callable[[str], int | None]
     ) -> tuple[Event, ...]:
-        """Take the newest samples.
+        """Process the newest samples; return facts about contentions that began or ended.
 
         Args:
             look: The node.
@@ -47,7 +47,7 @@ class Detection:
         return (*self._signals(look, settings), *self.cpi.take(look, cpi, read_quota))
 
     def _signals(self, look: NodeLook, settings: InterferenceSettings) -> tuple[Event, ...]:
-        """Feed the newest value of each signal once per sample, not once per cycle."""
+        """Process the newest value of each signal once per sample, not once per cycle."""
         back = self._due_ms - look.now_ms > SIGNAL_EVERY_MS
         if look.now_ms < self._due_ms and not back:
             return ()

@@ -1,7 +1,8 @@
-"""Signals of disturbed pods from kernel counters, and the state machine that they share.
+"""Signals of disturbed pods, and the state machine that all signals use.
 
-Each signal gives a value or None (no activity, or a counter that fell). `Contention` turns values into the states
-normal and contended, with a threshold and patience. Signals of waiting are in `domain.kernel.sched_delay` and
+A signal is a number, or None without activity or if a counter fell. `Contention` turns signals into the states normal
+and contended, with a threshold and a number of consecutive values. Signals of waiting are in
+`domain.kernel.sched_delay` and
 `domain.kernel.pressure`.
 
 Source: agent spec, 18. Vectors: interference.
@@ -19,7 +20,7 @@ LEAVE_FRACTION = 0.8
 
 
 class Signal(StrEnum):
-    """What is measured of a pod."""
+    """Measured signals of a pod."""
 
     PSI_CPU = "psi-cpu"
     PSI_MEM = "psi-mem"
@@ -32,7 +33,7 @@ class Signal(StrEnum):
 
 
 class State(StrEnum):
-    """Whether a pod is disturbed in one signal."""
+    """State of a pod for one signal: normal or contended."""
 
     NORMAL = "normal"
     CONTENDED = "contended"
@@ -48,7 +49,7 @@ class Patience:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contention:
-    """State of one signal of one pod, and the number of consecutive values for the other state."""
+    """State of one signal of one pod, and the number of consecutive values towards the other state."""
 
     state: State = State.NORMAL
     above: int = 0
@@ -74,7 +75,7 @@ class Contention:
 
 
 def disk_await_ms(previous: Sequence[int], current: Sequence[int]) -> float | None:
-    """Return the milliseconds per disk request; None if there was none.
+    """Return the milliseconds per disk request; None if there was no request.
 
     Args:
         previous: Reads, ms reading, writes, ms writing of the earlier reading, as in /proc/diskstats.
@@ -100,7 +101,10 @@ def retransmit_ratio(previous: Sequence[int], current: Sequence[int]) -> float |
 
 
 class PsiSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """`psi` of the interference settings: thresholds in percent (avg10); `act` = whether contentions have effects."""
+    """Object `psi` of the interference settings: thresholds in percent (avg10).
+
+    `act`: whether contentions have effects.
+    """
 
     cpu_some: float = 20.0
     mem_full: float = 5.0
@@ -111,7 +115,7 @@ class PsiSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def patience(self) -> Patience:
-        """Numbers of samples for the state machine."""
+        """Numbers of consecutive values that change the state."""
         return Patience(enter_samples=max(self.enter_samples, 1), leave_samples=max(self.leave_samples, 1))
 
     def threshold(self, signal: Signal) -> float | None:
@@ -120,7 +124,7 @@ class PsiSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class CpiSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """`cpi` of the interference settings."""
+    """Object `cpi` of the interference settings."""
 
     enable: bool = False
     sigma: float = 2.0
@@ -133,13 +137,13 @@ class CpiSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class InterferenceSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """NodeSLO `extensions.interference`.
+    """Object `extensions.interference` of the NodeSLO.
 
     Attributes:
-        sched_delay_ms: Threshold of a signal that is only reported; None = not judged.
-        mem_alloc_ratio: Likewise.
-        disk_await_ms: Likewise.
-        retransmit_ratio: Likewise.
+        sched_delay_ms: Threshold of the scheduling delay, which is only reported; None: not checked.
+        mem_alloc_ratio: Threshold of the memory allocation stall, which is only reported; None: not checked.
+        disk_await_ms: Threshold of the disk wait, which is only reported; None: not checked.
+        retransmit_ratio: Threshold of TCP retransmissions, which are only reported; None: not checked.
     """
 
     enable: bool = False
@@ -151,7 +155,7 @@ class InterferenceSettings(msgspec.Struct, frozen=True, kw_only=True, rename="ca
     retransmit_ratio: float | None = None
 
     def threshold(self, signal: Signal) -> float | None:
-        """Return the threshold of a signal; None if the signal is not judged here."""
+        """Return the threshold of a signal; None if the signal is not checked."""
         others = {
             Signal.SCHED_DELAY: self.sched_delay_ms,
             Signal.MEM_ALLOC: self.mem_alloc_ratio,

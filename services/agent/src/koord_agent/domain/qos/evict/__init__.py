@@ -1,1 +1,1 @@
-"""Eviction strategies: who may be evicted, in which order, and how much they release."""
+"""Eviction: candidates, their order, and the amounts to release."""

@@ -21,12 +21,12 @@ CPU_ALLOCATABLE_EVICT = "CPUAllocatableEvict"
 MEMORY_ALLOCATABLE_EVICT = "MemoryAllocatableEvict"
 CPU_RESOURCES: Mapping[str, str] = {PriorityBand.MID: MID_CPU, PriorityBand.BATCH: BATCH_CPU}
 MEMORY_RESOURCES: Mapping[str, str] = {PriorityBand.MID: MID_MEMORY, PriorityBand.BATCH: BATCH_MEMORY}
-"""Priority class -> the resource that its pods request."""
+"""Priority class -> resource that its pods request."""
 HIGHEST_PRIORITY_THRESHOLD = 7999
 
 
 def running_request(pod: AgentPod, resource: str) -> int | None:
-    """Return what containers and sidecars of the pod request of a resource; None if no container names it."""
+    """Return the request of the pod's containers and sidecars for a resource; None if there is none."""
     if not pod.containers:
         return pod.requests.get(resource)
     named = [c.requests[resource] for c in pod.containers if resource in c.requests and (not c.is_init or c.is_sidecar)]

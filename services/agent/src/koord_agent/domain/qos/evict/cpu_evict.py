@@ -29,7 +29,7 @@ ONE_CORE_MILLI = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeCpu:
-    """Best-effort CPU as measured, milli-cores."""
+    """Measured CPU of the best-effort class in milli-cores."""
 
     usage_milli: float
     request_milli: float
@@ -38,7 +38,7 @@ class BeCpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeCpuHistory:
-    """Averages over the window, last values, and the smallest number of samples that any of them has."""
+    """Averages over the window, last values, and the smallest number of samples of any series."""
 
     average: BeCpu
     last: BeCpu
@@ -46,7 +46,7 @@ class BeCpuHistory:
 
 
 def satisfaction_window_seconds(policy: EvictionPolicy, collect_interval_seconds: float) -> float:
-    """Return the window of averages for BECPUEvict."""
+    """Return the length of the averaging window for BECPUEvict in seconds."""
     return max(collect_interval_seconds, policy.cpu_evict_time_window_seconds or 0)
 
 
@@ -59,15 +59,15 @@ def judge_be_satisfaction(
     pods: Sequence[AgentPod],
     used_milli: Mapping[str, int],
 ) -> Judgement:
-    """Return whether best-effort pods get too little CPU and use all they get, and which pods are evicted.
+    """Return whether best-effort pods get too little CPU and use all of it, and which are evicted.
 
     Args:
         policy: Settings in force.
-        history: Averages and last values; None = not measured.
+        history: Averages and last values; None if not measured.
         collect_interval_seconds: Seconds between two collections.
-        allocatable: Of the node, milli-cores for batch-cpu.
+        allocatable: Allocatable of the node; batch-cpu in milli-cores.
         pods: The pods of the node.
-        used_milli: Last CPU usage by UID.
+        used_milli: Last CPU usage in milli-cores by UID.
     """
     lower, upper = policy.cpu_evict_be_satisfaction_lower_percent, policy.cpu_evict_be_satisfaction_upper_percent
     if lower is None or upper is None or not 0 < lower <= HIGHEST_SATISFACTION_LOWER or not lower <= upper < 100:
@@ -119,10 +119,10 @@ def judge_be_satisfaction(
 
 
 def _limit(policy: EvictionPolicy, be: BeCpu, allocatable: Amounts) -> float:
-    """Return the CPU that best effort can get: its real limit, or the allocatable of the node.
+    """Return the CPU that best-effort pods can get in milli-cores: the real limit, or the node's allocatable.
 
     Returns:
-        -1 if it is unknown; an allocatable of 0 counts as 1.
+        The limit; -1 if unknown. An allocatable of 0 counts as 1.
     """
     if not policy.by_allocatable:
         return be.real_limit_milli
@@ -142,7 +142,7 @@ def _is_usage_high(policy: EvictionPolicy, be: BeCpu, allocatable: Amounts) -> b
 
 
 def _be_release(policy: EvictionPolicy, be: BeCpu, allocatable: Amounts, lower: int, upper: int) -> int:
-    """Return the milli-cores of requests to release: int(request * (upper - limit / request)), 0 if usage is low."""
+    """Return the requests to release in milli-cores: int(request * (upper - limit / request)), 0 if usage is low."""
     if be.request_milli <= 0 or not _is_usage_high(policy, be, allocatable):
         return 0
     satisfaction = _limit(policy, be, allocatable) / be.request_milli

@@ -1,4 +1,4 @@
-"""Which pods are evicted so that the requested amounts are released: one pass over all tasks of a strategy.
+"""Choose the pods to evict so that the requested amounts are released: one pass over all tasks of a strategy.
 
 `domain.qos.strategies.eviction_strategies` makes the tasks, `evictor` carries them out.
 
@@ -13,7 +13,7 @@ from koordcore.values.resources import Amounts
 
 
 class Target(StrEnum):
-    """What a task counts as released by a victim."""
+    """Whether a victim counts with its request or its usage."""
 
     USED = "podUsed"
     REQUESTED = "podResourceRequest"
@@ -21,14 +21,13 @@ class Target(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionTask:
-    """Amounts to release, and the candidates for it.
+    """Amounts to release, and the candidates.
 
     Attributes:
         to_release: Amount by resource: milli-cores for CPU kinds, bytes for memory kinds.
         order: UIDs of the candidates; the first is evicted first.
-        releases: Amounts that each pod would release, by UID. It also has pods that are no candidates of this task,
-            because
-            they may be victims of another task.
+        releases: UID -> amounts that the end of the pod would release. It also contains pods that are not candidates of
+            this task but may be victims of another one.
         reason: One sentence with the numbers behind it.
     """
 
@@ -52,11 +51,11 @@ class EvictionVictim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """The result of a pass.
+    """Result of a pass.
 
     Attributes:
-        pending: Pods that were evicted before and whose release is still on its way.
-        released: By kind of target, each pod counted once.
+        pending: Pods that were evicted earlier and have not ended yet.
+        released: Kind of target -> released amounts. Each pod counts once.
         unmet: Amounts that are still missing after the pass, by feature.
     """
 
@@ -70,15 +69,15 @@ class Release:
 def release(
     tasks: Sequence[EvictionTask], *, already_evicted: Collection[str], evict: Callable[[EvictionTask, str], bool]
 ) -> Release:
-    """Run the tasks in order until each has what it needs.
+    """Process the tasks in order, and evict candidates until each task has its amounts.
 
-    The release of a victim counts for every task of the pass, as the maximum over tasks of one target, so a pod is a
-    victim once. A candidate that releases nothing of what is missing is skipped (D-19).
+    The release of a victim counts for every task of the pass, as the maximum over tasks with the same target. A
+    candidate that releases none of the missing amounts is skipped (D-19).
 
     Args:
         tasks: Tasks of one strategy, in order.
-        already_evicted: UIDs evicted within the last two minutes. Their release counts, and they are not evicted
-            again.
+        already_evicted: UIDs of pods that were evicted within the last two minutes. They count as released and are not
+            evicted again.
         evict: Evicts one pod. If it returns False, the next candidate is tried.
     """
     wanting = [task for task in tasks if any(amount > 0 for amount in task.to_release.values())]

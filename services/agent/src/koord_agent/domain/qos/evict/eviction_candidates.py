@@ -17,7 +17,10 @@ from koord_agent.domain.state.pods import AgentPod
 
 
 def is_allowed(pod: AgentPod, feature: str) -> bool:
-    """Return whether the eviction policy of the pod allows this feature. No policy allows all, a malformed one none."""
+    """Return whether the eviction policy of the pod allows this feature.
+
+    Without a policy every feature is allowed; with an invalid one none is.
+    """
     text = pod.annotations.get(keys.EVICTION_POLICY)
     if text is None:
         return True
@@ -33,15 +36,16 @@ def by_priority(
 ) -> tuple[AgentPod, ...]:
     """Return the candidates of a feature for pods of any class, in the order of eviction.
 
-    A candidate is active, allowed, opted in, has a priority value of at most the threshold and a last usage sample.
+    A candidate is active, has a usage sample and a priority of at most the threshold, and its labels and policy allow
+    the eviction.
     They are sorted by eviction priority, priority value and label priority ascending, then by amount descending, then
     by name.
 
     Args:
         pods: The pods of the node.
         feature: Name of the eviction feature.
-        priority_threshold: Pods above this priority are no candidates.
-        amount: What the feature compares (usage or request), by UID.
+        priority_threshold: Pods above this priority value are not candidates.
+        amount: UID -> amount (usage or request) by which the feature orders pods.
         known: UIDs that have a last usage sample.
     """
     seen = set(known)
@@ -72,10 +76,10 @@ def by_priority(
 def best_effort_by_priority(
     pods: Iterable[AgentPod], *, feature: str, then: Callable[[AgentPod, AgentPod], int]
 ) -> tuple[AgentPod, ...]:
-    """Return the candidates of a best-effort feature: label BE and allowed, lowest spec.priority first.
+    """Return the candidates of a best-effort feature in the order of eviction.
 
-    The phase does not matter. Priorities count only if both pods have one; `then` decides the rest (negative: the first
-    pod is evicted first).
+    Candidates are pods with label BE whose policy allows the feature, in any phase. The lowest spec.priority comes
+    first. `then` compares two pods if one has no priority or both are equal (negative: the first pod is evicted first).
     """
 
     def compare(one: AgentPod, other: AgentPod) -> int:

@@ -1,6 +1,6 @@
-"""The eviction part of the threshold strategy of a node.
+"""The eviction fields of a node's threshold strategy, and the judgement of a feature.
 
-Absent fields stay None: each feature decides which fields it requires.
+Absent fields are None, because each feature requires other fields.
 
 Source: agent spec, 4.2, 12.
 """
@@ -22,7 +22,7 @@ BY_ALLOCATABLE = "evictByAllocatable"
 
 
 class EvictionPolicy(msgspec.Struct, frozen=True, kw_only=True, rename=wire_name):
-    """Thresholds in whole percents, priorities as Kubernetes priority values; None = not configured."""
+    """Thresholds in whole percents, priorities as Kubernetes priority values. None: not configured."""
 
     memory_evict_threshold_percent: int | None = None
     memory_evict_lower_percent: int | None = None
@@ -42,12 +42,12 @@ class EvictionPolicy(msgspec.Struct, frozen=True, kw_only=True, rename=wire_name
 
     @property
     def by_allocatable(self) -> bool:
-        """Whether best-effort satisfaction is measured against batch-cpu allocatable instead of the real limit."""
+        """Whether best-effort satisfaction uses the allocatable batch cpu instead of the real limit."""
         return self.cpu_evict_policy == BY_ALLOCATABLE
 
 
 def eviction_policy(section: Mapping[str, Any]) -> EvictionPolicy:
-    """Return the policy of a threshold section in wire spelling. Other fields are ignored.
+    """Return the eviction policy of a threshold section (JSON). Other fields are ignored.
 
     Raises:
         InvalidInput: A field has a wrong type.
@@ -57,12 +57,12 @@ def eviction_policy(section: Mapping[str, Any]) -> EvictionPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """The judgement of a feature about the node.
+    """Judgement of an eviction feature about the node.
 
     Attributes:
-        is_valid: Whether the settings allow the feature to work.
-        task: None = nothing is evicted.
-        reason: Why there is no task, or the numbers behind it.
+        is_valid: Whether the settings of the feature are valid.
+        task: Pods to evict; None if nothing is evicted.
+        reason: Reason why there is no task, or the numbers behind it.
     """
 
     is_valid: bool
@@ -96,15 +96,15 @@ def evicting(
 
 
 def bounds(threshold: int | None, lower: int | None, *, default_gap: int | None = None) -> tuple[int, int] | None:
-    """Return threshold and lower bound in percent.
+    """Return threshold and lower bound in percent; None if they are not usable.
 
     Args:
         threshold: Threshold in percent; None = not set.
         lower: Lower bound in percent; None = not set.
-        default_gap: Distance of an unset lower bound from the threshold; None = it must be set.
+        default_gap: Distance of a missing lower bound from the threshold; None: the lower bound is required.
 
     Returns:
-        None if they are not usable: not set, negative, or the lower bound is not below the threshold.
+        Both. None if one is missing or negative, or the lower bound is not below the threshold.
     """
     if lower is None and threshold is not None and default_gap is not None:
         lower = threshold - default_gap

@@ -1,7 +1,7 @@
-"""Carries out what eviction strategies ask for: who was evicted lately, and which strategies rest.
+"""Evict the pods that strategies request, and let strategies rest after an eviction.
 
-The pass over the tasks is `eviction.release`. The facts are requests at the same time: whoever runs the pods removes
-them. Source: agent spec, 12.
+The pass over the tasks is `eviction.release`. The facts also request the eviction from the component that runs the
+pods. Source: agent spec, 12.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,11 +17,11 @@ EVICTED_LATELY_MS = 120_000
 
 @dataclass(slots=True)
 class Evictor:
-    """The evictions of one node. Owned by its `QosCycle`.
+    """Evictions on one node. Only its `QosCycle` uses it.
 
     Attributes:
-        rest_ms: Milliseconds that a strategy rests after an eviction, by name.
-        rest_at_start: Names of strategies that rest when the agent starts.
+        rest_ms: Strategy -> milliseconds that it rests after an eviction.
+        rest_at_start: Strategies that rest after the start of the agent.
     """
 
     rest_ms: Mapping[str, int]
@@ -31,7 +31,7 @@ class Evictor:
     _has_started: bool = False
 
     def resting(self, now_ms: int) -> frozenset[str]:
-        """Return the names of the strategies that rest now. A clock that was set back prolongs no rest."""
+        """Return the names of strategies that rest now. A clock that is set back does not prolong a rest."""
         if not self._has_started:
             self._has_started = True
             self._rests_until_ms.update((name, now_ms + self.rest_ms[name]) for name in self.rest_at_start)
@@ -46,7 +46,7 @@ class Evictor:
         Args:
             look: The node.
             evictions: Tasks by name of the strategy.
-            end: Ends the processes of a pod on this node. False means the eviction stays a request.
+            end: Ends the processes of a pod on this node. If it returns False, the eviction remains a request.
 
         Returns:
             One fact for each feature that evicted pods.

@@ -1,6 +1,6 @@
-"""Caps of antagonists as a strategy: pods that slow another one are held to a small quota for some minutes.
+"""Caps of antagonists as a strategy: pods that slow another one down get a small quota for some minutes.
 
-Who is capped comes from `domain.qos.contention.cpi_detection`, the plans from `cpi_caps`. Source: agent spec, 18.
+`domain.qos.contention.cpi_detection` chooses the pods, `cpi_caps` creates the plans. Source: agent spec, 18.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ class AntagonistCapsStrategy:
     needs = Needs(pace=Pace.EVERY_CYCLE, node_slo=False)
 
     def __init__(self, caps: Caps) -> None:
-        """Share the caps with the detection that sets them."""
+        """Use the caps that the detection sets."""
         self._caps = caps
 
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:

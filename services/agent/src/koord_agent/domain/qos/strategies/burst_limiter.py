@@ -1,4 +1,4 @@
-"""A token bucket: a container may burst above its limit for as long as it has saved tokens below the limit.
+"""A token bucket: a container may exceed its CPU limit while it has tokens that it saved below the limit.
 
 Source: agent spec, 13.4. Vectors: cpu_burst, op limiter.
 """
@@ -12,7 +12,7 @@ LARGEST_START_FRACTION = 0.5
 
 @dataclass(slots=True, kw_only=True)
 class BurstLimiter:
-    """The limiter of one container. Tokens are percent-seconds above the limit."""
+    """The token bucket of one container. A token is one percent above the limit for one second."""
 
     period_seconds: int
     percent: int
@@ -21,7 +21,7 @@ class BurstLimiter:
 
     @property
     def capacity(self) -> int:
-        """Largest balance in percent-seconds."""
+        """Largest number of tokens."""
         return capacity_tokens(self.period_seconds, self.percent)
 
     @property
@@ -34,9 +34,9 @@ class BurstLimiter:
         return self.tokens > 0
 
     def step(self, usage_percent: int, now_ms: int) -> bool:
-        """Account the time since the last step, and return whether a burst is allowed.
+        """Update the tokens since the last step, and return whether a burst is allowed.
 
-        Whole seconds count. At 100 % and above tokens are spent, below 60 % they are saved.
+        Only whole seconds count. Tokens are spent at a usage of 100 % and above, and saved below 60 %.
 
         Args:
             usage_percent: Usage in percent of the limit.
@@ -53,7 +53,7 @@ class BurstLimiter:
 
 
 def capacity_tokens(period_seconds: int, percent: int) -> int:
-    """Return period * (percent - 100), percent-seconds."""
+    """Return the largest number of tokens: period * (percent - 100)."""
     return period_seconds * (percent - 100)
 
 
@@ -63,7 +63,7 @@ def new_limiter(period_seconds: int, percent: int, *, start_fraction: float, now
     Args:
         period_seconds: Period of the policy in seconds.
         percent: Percent of the policy.
-        start_fraction: 0 to 0.5, drawn at random, so that containers do not run out of tokens together.
+        start_fraction: Random number from 0 to 0.5, so that containers do not run out of tokens at the same time.
         now_ms: Time in milliseconds.
     """
     tokens = int(capacity_tokens(period_seconds, percent) * min(max(start_fraction, 0.0), LARGEST_START_FRACTION))

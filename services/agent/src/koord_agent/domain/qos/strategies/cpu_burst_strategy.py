@@ -1,7 +1,7 @@
-"""CPU burst as a strategy: burst buffers and quotas of the pods of a node, with limiters that last over cycles.
+"""CPU burst as a strategy: burst buffers and quotas of the pods of a node, and their limiters.
 
-The values are computed by `domain.hooks.cpu_burst` and `burst_limiter`. A pod whose containers are unknown (no kubelet)
-counts as its own only container. Source: agent spec, 13.
+The values are computed by `domain.hooks.cpu_burst` and `burst_limiter`. If the containers of a pod are unknown (no
+kubelet), the pod itself is treated as its only container. Source: agent spec, 13.
 """
 
 import posixpath
@@ -38,11 +38,11 @@ LONGEST_WINDOW_MS = 10_000
 WINDOW_INTERVALS = 5
 UNKNOWN_USAGE_PERCENT = 100
 MOST_SCALED = 2_000
-"""Files whose scaled value is remembered before those of gone pods are dropped."""
+"""Number of remembered files above which those of ended pods are dropped."""
 
 
 class _Target(NamedTuple):
-    """A container, or a pod that counts as its own only container."""
+    """A container, or a pod whose containers are unknown."""
 
     key: str
     directory: str
@@ -54,11 +54,11 @@ class _Target(NamedTuple):
 
 @dataclass(slots=True)
 class CpuBurstStrategy:
-    """CPU burst of one node.
+    """Proposes CPU burst for one node.
 
     Attributes:
-        draw: Returns a random number in 0..1. It decides where new limiters start.
-        scaled: Quotas and bursts that were proposed last, by file.
+        draw: Returns a random number in 0..1 for the first tokens of a limiter.
+        scaled: File -> quota or burst that was proposed last.
     """
 
     name = PLUGIN
@@ -139,7 +139,7 @@ class CpuBurstStrategy:
         return changed, complete
 
     def _allows(self, target: _Target, policy: BurstPolicy, now_ms: int) -> bool:
-        """Return whether the container's limiter lets it burst (agent spec, 13.4)."""
+        """Return whether the container's limiter allows a burst (agent spec, 13.4)."""
         period, percent = policy.cfs_quota_burst_period_seconds, policy.cfs_quota_burst_percent
         if not policy.bursts_by_quota or period < 0:
             return True
@@ -201,7 +201,7 @@ def _targets(look: NodeLook, pod: AgentPod) -> Iterator[_Target]:
 
 
 def _least_us(targets: Iterable[_Target]) -> int:
-    """Return the quota below which a pod never falls: the sum of its containers' limits, whatever any file reads."""
+    """Return the lowest quota of a pod: the sum of its containers' limits."""
     return sum(milli_to_quota_us(target.limit_milli) for target in targets if target.limit_milli > 0)
 
 

@@ -35,7 +35,7 @@ AUDIT_REASON = "UpdateCPU"
 
 @dataclass(slots=True)
 class CpuQosStrategy:
-    """CPU QoS of one node.
+    """Proposes CPU QoS of one node.
 
     Attributes:
         identity: Whether group identities are set.

@@ -1,4 +1,4 @@
-"""CPU suppression as a strategy: its threshold is lowered while contentions go on.
+"""CPU suppression as a strategy. Ongoing contentions lower its threshold.
 
 The decision itself is `domain.qos.suppress.cpu_suppress.decide`. Source: agent spec, 11, 18.
 """
@@ -21,7 +21,7 @@ from koord_agent.domain.state.suppress_policy import SuppressPolicy
 
 
 class CpuSuppressStrategy:
-    """CPU suppression of one node. It gives back what it took when it is switched off."""
+    """Proposes CPU suppression of one node. If it is switched off, it lifts the limits it has set."""
 
     name = PLUGIN
     needs = Needs(section=RESOURCE_THRESHOLD, pace=Pace.SUPPRESS, node_slo=False)
@@ -53,7 +53,7 @@ class CpuSuppressStrategy:
         return Proposal([replace(plan, cause=causes[0]) for plan in plans] if causes else plans)
 
     def decision(self, view: NodeView) -> Decision:
-        """Return the decision that is in force. While the strategy is switched off, one that changes nothing."""
+        """Return the decision in force. While the strategy is off, the decision changes nothing."""
         return self._decision or decide(view, None, self._memory, ttl_ms=0)
 
 

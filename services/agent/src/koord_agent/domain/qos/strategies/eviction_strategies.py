@@ -1,4 +1,4 @@
-"""Eviction for CPU and for memory as strategies: each asks its features which pods have to go.
+"""Eviction for CPU and for memory as strategies. Each asks its features which pods to evict.
 
 The rules are in `domain.qos.evict`. Source: agent spec, 12.
 """
@@ -125,7 +125,7 @@ class MemoryEvictStrategy(_EvictionStrategy):
 
 
 def _with_less_memory(policy: EvictionPolicy, points: int) -> EvictionPolicy:
-    """Return the lower threshold and lower bound of memory together, so that the one stays below the other."""
+    """Return the policy with the memory threshold and lower bound reduced by the same points."""
     if not points:
         return policy
     threshold, lower = policy.memory_evict_threshold_percent, policy.memory_evict_lower_percent

@@ -23,10 +23,10 @@ AUDIT_REASON = "UpdateMemory"
 
 @dataclass(slots=True)
 class MemoryQosStrategy:
-    """Memory QoS of one node.
+    """Proposes memory QoS of one node.
 
     Attributes:
-        page_size: Bytes of a page of this machine.
+        page_size: Size of a memory page of this machine in bytes.
     """
 
     name = PLUGIN

@@ -1,4 +1,4 @@
-"""Kernel parameters of the whole node from the strategy `systemStrategy`.
+"""Kernel parameters of the whole node for the strategy `systemStrategy`.
 
 `koord_agent.shell.node.node_settings` writes the values that differ.
 
@@ -29,7 +29,7 @@ PATHS: Mapping[str, str] = {
     PAGE_CACHE_LIMIT: "sys/kernel/mm/pagecache_limit/enabled",
     SCHED_FEATURES: "sys/kernel/debug/sched_features",
 }
-"""Where each parameter lives: below the roots of procfs and sysfs."""
+"""Parameter -> file below the roots of procfs and sysfs."""
 _RANGES: Mapping[str, tuple[int, int]] = {**SYSTEM_FILES, PAGE_CACHE_LIMIT: (0, 1)}
 _SWITCHES = (
     ("watermarkScaleFactor", WATERMARK_SCALE_FACTOR),
@@ -42,7 +42,7 @@ _SWITCHES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemWrites:
-    """Value by parameter, and the scheduler features to append one by one (`NAME` or `NO_NAME`), sorted."""
+    """Values by parameter, and scheduler features to write one by one (`NAME` or `NO_NAME`), sorted."""
 
     values: Mapping[str, str] = field(default_factory=dict[str, str])
     sched_features: tuple[str, ...] = ()
@@ -51,14 +51,14 @@ class SystemWrites:
 def system_writes(
     strategy: Mapping[str, Any], *, memory_capacity_bytes: int, sched_features: str | None
 ) -> SystemWrites:
-    """Return the values of the strategy. Values out of range are left out. Without a memory capacity there are none.
+    """Return the values of the strategy. Values out of range are left out.
 
         min_free_kbytes = capacity / 1024 * factor / 10000
 
     Args:
-        strategy: In wire spelling.
-        memory_capacity_bytes: Memory of the node.
-        sched_features: Text of the kernel's sched_features; None = the kernel has none.
+        strategy: `systemStrategy` as JSON.
+        memory_capacity_bytes: Memory of the node in bytes. If it is 0, nothing is written.
+        sched_features: Text of the kernel's sched_features; None if the kernel has none.
     """
     if memory_capacity_bytes <= 0:
         return SystemWrites()

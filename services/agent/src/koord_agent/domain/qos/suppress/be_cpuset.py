@@ -1,4 +1,4 @@
-"""The CPUs of best-effort pods, if CPU suppression works by CPU lists.
+"""Choose the CPUs of best-effort pods, if CPU suppression uses CPU lists.
 
 Source: agent spec, 11.2-11.4. Vectors: be_cpuset_select, cpu_suppress.
 """
@@ -19,7 +19,7 @@ NO_CPUS = EMPTY
 
 @dataclass(frozen=True, kw_only=True)
 class CpuOwners:
-    """Who owns which CPUs of the node."""
+    """Owners of the CPUs of the node."""
 
     cpus: tuple[CpuPlace, ...]
     by_qos_label: Mapping[int, str] = field(default_factory=dict[int, str])
@@ -27,24 +27,24 @@ class CpuOwners:
     reserved: frozenset[int] = NO_CPUS
     """CPUs of the node reservation, as the topology object reports them."""
     system_exclusive: frozenset[int] = NO_CPUS
-    """CPUs of the system QoS, if they are exclusive."""
+    """CPUs of system QoS, if they are exclusive."""
 
     def usable(self) -> tuple[CpuPlace, ...]:
-        """Return the CPUs that neither the reservation nor exclusive system QoS owns."""
+        """Return the CPUs outside of the node reservation and exclusive system QoS."""
         taken = self.reserved | self.system_exclusive
         return tuple(cpu for cpu in self.cpus if cpu.cpu not in taken)
 
     @cached_property
     def recovery_set(self) -> frozenset[int]:
-        """CPUs of best-effort pods without suppression: all but reserved, exclusive system and LSE CPUs."""
+        """CPUs of best-effort pods without suppression: all except reserved, exclusive system and LSE CPUs."""
         return frozenset(cpu.cpu for cpu in self.usable() if self.by_qos_label.get(cpu.cpu) != "LSE")
 
 
 def select_cpus(count: int, cpus: Iterable[CpuPlace]) -> frozenset[int]:
-    """Return `count` CPUs spread over (socket, NUMA node), whole cores first; empty if there are fewer than `count`.
+    """Choose `count` CPUs spread over (socket, NUMA node), whole cores first; empty if there are too few.
 
-    (a) Round robin over the buckets while two or more are needed: take the first unused neighbours of one core, until a
-    full pass takes nothing. (b) Go on from the current bucket: take the first unused CPU of each.
+    Round robin over the buckets: while two or more CPUs are needed, take two free CPUs of one core from each bucket,
+    until no bucket has such a pair. Then continue with the first free CPU of each bucket.
     """
     ordered = sorted(cpus, key=lambda c: (c.socket, c.node, c.core, c.cpu))
     if count <= 0 or len(ordered) < count:
@@ -76,18 +76,18 @@ def _first_pair(bucket: Sequence[CpuPlace], chosen: set[int]) -> tuple[int, ...]
 def wanted_cpus(budget_milli: int, old_count: int, node_cpus: int) -> int:
     """Return the number of CPUs for a budget: ceil(budget / 1000), at least 2.
 
-    It grows by at most 10 % of the node per cycle.
+    The number grows by at most 10 % of the node's CPUs per cycle.
     """
     return min(max(math.ceil(budget_milli / 1000), MIN_CPUS), old_count + math.ceil(MAX_GROWTH * node_cpus))
 
 
 def choose_be_cpus(want: int, owners: CpuOwners) -> frozenset[int]:
-    """Return the CPUs for best effort: `want` split over the CPUs of LSR pods and the others, by their numbers.
+    """Choose the CPUs for best effort: `want` is divided between CPUs of LSR pods and other CPUs.
 
-    CPUs of LSE pods are left out.
+    It is divided in proportion to their numbers. CPUs of LSE pods are not used.
 
     Returns:
-        Empty = no change: no CPU is left (D-17), or neither part can give its share.
+        The CPUs. Empty for no change: no CPU is left (D-17), or neither part has enough.
     """
     usable = owners.usable()
     lsr = [cpu for cpu in usable if owners.by_qos_label.get(cpu.cpu) == "LSR"]

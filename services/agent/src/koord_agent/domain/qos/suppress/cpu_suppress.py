@@ -1,7 +1,7 @@
-"""CPU suppression: how much CPU best-effort pods may use now, and the plans that hold them to it.
+"""CPU suppression: the CPU that best-effort pods may use now, and the plans that limit them to it.
 
-`decide` gets one immutable view of the node and returns a Decision with the terms of its formula, a sentence for people
-and plans.
+`decide` takes an immutable view of the node. It returns a Decision with the terms of the formula, a sentence for
+people, and plans.
 
 Source: agent spec, 11. Vectors: cpu_suppress.
 """
@@ -27,25 +27,25 @@ MAX_STEP_US_PER_CORE = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodCpu:
-    """Last CPU usage of a pod; None = no sample within two collect intervals."""
+    """Last CPU usage of a pod; None if there is no sample within two collect intervals."""
 
     is_best_effort: bool
-    """Label BE or Kubernetes QoS BestEffort."""
+    """Whether the pod has label BE or the Kubernetes QoS class BestEffort."""
     cpu_used_cores: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostAppCpu:
-    """Last CPU usage of a host application; None = no sample."""
+    """Last CPU usage of a host application; None if there is no sample."""
 
     is_best_effort: bool
-    """QoS BE and a cgroup below the best-effort class."""
+    """Whether it has QoS BE and a cgroup below the best-effort class."""
     cpu_used_cores: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeCgroup:
-    """A directory of the best-effort tree with its present CPU list."""
+    """A directory of the best-effort tree and its current CPU list."""
 
     directory: str
     cpuset: frozenset[int]
@@ -54,17 +54,18 @@ class BeCgroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView:
-    """Inputs of the decision, read once per cycle.
+    """Inputs of a suppression decision, read once per cycle.
 
     Attributes:
-        capacity_milli: CPU of the whole node.
-        reserved_milli: max(capacity - allocatable, annotated reservation).
-        node_cpu_used_cores: Last value; None = no sample.
-        orphan_cpu_used_cores: Usage of pods that have a metric but no pod object.
+        capacity_milli: CPU of the whole node in milli-cores.
+        reserved_milli: Milli-cores: max(capacity - allocatable, annotated reservation).
+        node_cpu_used_cores: Last CPU usage of the node in cores; None if there is no sample.
+        orphan_cpu_used_cores: CPU usage of pods that have samples but no pod object, in cores.
         be_root: Directory of the best-effort class.
-        be_quota_us: CFS quota of the class; -1 = unlimited, None = unreadable.
-        be_cgroups: Best-effort root first, then pods and containers below it; empty = no CPU lists here.
-        owners: None = the CPU topology is unknown.
+        be_quota_us: CFS quota of the class; -1: unlimited, None: unreadable.
+        be_cgroups: Directories of best effort: the root first, then pods and containers. Empty if the machine has no
+            CPU lists.
+        owners: Owners of CPUs; None if the CPU topology is unknown.
         kubelet_static: Whether the CPU manager policy of the kubelet is static.
     """
 
@@ -84,7 +85,7 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuppressTerms:
-    """The terms of the budget in milli-cores. The budget may be negative."""
+    """Terms of the budget in milli-cores. The budget may be negative."""
 
     capacity_milli: int
     threshold_percent: int
@@ -106,7 +107,7 @@ class SuppressTerms:
 
 
 class Action(StrEnum):
-    """What a decision does."""
+    """Action of a suppression decision."""
 
     NONE = "none"
     CFS_QUOTA = "cfs_quota"
@@ -116,9 +117,9 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuppressMemory:
-    """What the strategy remembers between cycles.
+    """State of the strategy between cycles.
 
-    Whether the quota was given back since it last limited best effort.
+    It records whether the quota was restored after it last limited best effort.
     """
 
     quota_recovered: bool = False
@@ -126,15 +127,16 @@ class SuppressMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """A decision with its explanation.
+    """A suppression decision and its explanation.
 
     Attributes:
-        terms: None = the budget was not computed (missing input, or disabled).
-        target_quota_us: Quota of the budget before dead band and step; None without a quota.
-        old_quota_us: Quota before; None = unreadable.
-        new_quota_us: Quota after the plans were carried out.
+        terms: Terms of the budget; None if it was not computed (missing input, or disabled).
+        target_quota_us: Quota for the budget, before small changes are skipped and steps are limited; None without a
+            quota.
+        old_quota_us: Quota before; None if unreadable.
+        new_quota_us: Quota after the plans are written.
         want_cpus: Number of CPUs under policy cpuset.
-        cpuset: CPU list after the plans were carried out.
+        cpuset: CPU list after the plans are written.
     """
 
     action: Action
@@ -150,7 +152,7 @@ class Decision:
 
 
 def budget(view: NodeView, policy: SuppressPolicy, node_cpu_used_cores: float) -> SuppressTerms:
-    """Return the milli-cores that best-effort pods may use.
+    """Return the CPU that best-effort pods may use in milli-cores, and its terms.
 
         BE = capacity * threshold / 100 - int(podNonBE * 1000) - int(hostNonBE * 1000) - int(system * 1000)
         system = max(node - all pods - all host applications, 0, reserved)
@@ -185,14 +187,14 @@ def budget(view: NodeView, policy: SuppressPolicy, node_cpu_used_cores: float) -
 
 
 def next_quota_us(budget_milli: int, current_us: int, capacity_milli: int) -> tuple[int, str]:
-    """Return the next quota of best effort, and a remark if it is not the target.
+    """Return the next quota of best effort, and a remark if it differs from the target.
 
     target = max(budget * 100, 2000). Against a limited current quota, a change below 1 % of the node is skipped (unless
     the target is the floor), and a raise is at most 10 % of the node. A lower quota applies at once. Against an
     unlimited quota neither rule applies (D-18).
 
     Returns:
-        Quota and remark; the current quota if nothing changes.
+        Quota and remark. The quota is the current one if nothing changes.
 
     Source:
         agent spec, 11.5.
@@ -215,13 +217,13 @@ def decide(
     *,
     ttl_ms: int = 2_000,
 ) -> Decision:
-    """Return the decision about best-effort CPU in this cycle.
+    """Return the decision about the CPU of best-effort pods in this cycle.
 
     Args:
         view: Inputs of this cycle.
-        policy: None = no valid NodeSLO: nothing is done and nothing restored.
-        memory: Of the last decision.
-        ttl_ms: Life of the plans: two intervals of the strategy.
+        policy: Settings; None without a valid NodeSLO. Then nothing is limited and nothing restored.
+        memory: State after the last decision.
+        ttl_ms: Lifetime of the plans: two intervals of the strategy.
 
     Source:
         agent spec, 11 (order of checks).
@@ -261,7 +263,7 @@ def _root_cpuset(view: NodeView) -> frozenset[int] | None:
 def _by_quota(view: NodeView, terms: SuppressTerms, ttl_ms: int) -> Decision:
     """Limit the best-effort root by its quota.
 
-    The CPU lists below it get back what suppression may have taken.
+    CPU lists that suppression has reduced are restored.
     """
     memory = SuppressMemory(quota_recovered=False)
     if view.be_quota_us is None or view.be_quota_us < UNLIMITED:
@@ -320,7 +322,7 @@ def _by_cpuset(view: NodeView, terms: SuppressTerms, memory: SuppressMemory, ttl
 
 
 def _recover(view: NodeView, memory: SuppressMemory, ttl_ms: int) -> Decision:
-    """Give back what suppression took, after it was switched off."""
+    """Restore the limits that suppression has set, after it was switched off."""
     plans = (*_quota_recovery(view, memory, ttl_ms), *_cpuset_recovery(view, ttl_ms))
     quota = UNLIMITED if any(plan.file.resource == "cpu.cfs_quota_us" for plan in plans) else view.be_quota_us
     recovery = view.owners.recovery_set if view.owners else NO_CPUS
@@ -338,14 +340,17 @@ def _recover(view: NodeView, memory: SuppressMemory, ttl_ms: int) -> Decision:
 
 
 def _quota_recovery(view: NodeView, memory: SuppressMemory, ttl_ms: int) -> tuple[Plan, ...]:
-    """Return a plan for an unlimited quota, once per change of policy. A quota that another writer sets later stays."""
+    """Return a plan for an unlimited quota, once per change of policy.
+
+    A quota that another writer sets later stays.
+    """
     if memory.quota_recovered or view.be_quota_us in (None, UNLIMITED):
         return ()
     return (_quota_plan(view, UNLIMITED, Band.RECOVER, ttl_ms),)
 
 
 def _cpuset_recovery(view: NodeView, ttl_ms: int) -> tuple[Plan, ...]:
-    """Return plans for the recovery set, for every best-effort directory with another CPU list (agent spec, 11.4)."""
+    """Return plans that restore the CPU list of every best-effort directory (agent spec, 11.4)."""
     if view.owners is None:
         return ()
     recovery = view.owners.recovery_set
