@@ -174,12 +174,15 @@ class AgentSettings(ServiceSettings):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Changes of the command line, one sentence each."""
+        """Changes that were made to the command line, one sentence each."""
         return self._notes
 
     @classmethod
     def load(cls, words: Sequence[str], environ: Mapping[str, str]) -> Self:
-        """Return the settings of a command line, also one of the reference's agent. See `koord_agent.config.flags`."""
+        """Return the settings of a command line, which may also be one of Koordinator's agent.
+
+        See `koord_agent.config.flags`.
+        """
         taken = accepted(words, {name for spec in cls.flag_specs() for name in spec.names} | {"h", "help"})
         settings = super().load(taken.words, {**container_paths(environ, cls.env_prefix()), **environ})
         settings._notes = taken.notes

@@ -17,7 +17,7 @@ from koord_agent.shell.store.audit_log import AuditLog, AuditQueries, AuditSink
 
 
 def audit_log_of(shell: Shell[AgentSettings]) -> AuditLog | None:
-    """Return the audit log and add its route, by the feature gates; None if it is off or its folder is not writable."""
+    """Return the audit log and add its route; None if its gates are off or its folder is not writable."""
     settings = shell.settings
     if not settings.feature_gates.enabled(AUDIT_EVENTS):
         return None
@@ -42,7 +42,7 @@ def audit_log_of(shell: Shell[AgentSettings]) -> AuditLog | None:
 
 
 def audit_sink(log: AuditLog, shell: Shell[AgentSettings]) -> AuditSink:
-    """Return the function that writes events to the audit log, with the time of the service's clock."""
+    """Return a function that writes events to the audit log, with the time of the service's clock."""
 
     def write(event: AuditEvent, verbosity: int) -> None:
         log.write(msgspec.structs.replace(event, created_at=rfc3339(shell.clock.now())), verbosity, time.monotonic())

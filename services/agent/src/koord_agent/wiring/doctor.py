@@ -23,10 +23,10 @@ _USAGE: Final = 2
 
 
 class Examination(msgspec.Struct, frozen=True, kw_only=True):
-    """The features of a machine.
+    """Features of a machine.
 
     Attributes:
-        findings: Feature, whether it is usable, the file that decides it, and the reason if not.
+        findings: Findings: feature, whether it can be used, the file that decides it, and the reason if not.
     """
 
     node: str
@@ -37,7 +37,7 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def examine(settings: AgentSettings) -> Examination:
-    """Probe this machine. Raise OSError if it has no cgroup file system."""
+    """Probe this machine. Raises OSError if it has no cgroup file system."""
     host = LinuxHost(
         monotonic_ns=time.monotonic_ns,
         roots=host_roots(settings),
@@ -59,7 +59,7 @@ def run_doctor(words: Sequence[str]) -> int:
     """Print the features of this machine, and return the exit status.
 
     Args:
-        words: The agent's own flags (roots of file systems).
+        words: Flags of the agent (roots of file systems).
     """
     try:
         settings = AgentSettings.load(list(words), os.environ)

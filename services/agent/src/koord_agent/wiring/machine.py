@@ -1,4 +1,4 @@
-"""Sources of pods on a real node: the kubelet, if it has an address, and inotify events of cgroups.
+"""Components that follow a real node: its kubelet, and inotify events of cgroups.
 
 Part of the composition root (`compose`).
 """

@@ -1,4 +1,4 @@
-"""Builds the agent of a node from the settings: of this machine, or of a simulated one.
+"""Create the agent of a node from the settings: of this machine, or of a simulated one.
 
 Part of the composition root (`compose`).
 """
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 LONGEST_WINDOW_MS = 1_800_000
 """The longest window of a report (agent spec, 7)."""
 FLEET_WINDOW_MS = 330_000
-"""A simulated node keeps samples of the default aggregate window; longer windows are reported as cold."""
+"""Retention of samples on a simulated node: the default aggregate window. Longer windows are cold."""
 FLEET_SAMPLES = 150
 FLEET_TRAINED_EVERY_CYCLE = 300
-"""Number of nodes of a process up to which models are trained at the full pace."""
+"""Largest number of nodes of a process whose models are trained every minute."""
 SHORTEST_COLLECTION_SECONDS = 1.0
-"""With a shorter interval nothing is measured and nothing protected (agent spec, 2.2)."""
+"""Shortest valid collect interval. Below it, nothing is measured and protected (agent spec, 2.2)."""
 OBJECT_WINDOW_MS = 660_000
-"""Samples of pods and containers: reports look back 5 minutes, the search for antagonists 10 (agent spec, 7, 18)."""
+"""Retention of samples of pods and containers. Reports need 5 minutes, antagonists 10 (agent spec, 7, 18)."""
 
 
 def _collect_options(settings: AgentSettings) -> CollectOptions:
@@ -94,7 +94,7 @@ def _qos_options(settings: AgentSettings) -> QosOptions:
 
 
 def _stop_containers(settings: AgentSettings) -> StopContainers | None:
-    """Return how containers of evicted pods are stopped; None = evictions remain requests."""
+    """Return a function that stops containers of evicted pods; None: evictions remain requests."""
     if settings.only_evict_by_api:
         return None
     given = {
@@ -182,7 +182,7 @@ def _kept_in(settings: AgentSettings, name: str) -> Path | None:
 
 
 def _archive(shell: Shell[AgentSettings], store: SeriesStore) -> SeriesArchive | None:
-    """Return the archive of the series after restoring them into the store; None without a folder."""
+    """Restore the series from their archive and return the archive; None without a folder."""
     settings = shell.settings
     folder = settings.tsdb_path or _kept_in(settings, "series")
     if folder is None:

@@ -1,4 +1,4 @@
-"""The file of the nodes to simulate: a Kubernetes List, or one short JSON object per line."""
+"""The file of nodes to simulate: a Kubernetes List, or one short JSON object per line."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,10 +18,10 @@ class _Line(msgspec.Struct, kw_only=True):
 
 
 def read_nodes(file: Path) -> list[SimulatedNode]:
-    """Return the nodes of a file: a `List` of Node objects, or lines with node, cpu_milli and memory_bytes.
+    """Read the nodes of a file: a `List` of Node objects, or lines with node, cpu_milli and memory_bytes.
 
     Raises:
-        InvalidInput: An entry is malformed; the message names the line or object.
+        InvalidInput: An entry is invalid. The message names the line or object.
         OSError: The file cannot be read.
     """
     data = file.read_bytes()

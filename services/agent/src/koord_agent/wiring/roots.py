@@ -1,11 +1,11 @@
-"""Where the file systems of this machine are, by the settings."""
+"""Paths of the file systems of this machine, from the settings."""
 
 from koord_agent.settings import AgentSettings
 from koord_agent.shell.host.probe import HostRoots
 
 
 def host_roots(settings: AgentSettings) -> HostRoots:
-    """Return where this machine's file systems are."""
+    """Return the paths of this machine's file systems."""
     return HostRoots(
         cgroup=settings.cgroup_root,
         proc=settings.proc_root,

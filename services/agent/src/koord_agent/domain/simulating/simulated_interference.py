@@ -32,14 +32,14 @@ WINDOWS_SECONDS = (10.0, 60.0, 300.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interference:
-    """Interference of one step, each (N,) by node.
+    """Interference during one step; all arrays have the shape (N,), by node.
 
     Attributes:
         ls_pressure: Share of time in which a latency-sensitive task waited for a CPU, 0..1.
         be_pressure: Share of time in which a best-effort task waited for a CPU, 0..1.
         delay_ms: Mean wait of a latency-sensitive thread per time slice.
         cpi: Cycles per instruction of latency-sensitive pods.
-        slowdown: Of their requests, 1 = undisturbed.
+        slowdown: Factor by which requests of latency-sensitive pods take longer; 1: undisturbed.
     """
 
     ls_pressure: Floats
@@ -50,7 +50,7 @@ class Interference:
 
 
 def interference(capacity: Floats, used: Floats, be_used: Floats, be_wanted: Floats) -> Interference:
-    """Return the interference of a step from cores by node (N,). The formulas are in the module docstring."""
+    """Return the interference during a step from cores by node (N,). See the module for the formulas."""
     load = np.clip(used / capacity, 0.0, 1.0)
     pressure = np.minimum(np.maximum(load - KNEE, 0.0) / (1.0 - KNEE), 1.0) ** 2
     cpi = 1.0 + CACHE_COST * np.clip(be_used / capacity, 0.0, 1.0)
@@ -65,11 +65,11 @@ def interference(capacity: Floats, used: Floats, be_used: Floats, be_wanted: Flo
 
 
 def running_averages(averages: Floats, share: Floats, seconds: float) -> Floats:
-    """Return the PSI averages after a step, shape (3, N): exponential averages over 10, 60 and 300 s, as in the kernel.
+    """Return the PSI averages after a step, shape (3, N), over 10, 60 and 300 s, as in the kernel.
 
     Args:
-        averages: Before the step, (3, N).
-        share: Pressure of the step, (N,).
+        averages: Averages before the step, (3, N).
+        share: Pressure during the step, (N,).
         seconds: Length of the step.
     """
     kept = np.array([[math.exp(-seconds / window)] for window in WINDOWS_SECONDS])

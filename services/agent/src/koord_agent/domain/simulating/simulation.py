@@ -1,4 +1,4 @@
-"""Usage of CPU and memory of simulated pods: a pure function of profile and simulated time, for many pods at once.
+"""CPU and memory usage of simulated pods: a pure function of profile and simulated time, for many pods at once.
 
 `koord_agent.shell.host.simulated_machines` keeps the arrays and calls `mean_fractions` and `share_cpu` once per cycle
 for all nodes together. There is no random state: two runs over the same times give the same usage.
@@ -27,11 +27,11 @@ MAX_FRACTION = 4.0
 SAMPLE_STEP_SECONDS = 15.0
 MAX_SAMPLES = 8
 ROUNDING_GUARD = 1.0 - 1e-12
-"""Keeps the sum of rounded shares below the cap that they divide."""
+"""Factor that keeps the sum of rounded shares below their cap."""
 
 
 class ProfileKind(IntEnum):
-    """Shapes of usage over time."""
+    """Curve of usage over time."""
 
     CONSTANT = 0
     DIURNAL = 1
@@ -61,7 +61,7 @@ class UsageProfile:
 
 
 class _Written(msgspec.Struct, forbid_unknown_fields=True):
-    """The annotation's JSON."""
+    """JSON object of the annotation."""
 
     profile: str
     mean: float = 0.5
@@ -77,10 +77,10 @@ class _Written(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def default_profile(uid: str, *, is_best_effort: bool) -> UsageProfile:
-    """Return the profile of a pod without an annotation: best effort stays near its request, others follow the day.
+    """Return the profile of a pod without an annotation.
 
-    The UID shifts the crest by up to two hours either way (latency-sensitive) or the level by up to 5 % (best
-    effort).
+    Best-effort pods stay near their request, with a level that depends on the UID (up to 5 %). Other pods follow the
+    day, with a peak that depends on the UID (up to two hours).
     """
     spread = zlib.crc32(uid.encode()) / 0xFFFFFFFF
     if is_best_effort:
@@ -95,10 +95,10 @@ def default_profile(uid: str, *, is_best_effort: bool) -> UsageProfile:
 
 
 def parse_profile(text: str, uid: str, *, is_best_effort: bool) -> UsageProfile:
-    """Return the profile of a pod from its simulation annotation. "" means `default_profile`.
+    """Return the profile in the simulation annotation of a pod; "" gives `default_profile`.
 
     Raises:
-        InvalidInput: The message names the field, the rule and the value.
+        InvalidInput: The annotation is invalid. The error has field, rule and value.
     """
     default = default_profile(uid, is_best_effort=is_best_effort)
     if not text:
@@ -181,7 +181,7 @@ class ProfileTable:
 
 
 def fractions(table: ProfileTable, at_seconds: float) -> Floats:
-    """Return the usage as a fraction of the request at one moment, (S,), within 0..4."""
+    """Return the usage at one moment as a fraction of the request, (S,), within 0..4."""
     shifted = at_seconds - table.phase_seconds
     result = table.level.copy()
     diurnal = table.kind == ProfileKind.DIURNAL
@@ -202,7 +202,10 @@ def fractions(table: ProfileTable, at_seconds: float) -> Floats:
 
 
 def mean_fractions(table: ProfileTable, from_seconds: float, to_seconds: float) -> Floats:
-    """Return the mean usage over an interval, (S,): the mean of 1 to 8 evenly spaced moments, one per 15 s."""
+    """Return the mean usage over an interval as a fraction of the request, (S,).
+
+    It is the mean of 1 to 8 evenly spaced moments, one per 15 s.
+    """
     length = to_seconds - from_seconds
     count = min(max(math.ceil(length / SAMPLE_STEP_SECONDS), 1), MAX_SAMPLES)
     total = fractions(table, from_seconds + length * 0.5 / count)
@@ -212,7 +215,7 @@ def mean_fractions(table: ProfileTable, from_seconds: float, to_seconds: float) 
 
 
 def unit_hash(seed: NDArray[np.uint64], number: Floats) -> Floats:
-    """Return a number in [0, 1) by (seed, number), shape (S,), with the splitmix64 finaliser."""
+    """Return a pseudo-random number in [0, 1) for (seed, number), shape (S,), with the splitmix64 finaliser."""
     x = seed + number.astype(np.int64).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -225,9 +228,9 @@ class CpuShares:
     """CPU that pods got, in cores.
 
     Attributes:
-        used: (S,) by pod.
-        be_used: (N,) by node, sum over its best-effort pods.
-        be_throttled: (N,) whether best effort wanted more than its limit.
+        used: Cores by pod, (S,).
+        be_used: Cores of best-effort pods by node, (N,).
+        be_throttled: Whether best-effort pods wanted more than their limit, by node, (N,).
     """
 
     used: Floats
@@ -238,18 +241,18 @@ class CpuShares:
 def share_cpu(
     wanted: Floats, node: Indices, is_best_effort: Flags, *, capacity: Floats, system: Floats, be_limit: Floats
 ) -> CpuShares:
-    """Divide the CPU of each node: the system first, then latency-sensitive pods, then best effort up to its limit.
+    """Divide the CPU of each node: first the system, then latency-sensitive pods, then best effort up to its limit.
 
     Args:
         wanted: Cores by pod, (S,).
-        node: Row of the pod's node, (S,).
-        is_best_effort: Class of the pod, (S,).
+        node: Row of the pod's node, by pod, (S,).
+        is_best_effort: Whether the pod is best effort, by pod, (S,).
         capacity: Cores by node, (N,).
         system: Cores of the system by node, (N,).
         be_limit: Limit of best effort by node in cores, (N,); infinite without a quota.
 
     Returns:
-        Pods of one class on one node are scaled by the same factor if there is not enough.
+        The shares. If there is not enough CPU, pods of one class on one node are scaled by the same factor.
     """
     nodes = len(capacity)
     ls_wanted = sum_by_node(np.where(is_best_effort, 0.0, wanted), node, nodes)
@@ -267,14 +270,14 @@ def share_cpu(
 
 
 def sum_by_node(values: Floats, node: Indices, nodes: int) -> Floats:
-    """Return the sum of a pod column (S,) by node, (N,)."""
+    """Return the sum by node, (N,), of a column by pod, (S,)."""
     return np.bincount(node, weights=values, minlength=nodes).astype(np.float64)
 
 
 def _scale(available: Floats, wanted: Floats) -> Floats:
-    """Return min(1, available / wanted), slightly less so that rounded shares never exceed it.
+    """Return min(1, available / wanted), and 1 if nothing is wanted.
 
-    1 if nothing is wanted.
+    It is slightly smaller, so that the sum of rounded shares never exceeds `available`.
     """
     short = wanted > available
     return np.where(short, available / np.where(short, wanted, 1.0) * ROUNDING_GUARD, 1.0)

@@ -1,1 +1,1 @@
-"""What runs on the node and what should: pods, desired state, kubelet, and the immutable look of a cycle."""
+"""Pods on the node, desired state, kubelet, and the immutable look of a cycle."""

@@ -1,4 +1,4 @@
-"""The collect policy of a NodeMetric: how a node is measured and reported, with the agent's defaults and minimums."""
+"""The collect policy of a NodeMetric: how a node is measured and reported, with defaults and minimums."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ MIN_AGGREGATE_DURATION_SECONDS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectPolicy:
-    """`metricCollectPolicy` with its defaults. `effective` applies the minimums."""
+    """Object `metricCollectPolicy` with its defaults. `effective` applies the minimums."""
 
     report_interval_seconds: int = 60
     aggregate_duration_seconds: int = 300
@@ -22,7 +22,7 @@ class CollectPolicy:
     memory: MemoryCollectPolicy = MemoryCollectPolicy.WITHOUT_PAGE_CACHE
 
     def effective(self) -> "CollectPolicy":
-        """Return the policy that is carried out: report interval at least 30 s, aggregate duration at least 60 s."""
+        """Return the policy with minimums applied: report interval 30 s, aggregate duration 60 s."""
         return CollectPolicy(
             report_interval_seconds=max(self.report_interval_seconds, MIN_REPORT_INTERVAL_SECONDS),
             aggregate_duration_seconds=max(self.aggregate_duration_seconds, MIN_AGGREGATE_DURATION_SECONDS),
@@ -32,13 +32,13 @@ class CollectPolicy:
 
 
 def collect_policy_of(written: Mapping[str, Any] | None) -> CollectPolicy:
-    """Return the policy of a NodeMetric; absent and null fields have their defaults.
+    """Return the collect policy of a NodeMetric; absent and null fields have their defaults.
 
     Args:
-        written: `spec.metricCollectPolicy` in wire spelling: seconds as integers, windows as Go durations.
+        written: `spec.metricCollectPolicy` as JSON: seconds as integers, windows as Go durations.
 
     Raises:
-        InvalidInput: The message names the field, the rule and the value.
+        InvalidInput: A field is invalid. The error has field, rule and value.
 
     Source:
         agent spec, 7.

@@ -1,4 +1,4 @@
-"""Who may use which CPUs: shared pools of latency-sensitive and best-effort pods, and CPUs that belong to nobody else.
+"""CPUs of each kind of pods: shared pools of latency-sensitive and best-effort pods, and exclusive CPUs.
 
 Source: agent spec, 4.7.
 """
@@ -27,14 +27,14 @@ class SharedPool(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuPools:
-    """Who may use which CPUs.
+    """CPUs of each kind of pods.
 
     Attributes:
         ls: Shared pools of latency-sensitive pods, sorted by socket and NUMA node.
-        be: Shared pools of best-effort pods, sorted likewise.
+        be: Shared pools of best-effort pods, sorted by socket and NUMA node.
         reserved: CPUs of the node reservation.
         system_exclusive: CPUs of system QoS that no other pod may use.
-        kubelet: CPUs that a static CPU manager gave to pods.
+        kubelet: CPUs that a static CPU manager assigned to pods.
     """
 
     ls: tuple[SharedPool, ...]
@@ -55,11 +55,11 @@ def cpu_pools(
     Args:
         topology: Online CPUs.
         pods: The pods of the node.
-        annotations: Of the node: reservation, system QoS.
-        kubelet_entries: Of the state of the CPU manager; empty without the static policy.
+        annotations: Annotations of the node (reservation, system QoS).
+        kubelet_entries: Entries of the CPU manager's state; empty without the static policy.
 
     Raises:
-        InvalidInput: The annotation of system QoS is malformed. Nothing is reported in this cycle then.
+        InvalidInput: The annotation of system QoS is invalid. Then this cycle reports nothing.
 
     Source:
         agent spec, 4.7 (1 to 5).
@@ -85,7 +85,7 @@ def _owned(pods: Iterable[AgentPod]) -> CpuSet:
 
 
 def _grouped(topology: CpuTopology, pool: CpuSet, *, without: CpuSet) -> tuple[SharedPool, ...]:
-    """Return pools by socket and NUMA node. A group that only `without` empties stays listed."""
+    """Return pools by socket and NUMA node. A pool stays in the list even if `without` contains all its CPUs."""
     groups: dict[tuple[int, int], set[int]] = {}
     for place in topology.places:
         if place.cpu in pool:

@@ -1,6 +1,6 @@
-"""Desired state of the node as the agent acts on it: pods, suppression policy, collect policy.
+"""Desired state of the node for the agent: pods, suppression policy, collect policy.
 
-It is built from the node's desired state and kept fresh by pushes. `apply_push` detects a missed push.
+It is created from the desired state in the bucket and updated by pushes. `apply_push` detects a missed push.
 
 Source: event-bus spec, 3.3; agent spec, 2.1, 7.
 """
@@ -31,24 +31,24 @@ from koord_agent.domain.state.suppress_policy import CpuSuppressPolicy, Suppress
 
 THRESHOLD_SECTION = "resourceUsedThresholdWithBE"
 RENDERED_KINDS = 64
-"""Number of parsed NodeSLOs that are cached."""
+"""Largest number of parsed NodeSLOs in the cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesiredView:
-    """The desired state of the agent. It is immutable and replaced as a whole.
+    """Desired state as the agent uses it. It is immutable and replaced as a whole.
 
     Attributes:
-        desired: The value of this view, with the pushes since it was read; it is stored on disk.
-        pods: By UID: pods of the node's ledger, and pods that somebody else bound to the node.
-        policy: Policy of CPU suppression; None = no valid NodeSLO so far: nothing is enforced and nothing restored.
-        policy_problem: Why the newest NodeSLO was refused (the last valid policy stays); "" = it was accepted.
+        desired: The desired state with all pushes since it was read; it is stored on disk.
+        pods: UID -> pod, of the node's ledger and of pods that another scheduler bound to the node.
+        policy: Policy of CPU suppression. None: no valid NodeSLO so far, so nothing is limited and nothing restored.
+        policy_problem: Reason why the newest NodeSLO was refused; the last valid policy stays. "": it was accepted.
         collect: Collect policy of the node.
-        collect_problem: Why the newest collect policy was refused; "" = it was accepted.
-        slo: Effective NodeSLO in wire spelling with defaults; None as with policy.
+        collect_problem: Reason why the newest collect policy was refused; "": it was accepted.
+        slo: Effective NodeSLO as JSON with defaults; None as for `policy`.
         host_applications: Processes outside Kubernetes that the NodeSLO names; empty without a NodeSLO (D-1).
-        capacity: Of the node object: CPU in milli-cores, other resources in whole units.
-        allocatable: Of the node object, in the same units.
+        capacity: Capacity of the node object: CPU in milli-cores, other resources in whole units.
+        allocatable: Allocatable of the node object, in the same units.
     """
 
     desired: DesiredNode
@@ -69,7 +69,7 @@ class DesiredView:
 
     @property
     def as_of(self) -> Mapping[str, int]:
-        """Last sequence of each aggregate kind that this value contains."""
+        """Aggregate kind -> last sequence that this state contains."""
         return self.desired.as_of
 
 
@@ -110,8 +110,8 @@ def view_of(desired: DesiredNode, last: DesiredView | None = None) -> DesiredVie
     """Return the view of a desired state that was just read.
 
     Args:
-        desired: The value.
-        last: The view until now; its policy stays if the new NodeSLO is malformed.
+        desired: The desired state.
+        last: The previous view. Its policy stays if the new NodeSLO is invalid.
     """
     slo = _slo_or_last(desired.slo, last)
     collect, collect_problem = _collect_or_last(desired.metric_policy, last)
@@ -151,7 +151,7 @@ class _Slo(NamedTuple):
 
 
 def _slo_or_last(slo: Mapping[str, Any] | None, last: DesiredView | None) -> _Slo:
-    """Return the settings of a rendered NodeSLO. If it is malformed, return the last valid settings."""
+    """Return the settings of a NodeSLO; the last valid ones if it is invalid."""
     if slo is None:
         return _Slo(None, None, (), "")
     try:
@@ -164,9 +164,9 @@ def _slo_or_last(slo: Mapping[str, Any] | None, last: DesiredView | None) -> _Sl
 
 @lru_cache(maxsize=RENDERED_KINDS)
 def _slo_of(spec: bytes) -> _Slo:
-    """Return the settings of a NodeSLO, parsed once for all nodes that share it.
+    """Return the settings of a NodeSLO. Nodes with the same NodeSLO share the result.
 
-    Raise InvalidInput if it is malformed.
+    Raise InvalidInput if it is invalid.
     """
     slo = codec.decode(spec, dict[str, Any])
     effective = complete_node_slo(slo)
@@ -174,7 +174,7 @@ def _slo_of(spec: bytes) -> _Slo:
 
 
 def _collect_or_last(written: Mapping[str, Any], last: DesiredView | None) -> tuple[CollectPolicy, str]:
-    """Return the collect policy, and why the newest one was refused."""
+    """Return the collect policy, and the reason why the newest one was refused."""
     try:
         return collect_policy_of(written).effective(), ""
     except InvalidInput as error:
@@ -195,10 +195,10 @@ class _HostApplication(msgspec.Struct, rename="camel"):
 
 
 def host_applications_of(slo: Mapping[str, Any] | None) -> tuple[HostApplication, ...]:
-    """Return the host applications of a NodeSLO, in its order; none without a NodeSLO (D-1).
+    """Return the host applications of a NodeSLO in its order; none without a NodeSLO (D-1).
 
     Raises:
-        InvalidInput: An entry is malformed; the message names it.
+        InvalidInput: An entry is invalid. The message names it.
 
     Source:
         agent spec, 3.3.
@@ -231,9 +231,8 @@ def apply_push(view: DesiredView, push: Push) -> DesiredView | None:
     """Return the view after a pushed fact.
 
     Returns:
-        The same view if it contains the fact already. None if earlier facts were missed and the desired state must be
-        read
-        again.
+        The new view; the same view if it already contains the fact. None if earlier facts were missed, so the desired
+        state must be read again.
 
     Source:
         event-bus spec, 3.3.
@@ -274,5 +273,5 @@ def apply_push(view: DesiredView, push: Push) -> DesiredView | None:
 
 
 def is_behind(read: Mapping[str, int], known: Mapping[str, int]) -> bool:
-    """Return whether a value that was read contains less of some aggregate than the known one."""
+    """Return whether a desired state contains fewer events of any aggregate than the known one."""
     return any(read.get(kind, 0) < seq for kind, seq in known.items())

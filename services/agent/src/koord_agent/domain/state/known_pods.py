@@ -1,4 +1,4 @@
-"""The pods of a node as its kubelet lists them. The last list stays while the kubelet is silent.
+"""The pods of a node in the list of its kubelet. While the kubelet does not answer, the last list stays.
 
     ledger (log)    what was placed here          starts and stops are published for these
     kubelet         what is here                  wins in every detail: containers, labels, phase
@@ -24,13 +24,13 @@ STALE_MS = 60_000
 
 @dataclass(frozen=True, kw_only=True)
 class KnownPods:
-    """The pods of the kubelet.
+    """Pods in the list of the kubelet.
 
     Attributes:
-        unclear: UIDs whose newest object could not be parsed. The last known pod stays and is not touched.
-        problems: Why, one sentence each.
-        at_ms: Time of the last list; None = no list so far.
-        read: Digests of the objects of that list, with the pod of each.
+        unclear: UIDs whose newest object is invalid. The last known version stays, and the pod is not changed.
+        problems: Reasons, one sentence each.
+        at_ms: Time of the last list; None: no list so far.
+        read: Digest of an object in that list -> its pod.
     """
 
     pods: Mapping[str, AgentPod] = field(default_factory=dict[str, AgentPod])
@@ -40,7 +40,7 @@ class KnownPods:
     read: Mapping[bytes, AgentPod] = field(default_factory=dict[bytes, AgentPod], repr=False)
 
     def frozen(self, now_ms: int) -> frozenset[str]:
-        """Return the UIDs of the pods that must not be touched at this moment."""
+        """Return the UIDs of the pods that must not be changed now."""
         if self.at_ms is None or abs(now_ms - self.at_ms) > STALE_MS:
             return frozenset(self.pods)
         return self.unclear
@@ -49,11 +49,11 @@ class KnownPods:
 def known_after(last: KnownPods, items: Sequence[bytes], at_ms: int) -> KnownPods:
     """Return the pods after a list of the kubelet.
 
-    If an object cannot be parsed, the pod stays as it was known before, frozen. An object without a UID is left out. An
-    object that is unchanged since the last list is not parsed again.
+    If an object is invalid, the pod keeps its last known version and is frozen. An object without UID is left out. An
+    object that did not change is not parsed again.
 
     Args:
-        last: What was known before.
+        last: Pods of the previous list.
         items: JSON of the objects.
         at_ms: Time in milliseconds.
     """
@@ -92,7 +92,7 @@ class _Object(msgspec.Struct):
 
 
 def _uid(item: bytes) -> str:
-    """Return the UID of an object whose other fields may be malformed; "" = it has none."""
+    """Return the UID of an object whose other fields may be invalid; "" if it has none."""
     try:
         return codec.decode(item, _Object).metadata.uid
     except codec.DecodeError:

@@ -1,4 +1,4 @@
-"""What the kubelet tells about itself and its CPUs: its configuration and the state file of the CPU manager.
+"""The kubelet's configuration, and the CPUs that its CPU manager assigned.
 
 Source: agent spec, 4.3, 4.7.
 """
@@ -24,7 +24,7 @@ _SCOPES: Final = {"container": "ContainerLevel", "pod": "PodLevel"}
 
 
 class KubeletConfiguration(msgspec.Struct, frozen=True, rename="camel"):
-    """The parts of `kubeletconfig` that the agent reads."""
+    """Fields of `kubeletconfig` that the agent reads."""
 
     cpu_manager_policy: str = ""
     cpu_manager_policy_options: dict[str, str] = {}
@@ -37,12 +37,12 @@ class KubeletConfiguration(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def is_static(self) -> bool:
-        """Whether the CPU manager gives whole CPUs to containers."""
+        """Whether the CPU manager assigns whole CPUs to containers."""
         return self.cpu_manager_policy == STATIC
 
 
 def parse_configz(body: bytes) -> KubeletConfiguration:
-    """Return the configuration of an answer of /configz. Other parts, such as `logging`, are ignored.
+    """Return the configuration in an answer of /configz. Other parts, such as `logging`, are ignored.
 
     Raises:
         codec.DecodeError: A field has a wrong type.
@@ -55,12 +55,15 @@ def parse_configz(body: bytes) -> KubeletConfiguration:
 
 
 def kubelet_configuration(raw: object) -> KubeletConfiguration:
-    """Return the configuration from decoded JSON. Entries that are null count as absent. Raises codec.DecodeError."""
+    """Convert decoded JSON to the configuration. Null entries count as absent.
+
+    Raises codec.DecodeError.
+    """
     return codec.convert(without_nulls(raw), KubeletConfiguration)
 
 
 def topology_policy(policy: str, scope: str) -> str:
-    """Return the `topologyPolicies` entry for the topology manager of the kubelet; "None" for other combinations.
+    """Return the `topologyPolicies` entry for a topology manager; "None" for other combinations.
 
     Source:
         agent spec, 4.7 (8).
@@ -71,7 +74,9 @@ def topology_policy(policy: str, scope: str) -> str:
 
 
 def static_reserved_cpus(kubelet: KubeletConfiguration, topology: CpuTopology) -> str:
-    """Return the CPUs that a static CPU manager keeps for the system, canonical; "" with another policy or without any.
+    """Return the CPUs that a static CPU manager reserves for the system, as a canonical list.
+
+    "" with another policy or without such CPUs.
 
     Source:
         agent spec, 4.7 (6).
@@ -90,7 +95,7 @@ def static_reserved_cpus(kubelet: KubeletConfiguration, topology: CpuTopology) -
 
 
 class KubeletAllocation(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """CPUs that the kubelet gave to one pod. Namespace and name are left out if the pod is unknown."""
+    """CPUs that the kubelet assigned to one pod. Namespace and name are absent if the pod is unknown."""
 
     uid: str
     cpuset: str
@@ -105,7 +110,7 @@ class _CpuManagerState(msgspec.Struct, rename="camel"):
 
 
 def parse_cpu_manager_state(text: str | bytes) -> Mapping[str, Mapping[str, str]]:
-    """Return `entries` of the file cpu_manager_state: pod UID -> container -> CPU list.
+    """Return pod UID -> container -> CPU list, from the file cpu_manager_state.
 
     Raises:
         codec.DecodeError: A field has a wrong type.
@@ -116,9 +121,9 @@ def parse_cpu_manager_state(text: str | bytes) -> Mapping[str, Mapping[str, str]
 def kubelet_allocations(
     entries: Mapping[str, Mapping[str, str]], pods: Sequence[AgentPod]
 ) -> tuple[tuple[KubeletAllocation, ...], CpuSet]:
-    """Return the CPUs that the kubelet gave to pods, by UID, and all of these CPUs together.
+    """Return the CPUs that the kubelet assigned to pods, sorted by UID, and the set of all these CPUs.
 
-    Pods labelled LS or BE, pods with CPUs of Koordinator, and lists that cannot be parsed are skipped.
+    Pods labelled LS or BE, pods with CPUs of Koordinator, and invalid lists are skipped.
 
     Source:
         agent spec, 4.7 (1).

@@ -1,4 +1,4 @@
-"""One immutable look at the node: all that strategies and hooks read, gathered once per cycle.
+"""An immutable look at the node: all inputs of strategies and hooks, gathered once per cycle.
 
 `koord_agent.shell.node.measuring` builds it after the collectors have run. Nothing in it changes during a cycle; the
 next cycle replaces it as a whole.
@@ -21,23 +21,22 @@ from koord_agent.domain.state.pods import AgentPod
 
 @dataclass(frozen=True, kw_only=True)
 class NodeLook:
-    """The node at now_ms.
+    """State of the node at the time now_ms.
 
     Attributes:
-        slo: Effective NodeSLO in wire spelling, with defaults, and with switched-off features at their "off" values.
-            None =
-            no valid NodeSLO so far: nothing is enforced and nothing restored.
-        slo_problem: Why the newest NodeSLO was refused; "" = it was accepted.
-        capacity: Of the node object: CPU in milli-cores, other resources in whole units.
-        allocatable: Of the node object, in the same units.
-        reserved_milli: max(capacity - allocatable, annotated reservation).
+        slo: Effective NodeSLO as JSON, with defaults, and with "off" values for disabled features. None: no valid
+            NodeSLO so far, so nothing is limited and nothing restored.
+        slo_problem: Reason why the newest NodeSLO was refused; "": it was accepted.
+        capacity: Capacity of the node object: CPU in milli-cores, other resources in whole units.
+        allocatable: Allocatable of the node object, in the same units.
+        reserved_milli: Milli-cores: max(capacity - allocatable, annotated reservation).
         pods: All pods that the agent knows of.
-        frozen: UIDs of pods that must not be touched, because their newest state could not be parsed.
+        frozen: UIDs of pods that must not be changed, because their newest version is invalid.
         topology: Online CPUs; empty = unknown.
         reserved_cpus: CPUs of the node reservation.
         system_cpus: CPUs that system QoS uses exclusively.
-        pools: Who may use which CPUs; None = unknown.
-        states: Last values of the states of installed packages, by name.
+        pools: CPUs of each kind of pods; None if unknown.
+        states: Name -> last value of a state of an installed package.
         kubelet_static: Whether the CPU manager policy of the kubelet is static.
     """
 
@@ -64,12 +63,12 @@ class NodeLook:
     states: Mapping[str, object] = field(default_factory=dict[str, object])
 
     def section(self, name: str) -> Mapping[str, Any]:
-        """Return a part of the NodeSLO. Empty if it is absent."""
+        """Return a part of the NodeSLO; empty if absent."""
         return (self.slo or {}).get(name) or {}
 
     @cached_property
     def by_uid(self) -> Mapping[str, AgentPod]:
-        """The pods by UID."""
+        """UID -> pod."""
         return {pod.uid: pod for pod in self.pods}
 
     def pod_directory(self, pod: AgentPod) -> str:
@@ -80,6 +79,6 @@ class NodeLook:
         """Return the cgroup directory of a container of a pod.
 
         Raises:
-            UnknownContainerId: The id is not of a known runtime.
+            UnknownContainerId: The runtime in the id is unknown.
         """
         return self.layout.container_directory(pod.kube_qos, pod.uid, container_id)

@@ -1,4 +1,4 @@
-"""CPUs that the kubelet gave to containers exclusively, from its pod-resources socket and its state file.
+"""CPUs that the kubelet assigned exclusively to containers, from its pod-resources socket and its state file.
 
     socket   every list of pods         names pods by namespace and name, containers by name
     file     cpu_manager_state          names pods by UID; read once a minute
@@ -18,10 +18,10 @@ from koord_agent.domain.state.pods import AgentPod
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldByPod:
-    """One pod of the socket.
+    """One pod in the answer of the socket.
 
     Attributes:
-        cpus: Exclusive CPUs by container; containers on shared CPUs are left out.
+        cpus: Container -> exclusive CPUs. Containers on shared CPUs are absent.
     """
 
     namespace: str
@@ -34,15 +34,15 @@ CpuEntries = Mapping[str, Mapping[str, str]]
 
 
 def pinned_cpus(of_file: CpuEntries, held: Sequence[HeldByPod], pods: Iterable[AgentPod]) -> CpuEntries:
-    """Return the exclusive CPUs of both sources.
+    """Return the exclusive CPUs of both sources, by pod UID and container.
 
     Args:
         of_file: Content of the state file.
         held: Content of the socket.
-        pods: Gives names their UIDs. Of several pods of one name, the newest that does not terminate counts.
+        pods: Pods that give names their UIDs. Of several pods with one name, the newest that is not terminating counts.
 
     Returns:
-        A pod of the socket that is unknown is left out; `unknown_pods` names it.
+        The CPUs. Unknown pods of the socket are left out; `unknown_pods` returns them.
     """
     by_name = _by_name(pods)
     merged = {uid: dict(entries) for uid, entries in of_file.items()}
@@ -55,7 +55,7 @@ def pinned_cpus(of_file: CpuEntries, held: Sequence[HeldByPod], pods: Iterable[A
 
 
 def unknown_pods(held: Iterable[HeldByPod], pods: Iterable[AgentPod]) -> tuple[str, ...]:
-    """Return `namespace/name` of the pods of the socket that neither the log nor the kubelet's list knows."""
+    """Return `namespace/name` of the pods of the socket that are in neither the log nor the kubelet's list."""
     known = {(pod.namespace, pod.name) for pod in pods}
     return tuple(sorted(f"{one.namespace}/{one.name}" for one in held if (one.namespace, one.name) not in known))
 

@@ -1,6 +1,6 @@
-"""A pod as the agent of its node sees it: names, classes, requests, cgroup directory. Parsed once per pod object.
+"""A pod as the agent of its node uses it: names, classes, requests, cgroup directory.
 
-`monitor`, the strategies and the hosts use these values, so that no cycle parses quantities or labels again.
+A pod object is parsed once, so no cycle parses quantities or labels again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,11 +26,11 @@ from koordcore.values.resources import Amounts, parse_amounts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedPod:
-    """Identity of a pod in the node's report, with the defaults of priority class and QoS applied.
+    """Names and classes of a pod in the node's report.
 
     Attributes:
-        containers: Name and id of each container, if there are several: each has its usage reported (manager spec,
-            15.4).
+        containers: Name and id of each container if there are several; then each has its own usage in the report
+            (manager spec, 15.4).
     """
 
     uid: str
@@ -42,14 +42,14 @@ class ReportedPod:
 
 
 class ContainerState(msgspec.Struct):
-    """The `state` of a container: one of the three is set."""
+    """Object `state` of a container. One of its three fields is set."""
 
     running: dict[str, object] | None = None
     terminated: dict[str, object] | None = None
 
 
 class ContainerStatus(msgspec.Struct, rename="camel"):
-    """`status.containerStatuses[]` as the kubelet writes it."""
+    """Object `status.containerStatuses[]` of the kubelet."""
 
     name: str = ""
     container_id: str = msgspec.field(default="", name="containerID")
@@ -62,7 +62,7 @@ class _StatusOfContainers(msgspec.Struct, rename="camel"):
 
 
 class _PodOfContainers(msgspec.Struct):
-    """The part of a pod object that the log does not have."""
+    """Fields of a pod object that the log does not contain."""
 
     status: _StatusOfContainers = msgspec.field(default_factory=_StatusOfContainers)
 
@@ -72,10 +72,10 @@ class AgentContainer:
     """One container of a pod.
 
     Attributes:
-        container_id: `<runtime>://<id>`; "" = not created yet, or unknown without a kubelet.
-        requests: Milli-cores for cpu and batch-cpu, bytes for memory.
-        limits: In the same units; an absent limit is unlimited.
-        is_init: Whether it is an init container; with is_sidecar one that keeps running.
+        container_id: `<runtime>://<id>`; "" if the container was not created yet, or is unknown without a kubelet.
+        requests: Requests: milli-cores for cpu and batch-cpu, bytes for memory.
+        limits: Limits in the same units; an absent limit means unlimited.
+        is_init: Whether it is an init container. With is_sidecar, it keeps running.
     """
 
     name: str
@@ -92,21 +92,22 @@ class AgentPod:
     """One pod of the node.
 
     Attributes:
-        kube_qos: Kubernetes QoS class; it decides the cgroup directory. An unknown text counts as BestEffort.
-        qos_label: QoS label; "" = no label or an unknown one.
-        qos: QoS class with its default applied.
-        priority: Priority class with its default applied.
-        requests: Milli-cores for cpu and batch-cpu, bytes for memory.
-        be_requests_milli: batch-cpu requests of its containers if it is labelled BE, else empty.
+        kube_qos: Kubernetes QoS class, which decides the cgroup directory. An unknown text counts as BestEffort.
+        qos_label: QoS label; "" if it is absent or unknown.
+        qos: QoS class, with its default.
+        priority: Priority class, with its default.
+        requests: Requests: milli-cores for cpu and batch-cpu, bytes for memory.
+        be_requests_milli: batch-cpu requests of its containers in milli-cores if it is labelled BE, else empty.
         cpuset: CPUs that it owns exclusively; empty if none.
         allocation: What the node's ledger says that it was given. The annotations say it for a pod of another source.
         usage_profile: Text of the simulation annotation; "" without one.
-        containers: In the order of the pod's spec, init containers last; empty = known from the ledger only.
-        limits: Of the whole pod, in the units of requests; an absent limit is unlimited.
-        spec_priority: spec.priority; None = not set.
+        containers: Containers in the order of the pod's spec, init containers last; empty if only the ledger knows the
+            pod.
+        limits: Limits of the whole pod, in the units of requests; an absent limit means unlimited.
+        spec_priority: spec.priority; None if not set.
         priority_value: spec.priority if set and not 0, else the default of the class.
-        phase: Kubernetes phase; a pod of the ledger counts as Running.
-        created_ms: Creation of the pod object in milliseconds since the epoch; None = unknown.
+        phase: Kubernetes phase. A pod of the ledger counts as Running.
+        created_ms: Creation time of the pod object in milliseconds since the epoch; None if unknown.
         owner: `<kind>/<name>` of its controller; "" without one.
     """
 
@@ -140,22 +141,22 @@ class AgentPod:
 
     @cached_property
     def is_best_effort(self) -> bool:
-        """Whether CPU suppression counts it as best effort: label BE or Kubernetes class BestEffort."""
+        """Whether CPU suppression treats it as best effort: label BE or Kubernetes class BestEffort."""
         return self.qos_label == QosClass.BE or self.kube_qos is KubeQos.BEST_EFFORT
 
     @cached_property
     def cpu_request_milli(self) -> int:
-        """Milli-cores that it requests, as cpu or batch-cpu."""
+        """Request of cpu or batch-cpu in milli-cores."""
         return self.requests.get("cpu", 0) or self.requests.get(BATCH_CPU, 0)
 
     @cached_property
     def memory_request_bytes(self) -> int:
-        """Bytes that it requests, as memory or batch-memory."""
+        """Request of memory or batch-memory in bytes."""
         return self.requests.get("memory", 0) or self.requests.get(BATCH_MEMORY, 0)
 
     @cached_property
     def reported(self) -> ReportedPod:
-        """Identity of the pod in the node's report."""
+        """Names and classes of the pod in the node's report."""
         running = [
             (c.name, c.container_id) for c in self.containers if c.container_id and (c.is_sidecar or not c.is_init)
         ]
@@ -174,25 +175,25 @@ def _known_kube_qos(text: str) -> KubeQos:
 
 
 def agent_pod_from_json(raw: object) -> AgentPod:
-    """Return the pod of an object of the kubelet, with the ids of its containers.
+    """Convert an object of the kubelet to a pod, with the ids of its containers.
 
     Raises:
         codec.DecodeError: A field has a wrong type.
-        InvalidInput: As `agent_pod`.
+        InvalidInput: As for `agent_pod`.
     """
     status = codec.convert(without_nulls(raw), _PodOfContainers).status
     return agent_pod(pod_from_json(raw), (*status.container_statuses, *status.init_container_statuses))
 
 
 def agent_pod(pod: Pod, statuses: Sequence[ContainerStatus] = ()) -> AgentPod:
-    """Return the pod of a pod object.
+    """Convert a pod object.
 
     Args:
-        pod: The object.
-        statuses: Of its containers, init containers among them.
+        pod: The pod object.
+        statuses: Statuses of its containers and init containers.
 
     Raises:
-        InvalidInput: A quantity is malformed; admission refuses such pods.
+        InvalidInput: A quantity is invalid. Admission refuses such pods.
     """
     label = qos_raw(pod)
     return AgentPod(
@@ -253,13 +254,13 @@ def _batch_cpu_requests(pod: Pod) -> tuple[int, ...]:
 
 
 def agent_pod_of_ledger(entry: PodOnNode, details: PodDetails | None = None) -> AgentPod:
-    """Return the agent's view of a pod of its node's ledger, which carries classes instead of labels.
+    """Convert an entry of the node's ledger, which has classes instead of labels.
 
-    A class BE there stands for the label BE or for the Kubernetes class BestEffort. Both count as best effort.
+    Class BE in the ledger means label BE or Kubernetes class BestEffort. Both count as best effort.
 
     Args:
-        entry: What the ledger says of the pod.
-        details: Labels and annotations as the pod's object has them now. None if they are as in `entry`.
+        entry: Ledger entry of the pod.
+        details: Current labels and annotations of the pod's object. None if they are as in `entry`.
     """
     known = details or entry
     batch_cpu = entry.requests.get(BATCH_CPU, 0) if entry.qos == QosClass.BE else 0
@@ -292,7 +293,7 @@ def _default_priority(name: str) -> int:
 def node_reserved_milli(
     capacity: Mapping[str, Quantity], allocatable: Mapping[str, Quantity], annotations: Mapping[str, str]
 ) -> int:
-    """Return the milli-cores that the system keeps: max(capacity - allocatable, annotated reservation), never negative.
+    """Return the milli-cores reserved for the system: max(capacity - allocatable, annotation), at least 0.
 
     Source:
         agent spec, 11.1. Protocol spec, 7.2 (4).

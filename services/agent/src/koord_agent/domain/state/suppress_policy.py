@@ -16,10 +16,10 @@ class SuppressPolicy:
     """Settings of CPU suppression of a node: `resourceUsedThresholdWithBE`.
 
     Attributes:
-        enable: Whether best effort is suppressed.
-        threshold_percent: Share of the CPU of the node that all pods together may use.
-        min_percent: Share that best effort keeps in any case. None means not set, 0 is a value.
-        by: The file that holds best effort back.
+        enable: Whether best-effort pods are suppressed.
+        threshold_percent: Percentage of the node's CPU that all pods together may use.
+        min_percent: Percentage of the node's CPU that best effort always keeps. None: not set.
+        by: Kind of the files with which best effort is limited.
     """
 
     enable: bool

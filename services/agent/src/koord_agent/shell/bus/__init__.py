@@ -1,1 +1,1 @@
-"""The bus as the agent uses it: desired state in, facts and reports out."""
+"""Adapters for the bus: desired state, facts and reports."""

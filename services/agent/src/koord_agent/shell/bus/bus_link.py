@@ -1,4 +1,4 @@
-"""The connection of the agent to the bus. It may come late, and enforcement never waits for it."""
+"""The connection of the agent to the bus. It may be established late; enforcement never waits for it."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from koordcore.ports.observations import ObservationLog
 
 
 class OwnFacts(Protocol):
-    """The part of `EventLog` that an agent may use."""
+    """Methods of `EventLog` that an agent may use."""
 
     async def append(self, events: Sequence[NewEvent], *, deadline: float = 30.0) -> AppendOutcome:
         """See `EventLog.append`."""
@@ -25,7 +25,7 @@ class OwnFacts(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
-    """The ports of a bus that the agent uses."""
+    """Ports of the bus that the agent uses."""
 
     facts: OwnFacts
     reports: ObservationLog
@@ -34,7 +34,7 @@ class Ports:
 
 
 class BusLink:
-    """The ports of the bus, once the first connection stands. The adapters themselves outlive later interruptions."""
+    """The ports of the bus after the first connection. They stay usable after later interruptions."""
 
     def __init__(self, ports: Ports | None = None) -> None:
         self._ports = ports
@@ -50,28 +50,28 @@ class BusLink:
         return self._ports
 
     def connect(self, ports: Ports, *, is_connected: Callable[[], bool] | None = None) -> None:
-        """Set the ports of the first connection.
+        """Set the ports after the first connection.
 
         Args:
             ports: The ports.
-            is_connected: Whether the connection still stands; None = always.
+            is_connected: Returns whether the connection is up; None: always.
         """
         self._ports = ports
         self._is_connected = is_connected or _always
         self._there.set()
 
     def refuse(self, reason: str) -> None:
-        """Remember why no connection could be made."""
+        """Record the reason why no connection can be made."""
         self._refused = reason
 
     def trouble(self) -> str | None:
-        """Return why nothing reaches the log at this moment; None if events reach it."""
+        """Return the reason why events do not reach the log now; None if they do."""
         if self._ports is None:
             return self._refused
         return None if self._is_connected() else "the connection is lost; the last desired state stays in force"
 
     async def connected(self) -> Ports:
-        """Wait for the first connection."""
+        """Wait for the first connection and return the ports."""
         await self._there.wait()
         assert self._ports is not None, "the event is set together with the ports"
         return self._ports

@@ -1,10 +1,10 @@
-"""Desired state of the nodes of this process: first from disk, then from the bucket, then by pushes.
+"""Desired state of the nodes of this process: first from disk, then from the bucket, then from pushes.
 
     start       the stored value, if intact and young enough (enforced while the bus is away)
     bucket      read once the pushes are subscribed; again on a gap, after a reconnect, and every 5 minutes
     push        applied if it follows the known value; otherwise it waits while the bucket is read again
 
-`koord_agent.cycle` gives changed values to their agents. One event loop owns all of it.
+`koord_agent.cycle` passes changed states to their agents. Everything runs in one event loop.
 
 Source: event-bus spec, 3.3.
 """
@@ -29,16 +29,16 @@ from koord_agent.shell.bus.bus_link import BusLink, Ports
 
 READS_AT_ONCE = 32
 REREAD_SECONDS = 300.0
-"""Age of a value after which it is read again, in the host's time."""
+"""Age of a desired state after which it is read again, in host time."""
 MISSING_SECONDS = (1.0, 10.0)
-"""Interval of reading nodes without desired state: the first and the longest."""
+"""Shortest and longest interval of reading the bucket for nodes without desired state."""
 GAP_SECONDS = 0.3
-"""Delay of reading the bucket after a gap: the manager has to fold the same fact first."""
+"""Delay before the bucket is read after a gap, because the manager has to fold the missed fact first."""
 KEPT_PUSHES = 1_000
 
 
 class Cause(NamedTuple):
-    """Headers of the fact that placed a pod. The fact that the pod started continues them."""
+    """Trace and id of the fact that placed a pod. The fact that the pod started continues the trace."""
 
     event_id: str
     correlation_id: str
@@ -51,8 +51,8 @@ class DesiredStates:
 
     Attributes:
         nodes: The nodes.
-        views: Desired state by node.
-        read_once: Nodes whose bucket was read at least once.
+        views: Node -> desired state.
+        read_once: Nodes whose desired state was read from the bucket at least once.
     """
 
     def __init__(
@@ -81,23 +81,23 @@ class DesiredStates:
         self._soon: dict[str, asyncio.TimerHandle] = {}
 
     def restore(self, kept: dict[str, DesiredNode]) -> None:
-        """Begin with the stored values. The first value of the bucket replaces them, whatever their age."""
+        """Begin with the stored states. The first state from the bucket replaces them."""
         for node, value in kept.items():
             if node in self._known and self._take(value):
                 self._provisional.add(node)
 
     def cause_of(self, node: str, uid: str) -> Cause | None:
-        """Return the cause of a pod, once; None if its push was not seen (the pod was read from the bucket)."""
+        """Return the cause of a pod once; None if its push was not received."""
         causes = self._causes.get(node)
         return causes.pop(uid, None) if causes else None
 
     def unsaved(self, most: int) -> list[DesiredNode]:
-        """Return at most `most` values that changed or were confirmed since they were returned last."""
+        """Return up to `most` states that were changed or confirmed since the last call."""
         nodes = [self._unsaved.pop() for _ in range(min(most, len(self._unsaved)))]
         return [self.views[node].desired for node in nodes]
 
     def not_saved(self, values: Iterable[DesiredNode]) -> None:
-        """Take back states that the disk refused, so that `unsaved` returns them again."""
+        """Mark states as unsaved again, because the disk refused them."""
         self._unsaved.update(value.node for value in values)
 
     async def run(self) -> None:
@@ -155,14 +155,14 @@ class DesiredStates:
             self._causes[node].update((entry.uid, cause) for entry in event.pods)
 
     def _drop_causes(self, node: str) -> None:
-        """Drop the causes of pods that are not wanted here (any more)."""
+        """Drop the causes of pods that should not run here any more."""
         causes = self._causes.get(node)
         if causes:
             wanted = self.views[node].pods
             self._causes[node] = {uid: cause for uid, cause in causes.items() if uid in wanted}
 
     def _apply(self, node: str, push: Push) -> bool:
-        """Return whether the push follows the known value, or is contained in it already."""
+        """Apply a push; return whether it follows the known state or is already contained in it."""
         view = self.views.get(node)
         if view is None:
             return False
@@ -178,7 +178,7 @@ class DesiredStates:
         return True
 
     def _take(self, value: DesiredNode) -> bool:
-        """Put a value in force. Return False if it is malformed; the last one stays then."""
+        """Use a new state. Return False if it is invalid; then the last one stays."""
         last = self.views.get(value.node)
         try:
             view = view_of(value, last)

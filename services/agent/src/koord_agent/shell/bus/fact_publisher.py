@@ -1,6 +1,6 @@
-"""Facts of the nodes with their headers, on the way to the outbox.
+"""Adds headers to the facts of nodes and puts them into the outbox.
 
-A fact that the outbox refuses is offered again with the next ones. Next module to read: `outbox`.
+A fact that the outbox refuses is put again with the next ones. Next module to read: `outbox`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -18,16 +18,16 @@ from koord_agent.shell.bus.desired_state import DesiredStates
 from koord_agent.shell.bus.outbox import Fact, Outbox
 
 REFUSED_FACTS: Final = 1_000
-"""Facts beside those about pods that are offered to a full outbox again. The oldest are dropped."""
+"""Largest number of refused facts that are kept, apart from facts about pods. The oldest are dropped."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FactPublisher:
-    """The facts of one process. Used by one task.
+    """Publishes the facts of one process. Only one task uses it.
 
     Attributes:
-        start_id: Id of this life of the process: the cause of facts that nobody asked for.
-        refused: Called with the node and the fact about pods that found no room in the outbox.
+        start_id: Id of this run of the process. It is the cause of facts without another cause.
+        refused: Called with node and fact if the outbox has no room for a fact about pods.
     """
 
     outbox: Outbox
@@ -49,7 +49,7 @@ class FactPublisher:
         ]
 
     def publish(self, facts: Sequence[Fact]) -> None:
-        """Hand facts to the outbox, oldest first."""
+        """Put facts into the outbox, oldest first."""
         if not facts and not self._waiting:
             return
         offered, self._waiting[:] = [*self._waiting, *facts], []
@@ -73,7 +73,10 @@ class FactPublisher:
         )
 
     def _origin_of_pods(self, node: str, uids: Sequence[str]) -> Origin:
-        """Continue the trace of the placement of each started pod. The fact carries the trace of the first."""
+        """Return headers that continue the traces of the pods' placements.
+
+        The fact belongs to the trace of the first pod.
+        """
         causes = [(uid, self.states.cause_of(node, uid)) for uid in uids]
         contexts = [
             self.tracer.emit(

@@ -1,9 +1,9 @@
-"""Facts of the nodes of this process on their way to the log: stored on disk, oldest first.
+"""Queue of facts on disk, which are sent to the log in order.
 
     cycle --put--> disk --send--> log, up to 200 aggregates in one atomic batch, one by one after a conflict
 
-Enforcement never waits for it. While the bus is away facts wait up to the limit; then new ones are refused, and the
-cycle offers them again. The expected sequence comes from the last event of each aggregate, read once.
+Enforcement never waits for it. While the bus is unavailable, facts wait. Above the limit new facts are refused, and the
+cycle puts them again. The expected position is the last event of each aggregate, which is read once.
 
 Source: event-bus spec, 3.3 (bounded on-disk queue, oldest kept), 4.3.
 """
@@ -30,7 +30,7 @@ MAX_BATCH = 200
 READS_AT_ONCE = 32
 APPEND_SECONDS = 10.0
 PAUSE_SECONDS = 2.0
-"""Pause after an outcome that only time can change."""
+"""Delay after an outcome that only changes with time."""
 KIND = "nodestate"
 
 
@@ -44,14 +44,14 @@ class Fact(NamedTuple):
 
 @dataclass(slots=True)
 class _Aggregate:
-    """Waiting facts of one node, oldest first; last_seq is None until it has been read."""
+    """Waiting facts of one node, oldest first. last_seq is None until it was read."""
 
     waiting: deque[QueuedFact]
     last_seq: int | None = None
 
 
 class Outbox:
-    """The queue of facts. The task `run` sends, the cycle calls `put`."""
+    """The queue of facts. The task `run` sends facts; the cycle adds them with `put`."""
 
     def __init__(self, store: LocalStore, link: BusLink, *, limit: int, logger: Logger) -> None:
         self.dropped = 0
@@ -69,11 +69,11 @@ class Outbox:
         self._queue(store.facts())
 
     def __len__(self) -> int:
-        """Return the number of facts that wait or are in flight."""
+        """Return the number of facts that wait or are being sent."""
         return self._depth
 
     def put(self, facts: Sequence[Fact]) -> list[Fact]:
-        """Store facts, and return those that found no room or that the disk refused."""
+        """Store facts, and return those that were refused by the limit or the disk."""
         room = max(0, self._limit - self._depth)
         taken, refused = facts[:room], list(facts[room:])
         if refused:
@@ -115,7 +115,7 @@ class Outbox:
                 await asyncio.sleep(PAUSE_SECONDS)
 
     async def flush(self, real_seconds: float) -> None:
-        """Wait until nothing is left to send, at most for this time."""
+        """Wait until all facts are sent, at most for this time."""
         try:
             async with asyncio.timeout(real_seconds):
                 await self._idle.wait()
@@ -132,13 +132,13 @@ class Outbox:
             self._idle.clear()
 
     def _heads(self) -> list[QueuedFact]:
-        """Return the oldest fact of each node, oldest nodes first, at most a batch."""
+        """Return the oldest fact of each node, up to a batch, nodes with the oldest facts first."""
         heads = [aggregate.waiting[0] for aggregate in self._aggregates.values() if aggregate.waiting]
         heads.sort(key=lambda fact: fact.id)
         return heads[:MAX_BATCH]
 
     async def _send(self, log: OwnFacts, heads: list[QueuedFact]) -> bool:
-        """Append the heads, and return whether to pause before the next append."""
+        """Append these facts, and return whether to pause before the next append."""
         await self._read_positions(log, heads)
         try:
             outcome = await log.append([self._event(fact) for fact in heads], deadline=APPEND_SECONDS)
@@ -166,7 +166,7 @@ class Outbox:
     async def _after_conflict(self, log: OwnFacts, fact: QueuedFact) -> bool:
         """Read the position again after a conflict, and return whether to pause.
 
-        Another process of this node wrote, or the position was stale. Facts are observations, so they stay true.
+        Another process of this node has written, or the position was stale. The fact stays valid.
         """
         last = await log.last_of(fact.ref)
         aggregate = self._aggregates[fact.node]
@@ -197,7 +197,7 @@ class Outbox:
                 return True
 
     def _complain(self, error: NotStored) -> None:
-        """Log what the disk refused, once until it changes."""
+        """Log an error of the disk once until it changes."""
         if str(error) != self._trouble:
             self._trouble = str(error)
             self._logger.error("facts_not_stored", reason=self._trouble)

@@ -1,7 +1,7 @@
-"""The log as an agent may use it: appends to the aggregates of its nodes, and direct gets of their last events.
+"""Access of an agent to the log: appends to the aggregates of its nodes, and direct gets of their last events.
 
-With reads of the leader an agent could read every fact of the cluster, so its user may not. The agent is the only
-writer of its aggregates. A replica that is behind leads at worst to a failed expectation, and the outbox reads again.
+The permission for reads at the leader would cover every fact of the cluster, so an agent does not have it. A direct get
+may be old. Then the append conflicts, and the outbox reads again.
 
 Source: event-bus spec, 10 (agent of node n).
 """
@@ -21,7 +21,7 @@ _NOT_FOUND = "404"
 
 
 class _LastOnlyReader(StreamReader):
-    """Returns the newest message of a subject by direct get, and no older ones."""
+    """Reads the newest message of a subject by direct get, and no older ones."""
 
     def __init__(self, connection: BusConnection, stream: str, prefix: str, *, deadline: float = 30.0) -> None:
         super().__init__(connection, stream, prefix, deadline=deadline)
@@ -31,7 +31,7 @@ class _LastOnlyReader(StreamReader):
         self._own_deadline = deadline
 
     async def last_of(self, subject: str) -> StoredEvent | None:
-        """Return the newest message of one exact subject; None if there is none.
+        """Return the newest message of one subject; None if there is none.
 
         Raises:
             NoAnswer: The deadline has passed.
@@ -47,13 +47,16 @@ class _LastOnlyReader(StreamReader):
         return StoredEvent(seq, AggregateRef(kind, id_), headers, reply.data)
 
     async def next_of(self, subject: str, seq: int) -> StoredEvent | None:
-        """Return the newest message if it is not before `seq`. With one append in flight it is the only one."""
+        """Return the newest message unless it is before `seq`.
+
+        With one append at a time, it is the only one.
+        """
         last = await self.last_of(subject)
         return last if last is not None and last.seq >= seq else None
 
 
 class AgentFacts:
-    """Appends and last events of the agent's own aggregates. See `koordcore.ports.eventlog.EventLog`."""
+    """Appends to, and last events of, the agent's own aggregates; see `koordcore.ports.eventlog.EventLog`."""
 
     def __init__(self, connection: BusConnection, names: BusNames, *, metrics: BusMetrics = NO_METRICS) -> None:
         self._names = names

@@ -1,4 +1,4 @@
-"""Publishes the usage reports of the nodes: once per report interval, each node at its own moment of it.
+"""Publish the usage reports of the nodes once per report interval, spread over the interval.
 
 Source: agent spec, 7.
 """
@@ -20,13 +20,13 @@ from koord_agent.shell.node.node_agent import NodeAgent
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReportPublisher:
-    """The reports of one process.
+    """Publishes the usage reports of one process.
 
     Attributes:
-        link: The bus. Without it no report is made.
-        facts: Makes the headers.
-        is_on: Whether usage is reported at all.
-        in_thread: Whether a report reads files of a machine and is made in a thread.
+        link: The bus. Without a connection, no report is made.
+        facts: Creates the headers.
+        is_on: Whether usage is reported.
+        in_thread: Whether reports are made in a thread, because they read files of a machine.
     """
 
     link: BusLink
@@ -43,7 +43,7 @@ class ReportPublisher:
         Args:
             agents: By node.
             now_ms: Time in milliseconds.
-            breathe: Awaited after each report. It lets other tasks run.
+            breathe: Awaited after each report, so that other tasks run.
 
         Returns:
             Number of reports.
@@ -75,7 +75,7 @@ class ReportPublisher:
 
 
 def _phase(node: str) -> int:
-    """Return a node's moment within its report interval in thousandths: spread evenly, the same after a restart."""
+    """Return the node's place within its report interval in thousandths; it stays the same after a restart."""
     return int.from_bytes(hashlib.blake2b(node.encode(), digest_size=4).digest()) % 1000
 
 

@@ -1,1 +1,1 @@
-"""Collectors: what is measured on a machine, and when."""
+"""Collectors of measurements on a machine."""

@@ -35,7 +35,7 @@ from koord_agent.shell.host.host import CycleSource, Host
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectOptions:
-    """Which collectors run, and their intervals on the service's clock (agent spec, 2.1, 2.2)."""
+    """Enabled collectors and their intervals on the service's clock (agent spec, 2.1, 2.2)."""
 
     psi: bool = False
     cpi: bool = False
@@ -50,7 +50,7 @@ class CollectOptions:
 
 
 NOTHING_SLOW: Final = CollectOptions()
-"""Only the collectors of every interval: the defaults of the gates."""
+"""Options for only the collectors of every interval; the defaults of the gates."""
 
 
 Measured: TypeAlias = Callable[[PodCollector, Sequence[AgentPod]], Sequence[AgentPod]]
@@ -58,11 +58,11 @@ _Collect: TypeAlias = Callable[[Sequence[AgentPod], int], Iterable[Sample]]
 
 
 VISITS: Final = {Feature.COLD_PAGES: PodCollector.COLD_PAGES}
-"""Kind of visit of a slow collector; the default is PRESSURE."""
+"""Slow collector -> kind of its visit; the default is PRESSURE."""
 
 
 class _Slow(NamedTuple):
-    """A collector with an interval of its own; `always` = it runs even if interference is not detected."""
+    """A collector with its own interval. `always`: it runs even if interference is not detected."""
 
     always: bool
     feature: Feature
@@ -73,14 +73,14 @@ class _Slow(NamedTuple):
 
 @dataclass(slots=True)
 class _Measuring:
-    """Open counters, and the time since when they count."""
+    """Open counters, and the time at which they were opened."""
 
     since_ms: int
     sources: dict[tuple[str, str], CycleSource] = field(default_factory=dict[tuple[str, str], CycleSource])
 
 
 class Collectors:
-    """All collectors of one node. Owned by one task; call `close` at the end."""
+    """All collectors of one node. Only one task uses them; call `close` at the end."""
 
     def __init__(
         self,
@@ -136,10 +136,10 @@ class Collectors:
             pods: The pods of the node.
             now_ms: Time in milliseconds.
             host_applications: Processes outside Kubernetes that the NodeSLO names.
-            best_effort: The best-effort class as found.
-            apps_with_page_cache: Whether memory of host applications is reported with page cache.
-            for_interference: Whether interference is detected: PSI and waiting are collected then, whatever the gates
-                say.
+            best_effort: Readings of the best-effort class.
+            apps_with_page_cache: Whether memory of host applications counts with page cache.
+            for_interference: Whether interference is detected. Then PSI and waiting times are collected even if their
+                gates are off.
         """
         visited = self._measured(PodCollector.USAGE, pods)
         reading = read_host(
@@ -157,17 +157,17 @@ class Collectors:
         return latest
 
     def cpus_changed(self, topology: Sequence[CpuPlace]) -> None:
-        """Use other online CPUs than before."""
+        """Use a new set of online CPUs."""
         if self.features.usable(Feature.NUMA):
             self._cpu_to_numa = {place.cpu: place.node for place in topology}
 
     @property
     def cold_memory_running(self) -> bool:
-        """Whether cold pages are collected (agent spec, 7)."""
+        """Whether cold pages are measured (agent spec, 7)."""
         return any(slow.feature is Feature.COLD_PAGES for slow in self._slow)
 
     def forget(self, uids: Iterable[str]) -> None:
-        """Drop the counters of pods that are gone."""
+        """Drop the counters of pods that have ended."""
         for uid in uids:
             self._waits.pop(uid, None)
             self._stalls.pop(uid, None)
@@ -268,7 +268,7 @@ class Collectors:
             yield from cold_page_samples(level, cold, counters.memory.with_page_cache_bytes, now_ms, of)
 
     def _measure_cycles(self, pods: Sequence[AgentPod], now_ms: int) -> None:
-        """Open counters for a window of each interval, and return samples when it ends."""
+        """Count cycles and instructions during a window of each interval, and append samples at its end."""
         measuring = self._measuring
         if measuring is not None:
             if 0 <= now_ms - measuring.since_ms < self._options.cpi_window_ms:

@@ -1,4 +1,4 @@
-"""Readings of a host in one cycle: counters for `domain.metrics.monitor`, and the view that CPU suppression judges."""
+"""Read a host once per cycle: counters for `domain.metrics.monitor`, and the inputs of CPU suppression."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,14 +26,14 @@ CFS_PERIOD_US = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestEffortTree:
-    """The best-effort class as found: quota of its root (None = unreadable) and its CPU lists, parents first."""
+    """Quota of the best-effort root (None if unreadable), and CPU lists of its directories, parents first."""
 
     quota_us: int | None
     cgroups: tuple[BeCgroup, ...]
 
 
 def read_best_effort(host: Host) -> BestEffortTree:
-    """Return the quota and CPU lists of the best-effort class. Directories whose list cannot be read are left out."""
+    """Read quota and CPU lists of the best-effort class. Unreadable directories are left out."""
     root = host.layout.qos_directory(KubeQos.BEST_EFFORT)
     cgroups: list[BeCgroup] = []
     for directory in host.tree(root):
@@ -62,7 +62,7 @@ def _number(host: Host, file: CgroupFile) -> int | None:
 
 
 def container_directories(host: Host, pod: AgentPod) -> Iterator[tuple[str, str]]:
-    """Return the id and directory of each container that was created. An id of an unknown runtime is left out."""
+    """Yield id and directory of each created container. Unknown runtimes are left out."""
     for container in pod.containers:
         if container.container_id:
             try:
@@ -81,14 +81,14 @@ def read_host(
     best_effort: BestEffortTree | None = None,
     cpu_to_numa: Mapping[int, int] | None = None,
 ) -> HostReading:
-    """Return the counters of the node, of every known pod, container and host application, and of best effort.
+    """Read the counters of the node, and of all known pods, containers, host applications and best effort.
 
     Args:
         host: The machine.
         pods: The pods of the node.
         host_applications: Processes outside Kubernetes that the NodeSLO names.
-        best_effort: Result of `read_best_effort` in this cycle; None = the class is not measured.
-        cpu_to_numa: Online CPUs; None or empty = NUMA nodes are not measured.
+        best_effort: Result of `read_best_effort` in this cycle; None: the class is not measured.
+        cpu_to_numa: Online CPU -> NUMA node; None or empty: NUMA nodes are not measured.
     """
     layout, root = host.layout, host.layout.qos_directory(KubeQos.BEST_EFFORT)
     known = tuple(pods)
@@ -140,7 +140,7 @@ def _application_counters(host: Host, application: HostApplication) -> CgroupCou
 
 
 def node_signals(host: Host, metrics: Metrics, pods: Iterable[AgentPod], window_ms: int) -> dict[str, float]:
-    """Return the health of the node for its report, in percent. Signals that are not measured are left out.
+    """Return the health signals of the node in percent. Signals that are not measured are left out.
 
         cpuPressure      largest PSI cpu some avg60 of the burstable class and of each guaranteed pod
         memoryPressure   largest PSI memory full avg60 of them (the pods' root would count best effort, too)
@@ -182,7 +182,7 @@ def cpu_owners(
     reserved: CpuSet = EMPTY,
     system_exclusive: CpuSet = EMPTY,
 ) -> CpuOwners | None:
-    """Return who owns which CPUs; None if the topology is unknown."""
+    """Return the owners of the CPUs; None if the topology is unknown."""
     if not topology:
         return None
     return CpuOwners(
@@ -206,18 +206,18 @@ def suppress_view(
     owners: CpuOwners | None = None,
     kubelet_static: bool = False,
 ) -> NodeView:
-    """Return the inputs of CPU suppression: last usage by class, and the present quota and CPU lists.
+    """Return the inputs of CPU suppression: last usage by class, and current quota and CPU lists.
 
     Args:
         host: The machine.
         now_ms: Time in milliseconds.
         capacity_milli: CPU of the node object in milli-cores.
-        reserved_milli: Milli-cores that the system keeps.
+        reserved_milli: Milli-cores that are reserved for the system.
         pods: The pods of the node.
         latest: Newest usage of the node and its pods.
-        best_effort: The best-effort class as found.
+        best_effort: Readings of the best-effort class.
         host_applications: Processes outside Kubernetes that the NodeSLO names.
-        owners: Who owns which CPUs; None = unknown.
+        owners: Owners of the CPUs; None if unknown.
         kubelet_static: Whether the CPU manager policy of the kubelet is static.
     """
     known = tuple(pods)

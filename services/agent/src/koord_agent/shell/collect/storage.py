@@ -33,13 +33,13 @@ def output_of(command: Sequence[str]) -> str:
 
 
 def in_thread(work: Callable[[], None]) -> None:
-    """Start the work in a thread that ends with the process."""
+    """Run the work in a daemon thread."""
     Thread(target=work, name="storage", daemon=True).start()
 
 
 @dataclass(slots=True)
 class Looks:
-    """Numbers of readings of the machine that succeeded and that failed."""
+    """Numbers of successful and failed readings of the machine."""
 
     succeeded: int = 0
     failed: int = 0
@@ -53,7 +53,7 @@ class Looks:
 
 
 class Storage:
-    """The disks of one machine as looked up last; None before the first look-up has ended."""
+    """The disks of one machine at the last look-up; None before the first one has ended."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Storage:
         self.looks = Looks()
 
     def known(self, now_ms: int) -> StorageInfo | None:
-        """Return the disks, and start a look-up if one is due; None before the first has ended."""
+        """Return the disks, and start a new look-up if one is due; None before the first one has ended."""
         is_fresh = self._asked_ms is not None and 0 <= now_ms - self._asked_ms < self._refresh_ms
         if not is_fresh and not self._is_looking:
             self._asked_ms, self._is_looking = now_ms, True
@@ -89,7 +89,7 @@ class Storage:
             self._is_looking = False
 
     def _parents(self) -> dict[str, str]:
-        """Return the disk of each partition by the folders of the kernel."""
+        """Return partition -> disk, from the folders of the kernel."""
         found: dict[str, str] = {}
         try:
             for entry in self._block_devices.iterdir():

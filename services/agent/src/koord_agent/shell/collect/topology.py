@@ -1,4 +1,4 @@
-"""CPUs and NUMA nodes of a real machine: who may use which CPUs, and the report when that changed.
+"""CPUs and NUMA nodes of a real machine: the CPUs of each kind of pods, and a report when they change.
 
 Source: agent spec, 4.4, 4.7.
 """
@@ -34,10 +34,10 @@ CPU_INFO_EVERY_MS: Final = 60_000
 
 
 class TopologyReporter:
-    """The topology of one machine. Owned by its agent, not shared.
+    """The topology of one machine. Only its agent uses it.
 
     Attributes:
-        kubelet: Configuration of the kubelet; set by who follows it.
+        kubelet: Configuration of the kubelet; the component that follows the kubelet sets it.
     """
 
     def __init__(
@@ -72,15 +72,15 @@ class TopologyReporter:
         self._owned: Mapping[str, tuple[str, CpuSet]] = {}
 
     def report(self, desired: DesiredView, pods: Sequence[AgentPod], now_ms: int) -> NodeTopologyReported | None:
-        """Read the topology if it is due, and return the report if it changed.
+        """Read the topology if it is due, and return a report if it changed.
 
         Args:
-            desired: What is wanted on the node.
+            desired: Desired state of the node.
             pods: The pods of the node.
             now_ms: Time in milliseconds.
 
         Raises:
-            InvalidInput: The annotation of system QoS is malformed. Nothing changes then.
+            InvalidInput: The annotation of system QoS is invalid. Then nothing changes.
         """
         owned = {pod.uid: (pod.qos_label, pod.cpuset) for pod in pods if pod.cpuset}
         if self._due_ms is not None and self._due_ms - self._sync_ms <= now_ms < self._due_ms:
@@ -103,11 +103,11 @@ class TopologyReporter:
 
     @property
     def places(self) -> tuple[CpuPlace, ...]:
-        """The CPUs that were online at the last reading; empty = unknown."""
+        """CPUs that were online at the last reading; empty if unknown."""
         return self._topology.places
 
     def _look_at_cpus(self, now_ms: int) -> None:
-        """Read the online CPUs again; they change while the machine runs. If reading fails, the last CPUs stay."""
+        """Read the online CPUs, which may change at runtime. If reading fails, the last CPUs stay."""
         due = self._cpu_info_due_ms
         if due is not None and due - self._cpu_info_ms <= now_ms < due:
             return
@@ -153,7 +153,7 @@ def _quantities(amounts: Amounts) -> ResourceList:
 
 
 def _basic_info(host: LinuxHost) -> Mapping[str, str | bool]:
-    """Return model, threads, turbo, cache mask and vendor of the CPU (agent spec, 4.4). Unreadable parts are empty."""
+    """Return model, threads, turbo, cache mask and vendor of the CPU (agent spec, 4.4); empty if unreadable."""
     roots = host.roots
     lines: dict[str, str] = {}
     for line in (read_kernel_file(str(roots.proc / "cpuinfo")) or "").splitlines():

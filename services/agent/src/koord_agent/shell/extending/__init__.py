@@ -1,1 +1,1 @@
-"""Installed extensions at work: discovery, threads, controllers."""
+"""Discovery, threads and controllers of installed extensions."""

@@ -1,6 +1,7 @@
-"""Controllers of installed packages, each in a thread with an event loop of its own.
+"""Run controllers of installed packages, each in a thread with its own event loop.
 
-A controller that blocks delays nobody. One that ends or fails is logged and started again, with growing pauses.
+A controller that blocks does not delay the agent. If it ends or fails, this is logged and it is started again, with
+growing delays.
 """
 
 import asyncio
@@ -40,7 +41,7 @@ class _Controller:
         self._pause = first_pause_seconds
 
     async def run(self) -> None:
-        """Run the controller again and again until cancelled."""
+        """Run the controller repeatedly until cancelled."""
         pause = self._pause
         while True:
             reason = await self._once()
@@ -50,7 +51,7 @@ class _Controller:
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     async def _once(self) -> str:
-        """Run the controller once, and return why it ended."""
+        """Run the controller once, and return the reason why it ended."""
         ours = asyncio.get_running_loop()
         ended: asyncio.Future[str] = ours.create_future()
         theirs = asyncio.new_event_loop()

@@ -1,4 +1,4 @@
-"""Threads for the code of installed packages, one for each registered extension, so that it can only block itself.
+"""Threads for installed packages, one for each extension, so that a blocked extension only blocks itself.
 
 A cycle waits briefly for each answer. A thread that is still busy is reported and left alone.
 """
@@ -15,9 +15,9 @@ from koord_agent.domain.extending.extensions import ExtensionFailed, NotAsked, f
 
 T = TypeVar("T")
 CALL_SECONDS: Final = 0.5
-"""Time of an extension in one cycle, for all of its calls together."""
+"""Time for all calls of an extension in one cycle."""
 LONG_CALL_SECONDS: Final = 10.0
-"""Time of evictions in one cycle, and of one HTTP request."""
+"""Time for all evictions of a cycle, and for one HTTP request."""
 _LONG: Final = (Point.HTTP, Point.EVICTION)
 
 
@@ -106,7 +106,7 @@ class ThreadGuard:
 
 
 class _Worker:
-    """A thread that makes one call at a time. It ends with the process."""
+    """A daemon thread that makes one call at a time."""
 
     def __init__(self, point: Point, name: str) -> None:
         self._point = point
@@ -118,11 +118,11 @@ class _Worker:
         threading.Thread(target=self._run, name=f"{point} {name}", daemon=True).start()
 
     def begin(self, call: Callable[[], T], *, polled: bool = False) -> Future[T] | None:
-        """Start a call, and return its answer; None while an earlier call is running.
+        """Start a call and return its future; None while an earlier call is running.
 
         Args:
             call: The function to call.
-            polled: Whether `take` returns the answer.
+            polled: Whether `take` will return the result.
         """
         with self._lock:
             if self._newest is not None and not self._newest.done():
@@ -134,7 +134,7 @@ class _Worker:
             return answer
 
     def take(self) -> Future[Any] | None:
-        """Return the answer of a polled call, once; None while there is none."""
+        """Return the finished future of a polled call once; None if there is none."""
         with self._lock:
             answer = self._polled
             if answer is None or not answer.done():

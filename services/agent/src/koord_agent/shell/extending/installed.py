@@ -1,4 +1,4 @@
-"""Extensions of installed packages, and which of their strategies are switched on."""
+"""Load extensions of installed packages, and enable their strategies."""
 
 from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
@@ -11,20 +11,20 @@ from koord_agent.domain.extending.extension_points import Point
 from koord_agent.domain.extending.extensions import Extensions, failure
 
 ENTRY_POINTS: Final = "koord_agent.extensions"
-"""Group under which a package offers a function that takes an `Extensions` and registers what it has."""
+"""Entry point group of functions that take an `Extensions` and register extensions."""
 
 
 def installed_extensions(logger: Logger, switches: tuple[str, ...] = ()) -> Extensions:
-    """Return the extensions of all installed packages. A package that fails is logged, counted and left out.
+    """Return the extensions of all installed packages.
+
+    A package that fails is logged, counted and left out.
 
     Args:
-        logger: Gets what goes wrong.
+        logger: Receives errors.
         switches: `<strategy>=true|false`.
 
     Raises:
-        InvalidInput: Two packages use one name, or a switched strategy does not exist (unless a package failed, which
-            may
-            have it).
+        InvalidInput: Two packages use the same name, or a switch names an unknown strategy (unless a package failed).
     """
     extensions = Extensions()
     for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: entry.name):

@@ -1,4 +1,4 @@
-"""Stops containers of evicted pods through the container runtime of this machine.
+"""Stop containers of evicted pods with the container runtime of this machine.
 
     containerd, cri-o, pouch   CRI  RuntimeService.StopContainer, without grace
     docker                     its own API  POST /containers/<id>/stop?t=0
@@ -35,11 +35,11 @@ _MESSAGES: Final[dict[str, Fields]] = {
 _GONE: Final = frozenset({"NOT_FOUND"})
 _SILENT: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED"})
 _DOCKER_FINE: Final = frozenset({204, 304, 404})
-"""Stopped, was not running, does not exist."""
+"""Status codes of Docker for success: stopped, was not running, does not exist."""
 
 
 class NotStopped(Exception):
-    """A container may still run. The message says why; `is_silent` = its runtime did not answer."""
+    """A container may still run. The message has the reason; `is_silent`: the runtime did not answer."""
 
     def __init__(self, message: str, *, is_silent: bool = False) -> None:
         super().__init__(message)
@@ -53,19 +53,19 @@ def messages() -> Any:
 
 
 def socket_of(runtime: str, roots: Sequence[Path], given: Path | None) -> Path | None:
-    """Return the socket of a runtime: its usual place below the roots, else the given path; None if there is none.
+    """Return the socket of a runtime: its usual place below the roots, else the given path; None if none exists.
 
     Args:
         runtime: docker, containerd, pouch or cri-o.
         roots: Folders that may hold the socket.
-        given: Paths that the flags give, by runtime.
+        given: Path from a flag; None if the flag is not set.
     """
     usual = [root / RUNTIME_SOCKETS[runtime] for root in roots]
     return next((path for path in (*usual, *((given,) if given else ())) if path.is_socket()), None)
 
 
 class ContainerRuntimes:
-    """The runtimes of one machine. Used by one thread at a time."""
+    """The container runtimes of one machine. Only one thread at a time may use it."""
 
     def __init__(
         self,
@@ -84,13 +84,13 @@ class ContainerRuntimes:
         self._left_alone: dict[Path, float] = {}
 
     def stop(self, container_ids: Iterable[str]) -> tuple[str, ...]:
-        """Stop the containers of a pod; a failure of one does not skip the others.
+        """Stop the containers of a pod. If one fails, the others are still stopped.
 
         Args:
-            container_ids: `<runtime>://<id>`, or the bare id of a container of the default runtime.
+            container_ids: `<runtime>://<id>`, or an id without runtime for the default runtime.
 
         Returns:
-            What went wrong, one sentence each.
+            Errors, one sentence each.
         """
         problems: list[str] = []
         end = self._monotonic() + self._seconds

@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 Fields = Mapping[str, tuple[int, str]]
-"""Name -> (number, kind). A kind is string, int64, bool or the name of a message, with `repeated` in front for many."""
+"""Name -> (number, kind). A kind is string, int64, bool or the name of a message; `repeated` before it for lists."""
 
 _REPEATED: Final = "repeated "
 
 
 def message_classes(package: str, messages: Mapping[str, Fields]) -> Mapping[str, Any]:
-    """Return a class for every message, by name. Fields that the table does not name are kept.
+    """Return a class for every message, by name. Fields that the table lacks are kept.
 
     Raises:
-        KeyError: The table names a kind that is neither known nor in the table.
+        KeyError: A kind is unknown.
     """
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, Final
 
 LARGEST_MESSAGE: Final = 16 * 1024 * 1024
-"""The kubelet's own limit for these interfaces."""
+"""Largest message in bytes; the kubelet has the same limit."""
 
 
 class SocketAway(Exception):
-    """The call has no answer. The message names the socket, the call and the reason.
+    """The call failed. The message has socket, call and reason.
 
     Attributes:
-        code: gRPC status in capitals, such as UNAVAILABLE, NOT_FOUND.
+        code: gRPC status in capitals, such as UNAVAILABLE or NOT_FOUND.
     """
 
     def __init__(self, message: str, code: str) -> None:
@@ -25,13 +25,13 @@ class SocketAway(Exception):
 
 
 def call(socket: Path, method: str, request: Any, answer: Any, *, seconds: float) -> Any:
-    """Make one call and return the answer.
+    """Make one unary call and return the answer.
 
     Args:
         socket: Path of the socket.
         method: `/<package>.<Service>/<Method>`.
         request: A message of `protobuf.message_classes`.
-        answer: The class of the answer.
+        answer: Message class of the answer.
         seconds: Longest time to wait.
 
     Raises:

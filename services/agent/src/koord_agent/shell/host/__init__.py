@@ -1,1 +1,1 @@
-"""The only room of the agent that knows a machine: a real Linux one, or simulated ones with the same face."""
+"""Access to machines: a real Linux machine, or simulated ones behind the same protocol."""

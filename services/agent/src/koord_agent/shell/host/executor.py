@@ -1,8 +1,8 @@
-"""Carries out plans on a host: it writes only what changed, in the planned order, and reads back whether it held.
+"""Write the winning plans to a host: only changes, in the planned order, and with a check of the result.
 
-`koord_agent.domain.plans.arbiter` picks the winners, `koord_agent.domain.plans.executor` orders the writes. If it is
-killed after any step, files are loosened and never half tightened, and the next cycle ends in the same state. One
-executor per host; calls must not overlap.
+`koord_agent.domain.plans.arbiter` picks the winners, `koord_agent.domain.plans.executor` orders the writes. If the
+agent is killed after any write, limits are too loose but never inconsistent, and the next cycle completes the writes.
+Each host has one executor; calls must not overlap.
 """
 
 import posixpath
@@ -23,28 +23,28 @@ PURGE_EVERY_MS = 60_000
 
 
 class Result(StrEnum):
-    """The result of one wanted value."""
+    """Result for one value."""
 
     WRITTEN = "written"
     UNCHANGED = "unchanged"
     IGNORED = "ignored"
-    """The file is missing or not supported: no error, tried again in the next cycle."""
+    """The file is missing or not supported. It is tried again in the next cycle."""
     REFUSED = "refused"
-    """The file is outside the agent's trees, or the value is not valid: nothing was written."""
+    """The file is outside of the agent's directories, or the value is invalid. Nothing was written."""
     FAILED = "failed"
-    """The kernel refused the value; tried again in the next cycle."""
+    """The kernel refused the value. It is tried again in the next cycle."""
     HELD_BACK = "held back"
-    """Skipped, because a level above (growing) or below (shrinking) was refused; tried again in the next cycle."""
+    """Skipped because the parent could not grow or a child could not shrink. It is tried again in the next cycle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One wanted value with its result.
+    """One value and its result.
 
     Attributes:
-        before: Text of the file before; None = not read.
-        after: Text read back after the write; None = nothing was written, or the file vanished.
-        held: Whether the text read back has the wanted value.
+        before: Text of the file before; None if not read.
+        after: Text of the file after the write; None if nothing was written, or the file vanished.
+        held: Whether the text after the write has the wanted value.
     """
 
     file: CgroupFile
@@ -57,11 +57,11 @@ class Outcome:
 
 
 ObserveWrite = Callable[[str, bool, float], None]
-"""Told about each write: resource, whether the kernel took it, seconds."""
+"""Function that gets each write: resource, whether the kernel accepted it, seconds."""
 
 
 class CgroupExecutor:
-    """The executor of one host."""
+    """Writes values to the files of one host."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class CgroupExecutor:
         self._purged_ms = 0
 
     def allow(self, trees: Sequence[str]) -> None:
-        """Replace the trees that may be written, after host applications were configured or removed."""
+        """Replace the directories that may be written, after host applications were configured or removed."""
         self._trees = tuple(trees)
 
     def apply(self, plans: Iterable[Plan], now_ms: int) -> tuple[Outcome, ...]:
@@ -86,21 +86,21 @@ class CgroupExecutor:
         return self.write(self.arbitrate(plans, now_ms), now_ms)
 
     def arbitrate(self, plans: Iterable[Plan], now_ms: int) -> Arbitration:
-        """Return the winner of each file; parents as they read now cut their children."""
+        """Return the winner of each file. Current values of parents limit their children."""
         wanted = tuple(plans)
         return arbitrate(wanted, now_ms, self._parents(wanted))
 
     def write(self, arbitration: Arbitration, now_ms: int) -> tuple[Outcome, ...]:
         """Write the winners, and return one outcome per file.
 
-        Failures of kernel or plan are outcomes, never exceptions.
+        Failures are outcomes, not exceptions.
         """
         return self.apply_levels(levels_of(arbitration.winners.values()), now_ms)
 
     def _parents(self, plans: Sequence[Plan]) -> dict[CgroupFile, str]:
         """Return CPU lists and quotas of the parents of planned directories.
 
-        If the parents have no plan of their own.
+        Parents with their own plan are left out.
         """
         planned = {plan.file for plan in plans}
         found: dict[CgroupFile, str] = {}
@@ -122,7 +122,7 @@ class CgroupExecutor:
         return found
 
     def apply_levels(self, levels: Sequence[Sequence[Update]], now_ms: int) -> tuple[Outcome, ...]:
-        """Write updates that are grouped into levels already, from top to bottom. See `write`."""
+        """Write updates by level, from top to bottom. See `write`."""
         outcomes: dict[CgroupFile, Outcome] = {}
         allowed = [[update for update in level if self._is_allowed(update, outcomes)] for level in levels]
         if not any(allowed):
@@ -164,7 +164,7 @@ class CgroupExecutor:
         return tuple(outcomes.values())
 
     def forget(self, file: CgroupFile) -> None:
-        """Forget the cached value of a file, so that the next cycle reads it."""
+        """Drop the cached value of a file, so that the next cycle reads the file."""
         self._cache.forget(file)
 
     def _is_allowed(self, update: Update, outcomes: dict[CgroupFile, Outcome]) -> bool:

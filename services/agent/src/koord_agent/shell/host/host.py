@@ -22,11 +22,11 @@ from koord_agent.shell.host.probe import HostRoots
 
 
 class WriteFailed(Exception):
-    """The kernel refused a value. The message names file, value and the kernel's reason."""
+    """The kernel refused a value. The message has file, value and the kernel's reason."""
 
 
 class Vanished(WriteFailed):
-    """The file or its directory does not exist (any more)."""
+    """The file or its directory does not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class CycleSource(Protocol):
 
 
 class Host(Protocol):
-    """One machine. Readings that fail return None."""
+    """One machine. Methods return None if a reading fails."""
 
     @property
     def layout(self) -> CgroupLayout:
@@ -64,15 +64,15 @@ class Host(Protocol):
 
     @property
     def roots(self) -> HostRoots | None:
-        """Where the file systems of a real machine are; None = a simulated machine."""
+        """Paths of the file systems of a real machine; None for a simulated machine."""
         ...
 
     def capacity(self) -> Capacity:
-        """Return CPU and memory of the machine. Raise MalformedCounter or OSError if /proc cannot be read."""
+        """Return CPU and memory of the machine. Raises MalformedCounter or OSError if /proc is unreadable."""
         ...
 
     def node_counters(self) -> NodeCounters | None:
-        """Return the counters of the whole machine; None if they are unreadable."""
+        """Return the counters of the whole machine; None if unreadable."""
         ...
 
     def cgroup_counters(self, directory: str) -> CgroupCounters | None:
@@ -80,56 +80,56 @@ class Host(Protocol):
         ...
 
     def numa_memory(self) -> Mapping[int, int]:
-        """Return the bytes in use by NUMA node; empty if they are unreadable."""
+        """Return NUMA node -> bytes in use; empty if unreadable."""
         ...
 
     def numa_pages(self, directory: str) -> Mapping[int, int] | None:
-        """Return the pages of one cgroup by NUMA node; None if they are unreadable."""
+        """Return NUMA node -> pages of one cgroup; None if unreadable."""
         ...
 
     def pressure(self, directory: str) -> Mapping[str, Pressure] | None:
-        """Return the PSI of one cgroup: cpu, mem, io.
+        """Return the PSI of one cgroup by resource: cpu, mem, io.
 
-        None if unreadable or malformed, for all three (agent spec, 6.8).
+        None if any of the three is unreadable or invalid (agent spec, 6.8).
         """
         ...
 
     def cold_page_bytes(self, directory: str) -> int | None:
-        """Return the idle page cache of one cgroup ("" = the node); None if it is unreadable."""
+        """Return the idle page cache of one cgroup ("" for the node) in bytes; None if unreadable."""
         ...
 
     def sched_counters(self, directory: str) -> SchedCounters | None:
-        """Return the time of waiting for a CPU, summed over the threads of one cgroup; None if it is unreadable."""
+        """Return the waiting times for a CPU, summed over the threads of one cgroup; None if unreadable."""
         ...
 
     def disk_counters(self, directory: str) -> Mapping[str, DiskCounters] | None:
-        """Return the counters of the disks that one cgroup has used, by MAJ:MIN; None if they are unknown."""
+        """Return MAJ:MIN -> counters, for the disks that one cgroup has used; None if unknown."""
         ...
 
     def tcp_counters(self, directory: str) -> TcpCounters | None:
         """Return the counters of a pod's network.
 
-        None if they are unknown or the pod shares the network of the machine.
+        None if unknown, or if the pod uses the network of the machine.
         """
         ...
 
     def open_cycle_counters(self, directory: str) -> CycleSource | None:
-        """Open counters of cycles and instructions of one cgroup; None if it is not possible.
+        """Open counters of cycles and instructions of one cgroup; None if not possible.
 
         The caller closes them.
         """
         ...
 
     def resctrl_counters(self) -> Mapping[str, Mapping[int, Mapping[str, int]]]:
-        """Return the counters of the groups LSR, LS, BE by cache id and file. Missing groups are left out."""
+        """Return group (LSR, LS, BE) -> cache id -> file -> counter. Missing groups are left out."""
         ...
 
     def features(self) -> Features:
-        """Return the features of the machine. It probes the kernel, which takes a moment."""
+        """Return the features of the machine. It probes the kernel, so it takes some time."""
         ...
 
     def cpu_topology(self) -> tuple[CpuPlace, ...]:
-        """Return the online CPUs; empty if they are unknown."""
+        """Return the online CPUs; empty if unknown."""
         ...
 
     def tree(self, directory: str) -> tuple[str, ...]:
@@ -137,7 +137,7 @@ class Host(Protocol):
         ...
 
     def read(self, file: CgroupFile) -> str | None:
-        """Return the raw text of a kernel file; None if it is unsupported or does not exist."""
+        """Return the raw text of a kernel file; None if it does not exist or is not supported."""
         ...
 
     def write(self, file: CgroupFile, value: str) -> None:

@@ -1,4 +1,4 @@
-"""Watches cgroup directories of pods and containers with inotify(7).
+"""Watch cgroup directories of pods and containers with inotify(7).
 
 Source: agent spec, 4.5.
 """
@@ -26,8 +26,8 @@ class CgroupEvent:
     """The directory of a pod or container was created or removed.
 
     Attributes:
-        pod_id: As written in the directory (systemd: `_` for `-`).
-        container_id: Without its runtime; None = the event is about the pod itself.
+        pod_id: Pod id as in the directory name (systemd: `_` for `-`).
+        container_id: Container id without its runtime; None if the event is about the pod itself.
     """
 
     appeared: bool
@@ -36,10 +36,10 @@ class CgroupEvent:
 
 
 class PodWatcher:
-    """Watches the class directories and every pod below them.
+    """Watches the class directories, and every pod below them.
 
     Raises:
-        OSError: The kernel has no inotify, or no room for another watch.
+        OSError: The kernel has no inotify, or the limit of watches is reached.
     """
 
     def __init__(self, root: str, layout: CgroupLayout) -> None:
@@ -58,18 +58,18 @@ class PodWatcher:
 
     @property
     def classes(self) -> int:
-        """Number of class directories that are watched. A directory that does not exist yet cannot be watched."""
+        """Number of watched class directories. A directory that does not exist cannot be watched."""
         return len(self._classes)
 
     def fileno(self) -> int:
-        """Return the descriptor; it is readable when something happened."""
+        """Return the file descriptor. It is readable when events are available."""
         return self._descriptor
 
     def read(self) -> list[CgroupEvent]:
-        """Return the events since the last call. Names that are neither of a pod nor of a container are left out.
+        """Return the events since the last call. Other directories are left out.
 
         Raises:
-            OSError: Events were lost: make a new watcher.
+            OSError: Events were lost. Create a new watcher.
         """
         found: list[CgroupEvent] = []
         while True:
@@ -90,7 +90,7 @@ class PodWatcher:
             self._descriptor = -1
 
     def _watch_all(self) -> None:
-        """Watch existing pods, too; their containers would otherwise never be seen (D-4)."""
+        """Watch existing pods too, because events of their containers would be missed otherwise (D-4)."""
         for qos in KubeQos:
             directory = self._layout.qos_directory(qos)
             path = f"{self._root}/{directory}"
@@ -108,7 +108,7 @@ class PodWatcher:
                     self._watch_pod(f"{path}/{name}", pod_id)
 
     def _watch_pod(self, path: str, pod_id: str) -> list[CgroupEvent]:
-        """Watch a pod, and return events of the containers that it has already."""
+        """Watch a pod, and return events for its existing containers."""
         watch = self._add(path)
         if watch is None:
             return []

@@ -1,19 +1,17 @@
-"""Reads text files of the kernel: without exceptions for files that are gone, and with any bytes."""
+"""Read text files of the kernel. Missing files and any bytes are handled without exceptions."""
 
 import os
 
 _CHUNK = 65536
 _FIRST = 4096
 _WHOLE = _FIRST // 2
-"""A kernel fills a page with whole records before it stops, and records of long texts (lines, CPUs) are shorter than
-half a page: what is shorter than that is all that there is.
-"""
+"""Length below which a read is complete: the kernel fills a page with records shorter than half a page."""
 
 
 def read_kernel_file(path: str) -> str | None:
-    """Return the whole text of a file; None if it cannot be read (missing, gone, refused, not supported).
+    """Return the whole text of a file; None if it cannot be read.
 
-    Bytes that are not ASCII become replacement characters, which the parsers refuse.
+    Non-ASCII bytes become replacement characters, which the parsers refuse.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

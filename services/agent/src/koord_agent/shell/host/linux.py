@@ -1,7 +1,7 @@
 """A real Linux machine: procfs, sysfs, cgroup v1 and v2, both cgroup drivers.
 
-What may vanish between two calls (the directory of a pod, a file in it) is answered with None or `Vanished`, and so is
-a malformed text. `linux_features` probes what the machine can do.
+If a directory or file vanishes or is invalid, methods return None or raise `Vanished`. `linux_features` probes the
+features of the machine.
 """
 
 import errno
@@ -53,7 +53,7 @@ _KEPT_PATHS: Final = 8192
 
 
 class LinuxHost:
-    """This machine, see `Host`. Layout, version and jiffy are probed unless given."""
+    """This machine; see `Host`. Directory names, cgroup version and clock tick are probed unless given."""
 
     def __init__(
         self,
@@ -86,12 +86,12 @@ class LinuxHost:
 
     @property
     def roots(self) -> HostRoots:
-        """Where the file systems of this machine are."""
+        """Paths of the file systems of this machine."""
         return self._roots
 
     @property
     def numa(self) -> NumaReader:
-        """The NUMA nodes of this machine."""
+        """Reader of the NUMA nodes of this machine."""
         return self._numa
 
     def features(self) -> Features:
@@ -140,7 +140,7 @@ class LinuxHost:
         )
 
     def _counter_paths(self, directory: str) -> tuple[str, str, str, str]:
-        """Return the counter files of a cgroup. They are read every second, so their names are cached."""
+        """Return the paths of the counter files of a cgroup; cached, because they are read every second."""
         if len(self._paths) >= _KEPT_PATHS:
             self._paths.clear()
         resources = ("cpuacct.usage", "memory.stat", "cpu.stat", "memory.numa_stat")
@@ -202,7 +202,10 @@ class LinuxHost:
             return None
 
     def start_cold_page_scans(self) -> bool:
-        """Let the kernel look for idle pages (kidled). Return False if it does not (agent spec, 6.10)."""
+        """Start the kernel's scan for idle pages (kidled). Return False if it is not available.
+
+        Source: agent spec, 6.10.
+        """
         folder = self._roots.sys / "kernel/mm/kidled"
         try:
             for name, value in KIDLED_SETTINGS.items():

@@ -1,6 +1,6 @@
-"""Features of this kernel, this CPU and the agent's rights, each with the file that decides it.
+"""Probe features of this kernel, this CPU and the agent's permissions, each with the file that decides it.
 
-Probed once at start. A collector without its feature does not run, and the reason is told instead of zeros.
+They are probed once at start. A collector without its feature does not run, and the reason is reported.
 
 Source: agent spec, 1 (3), 3.4, 6, 15.
 """
@@ -24,11 +24,11 @@ from koord_agent.shell.host.probe import HostRoots
 from koord_agent.shell.host.sockets import POD_RESOURCES_SOCKET, RUNTIME_SOCKETS
 
 _PROBED_IN_ROOT = frozenset({"blkio.cost.qos", "blkio.cost.model"})
-"""Files of the whole machine, probed in the root of their hierarchy."""
+"""Files of the whole machine, which are probed in the root of their hierarchy."""
 
 
 def find_features(roots: HostRoots, version: int, layout: CgroupLayout) -> Features:
-    """Return all features and all files of the resource table, usable or with the reason why not."""
+    """Return the findings about all features and all files of the resource table."""
     probe = _Probe(roots, version, layout)
     return Features((*probe.measured(), *probe.knobs()))
 
@@ -40,7 +40,7 @@ class _Probe:
         self._layout = layout
 
     def measured(self) -> Iterator[Finding]:
-        """Return the findings about what collectors need."""
+        """Yield the findings about features that collectors need."""
         roots = self._roots
         yield _readable(Feature.NODE_COUNTERS, roots.proc / "stat")
         yield self._cgroup_counters()
@@ -70,7 +70,7 @@ class _Probe:
         )
 
     def knobs(self) -> Iterator[Finding]:
-        """Return the findings about every resource of the table, by its v1 name."""
+        """Yield the findings about every file of the resource table, by its v1 name."""
         directory = self._some_directory()
         for name in sorted(RESOURCES):
             try:
@@ -86,7 +86,7 @@ class _Probe:
     def _some_directory(self) -> str:
         """Return the root of the pods if it exists, else any directory below the root of the hierarchy.
 
-        The root itself lacks most files.
+        The root of the hierarchy itself lacks most files.
         """
         if self._directory(self._layout.root).is_dir():
             return self._layout.root
@@ -158,7 +158,7 @@ class _Probe:
 
 
 def _readable(feature: str, file: Path, why: str = "") -> Finding:
-    """Return whether a file can be read. `why` replaces the reason of the kernel if the file is missing."""
+    """Return the finding about a file: whether it can be read. `why` is the reason if it is missing."""
     try:
         with os.fdopen(os.open(file, os.O_RDONLY), "rb") as stream:
             stream.read(1)
@@ -170,6 +170,6 @@ def _readable(feature: str, file: Path, why: str = "") -> Finding:
 
 
 def _socket(feature: str, places: Sequence[Path], why: str) -> Finding:
-    """Return the finding about the first place that has a socket."""
+    """Return the finding about a socket, which may be in several places."""
     found = next((place for place in places if place.is_socket()), None)
     return Finding(feature=feature, usable=found is not None, file=str(found or places[0]), why="" if found else why)

@@ -18,7 +18,7 @@ _PAGES_PREFIX, _PAGES_SUFFIX = "hugepages-", "kB"
 class NumaReader:
     """Reads `<sys>/bus/node/devices/node<i>`. The list of nodes is read once.
 
-    Nodes with only an initiator (`has_generic_initiator`) have no memory and do not count.
+    Nodes with only an initiator (`has_generic_initiator`) have no memory and are ignored.
     """
 
     def __init__(self, sys: Path) -> None:
@@ -27,7 +27,7 @@ class NumaReader:
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        """Ids of the nodes that count, ascending."""
+        """Ids of the NUMA nodes with memory, ascending."""
         return self._nodes
 
     def memory_used(self) -> Mapping[int, int]:
@@ -43,7 +43,7 @@ class NumaReader:
         return found
 
     def memory(self) -> tuple[NumaMemory, ...] | None:
-        """Return totals and huge pages by node, in order; None if one of them is unreadable."""
+        """Return total memory and huge pages of each node, in order; None if one node is unreadable."""
         found: list[NumaMemory] = []
         for node in self._nodes:
             text = read_kernel_file(f"{self._devices}/{_PREFIX}{node}/meminfo")

@@ -1,6 +1,6 @@
-"""Hardware counters of a cgroup by perf_event_open(2): cycles and instructions on every CPU.
+"""Hardware counters of a cgroup with perf_event_open(2): cycles and instructions on every CPU.
 
-A counter that kernel, CPU or rights do not allow is absent, never zero. Descriptors are closed on every path.
+If kernel, CPU or permissions do not allow a counter, it is absent and not zero. Descriptors are closed on every path.
 
 Source: agent spec, 6.7.
 """
@@ -18,11 +18,9 @@ _SYSCALL: Final = {"x86_64": 298, "aarch64": 241}
 _TYPE_HARDWARE: Final = 0
 _CYCLES, _INSTRUCTIONS = 0, 1
 _ATTRIBUTES: Final = struct.Struct("=IIQQQQQIIQ")
-"""type, size, config, sample_period, sample_type, read_format, flags, wakeup_events, bp_type, config1: the layout of
-PERF_ATTR_SIZE_VER0, which every kernel takes.
-"""
+"""Layout of the attributes: PERF_ATTR_SIZE_VER0, from type to config1, which every kernel accepts."""
 _READ_FORMAT: Final = 0x1 | 0x2
-"""Total time enabled, total time running."""
+"""Flags for reading total time enabled and total time running."""
 _FLAG_PID_CGROUP: Final = 0x4
 _FLAG_CLOEXEC: Final = 0x8
 _READING: Final = struct.Struct("=QQQ")
@@ -34,7 +32,7 @@ class CountersAbsent(Exception):
 
 
 class CycleCounters:
-    """Open counters of one cgroup. Call `read` only before `close`."""
+    """Open counters of one cgroup. Do not call `read` after `close`."""
 
     def __init__(self, descriptors: Sequence[tuple[int, int]]) -> None:
         self._descriptors = list(descriptors)
@@ -45,7 +43,7 @@ class CycleCounters:
         return 2 * len(self._descriptors)
 
     def read(self) -> Counted:
-        """Return the counts since the counters were opened. A CPU that cannot be read counts nothing."""
+        """Return the counts since the counters were opened. An unreadable CPU counts as zero."""
         return scale_counters(
             CpuCounters(
                 cycles=cycles[0],

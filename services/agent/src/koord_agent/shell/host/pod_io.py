@@ -1,4 +1,4 @@
-"""Disks and connections of a real pod, from the devices and processes of its cgroup.
+"""Disk and network counters of a real pod, from the devices and processes of its cgroup.
 
 Source: agent spec, 18 (disk-io, network).
 """
@@ -13,11 +13,11 @@ from koord_agent.shell.host.kernel_files import read_kernel_file
 
 
 def disk_counters(proc: Path, devices_file: str) -> Mapping[str, DiskCounters] | None:
-    """Return the counters of the devices that a cgroup has used; None if they are unknown.
+    """Return the counters of the devices that a cgroup has used; None if unknown.
 
     Args:
-        proc: Where procfs is.
-        devices_file: `io.stat` or `blkio.throttle.io_serviced_recursive` of the cgroup.
+        proc: Path of procfs.
+        devices_file: Path of `io.stat` or `blkio.throttle.io_serviced_recursive` of the cgroup.
     """
     used, stats = read_kernel_file(devices_file), read_kernel_file(f"{proc}/diskstats")
     if used is None or stats is None:
@@ -27,7 +27,7 @@ def disk_counters(proc: Path, devices_file: str) -> Mapping[str, DiskCounters] |
 
 
 def tcp_counters(proc: Path, processes: Iterable[str]) -> TcpCounters | None:
-    """Return the counters of the network of a pod's first living process; None if it is the network of the machine."""
+    """Return the network counters of a pod's first living process; None if it uses the machine's network."""
     host = _network(proc, "1")
     for process in processes:
         network = _network(proc, process)

@@ -19,13 +19,13 @@ DEFAULT_JIFFY_NS = 10_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostRoots:
-    """Where the file systems of the machine are. A container sees them elsewhere.
+    """Paths of the file systems of the machine. They differ in a container.
 
     Attributes:
-        filesystems: Content of /sys/fs (resctrl); None = `fs` below sys.
-        sockets: Folders of the sockets of runtimes: /run, /var/run.
+        filesystems: Path of /sys/fs (resctrl); None: `fs` below sys.
+        sockets: Folders that contain sockets of runtimes, such as /run and /var/run.
         kubelet: Folder of the kubelet.
-        in_container: Whether commands run in the mount namespace of the machine's first process.
+        in_container: Whether the agent runs in a container. Commands then run in the mount namespace of process 1.
     """
 
     cgroup: Path = Path("/sys/fs/cgroup")
@@ -38,19 +38,22 @@ class HostRoots:
 
     @property
     def resctrl(self) -> Path:
-        """Where resctrl is mounted, or would be."""
+        """Path at which resctrl is mounted, or would be."""
         return (self.filesystems or self.sys / "fs") / "resctrl"
 
     def command(self, words: Sequence[str]) -> list[str]:
-        """Return a command that runs on the machine and not in the agent's container (agent spec, 2.2)."""
+        """Return the command line that runs a command on the machine instead of in the agent's container.
+
+        Source: agent spec, 2.2.
+        """
         return [*(["nsenter", f"--mount={self.proc}/1/ns/mnt"] if self.in_container else []), *words]
 
 
 def filesystem_magic(path: Path) -> int:
-    """Return `f_type` of statfs(2), which the standard library does not expose.
+    """Return `f_type` of statfs(2), which the standard library does not provide.
 
     Raises:
-        OSError: The file system refuses.
+        OSError: statfs fails.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     buffer = ctypes.create_string_buffer(STATFS_BYTES)
@@ -67,7 +70,7 @@ def cgroup_version(root: Path) -> int:
 
 
 def cgroup_layout(root: Path, version: int, proc: Path = Path("/proc")) -> CgroupLayout:
-    """Return the directory names: by the directories of the cpu hierarchy, else by the kubelet's flags, else systemd.
+    """Return the names of cgroup directories, from the cpu hierarchy, else the kubelet's flags, else systemd.
 
     Source:
         agent spec, 3.1.
@@ -79,9 +82,9 @@ def cgroup_layout(root: Path, version: int, proc: Path = Path("/proc")) -> Cgrou
 
 
 def kubelet_command(proc: Path) -> tuple[list[str] | None, str | None]:
-    """Return the arguments of the machine's kubelet and the text of its configuration file; None = unreadable.
+    """Return arguments and configuration text of the machine's kubelet; None if unreadable.
 
-    A relative file is relative to the working directory of the kubelet.
+    A relative path is relative to the working directory of the kubelet.
     """
     for entry in sorted(proc.glob("[0-9]*/comm")):
         if (read_kernel_file(str(entry)) or "").strip() != "kubelet":
@@ -106,7 +109,7 @@ def _config_file(arguments: list[str]) -> str | None:
 
 
 def jiffy_ns() -> int:
-    """Return the length of a clock tick in nanoseconds; 10 ms if the system does not tell."""
+    """Return the length of a clock tick in nanoseconds; 10 ms if unknown."""
     try:
         ticks = os.sysconf("SC_CLK_TCK")
     except (ValueError, OSError):

@@ -11,10 +11,10 @@ from koord_agent.shell.host.kernel_files import read_kernel_file
 
 
 def read_resctrl_counters(root: Path) -> Mapping[str, Mapping[int, Mapping[str, int]]]:
-    """Return the counters by group, cache id and file. Groups without counters are left out.
+    """Return group -> cache id -> file -> counter. Groups without counters are left out.
 
     Args:
-        root: Where resctrl is mounted.
+        root: Path at which resctrl is mounted.
     """
     found: dict[str, Mapping[int, Mapping[str, int]]] = {}
     for group in GROUPS:

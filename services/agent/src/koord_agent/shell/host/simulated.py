@@ -11,15 +11,15 @@ class SimulatedFleet(SimulatedMachines):
     """All simulated nodes of a process."""
 
     def __init__(self, nodes: Iterable[SimulatedNode], *, start_seconds: float = 0.0) -> None:
-        """Boot the machines.
+        """Create the machines.
 
         Args:
-            nodes: Their names must differ.
-            start_seconds: Simulated time at which the machines boot.
+            nodes: Nodes with different names.
+            start_seconds: Simulated time at which the machines start.
         """
         super().__init__(nodes, start_seconds=start_seconds)
         self._hosts = [SimulatedHost(self, index) for index in range(len(self.nodes))]
 
     def host(self, node: str) -> SimulatedHost:
-        """Return the machine of one node. Raise KeyError for a name that is not simulated."""
+        """Return the machine of one node. Raises KeyError if the node is not simulated."""
         return self._hosts[self.index_of(node)]

@@ -1,6 +1,6 @@
-"""One simulated machine behind the `Host` protocol. It has cgroup v1, so texts are what a v1 kernel writes.
+"""A simulated machine behind the `Host` protocol. It has cgroup v1, so its texts are those of a v1 kernel.
 
-`simulated_machines` holds its columns. `start_pod` and `stop_pod` take the place of kubelet and container runtime.
+`simulated_machines` has its data as columns. `start_pod` and `stop_pod` replace kubelet and container runtime.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ JIFFY_NS = 10_000_000
 UNLIMITED = -1
 MIN_QUOTA_US = 1_000
 HIERARCHIES = frozenset({"cpu", "cpuset", "memory"})
-"""Hierarchies whose files can be written; files of cpu and cpuset have an effect, those of memory are only stored."""
+"""Hierarchies with writable files. Files of cpu and cpuset have an effect; those of memory are only stored."""
 FEATURES = (
     Feature.NODE_COUNTERS,
     Feature.CGROUP_COUNTERS,
@@ -66,7 +66,7 @@ _DEFAULTS: Mapping[str, str] = {
     "memory.use_priority_oom": "0",
     "memory.oom.group": "0",
 }
-"""Text of a file that was never written."""
+"""Texts of files that were never written."""
 
 
 @dataclass(slots=True)
@@ -98,7 +98,7 @@ class _CycleCounters:
 
 
 class SimulatedHost:
-    """One node of a fleet, see `Host`."""
+    """One node of a fleet; see `Host`."""
 
     def __init__(self, fleet: SimulatedMachines, index: int) -> None:
         self._fleet = fleet
@@ -136,10 +136,12 @@ class SimulatedHost:
         return Capacity(cpu_milli=self._node.cpu_milli, memory_bytes=self._node.memory_bytes)
 
     def start_pod(self, pod: AgentPod) -> None:
-        """Run a pod by its usage profile, with the shares and the quota of its request and limit. No-op if it runs.
+        """Run a pod with its usage profile, and with shares and quota of its request and limit.
+
+        No-op if it runs.
 
         Raises:
-            InvalidInput: The profile annotation is malformed.
+            InvalidInput: The profile annotation is invalid.
         """
         if pod.uid in self._pods:
             return
@@ -172,7 +174,7 @@ class SimulatedHost:
 
     @property
     def slowdown(self) -> float:
-        """Time of a request of latency-sensitive pods compared with an idle node; 1 = equal."""
+        """Factor by which requests of latency-sensitive pods take longer than on an idle node."""
         return float(self._fleet.slowdown[self._index])
 
     def node_counters(self) -> NodeCounters | None:
@@ -266,7 +268,7 @@ class SimulatedHost:
         return {}
 
     def cpu_topology(self) -> tuple[CpuPlace, ...]:
-        """Return the cores of two threads each, all on one socket (cpu 2k and 2k+1 share core k)."""
+        """Return cores with two threads each, all on one socket (CPUs 2k and 2k+1 share core k)."""
         return tuple(CpuPlace(cpu=cpu, core=cpu // 2, socket=0, node=0) for cpu in range(self._cpu_count))
 
     def tree(self, directory: str) -> tuple[str, ...]:
@@ -310,7 +312,7 @@ class SimulatedHost:
             return False
 
     def _limit_cores(self, knobs: dict[str, str]) -> float:
-        """Return the cores that quota and CPU list of a directory allow; infinite if neither limits."""
+        """Return the cores that quota and CPU list of a directory allow; infinite without a limit."""
         quota = int(from_file_text("cpu.cfs_quota_us", knobs.get("cpu.cfs_quota_us", str(UNLIMITED)), 1))
         period = int(from_file_text("cpu.cfs_period_us", knobs.get("cpu.cfs_period_us", str(CFS_PERIOD_US)), 1))
         limit = np.inf if quota == UNLIMITED else quota / period

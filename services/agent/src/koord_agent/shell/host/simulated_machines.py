@@ -1,4 +1,4 @@
-"""Columns of simulated machines and their pods, advanced together with numpy.
+"""Simulated machines and their pods as numpy columns, which advance together.
 
 Pods use CPU and memory by their profile (`koord_agent.domain.simulating.simulation`), obey the quotas and CPU lists
 that the agent writes to them and to their class, and slow each other down
@@ -27,15 +27,15 @@ PERIOD_SECONDS = CFS_PERIOD_US / 1_000_000
 SYSTEM_CPU_FRACTION = 0.01
 SYSTEM_MEMORY_FRACTION = 0.02
 SLICE_NS = 4_000_000
-"""Length of a time slice."""
+"""Length of a time slice in nanoseconds."""
 
 
 class SimulatedMachines:
     """The machines of all simulated nodes of a process.
 
     Attributes:
-        nodes: Names must differ.
-        start_seconds: Simulated time at which the machines boot.
+        nodes: Nodes with different names.
+        start_seconds: Simulated time at which the machines start.
     """
 
     def __init__(self, nodes: Iterable[SimulatedNode], *, start_seconds: float = 0.0) -> None:
@@ -65,17 +65,17 @@ class SimulatedMachines:
 
     @property
     def now_seconds(self) -> float:
-        """Simulated time that the counters have reached."""
+        """Simulated time up to which the machines have advanced."""
         return self._now_seconds
 
     def index_of(self, node: str) -> int:
-        """Return the row of a node. Raise KeyError for a name that is not simulated."""
+        """Return the row of a node. Raises KeyError if the node is not simulated."""
         return self._index[node]
 
     def advance(self, now_seconds: float) -> None:
-        """Let all machines run until the given simulated time. No-op if the time is not later.
+        """Advance all machines to the given simulated time. No-op if the time is not later.
 
-        Values written since the last call hold for the whole interval.
+        Values that were written since the last call apply to the whole interval.
         """
         length = now_seconds - self._now_seconds
         if length <= 0:
@@ -110,12 +110,12 @@ class SimulatedMachines:
         self._snapshot = None
 
     def _interfere(self, used: Floats, be_used: Floats, be_wanted: Floats, used_ns: Floats, length: float) -> None:
-        """Apply what the pods of a node do to each other in this step.
+        """Apply the interference between the pods of each node during this step.
 
         Args:
             used: Cores in use by node, shape (N,).
             be_used: Cores that best effort uses by node, shape (N,).
-            be_wanted: Cores that best effort asks for by node, shape (N,).
+            be_wanted: Cores that best effort wants by node, shape (N,).
             used_ns: CPU time by pod, shape (S,).
             length: Seconds of the step.
         """
@@ -134,7 +134,7 @@ class SimulatedMachines:
         pods.wait_ns += slices * delay_ms * 1e6
 
     def changed(self) -> None:
-        """Drop the cached snapshot, after pods started or ended."""
+        """Drop the cached snapshot, because pods started or ended."""
         self._snapshot = None
 
     def snapshot(self) -> Snapshot:

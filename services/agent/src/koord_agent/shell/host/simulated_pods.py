@@ -11,13 +11,13 @@ from koord_agent.domain.simulating.simulation import Floats, ProfileKind, Profil
 from koord_agent.domain.state.pods import AgentPod
 
 PAGE_CACHE_FRACTION = 0.1
-"""Share of a pod's memory request that it keeps as page cache."""
+"""Page cache of a pod as a share of its memory request."""
 FIRST_ROWS = 256
 
 
 @dataclass(slots=True)
 class Snapshot:
-    """Counters as Python numbers, made once per cycle: reading them one by one from arrays costs ten times as much."""
+    """Counters as Python numbers, created once per cycle. Reading single values from arrays is ten times slower."""
 
     at_ns: int
     pod_cpu_ns: list[int]
@@ -34,14 +34,14 @@ class Snapshot:
 
 
 class PodColumns:
-    """One row per pod. Rows of gone pods are reused. The number of rows doubles when they are full.
+    """One row per pod. Rows of ended pods are reused; the number of rows doubles when all are used.
 
     Attributes:
-        cpu_limit: Cores that quota and CPU list of the pod allow; infinite without.
-        periods: CFS periods since the pod has a quota.
-        throttled: Periods in which it was throttled.
+        cpu_limit: Cores that quota and CPU list of the pod allow; infinite without a limit.
+        periods: CFS periods since the pod got a quota.
+        throttled: CFS periods in which it was throttled.
         instructions: Retired instructions.
-        wait_ns: Nanoseconds of waiting for a CPU.
+        wait_ns: Nanoseconds that its threads waited for a CPU.
         slices: Number of time slices.
     """
 
@@ -119,7 +119,7 @@ class PodColumns:
         return row
 
     def remove(self, row: int) -> None:
-        """Free a row. It uses nothing from now on."""
+        """Free a row. It uses no resources from now on."""
         self.cpu_request[row] = 0.0
         self.cpu_limit[row] = np.inf
         self.memory_bytes[row] = self.page_cache_bytes[row] = 0

@@ -1,10 +1,10 @@
-"""Sockets of this machine: the kubelet's pod resources, and the container runtimes."""
+"""Paths of sockets: the kubelet's pod resources, and the container runtimes."""
 
 from collections.abc import Mapping
 from typing import Final
 
 POD_RESOURCES_SOCKET: Final = "pod-resources/kubelet.sock"
-"""Below the folder of the kubelet."""
+"""Path of the pod-resources socket below the folder of the kubelet."""
 CONTAINERD: Final = "containerd"
 DOCKER: Final = "docker"
 RUNTIME_SOCKETS: Final[Mapping[str, str]] = {
@@ -13,4 +13,4 @@ RUNTIME_SOCKETS: Final[Mapping[str, str]] = {
     "pouch": "pouchcri.sock",
     "cri-o": "crio/crio.sock",
 }
-"""By runtime, below /run or /var/run."""
+"""Runtime -> path of its socket below /run or /var/run."""

@@ -1,1 +1,1 @@
-"""The kubelet of this machine and the events of its pods."""
+"""The kubelet of this machine, and events of cgroups."""

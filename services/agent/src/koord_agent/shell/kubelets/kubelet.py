@@ -1,4 +1,4 @@
-"""HTTP requests to the kubelet: pods and configuration, by the read-only port or with the token of the service account.
+"""Requests to the kubelet for pods and configuration, on the read-only port or with the service account's token.
 
 Calls block for at most `timeout` seconds; `kubelet_states` makes them in threads.
 
@@ -29,7 +29,7 @@ class _PodList(msgspec.Struct):
 
 
 class KubeletAway(Exception):
-    """The kubelet did not answer, or its answer is malformed. The message says what."""
+    """The kubelet did not answer, or its answer is invalid. The message has the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +37,9 @@ class KubeletAddress:
     """Address of the kubelet.
 
     Attributes:
-        insecure: Plain HTTP without a token on the read-only port. Otherwise HTTPS without verification of the
-            certificate:
-            it is the kubelet's own, and the agent runs on the same machine.
-        token_file: Read for each request, because tokens are rotated; None = no token is sent.
+        insecure: Whether to use plain HTTP without token on the read-only port. Otherwise HTTPS is used without
+            verifying the certificate, which is self-signed and from the same machine.
+        token_file: File with the token, read for each request because tokens are rotated; None: send no token.
     """
 
     host: str
@@ -51,11 +50,11 @@ class KubeletAddress:
 
 
 Observe = Callable[[str, str, int, float], None]
-"""Told about each request: verb, path, status (0 means no answer), seconds."""
+"""Function that gets each request: verb, path, status (0: no answer), seconds."""
 
 
 class Kubelet:
-    """Requests to one kubelet, from one thread at a time."""
+    """Client of one kubelet. Only one thread at a time may use it."""
 
     def __init__(self, address: KubeletAddress, *, now: Callable[[], float], observe: Observe | None = None) -> None:
         self._address = address
@@ -66,9 +65,8 @@ class Kubelet:
         """Return the JSON of each pod of the node.
 
         Raises:
-            KubeletAway: The kubelet did not answer, the status is not 200, or the answer is not a list. An empty list
-                counts
-                as no answer, because a kubelet that just started knows no pods yet.
+            KubeletAway: The kubelet did not answer with a list and status 200. An empty list also counts as no answer,
+                because a kubelet that has just started knows no pods.
         """
         body = self._get("/pods/")
         try:
@@ -80,7 +78,7 @@ class Kubelet:
         return [bytes(item) for item in items]
 
     def configuration(self) -> KubeletConfiguration:
-        """Return the effective configuration. Raise KubeletAway if it cannot be read."""
+        """Return the effective configuration. Raises KubeletAway if it cannot be read."""
         try:
             return parse_configz(self._get("/configz"))
         except (codec.DecodeError, InvalidInput) as error:

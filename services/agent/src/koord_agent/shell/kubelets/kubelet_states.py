@@ -1,9 +1,9 @@
-"""Follows the kubelet of this machine: its pods every few seconds, and at once when a pod appears.
+"""Follow the kubelet of this machine: its pods every few seconds, and at once when a pod appears.
 
     every 10 s, and after a pod's cgroup appeared (5 a second, 10 at once)   GET /pods/, then the pod-resources socket
     every 60 s                                                              GET /configz, cpu_manager_state
 
-Without access to the kubelet's port, the log tells which pods there are, and the socket which CPUs they own.
+Without access to the kubelet's port, the pods come from the log, and their exclusive CPUs from the socket.
 
 Source: agent spec, 4.3, 4.6, 4.7 (1).
 """
@@ -33,7 +33,7 @@ CPU_MANAGER_STATE: Final = "cpu_manager_state"
 
 @dataclass(slots=True)
 class _Bucket:
-    """Token bucket for lists beside the regular ones."""
+    """Token bucket that limits lists between the regular ones."""
 
     tokens: float = SOON_AT_ONCE
     at: float = 0.0
@@ -48,7 +48,7 @@ class _Bucket:
 
 
 class KubeletStates:
-    """Follows one kubelet. Owned by one event loop."""
+    """Follows one kubelet, in one event loop."""
 
     def __init__(
         self,
@@ -84,24 +84,24 @@ class KubeletStates:
 
     @property
     def cpu_entries(self) -> Mapping[str, Mapping[str, str]]:
-        """CPUs that the CPU manager gave to containers, by pod UID and container."""
+        """Pod UID -> container -> CPUs that the CPU manager assigned."""
         return pinned_cpus(self._of_file, self.held, (*self._pods(), *self.known.pods.values()))
 
     @property
     def is_static(self) -> bool:
-        """Whether the CPU manager gives whole CPUs, by its configuration or else by what containers own."""
+        """Whether the CPU manager assigns whole CPUs, by its configuration or by the CPUs of containers."""
         if self.configuration is not None:
             return self.configuration.is_static
         return any(pod.cpus for pod in self.held)
 
     def trouble(self) -> str | None:
-        """Return why the agent is not ready; None once the kubelet has listed its pods."""
+        """Return the reason why the agent is not ready; None after the kubelet has listed its pods."""
         if self._kubelet is None or self.known.at_ms is not None:
             return None
         return self._said.get("/pods/") or "the kubelet has not listed its pods yet"
 
     def sync_soon(self) -> None:
-        """List the pods at once if the rate limit allows it, after a pod came or went."""
+        """List the pods at once if the rate limit allows it, because a pod was created or removed."""
         if self._bucket.take(self._monotonic()):
             self._soon.set()
 
@@ -123,7 +123,7 @@ class KubeletStates:
                 continue
 
     async def sync(self) -> None:
-        """List the pods. If anything fails, the last list stays."""
+        """List the pods. If it fails, the last list stays."""
         if self._kubelet is None:
             return
         try:
@@ -136,7 +136,7 @@ class KubeletStates:
         self._changed()
 
     async def sync_held(self) -> None:
-        """Ask the socket which CPUs the pods own. If it fails, the last answer stays."""
+        """Read the CPUs of the pods from the socket. If it fails, the last answer stays."""
         resources = self._resources
         if resources is None or not resources.is_there:
             return
@@ -153,7 +153,7 @@ class KubeletStates:
         self._changed()
 
     async def configure(self) -> None:
-        """Ask for the configuration, and with the static CPU manager for the CPUs that it gave away."""
+        """Read the configuration, and with a static CPU manager also the CPUs that it assigned."""
         if self._kubelet is None:
             return
         try:
@@ -175,7 +175,7 @@ class KubeletStates:
             self._complain(CPU_MANAGER_STATE, "")
 
     def _complain(self, of: str, trouble: str) -> None:
-        """Log what went wrong with a source, once until it changes; "" = nothing."""
+        """Log the error of a source once until it changes; "" for no error."""
         if trouble and trouble != self._said.get(of):
             self._logger.warning("kubelet_trouble", reason=trouble)
         self._said[of] = trouble

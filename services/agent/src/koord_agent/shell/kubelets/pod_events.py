@@ -16,11 +16,11 @@ from koord_agent.domain.kernel.cgroup_layout import CgroupLayout
 from koord_agent.shell.host.inotify import CgroupEvent, PodWatcher
 
 LOOK_AGAIN_SECONDS: Final = 30.0
-"""Delay before missing class directories, or a failed watch, are tried again."""
+"""Delay before missing class directories or a failed watch are tried again."""
 
 
 class PodEvents:
-    """The events of one machine. `told` is called in the event loop, one event after the other."""
+    """Events of one machine. `told` is called in the event loop, for one event at a time."""
 
     def __init__(self, root: str, layout: CgroupLayout, *, told: Callable[[CgroupEvent], None], logger: Logger) -> None:
         self._root = root
@@ -51,7 +51,7 @@ class PodEvents:
             return None
 
     async def _follow(self, watcher: PodWatcher) -> None:
-        """Follow events until reading fails, or a class directory is still not watched after a while."""
+        """Follow events until reading fails, or until a class directory could not be watched for a while."""
         loop, broken = asyncio.get_running_loop(), asyncio.Event()
 
         def ready() -> None:

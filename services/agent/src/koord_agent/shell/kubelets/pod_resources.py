@@ -35,7 +35,7 @@ def messages() -> Any:
 
 
 class PodResources:
-    """The socket of one kubelet. It may not exist yet, because the kubelet creates it when it starts."""
+    """Client of one kubelet's socket. The kubelet creates the socket when it starts."""
 
     def __init__(self, folder: Path, *, timeout_seconds: float) -> None:
         self.socket = folder / POD_RESOURCES_SOCKET
@@ -47,7 +47,7 @@ class PodResources:
         return self.socket.is_socket()
 
     def held(self) -> tuple[HeldByPod, ...]:
-        """Return the CPUs of the kubelet's pods. Raise KubeletAway if it does not answer."""
+        """Return the CPUs of the kubelet's pods. Raises KubeletAway if it does not answer."""
         classes = messages()
         try:
             answer = call(

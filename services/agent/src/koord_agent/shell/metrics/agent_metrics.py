@@ -1,4 +1,4 @@
-"""Prometheus metrics of the agent, with the names of the reference where it has them.
+"""Prometheus metrics of the agent, with Koordinator's names where they exist.
 
 Source: agent spec, 19.
 """
@@ -15,16 +15,16 @@ from prometheus_client.registry import Collector
 from koord_agent.domain.extending.extension_points import Point
 
 MOST_NODES: Final = 16
-"""A process with more nodes has no series per node."""
+"""Largest number of nodes of a process for which metrics per node are exported."""
 MOST_EVICTED: Final = 500
-"""Largest number of evicted pods that are counted by name."""
+"""Largest number of evicted pods with their own counter."""
 
 MOST_DISTURBED: Final = 1_000
-"""Largest number of interference states, by pod and signal."""
+"""Largest number of interference states (by pod and signal)."""
 
 
 class AgentMetrics:
-    """The metrics of one process."""
+    """Prometheus metrics of one process."""
 
     def __init__(self, registry: CollectorRegistry, nodes: int) -> None:
         self._per_node = nodes <= MOST_NODES
@@ -98,7 +98,7 @@ class AgentMetrics:
                     pass
 
     def _disturb(self, labels: tuple[str, str, str], state: int) -> None:
-        """Set the state of a pod. The states that were set longest ago are dropped above the limit."""
+        """Set the interference state of a pod. Above the limit, the oldest states are dropped."""
         if not self._per_node:
             return
         self._states.labels(*labels).set(state)
@@ -110,7 +110,7 @@ class AgentMetrics:
             self._states.remove(*oldest)
 
     def _count_evicted(self, node: str, fact: PodsEvictedByAgent) -> None:
-        """Count evicted pods by name. The series of pods that were evicted longest ago are dropped above the limit."""
+        """Count evicted pods by name. Above the limit, the oldest counters are dropped."""
         for pod in fact.pods:
             labels = (node, pod.namespace, pod.name, fact.feature)
             self._evicted.labels(*labels).inc()
@@ -122,7 +122,7 @@ class AgentMetrics:
             self._evicted.remove(*oldest)
 
     def watch(self, outbox: Callable[[], int], refused: Callable[[], int]) -> None:
-        """Read the outbox at each scrape."""
+        """Read the state of the outbox at each scrape."""
         self._outbox.set_function(outbox)
         self._refused.set_function(refused)
 
@@ -145,12 +145,12 @@ class KubeletRequests:
         )
 
     def observe(self, verb: str, path: str, status: int, seconds: float) -> None:
-        """Count one request. Status 0 means no answer. Called from the thread that made it."""
+        """Record one request. Status 0 means no answer. Called from the thread that made the request."""
         self._seconds.labels(self._node, verb, path, str(status)).observe(seconds)
 
 
 class ExtensionFailures(Collector):
-    """Failures of each extension of an installed package, read at each scrape."""
+    """Numbers of failures of each extension, read at each scrape."""
 
     def __init__(self, failures: Mapping[tuple[Point, str], int]) -> None:
         self._failures = failures
@@ -182,5 +182,5 @@ class ResourceUpdates:
         )
 
     def observe(self, resource: str, written: bool, seconds: float) -> None:
-        """Count one write. Called from the thread that made it."""
+        """Record one write. Called from the thread that wrote."""
         self._milliseconds.labels(resource, "success" if written else "failed").observe(seconds * 1000)

@@ -30,14 +30,14 @@ _UNIT_OF: Final = {CPU: "core", MEMORY: "byte"}
 
 
 class NodeSeries(Collector):
-    """The series of the nodes of a process, read at each scrape. A process with many nodes has none."""
+    """Metrics of the nodes of a process, read at each scrape. A process with many nodes exports none."""
 
     def __init__(self, agents: Callable[[], Iterable[NodeAgent]], *, reported: bool = False) -> None:
         self._agents = agents
         self._reported = reported
 
     def collect(self) -> Iterator[Metric]:
-        """Return all families. See `Collector`."""
+        """Return all metric families; see `Collector`."""
         families = Families()
         for agent in self._agents():
             look = agent.last_look
@@ -168,7 +168,7 @@ def _used(usage: Usage | None) -> Iterator[tuple[str, float]]:
 
 
 def _looks(families: Families, agent: NodeAgent) -> None:
-    """Add how often CPUs, NUMA nodes and disks were read."""
+    """Add the numbers of readings of CPUs, NUMA nodes and disks."""
     topology, storage = agent.topology, agent.storage
     found: dict[str, Looks] = {}
     if topology is not None:

@@ -19,7 +19,7 @@ from koord_agent.domain.state.node_look import NodeLook
 from koord_agent.domain.state.pods import AgentContainer, AgentPod
 
 SLOW_MS: Final = 150_000
-"""Age above which a value of a slow collector is not exported: a little more than two of the longest intervals."""
+"""Age above which a value of a slow collector is not exported: slightly more than two of the longest intervals."""
 _PER_POD: Final[tuple[str, ...]] = ("node", "pod_namespace", "pod_name", "pod_uid")
 _PER_CONTAINER: Final[tuple[str, ...]] = (*_PER_POD, "container_id", "container_name")
 _PSI: Final = ("psi_resource_type", "psi_precision", "psi_degree", "cpu_full_supported")
@@ -27,7 +27,7 @@ _SCALED: Final = (("container_scaled_cfs_burst_us", BURST), ("container_scaled_c
 
 
 class Families:
-    """Metric families by name, each created with its first sample."""
+    """Metric families by name. A family is created with its first sample."""
 
     def __init__(self) -> None:
         self.all: dict[str, GaugeMetricFamily] = {}
@@ -49,7 +49,7 @@ def add_pod(families: Families, look: NodeLook, pod: AgentPod, scaled: Mapping[C
         families: Metrics by name.
         look: The node.
         pod: The pod.
-        scaled: Quotas and bursts that CPU burst proposed.
+        scaled: File -> quota or burst that CPU burst proposed.
     """
     labels = dict[str, str](zip(_PER_POD, (look.node, pod.namespace, pod.name, pod.uid), strict=True))
     supported = look.metrics.last(Kind.POD_PSI_CPU_FULL_SUPPORTED, pod.uid, within_ms=SLOW_MS)

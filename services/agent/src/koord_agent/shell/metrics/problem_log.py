@@ -1,4 +1,4 @@
-"""Logs and counts what an agent could not do."""
+"""Log and count problems of agents."""
 
 from dataclasses import dataclass, field
 
@@ -9,14 +9,14 @@ from koord_agent.shell.metrics.agent_metrics import AgentMetrics
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ProblemLog:
-    """The problems of the nodes of one process. Each is logged once, until it is gone."""
+    """Problems of the nodes of one process. Each problem is logged once until it ends."""
 
     logger: Logger
     metrics: AgentMetrics
     _last: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 
     def tell(self, node: str, problems: tuple[str, ...]) -> None:
-        """Log the problems of a node that it did not have in its last cycle."""
+        """Log the problems of a node that its last cycle did not have."""
         last = self._last.get(node, ())
         if problems == last:
             return

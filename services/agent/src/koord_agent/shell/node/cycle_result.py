@@ -13,14 +13,14 @@ from koord_agent.shell.host.executor import Outcome
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleResult:
-    """The result of one cycle.
+    """Result of one cycle of a node's agent.
 
     Attributes:
-        facts: To append to the aggregate of the node, in order.
+        facts: Facts to append to the aggregate of the node, in order.
         sentence: One line for the operator.
-        problems: What could not be done, one sentence each.
-        decision: Of CPU suppression. None means no decision was made.
-        outcomes: What became of each wanted value.
+        problems: Problems of the cycle, one sentence each.
+        decision: Decision of CPU suppression. None means no decision was made.
+        outcomes: Outcome for each planned value.
         plans: Number of plans by plug-in and result (applied, expired, overridden, conflict).
     """
 
@@ -33,7 +33,7 @@ class CycleResult:
 
 
 def nothing_done(sentence: str, facts: tuple[Event, ...] = (), problems: tuple[str, ...] = ()) -> CycleResult:
-    """Return the result of a cycle that neither measured nor wrote."""
+    """Return the result of a cycle without measurements and writes."""
     return CycleResult(facts=facts, sentence=sentence, problems=problems, decision=None, outcomes=())
 
 

@@ -1,4 +1,4 @@
-"""Measures one node and keeps what was measured: collectors, series, prediction, topology, and the look of a cycle.
+"""Measure one node: collectors, series, prediction, topology, and the look of a cycle.
 
 Next module to read: `koord_agent.shell.collect.collectors`.
 """
@@ -33,15 +33,15 @@ from koord_agent.shell.node.parts import Measurement
 from koord_agent.shell.node.reporting import report_of
 
 OBJECT_MARGIN_MS = 60_000
-"""Samples are kept this much longer than the window of a report, which may be late."""
+"""Time for which samples are kept beyond the window of a report, because a report may be late."""
 
 
 class Kubelet(NamedTuple):
-    """What a kubelet says of its pods.
+    """Information of the kubelet about its pods.
 
     Attributes:
-        frozen: UIDs of pods that must not be touched: their newest state could not be parsed.
-        is_static: Whether its CPU manager policy is static.
+        frozen: UIDs of pods that must not be changed, because their newest version is invalid.
+        is_static: Whether the CPU manager policy is static.
     """
 
     frozen: frozenset[str] = frozenset()
@@ -49,23 +49,23 @@ class Kubelet(NamedTuple):
 
 
 class NodeMeasuring:
-    """The measurements of one node. Owned by its agent, not shared.
+    """Measurements of one node. Only its agent uses it.
 
     Attributes:
-        topology: Reports who may use which CPUs. None means it is not reported.
-        last_report: The report that was made last.
+        topology: Reports the CPUs of each kind of pods. None means they are not reported.
+        last_report: The last usage report.
     """
 
     def __init__(
         self, node: str, host: Host, measurement: Measurement, extensions: NodeExtensions, *, interval_ms: int
     ) -> None:
-        """Begin to measure.
+        """Create collectors and series for a node.
 
         Args:
             node: Name of the node.
             host: The machine.
-            measurement: How it is measured.
-            extensions: What installed packages add.
+            measurement: Settings and parts for measuring.
+            extensions: Extensions of installed packages.
             interval_ms: Milliseconds between two measurements, on the service's clock.
         """
         self.topology: TopologyReporter | None = measurement.topology
@@ -93,7 +93,7 @@ class NodeMeasuring:
 
     @property
     def pools(self) -> CpuPools | None:
-        """Who may use which CPUs. None if it is not known."""
+        """CPUs of each kind of pods; None if unknown."""
         return None if self.topology is None else self.topology.pools
 
     @property
@@ -103,18 +103,18 @@ class NodeMeasuring:
 
     @property
     def features(self) -> Features:
-        """What the machine can do."""
+        """Features of the machine."""
         return self._collectors.features
 
     @property
     def last_prediction(self) -> ProdPrediction | None:
-        """What was predicted for the last report."""
+        """Prediction for the last report."""
         return None if self._predicting is None else self._predicting.last
 
     def report_topology(
         self, desired: DesiredView, pods: Iterable[AgentPod], now_ms: int, problems: list[str]
     ) -> tuple[Event, ...]:
-        """Return the fact about CPUs and NUMA nodes if it is due and differs from the last one."""
+        """Return the fact about CPUs and NUMA nodes if it is due and has changed."""
         if self.topology is None:
             return ()
         before = self.topology.pools
@@ -133,14 +133,14 @@ class NodeMeasuring:
     def measure(
         self, desired: DesiredView, pods: Mapping[str, AgentPod], kubelet: Kubelet, now_ms: int, problems: list[str]
     ) -> tuple[NodeLook, NodeView]:
-        """Collect samples, keep them, and return the look of this cycle with what CPU suppression judges.
+        """Collect and store samples; return the look of this cycle and the inputs of CPU suppression.
 
         Args:
-            desired: What is wanted on the node.
+            desired: Desired state of the node.
             pods: All pods of the node by UID.
-            kubelet: What a kubelet says of them.
+            kubelet: Information of the kubelet about its pods.
             now_ms: Time in milliseconds.
-            problems: Gets what could not be done.
+            problems: Problems are appended to it.
         """
         self._monitor.store.keep_objects_for(desired.collect.aggregate_duration_seconds * 1000 + OBJECT_MARGIN_MS)
         known = tuple(pods.values())
@@ -182,7 +182,7 @@ class NodeMeasuring:
         """Return the node's report of this moment.
 
         Args:
-            desired: What is wanted on the node.
+            desired: Desired state of the node.
             pods: All pods of the node by UID.
             be_quota_us: Quota of the best-effort class in force, -1 means unlimited.
             now_ms: Time in milliseconds.
@@ -207,7 +207,7 @@ class NodeMeasuring:
         return self.last_report
 
     def forget(self, uids: Iterable[str]) -> None:
-        """Drop the counters of pods that are gone."""
+        """Drop the counters of pods that have ended."""
         gone = set(uids)
         self._collectors.forget(gone)
         self._monitor.forget(gone)
@@ -217,7 +217,7 @@ class NodeMeasuring:
         self._monitor.store.collect_garbage(now_ms)
 
     def close(self, now_ms: int) -> None:
-        """Close what is open on the machine, and keep the series."""
+        """Close open counters and store the series."""
         self._collectors.close()
         if self._archive is not None:
             self._archive.save(self._monitor.store, now_ms)
@@ -252,7 +252,7 @@ class NodeMeasuring:
         )
 
     def _keep(self, metrics: Metrics, pods: tuple[AgentPod, ...], now_ms: int) -> list[str]:
-        """Learn from the samples and keep them when it is due. Return what failed."""
+        """Train the models and store samples if due; return errors."""
         troubles: list[str | None] = []
         if self._predicting is not None:
             troubles.append(self._predicting.learn(metrics, pods, now_ms / 1000))

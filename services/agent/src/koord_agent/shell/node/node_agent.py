@@ -1,7 +1,7 @@
-"""The agent of one node, without the bus: it runs the wanted pods, measures, protects, and returns facts.
+"""The agent of one node, without the bus: it runs pods, measures, protects the node, and returns facts.
 
-`koord_agent.cycle` gives it desired state and time, and carries its facts to the log. While the bus is away it goes on
-with the last desired state. One process may hold many of them (simulated nodes). Each belongs to one task.
+`koord_agent.cycle` passes desired state and time to it, and publishes its facts. While the bus is unavailable, the last
+desired state stays in force. One process may have many agents (simulated nodes). Only one task uses an agent.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -37,13 +37,13 @@ class NodeAgent:
 
     Attributes:
         node: Name of the node.
-        host: Its machine.
-        desired: What is wanted on the node. None means not known yet.
-        known: What a kubelet says of its pods. Empty without one.
+        host: The machine of the node.
+        desired: Desired state of the node. None means not known yet.
+        known: Pods in the list of the kubelet. Empty without a kubelet.
         kubelet_static: Whether the CPU manager policy of the kubelet is static.
-        last_look: The look of the last cycle. It is immutable and replaced as a whole, so any thread may read it.
+        last_look: The look of the last cycle. It is immutable and replaced as a whole, so other threads may read it.
         last_decision: The last decision of CPU suppression.
-        be_quota_us: Quota of the best-effort class in force as far as is known, per 100 ms. -1 means unlimited.
+        be_quota_us: Last known quota of the best-effort class per 100 ms. -1 means unlimited.
     """
 
     def __init__(
@@ -57,16 +57,16 @@ class NodeAgent:
         protection: Protection = DEFAULT_PROTECTION,
         extensions: Extensions | None = None,
     ) -> None:
-        """Put the agent of a node together.
+        """Create the agent of a node from its parts.
 
         Args:
             node: Name of the node.
-            host: Its machine.
-            measurement: How it is measured.
+            host: The machine of the node.
+            measurement: Settings and parts for measuring.
             interval_ms: Milliseconds between cycles, on the service's clock.
-            pods: How pods start and end.
-            protection: How pods are protected.
-            extensions: What installed packages add.
+            pods: Functions that start and end pods.
+            protection: Settings and parts for protecting the node.
+            extensions: Extensions of installed packages.
         """
         self.node = node
         self.host = host
@@ -85,7 +85,9 @@ class NodeAgent:
         self._qos = QosCycle(host, protection, self._extensions, cycle_ms=interval_ms)
 
     def run_cycle(self, now_ms: int) -> CycleResult:
-        """Run pods, measure, protect. Never raise for what a machine or a pod may do wrong.
+        """Run one cycle: pods, measurements, protection.
+
+        Failures of the machine or of pods do not raise.
 
         Args:
             now_ms: Time in milliseconds.
@@ -161,11 +163,11 @@ class NodeAgent:
         )
 
     def farewell(self, now_ms: int) -> tuple[Event, ...]:
-        """Return the last facts before the agent stops. Its pods go on, and so does everything it has set but caps."""
+        """Return the last facts before the agent stops. Pods continue, and all values except caps stay."""
         return self._qos.farewell(self.last_look, now_ms)
 
     def close(self, now_ms: int) -> None:
-        """Close what is open on the machine and keep the series. The pods go on."""
+        """Close open counters and store the series. Pods continue."""
         self._measuring.close(now_ms)
 
     def collect_garbage(self, now_ms: int) -> None:
@@ -178,17 +180,17 @@ class NodeAgent:
 
     @property
     def pods(self) -> Mapping[str, AgentPod]:
-        """The pods that the agent knows of, by UID."""
+        """UID -> pod, for all pods that the agent knows."""
         return self._pods.all
 
     @property
     def running_pods(self) -> frozenset[str]:
-        """UIDs of the pods that run here as far as the agent knows."""
+        """UIDs of the pods that the agent knows to be running here."""
         return frozenset(self._pods.running)
 
     @property
     def topology(self) -> TopologyReporter | None:
-        """Reports who may use which CPUs. None means it is not reported."""
+        """Reports the CPUs of each kind of pods. None means they are not reported."""
         return self._measuring.topology
 
     @property
@@ -198,25 +200,25 @@ class NodeAgent:
 
     @property
     def features(self) -> Features:
-        """What the machine can do."""
+        """Features of the machine."""
         return self._measuring.features
 
     @property
     def last_report(self) -> NodeUsageReported | None:
-        """The report that was made last."""
+        """The last usage report."""
         return self._measuring.last_report
 
     @property
     def last_prediction(self) -> ProdPrediction | None:
-        """What was predicted for the last report."""
+        """Prediction for the last report."""
         return self._measuring.last_prediction
 
     @property
     def scaled(self) -> Mapping[CgroupFile, int]:
-        """Quotas and bursts that CPU burst proposed last."""
+        """File -> quota or burst that CPU burst proposed last."""
         return self._qos.scaled
 
     @property
     def storage(self) -> Storage | None:
-        """The disks, where block IO is set."""
+        """The disks, if block IO is set on this machine."""
         return self._qos.storage

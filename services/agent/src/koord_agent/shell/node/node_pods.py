@@ -1,7 +1,7 @@
-"""The pods of a node: started and ended as the log wants it if this agent runs them, and announced once.
+"""Start and end the pods of a node as the desired state requires, and publish each start and end once.
 
-Pods of the log and of the kubelet become one set; the kubelet's object of a pod wins. A pod that was evicted here does
-not start again while it is still wanted.
+Pods of the log and of the kubelet are merged; the kubelet's object takes precedence. A pod that was evicted here is not
+started again.
 """
 
 import posixpath
@@ -20,10 +20,10 @@ from koord_agent.shell.host.host import Host
 
 
 class PodRunner(Protocol):
-    """Starts and ends pods on a machine. Only simulated hosts have one; on real machines the kubelet does it."""
+    """Starts and ends pods on a simulated host. On real machines the kubelet does it."""
 
     def start_pod(self, pod: AgentPod) -> None:
-        """Run a pod. Raise InvalidInput if its simulation annotation is malformed."""
+        """Run a pod. Raises InvalidInput if its simulation annotation is invalid."""
         ...
 
     def stop_pod(self, uid: str) -> bool:
@@ -32,25 +32,25 @@ class PodRunner(Protocol):
 
 
 StopContainers = Callable[[Iterable[str]], tuple[str, ...]]
-"""Stops containers by their ids through the machine's runtime, and returns what went wrong."""
+"""Function that stops containers by their ids with the machine's runtime, and returns errors."""
 
 
 class PodEnd(NamedTuple):
-    """Whether the processes of a pod were ended here, and what went wrong. If not, the eviction remains a request."""
+    """Whether the processes of a pod were ended here, and errors. If not, the eviction remains a request."""
 
     ended: bool
     problems: tuple[str, ...] = ()
 
 
 class PodsRun(NamedTuple):
-    """Result of starting and ending pods: facts to append in order, and what could not be done."""
+    """Result of starting and ending pods: facts to append in order, and problems."""
 
     facts: tuple[Event, ...]
     problems: tuple[str, ...]
 
 
 class NodePods:
-    """The pods of one node. Owned by its agent, not shared."""
+    """The pods of one node. Only its agent uses it."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class NodePods:
         self._refused: tuple[str, ...] = ()
 
     def end(self, uid: str) -> PodEnd:
-        """End an evicted pod: for good if this agent runs it, else by stopping its containers."""
+        """End an evicted pod: by the runner if there is one, else by stopping its containers."""
         if self._runner is not None:
             self._evicted.add(uid)
             return PodEnd(self._runner.stop_pod(uid))
@@ -87,7 +87,7 @@ class NodePods:
         return PodEnd(bool(containers) and not problems, problems)
 
     def _containers(self, pod: AgentPod) -> list[str]:
-        """Return the ids of the running containers from the kubelet, or from the directories of the pod without one."""
+        """Return the ids of the running containers, from the kubelet or else from the pod's directories."""
         running = [c.container_id for c in pod.containers if c.container_id and c.is_running]
         if running or any(c.container_id for c in pod.containers):
             return running
@@ -97,7 +97,7 @@ class NodePods:
         return [identity for identity in found if identity is not None]
 
     def run(self, desired: DesiredView, known: KnownPods) -> PodsRun:
-        """Start wanted pods that do not run, and end pods that are not wanted. A second call finds nothing to do."""
+        """Start desired pods that do not run, and end pods that are not desired. It is idempotent."""
         problems = self._take(desired.pods, known.pods)
         wanted = {uid: pod for uid, pod in self.all.items() if uid in desired.pods}
         gone = sorted((self.running | self._announced) - wanted.keys())
@@ -122,7 +122,7 @@ class NodePods:
         return PodsRun(tuple(facts), tuple(problems))
 
     def not_said(self, facts: Iterable[Event]) -> None:
-        """Announce again in a later cycle what these facts say about pods: the outbox had no room for them."""
+        """Publish again what these facts contain about pods, because the outbox refused them."""
         for fact in facts:
             if isinstance(fact, PodsStarted):
                 self._announced -= set(fact.pods)
@@ -130,11 +130,11 @@ class NodePods:
                 self._announced |= set(fact.pods)
 
     def _take(self, placed: Mapping[str, AgentPod], known: Mapping[str, AgentPod]) -> list[str]:
-        """Take over the pods that can have a cgroup directory of their own, and return once which cannot.
+        """Replace the known pods, and return new errors about pods that cannot have a cgroup directory.
 
         Args:
-            placed: Pods of the log by UID.
-            known: Pods of the kubelet by UID; they win.
+            placed: UID -> pod, from the log.
+            known: UID -> pod, from the kubelet. They take precedence.
         """
         if self._taken_of is not None and self._taken_of[0] is placed and self._taken_of[1] is known:
             return []

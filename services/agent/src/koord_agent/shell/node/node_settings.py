@@ -1,4 +1,4 @@
-"""Kernel parameters, and resctrl groups of QoS classes, of a real machine.
+"""Write kernel parameters and resctrl groups of QoS classes on a real machine.
 
 Each cycle reads, compares and writes. A file that this kernel does not have is skipped. The values come from
 `domain.qos.strategies.system_config` and `domain.hooks.resctrl`.
@@ -55,7 +55,7 @@ class NodeSettings:
         self._mount_tried = False
 
     def apply_system(self, look: NodeLook, section: Mapping[str, Any]) -> list[str]:
-        """Set the kernel parameters of a `systemStrategy`, and return what failed, one sentence each."""
+        """Write the kernel parameters of a `systemStrategy`; return errors, one sentence each."""
         features = self._path(SCHED_FEATURES)
         wanted = system_config.system_writes(
             section,
@@ -85,9 +85,9 @@ class NodeSettings:
         return BvtKernel(has_file=has_file, has_switch=is_there, is_on=None if text is None else text.strip() == "1")
 
     def switch_group_identity(self) -> bool:
-        """Switch group identity on and core scheduling off: the kernel allows one of them at a time.
+        """Switch group identity on and core scheduling off; the kernel allows only one of them.
 
-        A kernel without the switch always has group identity on.
+        No-op if the kernel has no such switch; group identity is then always on.
 
         Returns:
             False if the kernel refuses.
@@ -102,7 +102,7 @@ class NodeSettings:
         return True
 
     def apply_resctrl(self, look: NodeLook, section: Mapping[str, Any]) -> list[str]:
-        """Set groups, schemata and threads of the QoS classes of a `resourceQOSStrategy`, and return what failed."""
+        """Write groups, schemata and threads of QoS classes for a `resourceQOSStrategy`; return errors."""
         if not self._support.control or not self._is_mounted():
             return []
         cbm_mask = read_kernel_file(str(self._resctrl / "info/L3/cbm_mask"))
@@ -142,7 +142,7 @@ class NodeSettings:
         return problems
 
     def _apply_tasks(self, look: NodeLook, section: Mapping[str, Any]) -> Iterable[str]:
-        """Move threads of pods into the group of their class, one write each. A thread that has ended is no error."""
+        """Move threads of pods into the group of their class, one write each. Ended threads are ignored."""
         enabled = resctrl.enabled_classes(section)
         wanted: dict[str, set[int]] = {}
         for pod in look.pods:
@@ -207,7 +207,7 @@ class NodeSettings:
 
 
 def put(path: Path, text: str) -> None:
-    """Write once to an existing file. Without O_CREAT a missing kernel file is not created as a plain file."""
+    """Write once to an existing file. Without O_CREAT, a missing kernel file is not created."""
     descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW)
     try:
         os.write(descriptor, text.encode())

@@ -1,4 +1,4 @@
-"""What a node's agent is put together from: how it measures, how it runs pods, and how it protects them.
+"""Parts of a node's agent: for measuring, for running pods, and for protecting the node.
 
 The composition root (`koord_agent.wiring.node_agents`) builds these parts. `node_agent` uses them.
 """
@@ -24,14 +24,14 @@ from koord_agent.shell.store.series_archive import SeriesArchive
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """How a node is measured.
+    """Settings and parts for measuring a node.
 
     Attributes:
-        monitor: Its series. Their retention decides about memory.
-        collectors: Which of the slow collectors run.
-        predicting: None means no prediction.
-        archive: Where the series are kept over a restart. None means nowhere.
-        topology: Reports who may use which CPUs. None means it is not reported.
+        monitor: Monitor with its series. Their retention determines the memory usage.
+        collectors: Options of the slow collectors.
+        predicting: Prediction; None means no prediction.
+        archive: Archive that keeps the series over a restart. None means that they are lost.
+        topology: Reports the CPUs of each kind of pods. None means they are not reported.
     """
 
     monitor: NodeMonitor
@@ -43,11 +43,12 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodControl:
-    """How pods start and end on a node.
+    """Functions that start and end pods on a node.
 
     Attributes:
-        runner: Starts and ends pods. None means a kubelet does, and a pod counts as started once its cgroup is there.
-        announced: UIDs of the pods whose start is in the log already, after a restart of the agent.
+        runner: Starts and ends pods. None means that a kubelet does, and a pod counts as started once its cgroup
+            exists.
+        announced: UIDs of pods whose start is already in the log, after a restart of the agent.
         stop: Ends containers of evicted pods that a kubelet started. None means the eviction stays a request.
     """
 
@@ -69,17 +70,17 @@ def _middle() -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protection:
-    """How a node is protected.
+    """Settings and parts for protecting a node.
 
     Attributes:
-        gates: Which strategies run.
-        intervals: How often each of them runs.
-        audit: Gets every write.
+        gates: Feature gates that enable strategies.
+        intervals: Intervals of the strategies.
+        audit: Receives every write.
         draw: Returns random numbers in 0..1.
         storage_refresh_ms: Milliseconds after which the disks are looked up again.
-        observe_write: Told about every write.
+        observe_write: Receives every write with its duration.
         unsets_quota: Whether pods that own CPUs lose their CPU quota.
-        is_on: False means the agent only tells which pods run: nothing is measured, nothing is written.
+        is_on: Whether to measure and write. If False, the agent only reports which pods run.
     """
 
     gates: FeatureGates = field(default_factory=lambda: DEFAULT_GATES)

@@ -1,4 +1,4 @@
-"""Prediction in the cycles of a node: train once a minute, store checkpoints, predict with every report.
+"""Prediction in the cycles of a node: train once a minute, store checkpoints, predict for every report.
 
 Source: agent spec, 8.
 """
@@ -15,9 +15,9 @@ from koord_agent.shell.store.checkpoints import CheckpointFolder
 
 
 class Predicting:
-    """The predictor of one node and the folder of its checkpoints.
+    """The predictor of one node, and the folder of its checkpoints.
 
-    Without a folder models are lost with the process.
+    Without a folder, models are lost when the process ends.
     """
 
     def __init__(self, predictor: PeakPredictor, folder: CheckpointFolder | None = None) -> None:
@@ -27,7 +27,7 @@ class Predicting:
         self._restored = folder is None
 
     def learn(self, metrics: Metrics, pods: Sequence[AgentPod], now: float) -> str | None:
-        """Train the models if it is due, and return a sentence if the disk failed.
+        """Train the models if due; return a sentence if the disk failed.
 
         Args:
             metrics: Samples of the node.
@@ -52,7 +52,7 @@ class Predicting:
     def predict(
         self, pods: Sequence[AgentPod], allocatable: Amounts, annotations: Mapping[str, str], now: float
     ) -> Prediction | None:
-        """Return the prediction for a report; None before the first training, or while a class has no model."""
+        """Return the prediction for a report; None before the first training or while a class has no model."""
         if not self._predictor.synced:
             return None
         self.last = self._predictor.predict(pods, allocatable, annotations, now)

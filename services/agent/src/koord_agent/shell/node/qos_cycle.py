@@ -56,11 +56,11 @@ class QosOutcome:
     """The result of one QoS cycle.
 
     Attributes:
-        facts: To append to the log, in order.
-        problems: What could not be done, one sentence each.
-        decision: Of CPU suppression.
-        outcomes: What became of each wanted value.
-        quota_us: Quota of the best-effort class in force afterwards. None if it is unreadable.
+        facts: Facts to append to the log, in order.
+        problems: Problems of the cycle, one sentence each.
+        decision: Decision of CPU suppression.
+        outcomes: Outcome for each planned value.
+        quota_us: Quota of the best-effort class after the cycle. None if unreadable.
         plans: Number of plans by plug-in and result (applied, expired, overridden, conflict).
     """
 
@@ -73,15 +73,15 @@ class QosOutcome:
 
 
 class QosCycle:
-    """The protection of one node. Owned by its agent, not shared."""
+    """Protection of one node. Only its agent uses it."""
 
     def __init__(self, host: Host, protection: Protection, extensions: NodeExtensions, *, cycle_ms: int) -> None:
-        """Put the strategies of a node together.
+        """Create the strategies of a node.
 
         Args:
             host: The machine.
-            protection: How the node is protected.
-            extensions: What installed packages add.
+            protection: Settings and parts for protecting the node.
+            extensions: Extensions of installed packages.
             cycle_ms: Milliseconds between cycles, on the service's clock.
         """
         options, gates = protection.intervals, protection.gates
@@ -121,12 +121,12 @@ class QosCycle:
 
     @property
     def scaled(self) -> Mapping[CgroupFile, int]:
-        """Quotas and bursts that CPU burst proposed last."""
+        """File -> quota or burst that CPU burst proposed last."""
         return self._burst.scaled
 
     @property
     def storage(self) -> Storage | None:
-        """The disks, where block IO is set."""
+        """The disks, if block IO is set on this machine."""
         return None if self._machine is None else self._machine.storage
 
     def run(
@@ -142,10 +142,10 @@ class QosCycle:
 
         Args:
             look: The node.
-            view: What CPU suppression judges.
-            policy: Of CPU suppression. None without a valid NodeSLO.
-            report_interval_ms: Interval of the node's reports. Small changes are told with every few of them.
-            end: Ends the processes of a pod on this node. False means it cannot.
+            view: Inputs of CPU suppression.
+            policy: Policy of CPU suppression. None without a valid NodeSLO.
+            report_interval_ms: Interval of the node's reports. Small changes are reported after several of them.
+            end: Ends the processes of a pod on this node; returns False if it cannot.
         """
         problems: list[str] = []
         self._record.start_cycle(report_interval_ms)
@@ -195,10 +195,10 @@ class QosCycle:
         )
 
     def farewell(self, look: NodeLook | None, now_ms: int) -> tuple[Event, ...]:
-        """Lift what only a living agent may hold, and return the last facts.
+        """Lift caps, which need a running agent, and return the last facts.
 
         Args:
-            look: The last one. None if there was none.
+            look: The last look. None if there was none.
             now_ms: Time in milliseconds.
         """
         if look is not None:
@@ -210,7 +210,7 @@ class QosCycle:
         return self._record.farewell(now_ms)
 
     def _allow_applications(self, look: NodeLook) -> None:
-        """Let the executor write the directories of configured host applications, too."""
+        """Allow the executor to write the directories of configured host applications."""
         if look.host_applications == self._applications:
             return
         self._applications = look.host_applications

@@ -1,6 +1,6 @@
-"""What is recorded of a QoS cycle: audit events of every write, and the facts that are due.
+"""Record a QoS cycle: audit events of every write, and the facts that are due.
 
-Small changes are gathered (`knob_summary`, `suppression_summary`), so that a busy node does not flood the log.
+Small changes are summarised (`knob_summary`, `suppression_summary`), so that a busy node does not flood the log.
 Source: agent spec, 19.
 """
 
@@ -23,19 +23,19 @@ from koord_agent.shell.host.executor import Outcome, Result
 from koord_agent.shell.store.audit_log import AuditSink
 
 REPORTS_PER_FACT = 12
-"""Small changes wait for this many reports, at least ten minutes."""
+"""Number of report intervals until small changes become a fact; at least ten minutes."""
 
 
 class QosRecord:
-    """The record of one node. Owned by its `QosCycle`."""
+    """Records of one node. Only its `QosCycle` uses it."""
 
     def __init__(self, layout: CgroupLayout, quota_file: CgroupFile, audit: AuditSink) -> None:
-        """Record nothing yet.
+        """Start without records.
 
         Args:
             layout: Names of the cgroup directories.
-            quota_file: Quota of the best-effort class. It has facts of its own.
-            audit: Gets the audit events.
+            quota_file: Quota of the best-effort class. It has its own facts.
+            audit: Receives the audit events.
         """
         self._audit = audit
         self._suppression = SuppressionSummary()
@@ -45,11 +45,11 @@ class QosRecord:
         self._every_ms = SAY_AFTER_MS
 
     def start_cycle(self, report_interval_ms: int) -> None:
-        """Set how long small changes wait, from the interval of the node's reports."""
+        """Set the delay of facts about small changes from the report interval."""
         self._every_ms = max(SAY_AFTER_MS, REPORTS_PER_FACT * report_interval_ms)
 
     def contentions(self, facts: tuple[Event, ...]) -> tuple[Event, ...]:
-        """Audit contentions that began or ended, and return their facts."""
+        """Write audit events for these facts about contentions, and return the facts."""
         for fact in facts:
             event = interference_event(fact)
             if event is not None:
@@ -57,7 +57,7 @@ class QosRecord:
         return facts
 
     def writes(self, look: NodeLook, arbitration: Arbitration, outcomes: Sequence[Outcome]) -> None:
-        """Audit every write and every plan that begins to lose."""
+        """Write an audit event for every write, and for every plan that did not lose before."""
         written: list[KnobWrite] = []
         for outcome in outcomes:
             if outcome.result is not Result.WRITTEN or outcome.before is None:
@@ -80,7 +80,7 @@ class QosRecord:
 
         Args:
             now_ms: Time in milliseconds.
-            decision: Of CPU suppression.
+            decision: Decision of CPU suppression.
             capacity_milli: CPU of the node in milli-cores.
             causes: Contentions that lowered the budget.
             is_written: Whether the quota of the best-effort class was written in this cycle.
@@ -93,13 +93,13 @@ class QosRecord:
         return [fact for fact in (said, told) if fact is not None]
 
     def evictions(self, facts: Iterable[PodsEvictedByAgent]) -> None:
-        """Audit every evicted pod."""
+        """Write an audit event for every evicted pod."""
         for fact in facts:
             for pod in fact.pods:
                 self._audit(eviction_event(fact.feature, fact.reason, pod), 0)
 
     def farewell(self, now_ms: int) -> tuple[Event, ...]:
-        """Return what was not told yet, and what stays in force after the agent has stopped."""
+        """Return facts about changes that were not published yet, and about values that stay in force."""
         last = self._knobs.said(now_ms)
         stopped = AgentStopped(left=dict(sorted(self._left.items())))
         return (stopped,) if last is None else (last, stopped)

@@ -1,4 +1,4 @@
-"""What strategies may read of a host beyond the look: `domain.qos.strategy.Readings`."""
+"""Readings of a host for strategies: implements `domain.qos.strategy.Readings`."""
 
 from koordcore.values.invalid import InvalidInput
 
@@ -18,7 +18,7 @@ class HostReadings:
     """
 
     def __init__(self, host: Host, machine: MachineSettings | None) -> None:
-        """Read from `host`, and from `machine` what is outside of cgroups."""
+        """Read files from `host`, and settings outside of cgroups from `machine`."""
         self.machine = machine
         self._host = host
 

@@ -1,4 +1,4 @@
-"""The usage report of a node at one moment: usage over windows, prediction, health, values of extensions.
+"""Create the usage report of a node: usage over windows, prediction, health, and values of extensions.
 
 Source: agent spec, 7.
 """
@@ -30,17 +30,17 @@ def report_of(
     cold_memory_running: bool,
     rfc3339_of: Callable[[int], str],
 ) -> NodeUsageReported:
-    """Return the report of the moment of these metrics.
+    """Return the usage report for the moment of these metrics.
 
     Args:
         host: The machine.
         metrics: Samples of the node.
-        desired: What is wanted on the node.
-        pods: By UID.
-        extended: What installed packages add.
-        prediction: What the models predict; None = nothing.
+        desired: Desired state of the node.
+        pods: UID -> pod.
+        extended: Extensions of installed packages.
+        prediction: Prediction of the models; None if there is none.
         be_quota_us: Quota of the best-effort class in force; -1 = unlimited.
-        cold_memory_running: Whether cold pages are counted on this machine.
+        cold_memory_running: Whether cold pages are measured on this machine.
         rfc3339_of: Returns the text of a time in milliseconds.
     """
     report = node_report(

@@ -15,7 +15,7 @@ from koord_agent.domain.plans.plan import CgroupFile
 
 
 class RootBlockIo:
-    """Block-IO goals of one machine."""
+    """Writes block-IO goals of one machine."""
 
     def __init__(
         self,
@@ -24,26 +24,26 @@ class RootBlockIo:
         write: Callable[[str, str], None],
         disks: Callable[[int], StorageInfo | None],
     ) -> None:
-        """Work on one hierarchy.
+        """Use one hierarchy.
 
         Args:
-            read: Text of a file. None if this kernel does not have it.
-            write: Writes a line to a file of the root. Raises OSError.
-            disks: The disks at a time in milliseconds. None while they are unknown.
+            read: Returns the text of a file; None if this kernel does not have it.
+            write: Writes a line to a file of the root. It may raise OSError.
+            disks: Returns the disks at a time in milliseconds; None while they are unknown.
         """
         self._read = read
         self._write = write
         self._disks = disks
 
     def apply(self, section: Mapping[str, Any], now_ms: int) -> list[str]:
-        """Write the lines that differ.
+        """Write the lines that differ, and return errors.
 
         Args:
-            section: `resourceQOSStrategy` in wire spelling.
+            section: `resourceQOSStrategy` as JSON.
             now_ms: Time in milliseconds.
 
         Returns:
-            What could not be written, one sentence each.
+            Errors, one sentence each.
         """
         settings = settings_of(section, "cgroupRoot")
         current = {name: text for name in ROOT_FILES if (text := self._read(CgroupFile("", name))) is not None}

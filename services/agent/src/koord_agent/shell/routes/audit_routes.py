@@ -17,7 +17,7 @@ NEXT_PAGE_TOKEN = "Next-Page-Token"  # noqa: S105 - a header's name
 
 
 def audit_routes(log: AuditLog, queries: AuditQueries, monotonic: Callable[[], float]) -> list[Route]:
-    """Return the route of the audit log.
+    """Return the route GET /events.
 
     Status 200 has text lines, or with `Accept: application/json` an object {"NextPageToken", "Events"}. Status 400
     means a wrong size, 409 an unknown or closed token.

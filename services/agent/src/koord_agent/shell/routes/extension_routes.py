@@ -16,7 +16,7 @@ from koord_agent.domain.extending.extensions import ExtensionFailed, Extensions
 
 
 def extension_routes(extensions: Extensions, logger: Logger) -> list[Route]:
-    """Return the routes of all handlers.
+    """Return the routes of all HTTP handlers of extensions.
 
     Status 500 has the reason if a handler fails, takes too long or is still answering another request.
     """

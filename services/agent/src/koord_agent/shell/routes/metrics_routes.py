@@ -1,4 +1,4 @@
-"""GET /internal-metrics and /external-metrics: the two halves of /metrics, as in the reference's agent.
+"""GET /internal-metrics and /external-metrics: two parts of /metrics, as in Koordinator's agent.
 
 External metrics are those of pods and their resources. Internal metrics are all others.
 

@@ -1,8 +1,8 @@
-"""GET and PUT /simulation: load of the simulated pods of this process, the same on all nodes.
+"""GET and PUT /simulation: load factors of the simulated pods of this process, the same on all nodes.
 
     {"latencySensitiveLoad": 1.0, "bestEffortLoad": 4.0}     factors on the usage of their profiles
 
-With it a demo can show a rush with the same pods, with protection off and on.
+A demo uses it to show a load peak with the same pods, with and without protection.
 """
 
 import msgspec
@@ -17,7 +17,7 @@ HIGHEST = 10.0
 
 
 class Load(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Factors on CPU usage; an omitted factor is 1."""
+    """Factors on CPU usage. An absent factor is 1."""
 
     latency_sensitive_load: float = 1.0
     best_effort_load: float = 1.0

@@ -1,7 +1,7 @@
-"""The audit log on disk: a buffered writer that rotates files, and readers that page backwards through all of them.
+"""The audit log on disk: a buffered writer that rotates files, and readers that return pages, newest events first.
 
-A reader remembers files by identity and its position in each, so a rotation between two pages neither loses nor repeats
-an event (D-28). `audit_routes` serves it.
+A reader identifies files by inode and keeps its position, so a rotation between two pages neither loses nor repeats an
+event (D-28). `audit_routes` serves it.
 
 Source: agent spec, 19. Vectors: audit_query.
 """
@@ -35,7 +35,7 @@ BLOCK_BYTES = 64 * 1024
 
 
 class AuditSink(Protocol):
-    """Gets audit events and adds the time."""
+    """Receives audit events and adds the time."""
 
     def __call__(self, event: AuditEvent, verbosity: int) -> None:
         """Write an event of this verbosity."""
@@ -43,11 +43,11 @@ class AuditSink(Protocol):
 
 
 def no_audit(event: AuditEvent, verbosity: int) -> None:
-    """Drop the event: the audit log is switched off."""
+    """Discard the event, because the audit log is off."""
 
 
 class AuditLog:
-    """The writer. Owned by one task, which gives the time, calls `flush_if_due`, and closes it."""
+    """Writer of the audit log. Only one task uses it; it passes the time, calls `flush_if_due`, and closes it."""
 
     def __init__(
         self,
@@ -85,12 +85,12 @@ class AuditLog:
             self._since = at_seconds
 
     def flush_if_due(self, at_seconds: float) -> None:
-        """Flush when the oldest buffered event is 5 s old (D-30)."""
+        """Flush if the oldest buffered event is 5 s old (D-30)."""
         if self._since is not None and at_seconds - self._since >= FLUSH_SECONDS:
             self.flush()
 
     def flush(self) -> None:
-        """Write the buffer to disk. If the disk is full, the buffer is dropped and `failed` says so."""
+        """Write the buffer to disk. If the disk is full, drop the buffer and set `failed`."""
         lines, self._buffer, self._since = self._buffer, [], None
         for line in lines:
             try:
@@ -129,11 +129,11 @@ class AuditLog:
 
 
 class UnknownToken(LookupError):
-    """The page token was never given, or its reader has been closed."""
+    """The page token is unknown, or its reader was closed."""
 
 
 class Page(NamedTuple):
-    """Events, newest first, and the token of the next page; "" = the end was reached."""
+    """Events, newest first, and the token of the next page; "" at the end."""
 
     events: tuple[AuditEvent, ...]
     next_token: str
@@ -141,7 +141,7 @@ class Page(NamedTuple):
 
 @dataclass(slots=True)
 class _Position:
-    """Position in a file: everything at and after `end` has been read."""
+    """Position in a file: everything from `end` on was read."""
 
     identity: tuple[int, int]
     end: int
@@ -149,16 +149,16 @@ class _Position:
 
 @dataclass(slots=True)
 class _Reader:
-    """One query on its way through the files, and the time of its last page."""
+    """One query, and the time of its last page."""
 
     positions: list[_Position]
     used: float
 
 
 class AuditQueries:
-    """The readers of one directory.
+    """The queries on one directory.
 
-    A further reader closes the oldest one, and an idle reader is closed after a while.
+    The number of readers is limited: a new one closes the oldest. Idle readers are closed after some time.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class AuditQueries:
         self._readers: dict[str, _Reader] = {}
 
     def page(self, size: str, token: str, at_seconds: float) -> Page:
-        """Return the next events of a reader, newest first. Without a token a reader starts at the newest event.
+        """Return the next events of a query, newest first. Without a token, a new query begins.
 
         Args:
             size: As written in the request.
@@ -189,7 +189,7 @@ class AuditQueries:
 
         Raises:
             BadRequest: The size is not allowed.
-            UnknownToken: The token was never given, or its reader has been closed.
+            UnknownToken: The token is unknown, or its reader was closed.
         """
         wanted = page_size(size, default=self._default, largest=self._largest)
         self.close_idle(at_seconds)
@@ -211,7 +211,7 @@ class AuditQueries:
         return Page(tuple(events), token)
 
     def close_idle(self, at_seconds: float) -> None:
-        """Close the readers that were not asked for ten minutes."""
+        """Close the readers that were not used for ten minutes."""
         self._readers = {
             token: reader for token, reader in self._readers.items() if at_seconds - reader.used <= self._idle_seconds
         }
@@ -232,7 +232,7 @@ class AuditQueries:
         return [ACTIVE_FILE, *rotated]
 
     def _read(self, reader: _Reader, wanted: int) -> tuple[list[AuditEvent], bool]:
-        """Return the wanted events, and whether the end was reached while looking for one more."""
+        """Return the wanted events, and whether no more events are left."""
         events: list[AuditEvent] = []
         while reader.positions:
             position = reader.positions[0]
@@ -249,7 +249,7 @@ class AuditQueries:
         return events, len(events) < wanted
 
     def _lines_backwards(self, position: _Position) -> Iterator[tuple[bytes, int]]:
-        """Return the lines before the position, last first, each with its start. No lines if the file is gone."""
+        """Yield the lines before the position, last first, with their offsets; none if the file is gone."""
         path = self._path_of(position.identity)
         if path is None:
             return

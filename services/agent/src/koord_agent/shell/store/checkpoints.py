@@ -15,17 +15,17 @@ _UNFINISHED: Final = ".tmp"
 
 
 class CheckpointFolder:
-    """The folder of one node's models. If the disk fails, models are lost, but no cycle fails."""
+    """Folder with the models of one node. If the disk fails, models are lost, but no cycle fails."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def restore(self, predictor: PeakPredictor, pods: Collection[str]) -> int:
-        """Restore the stored models, and return their number. Unfinished, unreadable and unknown files are deleted.
+        """Restore the stored models, and return their number. Invalid and unknown files are deleted.
 
         Args:
             predictor: The models of the node.
-            pods: UIDs that exist.
+            pods: UIDs of existing pods.
 
         Raises:
             OSError: The folder cannot be created.
@@ -42,7 +42,7 @@ class CheckpointFolder:
         return restored
 
     def save(self, predictor: PeakPredictor, now: float) -> str | None:
-        """Write the models that are due and delete those that expired. Return a sentence if the disk failed.
+        """Store the models that are due, and delete expired ones. Return a sentence if the disk failed.
 
         Args:
             predictor: The models of the node.

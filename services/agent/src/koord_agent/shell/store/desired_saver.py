@@ -1,4 +1,4 @@
-"""Saves changed desired states to the local store, some in each cycle."""
+"""Save changed desired states to the local store, some in each cycle."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -17,10 +17,10 @@ class DesiredSaver:
     """Saves the desired states of one process.
 
     Attributes:
-        store: Where they go.
-        unsaved: Returns at most so many states that changed since they were returned last.
-        not_saved: Takes back states that the disk refused.
-        logger: Told about a disk that refuses, once until its reason changes.
+        store: Local store to save to.
+        unsaved: Returns up to the given number of states that changed since the last call.
+        not_saved: Called with the states that the disk refused.
+        logger: Logs an error of the disk once until it changes.
     """
 
     store: LocalStore
@@ -30,7 +30,7 @@ class DesiredSaver:
     _trouble: list[str] = field(default_factory=lambda: [""])
 
     def save(self, now_ms: int) -> None:
-        """Save some changed states. A failure is logged and tried again."""
+        """Save some changed states. If it fails, log the error; they are saved later."""
         values = self.unsaved(SAVED_PER_CYCLE)
         if not values:
             return

@@ -1,7 +1,7 @@
-"""The local store of an agent: facts on their way to the log, announced pods, the last desired state.
+"""The local store of an agent: unsent facts, published pods, and the last desired state.
 
-One SQLite file per process. A fact and what it announces are one transaction, so a restart neither repeats nor loses
-it. Only `outbox` and `desired_saver` use it.
+One SQLite file per process. A fact and the pods that it announces are stored in one transaction, so a restart neither
+repeats nor loses facts. Only `outbox` and `desired_saver` use it.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ create table if not exists desired (node text primary key, at_ms integer, digest
 
 
 class QueuedFact(msgspec.Struct, frozen=True):
-    """A sealed fact without its expected sequence, which is known when it is sent."""
+    """A fact without its expected position, which is known when it is sent."""
 
     id: int
     ref: AggregateRef
@@ -36,20 +36,20 @@ class QueuedFact(msgspec.Struct, frozen=True):
 
     @property
     def node(self) -> str:
-        """The node of the fact."""
+        """Node that the fact is about."""
         return name_from_token(self.ref.id)
 
 
 class NotStored(Exception):
-    """The disk refused, and nothing was stored. The message is the reason of the disk."""
+    """The disk refused, and nothing was stored. The message has the reason."""
 
 
 class LocalStore:
-    """The file. Owned by one task, not thread-safe. Without a folder everything is in memory.
+    """The local store. Only one task uses it. Without a folder it is in memory.
 
     Attributes:
-        set_aside: New name of a file that could not be read; None = it could.
-        unusable: Why everything is in memory although there is a folder, such as a full disk; "" = it is not.
+        set_aside: New name of a file that could not be read; None if it could.
+        unusable: Reason why the store is in memory although there is a folder; "" otherwise.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -77,7 +77,7 @@ class LocalStore:
             return _open(file)
 
     def facts(self) -> list[QueuedFact]:
-        """Return the waiting facts, oldest first."""
+        """Return the unsent facts, oldest first."""
         rows = self._db.execute("select id, kind, token, headers, body from fact order by id")
         return [_fact(row) for row in rows]
 
@@ -89,13 +89,13 @@ class LocalStore:
         stopped: Mapping[str, Iterable[str]],
         topologies: Mapping[str, str] | None = None,
     ) -> list[QueuedFact]:
-        """Store facts with the pods that they announce as started or stopped; all or nothing.
+        """Store facts and the pods that they announce as started or stopped, in one transaction.
 
         Args:
-            facts: Aggregate, headers and body of each.
-            started: UIDs of started pods by node.
-            stopped: UIDs of stopped pods by node.
-            topologies: Digests of the reported topologies by node.
+            facts: Aggregate, headers and body of each fact.
+            started: Node -> UIDs of started pods.
+            stopped: Node -> UIDs of stopped pods.
+            topologies: Node -> digest of its reported topology.
 
         Raises:
             NotStored: The disk refused.
@@ -121,25 +121,25 @@ class LocalStore:
         return added
 
     def remove(self, facts: Iterable[QueuedFact]) -> None:
-        """Remove facts that are in the log. If NotStored is raised, they are sent again after a restart."""
+        """Delete facts that are in the log. If it raises NotStored, they are sent again after a restart."""
         with self._transaction():
             self._db.executemany("delete from fact where id = ?", [(fact.id,) for fact in facts])
 
     def announced(self) -> dict[str, set[str]]:
-        """Return by node the UIDs of pods whose start was published and whose end was not."""
+        """Return node -> UIDs of pods whose start, but not whose end, was published."""
         found: dict[str, set[str]] = defaultdict(set)
         for node, uid in self._db.execute("select node, uid from announced"):
             found[node].add(uid)
         return found
 
     def topologies(self) -> dict[str, str]:
-        """Return by node the digest of the topology that was reported last."""
+        """Return node -> digest of the last reported topology."""
         return dict(self._db.execute("select node, digest from topology"))
 
     def save_desired(self, values: Iterable[DesiredNode], at_ms: int) -> None:
         """Store desired states with a digest and the time of the service's clock.
 
-        Raise NotStored if the disk refuses.
+        Raises NotStored if the disk refuses.
         """
         with self._transaction():
             self._db.executemany(
@@ -148,7 +148,7 @@ class LocalStore:
             )
 
     def desired(self, now_ms: int, max_age_ms: float) -> tuple[dict[str, DesiredNode], list[str]]:
-        """Return the stored desired states that are intact and young enough, and a sentence about each other one."""
+        """Return the stored desired states that are intact and not too old, and a sentence about each other one."""
         found: dict[str, DesiredNode] = {}
         problems: list[str] = []
         for node, at_ms, digest, body in self._db.execute("select node, at_ms, digest, body from desired"):

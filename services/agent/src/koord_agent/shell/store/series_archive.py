@@ -1,10 +1,10 @@
-"""Time series over a restart: new samples are appended every minute to segment files.
+"""Archive of time series over a restart: every minute, new samples are appended to segment files.
 
     folder/<start of the segment, ms>.series    records: length, crc32, zlib(msgpack [[kind, labels, times,
     values]..])
 
-A torn or damaged record ends its segment. A segment is deleted when all of it is older than the retention, or when the
-files together are larger than the cap.
+Reading a segment stops at a damaged record. A segment is deleted if all of it is older than the retention, or if the
+files together exceed the size limit.
 
 Source: agent spec, 5 (storage, retention, size).
 """
@@ -37,7 +37,7 @@ class _Kept(msgspec.Struct, array_like=True):
 
 
 class SeriesArchive:
-    """The folder of one node's series. Owned by the task of its agent."""
+    """Folder with the series of one node. Only the task of its agent uses it."""
 
     def __init__(
         self, folder: Path, *, retention_ms: int = DEFAULT_RETENTION_MS, max_bytes: int = DEFAULT_MAX_BYTES
@@ -50,9 +50,9 @@ class SeriesArchive:
         self._segment_ms = 0
 
     def restore(self, store: SeriesStore, now_ms: int) -> int:
-        """Fill a new store with the samples on disk, as far as it keeps them, and return their number.
+        """Load the stored samples into a new store, and return their number.
 
-        Samples of the future (the clock was set back meanwhile) are left out.
+        Samples of the future, after the clock was set back, are left out.
 
         Raises:
             OSError: The folder cannot be created.
@@ -70,7 +70,7 @@ class SeriesArchive:
         return restored
 
     def is_due(self, now_ms: int) -> bool:
-        """Return whether a minute has passed since the last save. A clock that was set back delays nothing."""
+        """Return whether a minute has passed since the last save. A clock that is set back does not delay it."""
         return self._saved_ms is None or not 0 <= now_ms - self._saved_ms < SAVE_EVERY_MS
 
     def save(self, store: SeriesStore, now_ms: int) -> str | None:
