@@ -1,4 +1,4 @@
-"""The composition root: which log, which database, what is served."""
+"""The composition root: it chooses log and database, and creates the components of the projector."""
 
 from contextlib import AsyncExitStack
 

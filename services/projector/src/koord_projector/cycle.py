@@ -1,7 +1,7 @@
-"""The projector's cycle: fold facts in strict order into Postgres, rows and position in one transaction.
+"""The projector's main loop: fold facts into Postgres in strict order, rows and position in one transaction.
 
-Any error ends the session; the next one loads what the tables say and goes on from there. The two lossy streams are
-archived beside it (`shell.archive`). Read `shell.projecting.session` next, then `domain.projection`.
+An error ends the session. The next session loads the tables and continues from there. Observations and explanations are
+archived separately (`shell.archive`). Read `shell.projecting.session` next, then `domain.projection`.
 """
 
 from koordcore.service.clock import host_unix_nanos
@@ -14,9 +14,9 @@ from koord_projector.shell.projecting.session import Session, open_session
 
 
 async def project_facts(context: ProjectorContext) -> None:
-    """Run sessions for ever.
+    """Run one session after the other, until cancelled.
 
-    Cancel to stop: the transaction under way is rolled back, and the next start repeats it.
+    Cancellation rolls back the current transaction. The next start repeats it.
     """
     backoff = session_backoff()
     while True:

@@ -1,4 +1,4 @@
-"""Figures of agents' reports that lists and charts need, beside the reports themselves."""
+"""Values of usage reports that lists and charts need."""
 
 from datetime import datetime
 
@@ -6,13 +6,13 @@ from koordcore.events.agents.observation import NodeUsageReported, Usage
 from koordcore.values.timestamps import rfc3339
 
 EXPIRED_AFTER_INTERVALS = 5
-"""A report speaks for its node until so many of its intervals have passed without another one."""
+"""Number of report intervals after which a report without successor is too old to be used."""
 LONGEST_TIME = 64
 LONGEST_TOKEN = 512
 
 
 def best_effort_usage(report: NodeUsageReported) -> Usage:
-    """Return what pods of QoS class BE used on the node."""
+    """Return the usage of the pods with QoS class BE on the node."""
     cpu_milli = memory_bytes = 0
     for pod in report.pods:
         if pod.qos == "BE":

@@ -13,8 +13,8 @@ class ExplanationRow(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the table `explanations`.
 
     Attributes:
-        attempt: 0 of a pod that may not be attempted yet.
-        based_on: Highest fact that the scheduler had folded when it decided.
+        attempt: Number of the attempt; 0 for a pod that may not be attempted yet.
+        based_on: Highest sequence of the facts stream that the scheduler had folded.
     """
 
     uid: str
@@ -30,11 +30,9 @@ class ExplanationRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def explanation_row(stored: StoredEvent) -> ExplanationRow | None:
-    """Return the row of a message of the stream of explanations.
+    """Return the row of a stored explanation; None if it cannot be decoded.
 
-    None for what is no explanation that this code can read.
-
-    An explanation is no fact: one that cannot be read is passed over (the caller counts it), it halts nothing.
+    An explanation is not a fact, so an unreadable one does not halt the fold. The caller counts it.
     """
     try:
         event = CATALOGUE.read(stored)

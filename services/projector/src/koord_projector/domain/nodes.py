@@ -1,7 +1,7 @@
-"""Figures of a node, from its four aggregates: object, ledger, policy, agent. One row per change.
+"""Figures of nodes, computed from four aggregates: object, ledger, policy and agent. Each change gives one row.
 
-The newest row of a node at or before a position is the node as of that position, so the list of nodes as of any
-moment is one look-up per node, and the present is just the newest position.
+The newest row of a node at or before a position shows the node as of that position. So listing nodes as of any moment
+needs one look-up per node.
 """
 
 import msgspec
@@ -18,17 +18,13 @@ NODE_KINDS = frozenset(("nodespec", "node", "nodepolicy", "nodestate"))
 class NodeFigures(msgspec.Struct, frozen=True, kw_only=True):
     """A node at one position: cpu in milli-cores, memory in bytes.
 
-    requested_*         held by pods, best-effort ones excluded (they hold batch resources)
-    batch_*             what the manager lets best-effort pods request in all; 0 when it publishes nothing
-    batch_*_requested   what best-effort pods hold of it
+    Fields that begin with `requested_` are the requests of pods that are not best effort. `batch_*` is what the manager
+    offers to best-effort pods, 0 if nothing is published. `batch_*_requested` is what best-effort pods requested of it.
 
     Attributes:
-        exists: The API has the node; a ledger may outlive it.
-        be_pods: Pods that hold batch resources.
-        be_quota_us: Cfs quota of the best-effort class in force, per 100 ms; -1: unlimited.
-        gpu_cards: Healthy GPUs of the Device object; 0 without one.
-        gpu_share_used: Shares of GPUs that pods hold, in percent of one card.
-        gpu_share_stranded: What is free on healthy GPUs that are partly used, in percent of one card.
+        exists: Whether the API has the node. A ledger may exist longer.
+        be_pods: Number of pods with batch resources.
+        be_quota_us: CFS quota of the best-effort class in force, per 100 ms; -1: unlimited.
     """
 
     exists: bool = False
@@ -57,7 +53,7 @@ NO_FIGURES = NodeFigures()
 
 
 class NodeChange(msgspec.Struct, frozen=True):
-    """One row of the table `node_versions`: the node's figures from position `seq` on."""
+    """One row of the table `node_versions`: the figures of a node from position `seq` on."""
 
     seq: int
     token: str
@@ -65,11 +61,11 @@ class NodeChange(msgspec.Struct, frozen=True):
 
 
 def figures_after(before: NodeFigures, state: AggregateState | None, be_pods: int) -> NodeFigures:
-    """Return the node's figures after one of its aggregates changed.
+    """Return the figures of a node after a change of one of its aggregates.
 
     Args:
-        state: New state of that aggregate; its type says which one it is.
-        be_pods: Pods that hold batch resources, after the change.
+        state: New state of the aggregate. Its type tells which aggregate it is.
+        be_pods: Number of pods with batch resources after the change.
     """
     match state:
         case NodeLedger():
@@ -119,9 +115,9 @@ def figures_after(before: NodeFigures, state: AggregateState | None, be_pods: in
 
 
 def node_amounts(node: Node | None) -> dict[str, int]:
-    """Return allocatable amounts of a node.
+    """Return the allocatable amounts of a node.
 
-    Empty when it is gone or a quantity cannot be read (the manager refuses those).
+    Empty if the node was deleted or a quantity is invalid (the manager refuses those).
     """
     if node is None:
         return {}
@@ -132,7 +128,10 @@ def node_amounts(node: Node | None) -> dict[str, int]:
 
 
 class NodeBook:
-    """Newest figures of every node by token, and the changes since the last `take_changes`. One task owns it."""
+    """Newest figures of every node by token, and the changes since the last `take_changes`.
+
+    Only one task may use it.
+    """
 
     def __init__(self) -> None:
         self.figures: dict[str, NodeFigures] = {}
@@ -151,10 +150,10 @@ class NodeBook:
         be_pods: int | None = None,
         gpus: ShareTotals | None = None,
     ) -> tuple[NodeFigures, NodeFigures]:
-        """Return figures before and after an event on one of the node's aggregates.
+        """Return the figures before and after an event of one of the node's aggregates.
 
         Args:
-            be_pods: None: as before.
+            be_pods: Number of pods with batch resources; None: unchanged.
             gpus: Shares of its GPUs; None: as before.
         """
         before = self.figures.get(token, NO_FIGURES)
@@ -169,6 +168,6 @@ class NodeBook:
         return before, after
 
     def take_changes(self) -> list[NodeChange]:
-        """Return rows to be added, in order of position."""
+        """Return the rows to add, in order of position, and forget them."""
         changes, self._changes = self._changes, []
         return changes

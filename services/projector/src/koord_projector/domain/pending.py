@@ -1,4 +1,4 @@
-"""Counts why pods are pending, per reason that excluded nodes in the last attempts."""
+"""Count the reasons why pods are pending: the reasons that excluded nodes in their last attempts."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from koordcore.events.scheduling.explanations import PodUnschedulable
 
 
 class ReasonCount(msgspec.Struct, frozen=True, kw_only=True):
-    """A reason with the number of pending pods, and the largest number of nodes that it excluded for one pod."""
+    """A reason, the number of pending pods with it, and the largest number of nodes it excluded for one pod."""
 
     plugin: str
     reason: str
@@ -16,7 +16,7 @@ class ReasonCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def count_reasons(explanations: Iterable[PodUnschedulable]) -> list[ReasonCount]:
-    """Return reasons of the last explanations, one per pod; the one that holds back most pods first."""
+    """Return the reasons in the last explanations, the most frequent one first."""
     counted: dict[tuple[str, str], tuple[int, int]] = {}
     for explanation in explanations:
         for exclusion in explanation.explanation.exclusions:

@@ -1,15 +1,16 @@
 """Lives of pods as rows that can be queried as of any position.
 
-A pod's life is a chain of episodes. One episode is one row: it holds from `from_seq` until before `to_seq` (None: it
-still holds), and inside it each transition happens once, so its position says what the phase was at any position:
+A pod's life is a chain of episodes. One episode is one row, valid from `from_seq` until before `to_seq` (None: still
+valid). Inside an episode each transition happens at most once. So the positions of the transitions determine the phase
+at any position P:
 
-    terminating   deleted_seq <= P          the object is gone, the place is not given back yet
+    terminating   deleted_seq <= P          the object is deleted, the node is not released yet
     running       started_seq <= P < stopped_seq
     placed        placed_seq <= P
     pending       otherwise
 
-What cannot be said by filling in one more position (released, listed fields changed, restarted) ends the episode and
-begins the next. So a pod that is submitted, placed and started costs one row, and any past list of pods is a filter.
+Other changes (released, listed fields changed, restarted) end the episode and begin the next. So a pod that is
+submitted, placed and started needs one row, and a past list of pods is a simple filter.
 """
 
 from enum import StrEnum
@@ -35,7 +36,7 @@ class Phase(StrEnum):
 
 
 class PodFacts(msgspec.Struct, frozen=True):
-    """Fields of the object in the list of pods; empty if the object is malformed."""
+    """Fields of the pod object that lists show; empty if the object is invalid."""
 
     namespace: str
     name: str
@@ -45,10 +46,10 @@ class PodFacts(msgspec.Struct, frozen=True):
 
 
 class Episode(msgspec.Struct, kw_only=True):
-    """One row of the table `pods`. Positions are of the facts stream; None: has not happened in this episode.
+    """One row of the table `pods`. Positions are sequences of the facts stream; None: has not happened.
 
     Attributes:
-        stored: The table has this row already (its key is uid, from_seq).
+        stored: Whether the table already has this row (its key is uid, from_seq).
     """
 
     uid: str
@@ -67,7 +68,7 @@ class Episode(msgspec.Struct, kw_only=True):
     stored: bool = False
 
     def phase(self) -> Phase:
-        """Return the phase of the pod after the last event that was folded."""
+        """Return the phase of the pod after the last folded event."""
         if self.deleted_seq is not None:
             return Phase.TERMINATING
         if self.placed_seq is None:
@@ -76,9 +77,9 @@ class Episode(msgspec.Struct, kw_only=True):
 
 
 def pod_facts(pod: Pod) -> PodFacts:
-    """Return the listed fields of a pod.
+    """Return the fields of a pod that lists show.
 
-    Quantities that cannot be read count as no request (the manager refuses them).
+    Invalid quantities count as no request (the manager refuses them).
     """
     try:
         requests: dict[str, int] = dict(pod_requests(pod))
@@ -89,7 +90,7 @@ def pod_facts(pod: Pod) -> PodFacts:
 
 
 class PodBook:
-    """All living pods by uid; `take_touched` returns the changed rows. One task owns it."""
+    """All living pods by uid. `take_touched` returns the changed rows. Only one task may use it."""
 
     def __init__(self) -> None:
         self.living: dict[str, Episode] = {}
@@ -102,7 +103,10 @@ class PodBook:
         self.counts[episode.phase()] += 1
 
     def take_touched(self) -> list[Episode]:
-        """Return rows to be written, in the order in which they were first touched; those not `stored` are new."""
+        """Return the rows to write, in the order of their first change, and forget them.
+
+        Rows that are not `stored` are new.
+        """
         touched = list(self._touched.values())
         self._touched.clear()
         return touched
@@ -137,7 +141,7 @@ class PodBook:
         """Record that a node was chosen.
 
         Args:
-            runs_there: The node's agent has reported the pod as running already.
+            runs_there: Whether the node's agent has already reported the pod as running.
         """
         current = self.living.get(uid)
         placement: dict[str, Any] = {

@@ -1,12 +1,12 @@
-"""The core of the projector: one event gives a new state of its aggregate, rows of pods and nodes, and totals.
+"""The core of the projector: an event changes the state of its aggregate, rows of pods and nodes, and totals.
 
-    refs = projection.unknown_states(events)     # 1. which states the database has to lend
-    projection.lend(ref, state)                  # 2. one each
-    projection.apply(event)                      # 3. in order; raises before it changes anything
-    changes = projection.take_changes()          # 4. what to write in one transaction
+    refs = projection.unknown_states(events)     # 1. states that must be read from the database
+    projection.lend(ref, state)                  # 2. for each of them
+    projection.apply(event)                      # 3. in order
+    changes = projection.take_changes()          # 4. rows to write in one transaction
 
-Only states of kinds that are touched again and again stay in memory; those of pods are lent when they are needed. So
-memory grows with the number of living pods by one `Episode` each, not by their objects.
+Only states of kinds that change often stay in memory. States of pods are read from the database when needed. So each
+living pod only needs one `Episode` in memory, and not its object.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,11 +32,11 @@ from koord_projector.domain.pods import Episode, PodBook
 from koord_projector.domain.series import Series, SeriesRow, Totals
 
 KEPT_KINDS = frozenset((*NODE_KINDS, "config", "fold"))
-"""Kinds whose states stay in memory: few, and touched by many events."""
+"""Kinds whose states stay in memory: there are few of them, and they change often."""
 DEVICES = "devices="
 """Prefix of the ids of Device objects among the aggregates `customspec`."""
 LONGEST_ID = 512
-"""Longer ids of aggregates are refused: no name or uid of Kubernetes comes near, and an index could not hold them."""
+"""Length above which ids of aggregates are refused, because an index cannot store them."""
 
 
 class AggregateRow(msgspec.Struct, frozen=True):
@@ -48,7 +48,7 @@ class AggregateRow(msgspec.Struct, frozen=True):
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
-    """What one transaction writes: the rows of all positions after `after` up to `position`."""
+    """Rows to write in one transaction, for all positions after `after` up to `position`."""
 
     after: int
     position: int
@@ -63,7 +63,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Projection:
-    """The projector's memory at `position`; equal to what the tables say at that position. One task owns it."""
+    """State of the projector at `position`, equal to the content of the tables. Only one task may use it."""
 
     def __init__(self, position: int = 0) -> None:
         self.position = position
@@ -90,18 +90,18 @@ class Projection:
         self._known.update(refs)
 
     def load_totals(self) -> None:
-        """Count the nodes that were loaded."""
+        """Compute the totals of the loaded nodes."""
         for figures in self.nodes.figures.values():
             self.totals.add(figures, 1)
 
     def unknown_states(self, events: Sequence[StoredEvent]) -> list[AggregateRef]:
-        """Return aggregates of these events whose state has to be lent before `apply`; each once."""
+        """Return the aggregates of these events whose state must be read before `apply`."""
         states, known = self._states, self._known
         wanted = dict.fromkeys(event.ref for event in events if event.ref in known and event.ref not in states)
         return list(wanted)
 
     def lend(self, ref: AggregateRef, state: AggregateState) -> None:
-        """Take the state of an aggregate from the table."""
+        """Set the state of an aggregate, as read from the table."""
         self._states[ref] = state
         if isinstance(state, NodeAgentState):
             self._running[ref.id] = set(state.running)
@@ -111,10 +111,12 @@ class Projection:
         self._gpus[ref.id.removeprefix(DEVICES)] = _gpus_of(state)
 
     def apply(self, stored: StoredEvent) -> Event | None:
-        """Fold one event and return it; None if it was folded before or is an ignorable one of a newer version.
+        """Apply one event and return it.
+
+        None if it was applied before, or if it is an ignorable event of a newer version.
 
         Raises:
-            UnreadableEvent: Nothing is changed; the fold has to halt before this event.
+            UnreadableEvent: The event cannot be decoded. Nothing is changed; the fold has to halt before this event.
         """
         if stored.seq <= self.position:
             return None
@@ -134,12 +136,12 @@ class Projection:
         return event
 
     def skip(self, stored: StoredEvent) -> None:
-        """Skip an event that an operator has recorded; only the position advances."""
+        """Skip an event, as an operator decided. Only the position changes."""
         if stored.seq > self.position:
             self._advance(stored)
 
     def take_changes(self) -> Changes:
-        """Return what happened since the last call; the caller writes it before it applies anything else."""
+        """Return the changes since the last call. The caller writes them before it applies more events."""
         new: list[AggregateRow] = []
         changed: list[AggregateRow] = []
         gone: list[AggregateRef] = []
@@ -231,7 +233,7 @@ class Projection:
     def _be_pods_after(
         self, token: str, event: NodeResourcesTaken | NodeResourcesReturned, ledger: NodeLedger | None
     ) -> int:
-        """Return pods with batch resources in the ledger after the event, counted from the event alone."""
+        """Return the number of pods with batch resources in the ledger after the event."""
         held = ledger.pods if ledger is not None else {}
         figures = self.nodes.figures.get(token)
         count = figures.be_pods if figures is not None else 0
@@ -264,7 +266,7 @@ def _is_batch(requests: dict[str, int]) -> bool:
 
 
 def _require_storable(stored: StoredEvent) -> None:
-    """Check that Postgres can store the body: neither NUL nor invalid UTF-8; a valid body has neither (RFC 8259)."""
+    """Check that Postgres can store the body, which must be valid UTF-8 without NUL."""
     if len(stored.ref.id) > LONGEST_ID:
         raise UnreadableEvent(stored.seq, stored.type, f"the aggregate's id has more than {LONGEST_ID} characters")
     if b"\0" in stored.body:

@@ -1,7 +1,7 @@
-"""Totals of the cluster over time: one row per second of stream time in which something happened.
+"""Totals of the cluster over time: one row per second of stream time with at least one event.
 
-A row holds the totals after the last event of its second (by the event's own time, in stream order), so it does not
-depend on how events were batched. Usage is not here: it is observed, not decided, and comes from the archived reports.
+A row has the totals after the last event of its second, by the time of the event. So it does not depend on batches.
+Usage is not included; it comes from the archived reports.
 """
 
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ _MOMENT_TEXT = len("2026-01-01T00:00:00.000000Z")
 
 
 class Totals(msgspec.Struct, kw_only=True):
-    """Sums over the nodes that exist: cpu in milli-cores, memory in bytes."""
+    """Sums over existing nodes: cpu in milli-cores, memory in bytes."""
 
     nodes: int = 0
     cpu_milli: int = 0
@@ -31,7 +31,7 @@ class Totals(msgspec.Struct, kw_only=True):
     batch_memory_requested: int = 0
 
     def add(self, figures: NodeFigures, sign: int) -> None:
-        """Add (+1) or remove (-1) a node."""
+        """Add (sign +1) or remove (sign -1) the figures of a node."""
         if not figures.exists:
             return
         self.nodes += sign
@@ -51,7 +51,7 @@ class SeriesRow(msgspec.Struct, frozen=True):
     """One row of the table `cluster_series`.
 
     Attributes:
-        second: Since 1970-01-01 UTC.
+        second: Unix seconds.
         seq: Position of the last event of the second.
         pods: Pods by phase.
     """
@@ -63,11 +63,11 @@ class SeriesRow(msgspec.Struct, frozen=True):
 
 
 class Series:
-    """Makes the rows of a batch. One task owns it.
+    """Creates the series rows of a batch. Only one task may use it.
 
     Args:
-        second: Of the newest row of the table, so that a restart goes on within its second.
-        seq: Of the newest row of the table, so that a restart goes on within its second.
+        second: Second of the newest row of the table, so that a restart continues within its second.
+        seq: Position of the newest row of the table.
     """
 
     def __init__(self, second: int = 0, seq: int = 0) -> None:
@@ -77,9 +77,9 @@ class Series:
         self._rows: dict[int, SeriesRow] = {}
 
     def before_event(self, occurred_at: str, totals: Totals, pods: dict[Phase, int]) -> None:
-        """Call with the totals before the event: write the row of a second that is over.
+        """Write the row of a second that has ended. Call it with the totals before the event.
 
-        An event whose time cannot be read belongs to the second of the one before it.
+        An event with an invalid time belongs to the second of the previous event.
         """
         if occurred_at[:_SECOND_TEXT] == self._text or len(occurred_at) != _MOMENT_TEXT:
             return
@@ -91,16 +91,16 @@ class Series:
         self._second, self._text = second, occurred_at[:_SECOND_TEXT]
 
     def after_event(self, seq: int) -> None:
-        """Call after the event was counted."""
+        """Record the position of an event after it was counted."""
         self._seq = seq
 
     def flush(self, totals: Totals, pods: dict[Phase, int]) -> None:
-        """Write the totals of the current second, which may go on."""
+        """Write the totals of the current second, which may continue."""
         if self._text and self._seq:
             self._rows[self._second] = SeriesRow(self._second, self._seq, msgspec.structs.replace(totals), dict(pods))
 
     def take_rows(self, totals: Totals, pods: dict[Phase, int]) -> list[SeriesRow]:
-        """Return rows to be written (a later one of the same second replaces an earlier one)."""
+        """Return the rows to write. A later row of the same second replaces an earlier one."""
         self.flush(totals, pods)
         rows, self._rows = list(self._rows.values()), {}
         return rows

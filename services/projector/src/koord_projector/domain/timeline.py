@@ -1,4 +1,4 @@
-"""The story of a pod as the read API shows it: `koordcore.stories.pod` with the bodies of the events."""
+"""The story of a pod in the read API: `koordcore.stories.pod` with the bodies of the events."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,17 +12,17 @@ class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One step of a pod's life.
 
     Attributes:
-        position: Position of the fact; of an explanation that of the newest fact it was based on.
+        position: Position of the fact. For an explanation, the newest fact that it was based on.
         stream: "ev" or "explanations".
         step: One of `koordcore.stories.pod.Step`.
         type: Type of the event.
         occurred_at: RFC 3339 time.
-        actor: Who wrote it.
-        event_id: Its id.
-        trace_id: Its trace; empty if none.
-        sentence: What happened, without the name of the pod; may be empty.
-        explanation: Of a decision: nodes considered and feasible, exclusions, top scores; else null.
-        body: The whole body.
+        actor: Service, instance and version that wrote it.
+        event_id: Id of the event.
+        trace_id: Id of its trace; empty if none.
+        sentence: Description without the name of the pod; may be empty.
+        explanation: Explanation in a decision: nodes considered and feasible, exclusions, top scores; else null.
+        body: The whole body of the event.
     """
 
     position: int
@@ -39,7 +39,7 @@ class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pod_timeline(uid: str, facts: Iterable[StoredEvent], explanations: Iterable[StoredEvent]) -> list[TimelineEntry]:
-    """Return all steps of one pod, oldest first. Arguments as of `koordcore.stories.pod.pod_story`."""
+    """Return all moments of one pod, oldest first. See `koordcore.stories.pod.pod_story` for the arguments."""
     return [_entry(moment) for moment in pod_story(uid, facts, explanations)]
 
 

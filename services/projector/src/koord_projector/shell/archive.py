@@ -1,7 +1,7 @@
-"""Archive the two lossy streams in Postgres, each with its position: reports of agents, explanations about pods.
+"""Archive observations and explanations in Postgres, each stream with its position.
 
-The streams forget (two hours, twenty explanations per pod). The archive does not, so last week can be replayed.
-A message that cannot be read is counted and skipped: losing an observation is normal, halting for one is not.
+The streams keep messages for a limited time (two hours, twenty explanations per pod). The archive keeps them, so last
+week can be replayed. A message that cannot be decoded is counted and skipped.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -26,7 +26,7 @@ from koord_projector.shell.progress import Progress
 from koord_projector.shell.projecting.recovery import LOG_ERRORS, first_line, session_backoff
 
 Store = Callable[[Writer, int, Sequence[StoredEvent]], Awaitable[int]]
-"""(writer, position before, messages) -> how many could be kept."""
+"""Function (writer, position before, messages) -> number of stored messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class Archive:
 
 
 async def keep_archive(archive: Archive) -> None:
-    """Archive for ever. After an error, begin again at the position in Postgres."""
+    """Archive a stream until cancelled. After an error, continue at the position in Postgres."""
     backoff = session_backoff()
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The metrics that only the projector has."""
+"""Metrics of the projector itself."""
 
 from koordcore.service.telemetry.metrics import Metrics
 from prometheus_client import Counter, Gauge, Histogram
@@ -8,7 +8,7 @@ FOLD = "projector"
 
 
 class ProjectorMetrics:
-    """Instruments on the registry of the process."""
+    """Metrics on the registry of the process."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._bus = metrics.bus
@@ -38,7 +38,7 @@ class ProjectorMetrics:
         self._bus.follower_halted(FOLD, halted=halted)
 
     def lag(self, events: int, seconds: float) -> None:
-        """Report how far the committed rows are behind the log."""
+        """Report the distance between the committed rows and the log."""
         self._bus.follower_lag(FOLD, events=max(0, events), seconds=seconds)
 
     def archived(self, stream: str, rows: int, unreadable: int) -> None:

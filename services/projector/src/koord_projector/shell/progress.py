@@ -1,4 +1,4 @@
-"""Progress of the projector: set by the cycle, read by health, metrics and the API, awaited by live event tails."""
+"""Progress of the projector. The cycle sets it; health, metrics, API and live tails read it."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -12,11 +12,11 @@ class Progress:
     """The progress of one projector.
 
     Attributes:
-        position: Newest fact whose rows are committed.
-        occurred_at: Its own time, "" before the first.
-        head: Newest fact of the log when it was last asked.
-        trouble: Why the fold does not go on, "" when it does.
-        ready: Readiness of the fold, in `/readyz`.
+        position: Newest committed fact.
+        occurred_at: Time of that fact; "" before the first.
+        head: Newest fact of the log at the last check.
+        trouble: Reason why the fold has halted; "" while it runs.
+        ready: Readiness check of the fold in `/readyz`.
     """
 
     ready: Condition
@@ -43,22 +43,22 @@ class Progress:
         await self._committed.wait()
 
     def halt(self, trouble: str) -> None:
-        """Record that the fold is halted; rows stay readable."""
+        """Record that the fold has halted. Rows stay readable."""
         self.trouble = trouble
         self.ready.unmet(trouble)
 
     def going_on(self) -> None:
-        """Record that the fold goes on; it is ready once it has caught up."""
+        """Record that the fold continues. It is ready after it has caught up."""
         self.trouble = ""
         self.look()
 
     def look(self) -> None:
-        """Update readiness: the fold is not halted and has reached the newest known fact once."""
+        """Update readiness: the fold has not halted, and it has reached the newest known fact once."""
         if not self.trouble and self.position >= self.head:
             self.ready.met()
 
     async def rebuild_wanted_within(self, seconds: float) -> bool:
-        """Wait for a request to rebuild, at most so many real seconds; return whether there is one."""
+        """Wait up to `seconds` real seconds for a rebuild request; return whether there is one."""
         try:
             async with asyncio.timeout(seconds):
                 await self.rebuild_wanted.wait()
@@ -67,7 +67,10 @@ class Progress:
         return True
 
     def lag_seconds(self, now: datetime) -> float:
-        """Return age of the newest folded event while newer ones wait; 0 when none does or its time cannot be read."""
+        """Return the age of the newest folded event while newer ones wait; else 0.
+
+        It is also 0 if the time of the event is invalid.
+        """
         if self.position >= self.head or not self.occurred_at:
             return 0.0
         try:

@@ -1,4 +1,4 @@
-"""Requests that the projector answers on the bus (`koordcore.requests.catalogue`)."""
+"""Requests on the bus that the projector answers (`koordcore.requests.catalogue`)."""
 
 from koordcore.bus.client.connection import BusConnection
 from koordcore.bus.names import BusNames

@@ -1,7 +1,7 @@
-r"""Rows as lines of COPY's text format, made by hand: the projector's hot path.
+r"""Rows as lines of COPY's text format, created by hand for speed.
 
-A line is its columns with tabs between; NULL is `\\N`; backslash, tab, line feed and carriage return inside a column
-are escaped. NUL cannot be stored and becomes U+FFFD. Integers are clamped to what `bigint` holds.
+Columns are separated by tabs; NULL is `\\N`; backslash, tab, line feed and carriage return inside a column
+are escaped. NUL cannot be stored and becomes U+FFFD. Integers are clamped to the range of `bigint`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,12 +34,12 @@ SERIES_COLUMNS = ("second", "seq", *Totals.__struct_fields__, *(f"pods_{phase}" 
 
 
 def escape(text: str) -> str:
-    """Return a text as a column of a line."""
+    """Escape a text for a column of a line."""
     return text.translate(_ESCAPES)
 
 
 def escape_bytes(text: bytes) -> bytes:
-    """Return UTF-8 text without NUL as a column of a line."""
+    """Escape UTF-8 text without NUL for a column of a line."""
     if b"\\" in text:
         text = text.replace(b"\\", b"\\\\")
     if b"\n" in text:
@@ -52,17 +52,17 @@ def escape_bytes(text: bytes) -> bytes:
 
 
 def clamp(number: int) -> int:
-    """Return the nearest number that `bigint` holds."""
+    """Return the nearest number in the range of `bigint`."""
     return number if -INT_MAX <= number <= INT_MAX else (INT_MAX if number > 0 else -INT_MAX)
 
 
 def line_of(values: Iterable[str | int | bool | None]) -> bytes:
-    """Return a line of any row; texts are escaped."""
+    """Return the line of a row; texts are escaped."""
     return ("\t".join(map(column_of, values)) + "\n").encode("utf-8", "replace")
 
 
 def column_of(value: str | int | bool | None) -> str:
-    """Return one value as it is written in a line."""
+    """Return one value as a column of a line."""
     if isinstance(value, str):
         return value if value.isalnum() else value.translate(_ESCAPES)
     if value is None:
@@ -73,7 +73,7 @@ def column_of(value: str | int | bool | None) -> str:
 
 
 def event_line(event: StoredEvent) -> bytes:
-    """Return a row of `events`."""
+    """Return the line of a row of `events`."""
     texts = (
         event.ref.kind,
         event.ref.id,
@@ -101,12 +101,12 @@ def _epoch(event: StoredEvent) -> str:
 
 
 def aggregate_line(row: AggregateRow) -> bytes:
-    """Return a row of `aggregates`."""
+    """Return the line of a row of `aggregates`."""
     return f"{row.ref.kind}\t{escape(row.ref.id)}\t{row.seq}\t".encode() + escape_bytes(row.state) + b"\n"
 
 
 def pod_line(episode: Episode) -> bytes:
-    """Return a row of `pods`."""
+    """Return the line of a row of `pods`."""
     facts = episode.facts
     return line_of(
         (
@@ -132,20 +132,20 @@ def pod_line(episode: Episode) -> bytes:
 
 
 def node_line(change: NodeChange) -> bytes:
-    """Return a row of `node_versions`."""
+    """Return the line of a row of `node_versions`."""
     return line_of((change.token, change.seq, *msgspec.structs.astuple(change.figures)))
 
 
 def series_line(row: SeriesRow) -> bytes:
-    """Return a row of `cluster_series`."""
+    """Return the line of a row of `cluster_series`."""
     return line_of((row.second, row.seq, *msgspec.structs.astuple(row.totals), *(row.pods[phase] for phase in Phase)))
 
 
 def copy_statement(table: str, columns: Sequence[str]) -> str:
-    """Return the COPY statement of these columns."""
+    """Return the COPY statement for these columns."""
     return f"COPY {table} ({', '.join(map(quoted, columns))}) FROM STDIN"
 
 
 def quoted(column: str) -> str:
-    """Return a column's name in a statement (`exists` is a word of SQL)."""
+    """Return a column's name for a statement, quoted if it is an SQL keyword (`exists`)."""
     return f'"{column}"'

@@ -20,9 +20,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 MIGRATION_LOCK: Final = 0x6B6F6F7264  # "koord": one advisory lock for all projectors of one database
 READ_ERRORS: Final = (sqlalchemy.exc.OperationalError, sqlalchemy.exc.InterfaceError, sqlalchemy.exc.TimeoutError)
-"""Postgres is away or ended the session; asking again later may help."""
+"""Errors of reads while Postgres is unavailable or ended the session. A later attempt may succeed."""
 WRITE_ERRORS: Final = (psycopg.OperationalError, psycopg.InterfaceError, OSError)
-"""The same, of the writer's own connection."""
+"""Errors of the writer's connection while Postgres is unavailable. A later attempt may succeed."""
 
 
 class Database:
@@ -46,27 +46,27 @@ class Database:
 
     @asynccontextmanager
     async def reading(self) -> AsyncGenerator[AsyncConnection]:
-        """Open a read-only transaction that sees one consistent state.
+        """Open a read-only transaction with one consistent snapshot.
 
         Raises:
-            READ_ERRORS: Postgres is away.
+            READ_ERRORS: Postgres is unavailable.
         """
         async with self.engine.connect() as connection:
             await connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
             yield connection
 
     async def migrate(self) -> None:
-        """Bring the tables to this code's version. Projectors that start together take turns.
+        """Migrate the tables to this code's version. Projectors that start at the same time take turns.
 
         Raises:
-            READ_ERRORS: Postgres is away.
+            READ_ERRORS: Postgres is unavailable.
         """
         async with self.engine.begin() as connection:
             await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": MIGRATION_LOCK})
             await connection.run_sync(upgrade_to_head)
 
     async def migrate_patiently(self, log: Logger) -> None:
-        """Migrate; while Postgres is away, try again."""
+        """Migrate the tables; retry while Postgres is unavailable."""
 
         def note(error: Exception, delay: float) -> None:
             log.warning("postgres_away", error=str(error).splitlines()[0], retry_seconds=round(delay, 1))
@@ -79,7 +79,7 @@ class Database:
 
 
 def upgrade_to_head(connection: Connection) -> None:
-    """Run the versions that the database lacks, in the connection's transaction."""
+    """Run the migrations that the database lacks, in the connection's transaction."""
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
     config.attributes["connection"] = connection

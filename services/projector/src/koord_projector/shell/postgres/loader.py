@@ -1,4 +1,4 @@
-"""Load the projection from the tables: at start, and after every error."""
+"""Load the projection from the tables, at start and after every error."""
 
 from collections.abc import Sequence
 from typing import Any, Final, LiteralString
@@ -36,11 +36,11 @@ _STATES: Final = """
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """The projection that was loaded, and whether it is usable.
+    """A projection that was loaded, and whether it can be used.
 
     Attributes:
-        event_id: Id of the event at the position, "" at 0: tells whether the log is still the one that was folded.
-        is_current: The tables were written by this version of the projection.
+        event_id: Id of the event at the position, "" at 0. It shows whether the log is still the same.
+        is_current: Whether this version of the projection wrote the tables.
     """
 
     projection: Projection
@@ -49,7 +49,7 @@ class Loaded(msgspec.Struct, frozen=True):
 
 
 async def load_projection(writer: Writer) -> Loaded:
-    """Read all that lives, in one transaction. Raises one of `WRITE_ERRORS`."""
+    """Load the projection in one transaction. Raises one of `WRITE_ERRORS`."""
     connection = writer.connection
     await connection.set_isolation_level(IsolationLevel.REPEATABLE_READ)
     try:
@@ -89,7 +89,7 @@ async def _load(connection: AsyncConnection[TupleRow]) -> Loaded:
 
 
 async def lend_states(writer: Writer, projection: Projection, refs: Sequence[AggregateRef]) -> None:
-    """Give the projection the states that it asked for. Raises one of `WRITE_ERRORS`."""
+    """Read the states that the projection needs. Raises one of `WRITE_ERRORS`."""
     if not refs:
         return
     kinds, ids = [ref.kind for ref in refs], [ref.id for ref in refs]

@@ -110,7 +110,7 @@ node_versions = Table(
 )
 
 node_names = Table("node_names", metadata, Column("token", Text, primary_key=True))
-"""Every node that was ever mentioned: where the look-ups of its newest version begin."""
+"""Names of all nodes that were ever mentioned. Look-ups of newest node versions begin here."""
 
 cluster_series = Table(
     "cluster_series",
@@ -167,4 +167,4 @@ explanations = Table(
 )
 
 FOLDED = (events, aggregates, pods, node_versions, node_names, cluster_series)
-"""What a rebuild drops and makes again from the facts; the archives are not among them: their streams forget."""
+"""Tables that a rebuild deletes and creates again from facts. Archives are not included."""

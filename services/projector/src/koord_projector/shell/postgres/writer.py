@@ -1,8 +1,8 @@
-"""Write rows and position in one transaction, which makes the fold exactly-once.
+"""Write rows and position in one transaction, so that each event is folded exactly once.
 
-Each transaction first locks its stream's row of `projection` and looks where it stands. So a repeated write after a
-lost acknowledgement is noticed, and a database that was restored to an older state, or a second projector on the same
-database, is never written over: the caller loads again from what the database says.
+Each transaction first locks its stream's row of `projection` and checks the position. So it detects a repeated write
+after a lost acknowledgement, a database that was restored to an older state, and a second projector. The caller then
+loads the projection again.
 
 Source:
     event-bus spec, 3.2 (checkpoint with the state) and 5
@@ -46,7 +46,7 @@ FACTS: Final = "ev"
 OBSERVATIONS: Final = "obs"
 EXPLANATIONS: Final = "explanations"
 PROJECTION_VERSION: Final = 2
-"""Raised when the same events shall give other rows: the projector then rebuilds by itself."""
+"""Increment it if the same events give other rows. The projector then rebuilds the tables."""
 
 _POD_KEYS: Final = ("uid", "from_seq")
 _COPY_EVENTS: Final = copy_statement("events", EVENT_COLUMNS)
@@ -106,7 +106,7 @@ _EXPLANATION_COLUMNS: Final = (
 
 
 class Moved(Exception):
-    """The database is at another position than the caller assumed: load again."""
+    """The database has another position than expected. Load the projection again."""
 
     def __init__(self, stream: str, believed: int, actual: int) -> None:
         super().__init__(f"{stream}: the database is at position {actual}, not {believed}")
@@ -114,22 +114,22 @@ class Moved(Exception):
 
 
 def projection_schema() -> str:
-    """Return what the rows depend on besides the events: version of the projection, schemas of the states."""
+    """Return the version of the projection and the schemas of the states, on which the rows depend."""
     return f"{PROJECTION_VERSION}:{schema_fingerprint()}"
 
 
 class Writer:
-    """One session that writes. One task owns it; made by `Writer.open`."""
+    """A session that writes. Only one task may use it; `Writer.open` creates it."""
 
     def __init__(self, connection: AsyncConnection[TupleRow]) -> None:
         self._connection = connection
 
     @classmethod
     async def open(cls, dsn: str) -> "Writer":
-        """Return a new session.
+        """Open a new session.
 
         Raises:
-            WRITE_ERRORS: Postgres is away.
+            WRITE_ERRORS: Postgres is unavailable.
         """
         connection = await psycopg.AsyncConnection[TupleRow].connect(
             dsn, autocommit=True, connect_timeout=5, prepare_threshold=1
@@ -144,7 +144,7 @@ class Writer:
 
     @property
     def connection(self) -> AsyncConnection[TupleRow]:
-        """The connection, for `loader`, which reads in the same session."""
+        """The connection of the session, which `loader` also uses."""
         return self._connection
 
     async def close(self) -> None:
@@ -155,8 +155,9 @@ class Writer:
         """Write all rows of a batch in one transaction.
 
         Raises:
-            Moved: The database is not where the batch begins; one of `WRITE_ERRORS` when Postgres is away: load again,
-                then the database says whether it was written.
+            Moved: The database has another position than the beginning of the batch. One of `WRITE_ERRORS` is raised if
+                Postgres is unavailable. In both cases load the projection again; then its position shows whether the
+                batch was written.
         """
         async with self._connection.transaction(), self._connection.cursor() as cursor:
             await _require_position(cursor, FACTS, changes.after)
@@ -209,7 +210,7 @@ class Writer:
     async def archive_reports(
         self, after: int, position: int, reports: Sequence[tuple[StoredEvent, NodeUsageReported, str]]
     ) -> None:
-        """Write reports of agents and the position of their stream; raises as `write` does."""
+        """Write usage reports and the position of their stream. Raises as `write` does."""
         async with self._connection.transaction(), self._connection.cursor() as cursor:
             await _require_position(cursor, OBSERVATIONS, after)
             lines = [_observation_line(*report) for report in reports]
@@ -218,7 +219,7 @@ class Writer:
             await cursor.execute(_UPSERT_POSITION, (OBSERVATIONS, position, "", ""))
 
     async def archive_explanations(self, after: int, position: int, rows: Sequence[ExplanationRow]) -> None:
-        """Write explanations and the position of their stream; raises as `write` does."""
+        """Write explanations and the position of their stream. Raises as `write` does."""
         async with self._connection.transaction(), self._connection.cursor() as cursor:
             await _require_position(cursor, EXPLANATIONS, after)
             lines = [
@@ -243,7 +244,7 @@ class Writer:
             await cursor.execute(_UPSERT_POSITION, (EXPLANATIONS, position, "", ""))
 
     async def position_of(self, stream: str) -> int:
-        """Return how far a stream is folded; 0 when it was never touched. Raises one of `WRITE_ERRORS`."""
+        """Return the folded position of a stream; 0 if there is none. Raises one of `WRITE_ERRORS`."""
         async with self._connection.cursor() as cursor:
             await cursor.execute("SELECT position FROM projection WHERE stream = %s", (stream,))
             row = await cursor.fetchone()
@@ -256,9 +257,9 @@ class Writer:
 
 
 async def _position(cursor: AsyncCursor[TupleRow], stream: str) -> int:
-    """Return the stream's position, its row locked until the end of the transaction.
+    """Return the position of the stream, and lock its row until the end of the transaction.
 
-    The row is made when there is none: two writers that both begin at 0 have to meet at something.
+    The row is created if it does not exist, so that two writers that both begin at 0 share a lock.
     """
     for _ in range(2):
         await cursor.execute("SELECT position FROM projection WHERE stream = %s FOR UPDATE", (stream,))
@@ -273,7 +274,7 @@ async def _position(cursor: AsyncCursor[TupleRow], stream: str) -> int:
 
 
 async def _require_position(cursor: AsyncCursor[TupleRow], stream: str, after: int) -> None:
-    """Lock the position of the stream. Raises Moved if it is another one."""
+    """Lock the position of the stream. Raises Moved if it differs from `after`."""
     actual = await _position(cursor, stream)
     if actual != after:
         raise Moved(stream, after, actual)

@@ -1,1 +1,1 @@
-"""One projecting session: what it works on, its feed of facts, its halts, and how it starts again."""
+"""A projecting session: its context, its feed of facts, halts, and recovery."""

@@ -1,4 +1,4 @@
-"""What the projector's cycle works on and with."""
+"""Ports and settings of the projector's cycle."""
 
 from dataclasses import dataclass
 
@@ -16,13 +16,13 @@ class ProjectorContext:
     """Ports and settings of one projector.
 
     Attributes:
-        log: Where the facts come from.
+        log: Log of facts.
         dsn: Address of Postgres, as libpq reads it.
-        clock: For lag.
-        progress: How far the projector is.
+        clock: Clock for the lag.
+        progress: Progress of the projector.
         metrics: The projector's own metrics.
         tracer: Continues the traces of recorded events.
-        logger: The projector's log.
+        logger: Logger of the projector.
         batch_events: Largest number of facts in one transaction.
     """
 

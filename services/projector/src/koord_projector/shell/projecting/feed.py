@@ -1,4 +1,4 @@
-"""The feed of facts: read while a batch is being written, and taken in one piece for one transaction."""
+"""The feed of facts, which are read while a batch is written, and taken together for one transaction."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -14,11 +14,11 @@ QUEUED_BATCHES: Final = 4
 
 
 class RebuildWanted(Exception):
-    """An operator asked for a rebuild from the first event."""
+    """An operator requested a rebuild from the first event."""
 
 
 class FactFeed:
-    """Facts in the order of the log, read ahead by a task. Made by `open_feed`."""
+    """Facts in the order of the log, read ahead by a task. `open_feed` creates it."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -29,8 +29,8 @@ class FactFeed:
         """Wait for facts and return all that have arrived, about `limit` at most.
 
         Raises:
-            RebuildWanted: Instead of waiting further.
-            Exception: Whatever ended the reading of the log.
+            RebuildWanted: An operator requested a rebuild.
+            Exception: The error that ended the reading of the log.
         """
         events = await self._first()
         while len(events) < limit and not self._queue.empty():
@@ -64,14 +64,14 @@ class FactFeed:
                 await self._queue.put(batch)
 
     def start(self, log: EventLog, after: int) -> "asyncio.Task[None]":
-        """Begin to read behind the position `after`."""
+        """Start to read after the position `after`."""
         self._reader = asyncio.create_task(self.read(log, after), name="projector-reader")
         return self._reader
 
 
 @asynccontextmanager
 async def open_feed(log: EventLog, after: int, progress: Progress) -> AsyncGenerator[FactFeed]:
-    """Follow the log behind the position `after` until the end of the block."""
+    """Follow the log after the position `after` until the end of the block."""
     feed = FactFeed(progress)
     reader = feed.start(log, after)
     try:

@@ -1,4 +1,4 @@
-"""The fold before an event that it cannot read: halted until an operator has recorded a skip.
+"""Halt the fold before an event that it cannot decode, until an operator has recorded a skip.
 
 Source:
     event-bus spec, 8
@@ -17,19 +17,19 @@ from koord_projector.shell.projecting.feed import RebuildWanted
 from koord_projector.shell.projecting.session import Session
 
 LOOK_SECONDS: Final = 2.0
-"""Pause between two looks for a recorded skip, in real seconds."""
+"""Real seconds between two checks for a recorded skip."""
 
 
 async def wait_for_skip(session: Session, events: Sequence[StoredEvent], unreadable: UnreadableEvent) -> None:
-    """Wait until the unreadable event is skipped, then fold and commit the events behind it.
+    """Wait until the unreadable event is skipped, then fold and commit the following events of the batch.
 
     Args:
-        session: It stands directly before the unreadable event.
+        session: Session at the position directly before the unreadable event.
         events: The batch that contains it.
-        unreadable: The event and the reason.
+        unreadable: Error with the event and the reason.
 
     Raises:
-        RebuildWanted: An operator asked for a rebuild instead.
+        RebuildWanted: An operator requested a rebuild instead.
     """
     context = session.context
     poison: UnreadableEvent | None = unreadable

@@ -1,4 +1,4 @@
-"""What ends a session without ending the projector, and what happens before the next session."""
+"""Handle errors that end a session: log them, show them in readiness, and wait before the next session."""
 
 from typing import Final
 
@@ -13,19 +13,19 @@ from koord_projector.shell.projecting.feed import RebuildWanted
 from koord_projector.shell.projecting.session import LogChanged
 
 LOG_ERRORS: Final = (NoAnswer, NotConnected, TimeoutError)
-"""The log does not answer at present."""
+"""Errors while the log is unavailable."""
 SESSION_ERRORS: Final = (RebuildWanted, Moved, HistoryGone, LogChanged, *LOG_ERRORS, *WRITE_ERRORS)
 LONGEST_PAUSE: Final = 5.0
-"""Largest nominal pause between two sessions, in real seconds."""
+"""Largest nominal delay between two sessions in real seconds."""
 
 
 def session_backoff() -> Backoff:
-    """Return the pauses between sessions that fail one after another."""
+    """Return the delays between sessions that fail one after another."""
     return Backoff(0.2, LONGEST_PAUSE)
 
 
 async def recover(context: ProjectorContext, error: Exception, backoff: Backoff) -> None:
-    """Log why a session ended, show it in readiness, and wait as long as this error deserves."""
+    """Log the reason why a session ended, show it in readiness, and wait."""
     log, progress = context.logger, context.progress
     match error:
         case RebuildWanted():
@@ -46,5 +46,5 @@ async def recover(context: ProjectorContext, error: Exception, backoff: Backoff)
 
 
 def first_line(error: BaseException) -> str:
-    """Return the error as one line; drivers append the context of the server below it."""
+    """Return the first line of an error; drivers add the server's context in further lines."""
     return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,6 +1,6 @@
-"""One session with Postgres: a connection, and the projection in memory that equals the tables.
+"""A session with Postgres: a connection, and the projection in memory, which equals the tables.
 
-Any error of Postgres ends the session. The next one loads again: the tables alone say how far the projector is.
+An error of Postgres ends the session. The next one loads the projection from the tables.
 """
 
 import asyncio
@@ -21,23 +21,23 @@ from koord_projector.shell.postgres.writer import Writer
 from koord_projector.shell.projecting.context import ProjectorContext
 
 EVENTS_WITHOUT_PAUSE: Final = 200
-"""Events folded before other tasks may run: about 10 ms."""
+"""Number of events that are folded before other tasks may run: about 10 ms."""
 
 
 class LogChanged(Exception):
-    """The log is not the one whose facts the tables hold."""
+    """The log is not the one whose facts the tables contain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The writing side of the projector, owned by one task. Every method raises one of `WRITE_ERRORS`."""
+    """Folds events and commits their rows. Only one task uses it. Methods raise one of `WRITE_ERRORS`."""
 
     context: ProjectorContext
     writer: Writer
     projection: Projection
 
     async def fold(self, events: Sequence[StoredEvent]) -> UnreadableEvent | None:
-        """Apply events in order; stop before one that cannot be read and return the reason."""
+        """Apply events in order; stop before one that cannot be decoded and return the error."""
         projection = self.projection
         await lend_states(self.writer, projection, projection.unknown_states(events))
         for count, event in enumerate(events, 1):
@@ -50,7 +50,7 @@ class Session:
         return None
 
     async def commit(self) -> list[StoredEvent]:
-        """Write the rows of what was folded together with its position; return the events whose rows were written."""
+        """Write the rows of the folded events and the position; return the committed events."""
         progress = self.context.progress
         if self.projection.position <= progress.position:
             return []
@@ -60,7 +60,7 @@ class Session:
         return changes.events
 
     def report(self, events: Sequence[StoredEvent], began_nanos: int) -> None:
-        """Report a committed batch in metrics, in readiness and, per event of a recorded trace, in a span.
+        """Report a committed batch in metrics and readiness, and with a span for each recorded trace.
 
         Args:
             events: The committed events.
@@ -80,10 +80,10 @@ class Session:
 
 @asynccontextmanager
 async def open_session(context: ProjectorContext) -> AsyncGenerator[Session]:
-    """Connect and load the projection from the tables; clear them first if a rebuild is wanted or needed.
+    """Connect and load the projection. Clear the tables first if a rebuild is requested or needed.
 
     Raises:
-        LogChanged: The tables hold facts that are not in this log.
+        LogChanged: The tables contain facts that are not in this log.
     """
     progress = context.progress
     writer = await Writer.open(context.dsn)
@@ -117,7 +117,7 @@ async def open_session(context: ProjectorContext) -> AsyncGenerator[Session]:
 
 
 async def _require_same_log(log: EventLog, position: int, event_id: str) -> None:
-    """Check that the fact at our position is the one that was folded."""
+    """Check that the log still has the folded event at our position."""
     head = await log.head()
     if position > head.last_seq:
         raise LogChanged(f"the log ends at {head.last_seq}, the tables hold facts up to {position}")

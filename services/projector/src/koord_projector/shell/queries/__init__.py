@@ -1,1 +1,1 @@
-"""Queries of the read side as of a moment, and the shapes of their answers."""
+"""Queries of the read side as of a moment, and the types of their answers."""

@@ -1,6 +1,6 @@
-"""Shapes of the read API's answers: what the routes return and what `/openapi.json` describes, in one definition.
+"""Types of the read API's answers. Routes return them, and `/openapi.json` describes them.
 
-cpu in milli-cores, memory in bytes, times RFC 3339. `moment` says which position and time an answer is about.
+Units are milli-cores and bytes; times are RFC 3339. `moment` is the position and time of an answer.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from koord_projector.shell.queries.moments import Moment
 
 
 class StatusAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Progress of the projector. `first_at`, `last_at`: times of the oldest and newest fact, "" without one."""
+    """Progress of the projector. `first_at`, `last_at`: times of the oldest and newest fact; "" without facts."""
 
     cluster: str
     position: int
@@ -29,7 +29,7 @@ class StatusAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The cluster in numbers. `nodes_reporting`: nodes whose usage is in the `*_used` sums."""
+    """Totals of the cluster. `nodes_reporting`: number of nodes whose usage is in the `*_used` sums."""
 
     moment: Moment
     nodes: int
@@ -51,7 +51,7 @@ class ClusterAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeItem(msgspec.Struct, frozen=True, kw_only=True):
-    """One node of the list; `*_used` and `reported_at` are null when no report is known.
+    """One node of the list. `*_used` and `reported_at` are null if no report is known.
 
     Attributes:
         gpu_cards: Healthy GPUs of its Device object; 0 without one.
@@ -88,14 +88,14 @@ class NodeItem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodesAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Nodes by name."""
+    """List of nodes by name."""
 
     moment: Moment
     nodes: list[NodeItem]
 
 
 class PodItem(msgspec.Struct, frozen=True, kw_only=True):
-    """One pod of the list. `message` is the last explanation of a pending pod, "" without one."""
+    """One pod of the list. `message` is the last explanation of a pending pod; "" without one."""
 
     uid: str
     namespace: str
@@ -117,8 +117,8 @@ class PodsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """A page of pods, newest submission first.
 
     Attributes:
-        total: Pods that match the filter; counts: the same by phase.
-        cursor: For the next page, null on the last one.
+        total: Number of pods that match the filter. `counts` has the same by phase.
+        cursor: Cursor of the next page; null on the last one.
     """
 
     moment: Moment
@@ -129,7 +129,7 @@ class PodsAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsagePoint(msgspec.Struct, frozen=True):
-    """One report of a node's agent in short."""
+    """Short form of one usage report."""
 
     reported_at: str
     cpu_used: int
@@ -140,7 +140,7 @@ class UsagePoint(msgspec.Struct, frozen=True):
 
 
 class NodeEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that was decided about a node or done on it, with its terms (`body` as in the log)."""
+    """A decision about a node or an action on it, with its terms (`body` as in the log)."""
 
     seq: int
     type: str
@@ -151,14 +151,14 @@ class NodeEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """One node with everything that explains it.
+    """One node with its details.
 
     Attributes:
-        pods: On it, newest placement first, at most 500.
-        overcommit: How its batch resources were computed, newest first.
+        pods: Pods on it, newest placement first, at most 500.
+        overcommit: Computations of its batch resources, newest first.
         suppression: Changes of the best-effort class's quota, newest first.
         protection: Evictions, interference, knobs and stops of the agent, newest first.
-        usage: Newest last.
+        usage: Usage reports, newest last.
     """
 
     moment: Moment
@@ -209,7 +209,7 @@ class PodUsagePoint(msgspec.Struct, frozen=True):
 
 
 class PodAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """One pod and its life. `object` is null when the pod is gone."""
+    """One pod and its life. `object` is null if the pod was deleted."""
 
     moment: Moment
     pod: PodItem
@@ -219,7 +219,10 @@ class PodAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PendingReason(msgspec.Struct, frozen=True, kw_only=True):
-    """One reason why nodes were excluded: for how many pending pods, on how many nodes at most and in all."""
+    """One reason why nodes were excluded.
+
+    It has the number of pending pods, and the numbers of nodes at most and in all.
+    """
 
     plugin: str
     reason: str
@@ -228,12 +231,13 @@ class PendingReason(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PendingAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Why pods are pending.
+    """Reasons why pods are pending.
 
     Attributes:
         examined: Number of the oldest pending pods whose explanations were counted.
-        judged: Number of these that have an explanation.
-        attempted: Number of these for which nodes were searched. A gated pod has an explanation without an attempt.
+        judged: Number of these pods with an explanation.
+        attempted: Number of these pods for which nodes were searched. A gated pod has an explanation without an
+            attempt.
     """
 
     moment: Moment
@@ -246,7 +250,7 @@ class PendingAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EventItem(msgspec.Struct, frozen=True, kw_only=True):
-    """One fact. `body` is null in lists unless it was asked for."""
+    """One fact. In lists, `body` is null unless requested."""
 
     seq: int
     kind: str
@@ -266,7 +270,7 @@ class EventItem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EventsAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of facts, newest first. `before` asks for the next page, null when nothing older matches."""
+    """A page of facts, newest first. `before` is the cursor of the next page; null if there is none."""
 
     position: int
     events: list[EventItem]
@@ -274,7 +278,7 @@ class EventsAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ObjectAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """State of one aggregate. `state` is null when it did not exist (yet, or any more)."""
+    """State of one aggregate. `state` is null if it did not exist at the moment."""
 
     moment: Moment
     kind: str
@@ -283,7 +287,7 @@ class ObjectAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ObjectsAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of aggregates of one kind, by id. `after` asks for the next page, null on the last one."""
+    """A page of aggregates of one kind, by id. `after` is the cursor of the next page; null on the last one."""
 
     moment: Moment
     kind: str
@@ -292,9 +296,9 @@ class ObjectsAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SeriesAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Totals over time, columns of equal length: `time` in seconds since 1970.
+    """Totals over time as columns of equal length. `time` is in unix seconds.
 
-    Usage has its own times, evenly spaced; null: no report speaks for that time.
+    Usage has its own, evenly spaced times. null: no report is valid for that time.
     """
 
     time: list[int]
@@ -304,13 +308,13 @@ class SeriesAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RebuildAnswer(msgspec.Struct, frozen=True):
-    """The rebuild was accepted."""
+    """The rebuild request was accepted."""
 
     accepted: bool
 
 
 class ErrorAnswer(msgspec.Struct, frozen=True):
-    """Why a request was refused: field, rule, value."""
+    """Reason why a request was refused: field, rule, value."""
 
     error: str
     field: str = ""

@@ -1,4 +1,4 @@
-"""The cluster in numbers: now, at a moment, and over time."""
+"""Totals of the cluster: now, at a moment, and over time."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -55,7 +55,7 @@ USED_COLUMNS = ("cpu", "memory", "be_cpu")
 
 
 def sum_nodes(nodes: list[NodeItem]) -> dict[str, int]:
-    """Return the sums of the summary over nodes; usage only over nodes that have reported."""
+    """Return the sums over nodes; usage only over nodes with a report."""
     sums = {name: sum(getattr(node, name) for node in nodes) for name in SUMMED}
     for name in ("cpu_used", "memory_used", "be_cpu_used"):
         sums[name] = sum(getattr(node, name) or 0 for node in nodes)
@@ -63,12 +63,12 @@ def sum_nodes(nodes: list[NodeItem]) -> dict[str, int]:
 
 
 async def series(connection: AsyncConnection, *, since: int | None, until: int | None, points: int) -> SeriesAnswer:
-    """Return totals between two seconds (None: from the first, to the last), thinned to about `points`.
+    """Return totals between two seconds (None: the first, the last), thinned to about `points`.
 
-    Of each bucket the newest totals. Usage is the sum over nodes of the mean of a node's reports in the bucket; a node
-    that has none in it counts with its last one, until that has expired; null where no node has a report that counts,
-    and from where reports only expire (nobody has been heard, so the sum over the rest would say nothing).
-    These buckets are at least as long as the report interval, and over already; their time is their end.
+    Each bucket has its newest totals. Usage is the sum over nodes of the mean of a node's reports in the bucket. A node
+    without a report in the bucket counts with its last report until that expires. Usage is null if no node has a valid
+    report, and from the point where reports only expire. Usage buckets are at least as long as the report interval and
+    have ended; their time is their end.
     """
     known = (await connection.execute(_RANGE)).one()
     if known.first is None:
@@ -99,7 +99,7 @@ async def series(connection: AsyncConnection, *, since: int | None, until: int |
 def _usage(changes: Sequence[Row[Any]], first: int, stop: int) -> dict[str, list[int | None]]:
     """Return column -> its sum in each bucket from `first` to before `stop`.
 
-    Changes: the sums where they change, in order.
+    `changes` has the sums at the times where they change, in order.
     """
     usage: dict[str, list[int | None]] = {name: [] for name in USED_COLUMNS}
     ahead = iter(changes)

@@ -12,7 +12,7 @@ from koord_projector.shell.queries.answers import EventItem, EventsAnswer
 
 MAX_PAGE = 500
 SCANNED = 200_000
-"""A filter that matches little looks at so many facts for one page; the next page goes on from there."""
+"""Largest number of facts that are searched for one page. The next page continues from there."""
 
 
 class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,13 +45,13 @@ async def page_events(
 
 
 async def find_event(connection: AsyncConnection, seq: int) -> EventItem | None:
-    """Return one fact with its body; None if there is no fact at the position."""
+    """Return one fact with its body; None if the position has no fact."""
     row = (await connection.execute(text("SELECT * FROM events WHERE seq = :seq"), {"seq": seq})).first()
     return None if row is None else event_item(row, with_body=True)
 
 
 def event_item(row: Row[Any], *, with_body: bool) -> EventItem:
-    """Return a row of `events` as the API shows it."""
+    """Convert a row of `events` to the API's form."""
     body: dict[str, Any] = msgspec.json.decode(row.body)
     return EventItem(
         seq=row.seq,

@@ -1,7 +1,6 @@
-"""The query parameter `at`: a position and its time.
+"""The query parameter `at`: a position or a time, resolved to a moment.
 
-A position is taken as it is. A time means: everything up to the newest fact that had happened by then, by the facts'
-own times (`occurred_at <= t`); among facts of the same time the last one in the log.
+A time means the newest fact with `occurred_at <= t`. Among facts with the same time it is the last one in the log.
 """
 
 from datetime import datetime
@@ -13,7 +12,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 END_OF_TIME = "~"
-"""Greater than any time's text."""
+"""Text that is greater than any time's text."""
 
 _POSITION = text("SELECT position FROM projection WHERE stream = 'ev'")
 _AT_POSITION = text("SELECT seq, occurred_at FROM events WHERE seq <= :seq ORDER BY seq DESC LIMIT 1")
@@ -29,9 +28,9 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     """One moment of the cluster.
 
     Attributes:
-        position: Newest fact that is part of it; 0: before the first.
-        occurred_at: Its own time, "" at 0.
-        live: The present, not a moment that was asked for.
+        position: Newest fact up to the moment; 0: before the first fact.
+        occurred_at: Time of that fact; "" at 0.
+        live: Whether it is the present and not a requested moment.
     """
 
     position: int
@@ -45,10 +44,10 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def resolve(connection: AsyncConnection, at: str | None) -> Moment:
-    """Return the moment that the query names; None or "": the present, as far as it is folded.
+    """Return the moment for the query parameter; None or "" gives the present.
 
     Raises:
-        InvalidInput: What is neither a position of the log so far nor an RFC 3339 time with its zone.
+        InvalidInput: The text is neither a folded position nor an RFC 3339 time with a zone.
     """
     position = (await connection.execute(_POSITION)).scalar() or 0
     if not at:

@@ -87,7 +87,7 @@ async def describe_node(connection: AsyncConnection, moment: Moment, name: str) 
 async def pod_usage(
     connection: AsyncConnection, moment: Moment, node: str, uid: str, since: str
 ) -> list[PodUsagePoint]:
-    """Return usage of a pod in the reports of its node since it was placed, oldest first."""
+    """Return the usage of a pod in the reports of its node since it was placed, oldest first."""
     asked = {"token": name_token(node), "until": moment.until, "since": since, "count": _SHOWN_REPORTS}
     points: list[PodUsagePoint] = []
     for row in (await connection.execute(_REPORTS, asked)).all():
@@ -150,7 +150,7 @@ def _item(row: Row[Any], moment: Moment) -> NodeItem:
 
 
 def _is_expired(row: Row[Any], moment: Moment) -> bool:
-    """Whether the newest report is too old to speak for a past moment (for the present its time is shown instead)."""
+    """Return whether the newest report is too old for a past moment. In the present its time is shown instead."""
     if moment.live or row.interval_seconds <= 0:
         return False
     try:

@@ -1,7 +1,7 @@
-"""Aggregates as of a moment, folded again from their events, and the hash of all aggregates.
+"""Aggregates as of a moment, folded from their events, and the hash of all aggregates.
 
-The present comes from `aggregates`; any earlier state from the subject's events up to it, by the same `evolve` that
-every fold uses. An aggregate is touched by few events, so no snapshots are needed here.
+The present state is in `aggregates`. An earlier state is folded from the aggregate's events with `evolve`. An aggregate
+has few events, so no snapshots are needed.
 """
 
 import hashlib
@@ -62,14 +62,14 @@ _ROWS_AT_ONCE = 2_000
 
 
 def require_kind(kind: str) -> str:
-    """Return the kind itself. Raises InvalidInput for one that no aggregate has."""
+    """Check that aggregates of this kind exist, and return it. Raises InvalidInput."""
     if kind not in STATE_TYPES:
         raise InvalidInput(f"one of {', '.join(sorted(STATE_TYPES))}", kind, "kind")
     return kind
 
 
 async def state_at(connection: AsyncConnection, moment: Moment, kind: str, id_: str) -> dict[str, Any] | None:
-    """Return state of one aggregate, as its canonical JSON says it; None if it does not exist at the moment."""
+    """Return the state of one aggregate as JSON; None if it does not exist at the moment."""
     if moment.live:
         row = (
             await connection.execute(
@@ -141,9 +141,9 @@ async def list_objects(
 
 
 async def aggregates_hash(connection: AsyncConnection) -> StateHash:
-    """Return hash of the rows of `aggregates` with the position that belongs to them: one transaction sees both.
+    """Return the hash of all rows of `aggregates` and their position, from one transaction.
 
-    Equal to `ClusterState.hash()` of a fold at that position, because a row holds the canonical JSON of its state.
+    It equals `ClusterState.hash()` at that position, because the rows contain the canonical JSON of the states.
     """
     position = (await connection.execute(text("SELECT position FROM projection WHERE stream = 'ev'"))).scalar() or 0
     total = 0
@@ -165,7 +165,7 @@ def _evolved(state: AggregateState | None, row: Row[Any]) -> AggregateState | No
 
 
 def stored_event(row: Row[Any]) -> StoredEvent:
-    """Return the event of a row of `events`, as the log gave it (headers that no fold reads left out)."""
+    """Convert a row of `events` to the stored event, without headers that no fold reads."""
     headers = {
         HEADER_TYPE: row.type,
         HEADER_SCHEMA: str(row.schema),

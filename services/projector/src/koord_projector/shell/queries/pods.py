@@ -1,4 +1,4 @@
-"""Pods as of a moment: episodes that hold there, their phase told by the positions in the row (`domain.pods`)."""
+"""Pods as of a moment: the episodes at that position, and their phases (`domain.pods`)."""
 
 from typing import Any
 
@@ -53,7 +53,10 @@ _decode_requests = msgspec.json.Decoder(dict[str, int]).decode
 
 
 class PodFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Selects pods; an empty field selects all. `contains`: a part of `<namespace>/<name>`, or the uid."""
+    """Selects pods; an empty field selects all.
+
+    `contains`: a part of `<namespace>/<name>`, or the uid.
+    """
 
     namespace: str = ""
     phase: str = ""
@@ -65,7 +68,7 @@ class PodFilter(msgspec.Struct, frozen=True, kw_only=True):
 async def list_pods(
     connection: AsyncConnection, moment: Moment, wanted: PodFilter, *, limit: int, cursor: str | None
 ) -> PodsAnswer:
-    """Return a page of pods. Raises InvalidInput for a cursor that is none of ours."""
+    """Return a page of pods. Raises InvalidInput if the cursor is invalid."""
     where, values = _conditions(wanted)
     values |= {"position": moment.position, "until": moment.until}
     inner = f"SELECT {_COLUMNS} FROM pods WHERE {_HOLDS[moment.live]}"  # noqa: S608  constants
@@ -98,22 +101,22 @@ async def list_pods(
 
 
 async def pods_on_node(connection: AsyncConnection, moment: Moment, node: str) -> list[PodItem]:
-    """Return pods on a node at the moment, at most 500."""
+    """Return the pods on a node at the moment, at most 500."""
     page = await list_pods(connection, moment, PodFilter(node=node), limit=500, cursor=None)
     return page.pods
 
 
 async def pod_counts(connection: AsyncConnection, moment: Moment) -> dict[str, int]:
-    """Return pods by phase at the moment."""
+    """Return phase -> number of pods at the moment."""
     statement = f"SELECT {_PHASE} AS phase, count(*) AS pods FROM pods WHERE {_HOLDS[moment.live]} GROUP BY 1"  # noqa: S608
     rows = await connection.execute(text(statement), {"position": moment.position})
     return {row.phase: row.pods for row in rows}
 
 
 async def find_pod(connection: AsyncConnection, moment: Moment, uid: str) -> PodItem | None:
-    """Return the pod as it is at the moment, or as it was when it ended before.
+    """Return the pod at the moment, or its last version if it has ended before.
 
-    None when there never was one until then.
+    None if it did not exist until then.
     """
     statement = f"""
         SELECT p.*, w.* FROM (
@@ -129,7 +132,7 @@ async def find_pod(connection: AsyncConnection, moment: Moment, uid: str) -> Pod
 
 
 async def find_uid(connection: AsyncConnection, moment: Moment, namespace: str, name: str) -> str | None:
-    """Return uid of the newest pod of that name up to the moment; None when there was none."""
+    """Return the uid of the newest pod with this name up to the moment; None if there was none."""
     statement = text(
         "SELECT uid FROM pods WHERE namespace = :namespace AND name = :name AND from_seq <= :position"
         " ORDER BY from_seq DESC LIMIT 1"
@@ -139,7 +142,7 @@ async def find_uid(connection: AsyncConnection, moment: Moment, namespace: str, 
 
 
 async def pod_life(connection: AsyncConnection, moment: Moment, uid: str) -> list[TimelineEntry]:
-    """Return everything that is known of one pod up to the moment, oldest first."""
+    """Return all moments of a pod's life up to the moment, oldest first."""
     episodes = (
         await connection.execute(
             text("SELECT * FROM pods WHERE uid = :uid AND from_seq <= :position ORDER BY from_seq"),
@@ -254,7 +257,7 @@ def _item(row: Row[Any]) -> PodItem:
 
 
 def _message(row: Row[Any]) -> str:
-    """Return what the last explanation of a pending pod says; "" without one."""
+    """Return the message of the last explanation of a pending pod; "" without one."""
     if row.body is None:
         return ""
     if row.explanation == PodGated.__name__:

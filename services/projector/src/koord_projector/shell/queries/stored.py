@@ -1,4 +1,4 @@
-"""Rows of `events` and `explanations` as the stored events that they were."""
+"""Convert rows of `events` and `explanations` to stored events."""
 
 from typing import Any
 
@@ -18,12 +18,12 @@ from sqlalchemy import Row
 
 
 def stored_fact(row: Row[Any]) -> StoredEvent:
-    """Return the fact of a row of `events`."""
+    """Return the stored event of a row of `events`."""
     return _stored(row, AggregateRef(row.kind, row.id), row.schema)
 
 
 def stored_explanation(row: Row[Any]) -> StoredEvent:
-    """Return the explanation of a row of `explanations`; the table does not keep its schema version."""
+    """Return the stored event of a row of `explanations`, which has no schema version."""
     known = CATALOGUE.find(row.type)
     return _stored(row, AggregateRef("pod", row.uid), known.schema if known is not None else 1)
 

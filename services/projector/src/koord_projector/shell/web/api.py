@@ -1,4 +1,4 @@
-"""The read API: `endpoints_of` is the whole of it; the router and `/openapi.json` are made from that."""
+"""The read API: `endpoints_of` defines all endpoints, for the router and for `/openapi.json`."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -47,7 +47,7 @@ from koord_projector.shell.web.parameters import (
 
 
 def endpoints_of(handlers: Handlers) -> Sequence[Endpoint]:
-    """Return the whole API."""
+    """Return all endpoints of the API."""
     no_pod, no_node = "There was no such pod up to that moment.", "There is no such node at that moment."
     return (
         Endpoint(
@@ -227,7 +227,7 @@ def _query(name: str, about: str, choices: tuple[str, ...] = ()) -> Parameter:
 
 
 def _guarded(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-    """Answer 503 if Postgres is away."""
+    """Return a handler that answers 503 while Postgres is unavailable."""
 
     async def guarded(request: Request) -> Response:
         try:

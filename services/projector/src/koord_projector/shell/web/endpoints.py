@@ -1,4 +1,4 @@
-"""The definition of an endpoint, for the router and for `/openapi.json`."""
+"""Definition of an endpoint for the router and for `/openapi.json`."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ LONGEST_TEXT = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """One parameter of a query or a path.
+    """A parameter of a query or a path.
 
     Attributes:
-        choices: The only values accepted; empty: any text.
-        minimum: Both given: an integer.
-        maximum: Both given: an integer.
+        choices: Accepted values; empty: any text.
+        minimum: Smallest integer. If minimum and maximum are given, the parameter is an integer.
+        maximum: Largest integer.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Parameter:
 
     @property
     def schema(self) -> dict[str, object]:
-        """Its JSON Schema."""
+        """JSON Schema of the parameter."""
         if self.maximum is not None:
             found: dict[str, object] = {"type": "integer", "minimum": self.minimum, "maximum": self.maximum}
             return found if self.default is None else {**found, "default": self.default}
@@ -48,11 +48,11 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """One operation.
+    """Definition of one endpoint.
 
     Attributes:
-        answer: The body of status 200 (202 for POST); None: a stream of `text/event-stream`.
-        missing: What a 404 means; "": it never answers so.
+        answer: Type of the body with status 200 (202 for POST); None: a stream of `text/event-stream`.
+        missing: Meaning of status 404; "": it is never returned.
     """
 
     path: str
@@ -65,10 +65,10 @@ class Endpoint:
 
 
 def text_of(source: Mapping[str, str], name: str, choices: tuple[str, ...] = ()) -> str:
-    """Return a text parameter, "" when it is absent.
+    """Return a text parameter; "" if it is absent.
 
     Raises:
-        InvalidInput: A text that no row can hold, or one that is not among the choices.
+        InvalidInput: The text contains NUL or is not one of the choices.
     """
     value = source.get(name, "")
     if len(value) > LONGEST_TEXT or "\0" in value or not _is_utf8(value):
@@ -79,10 +79,10 @@ def text_of(source: Mapping[str, str], name: str, choices: tuple[str, ...] = ())
 
 
 def number_of(source: Mapping[str, str], parameter: Parameter) -> int | None:
-    """Return an integer parameter; its default when it is absent.
+    """Return an integer parameter; its default if it is absent.
 
     Raises:
-        InvalidInput: Anything but digits within the parameter's bounds.
+        InvalidInput: The text is not an integer within the bounds.
     """
     assert parameter.minimum is not None
     assert parameter.maximum is not None
@@ -97,7 +97,7 @@ def number_of(source: Mapping[str, str], parameter: Parameter) -> int | None:
 
 
 def json_answer(value: object, status: int = 200) -> Response:
-    """Return a JSON response; never cached, because the next answer may differ."""
+    """Return a JSON response that is not cached."""
     return Response(codec.encode(value), status, {"cache-control": "no-store"}, "application/json")
 
 

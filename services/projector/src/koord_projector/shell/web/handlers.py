@@ -1,4 +1,4 @@
-"""The handlers of the read API: each reads one consistent moment from Postgres and says which moment it was."""
+"""Handlers of the read API. Each reads one consistent moment from Postgres and states it in the answer."""
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
@@ -56,7 +56,7 @@ _OLDEST: Final = text("SELECT occurred_at FROM events ORDER BY seq LIMIT 1")
 
 
 class FoldState(Protocol):
-    """Progress of the fold, as the API shows it."""
+    """Progress of the fold for the API."""
 
     head: int
     position: int
@@ -65,7 +65,7 @@ class FoldState(Protocol):
     trouble: str
 
     def lag_seconds(self, now: datetime) -> float:
-        """Return age of the newest folded fact while newer ones wait."""
+        """Return the age of the newest folded fact while newer ones wait."""
         ...
 
 
@@ -73,7 +73,7 @@ class Handlers:
     """The handlers, one for each endpoint of `api`.
 
     Args:
-        want_rebuild: Asks the fold to begin again from zero.
+        want_rebuild: Requests a rebuild of the tables.
         stream: Handler of the live tail (`live`).
     """
 
@@ -95,7 +95,7 @@ class Handlers:
         self.stream = stream
 
     async def status(self, _request: Request) -> Response:
-        """`GET /api/status`."""
+        """Handle `GET /api/status`."""
         fold = self._fold
         async with self._database.reading() as connection:
             newest = await resolve(connection, None)
@@ -116,7 +116,7 @@ class Handlers:
         )
 
     async def cluster(self, request: Request) -> Response:
-        """`GET /api/cluster`."""
+        """Handle `GET /api/cluster`."""
         at = text_of(request.query_params, "at")
         async with self._database.reading() as connection:
             moment = await resolve(connection, at)
@@ -133,7 +133,7 @@ class Handlers:
         )
 
     async def series(self, request: Request) -> Response:
-        """`GET /api/series`."""
+        """Handle `GET /api/series`."""
         query = request.query_params
         since, until = number_of(query, SINCE), number_of(query, UNTIL)
         if since is not None and until is not None and since > until:
@@ -143,14 +143,14 @@ class Handlers:
             return json_answer(await series(connection, since=since, until=until, points=points))
 
     async def nodes(self, request: Request) -> Response:
-        """`GET /api/nodes`."""
+        """Handle `GET /api/nodes`."""
         at = text_of(request.query_params, "at")
         async with self._database.reading() as connection:
             moment = await resolve(connection, at)
             return json_answer(NodesAnswer(moment=moment, nodes=await list_nodes(connection, moment)))
 
     async def node(self, request: Request) -> Response:
-        """`GET /api/nodes/{name}`."""
+        """Handle `GET /api/nodes/{name}`."""
         name, at = text_of(request.path_params, "name"), text_of(request.query_params, "at")
         async with self._database.reading() as connection:
             found = await describe_node(connection, await resolve(connection, at), name)
@@ -172,7 +172,7 @@ class Handlers:
             return json_answer(await list_devices(connection, moment, after=after, limit=limit))
 
     async def pods(self, request: Request) -> Response:
-        """`GET /api/pods`."""
+        """Handle `GET /api/pods`."""
         query = request.query_params
         wanted = PodFilter(
             namespace=text_of(query, "namespace"),
@@ -187,13 +187,13 @@ class Handlers:
             return json_answer(await list_pods(connection, moment, wanted, limit=limit, cursor=cursor))
 
     async def pod(self, request: Request) -> Response:
-        """`GET /api/pods/{uid}`."""
+        """Handle `GET /api/pods/{uid}`."""
         uid, at = text_of(request.path_params, "uid"), text_of(request.query_params, "at")
         async with self._database.reading() as connection:
             return await _pod_answer(connection, uid, at)
 
     async def pod_by_name(self, request: Request) -> Response:
-        """`GET /api/namespaces/{namespace}/pods/{name}`."""
+        """Handle `GET /api/namespaces/{namespace}/pods/{name}`."""
         namespace, name = text_of(request.path_params, "namespace"), text_of(request.path_params, "name")
         at = text_of(request.query_params, "at")
         async with self._database.reading() as connection:
@@ -201,13 +201,13 @@ class Handlers:
             return await _pod_answer(connection, uid or "", at)
 
     async def pending(self, request: Request) -> Response:
-        """`GET /api/pending`."""
+        """Handle `GET /api/pending`."""
         at = text_of(request.query_params, "at")
         async with self._database.reading() as connection:
             return json_answer(await explain_pending(connection, await resolve(connection, at)))
 
     async def events(self, request: Request) -> Response:
-        """`GET /api/events`."""
+        """Handle `GET /api/events`."""
         query = request.query_params
         wanted = EventFilter(kind=text_of(query, "kind"), id=text_of(query, "id"), type=text_of(query, "type"))
         before, after = number_of(query, BEFORE), number_of(query, AFTER) or 0
@@ -218,14 +218,14 @@ class Handlers:
         return json_answer(page)
 
     async def event(self, request: Request) -> Response:
-        """`GET /api/events/{seq}`."""
+        """Handle `GET /api/events/{seq}`."""
         seq = number_of(request.path_params, SEQ)
         async with self._database.reading() as connection:
             found = await find_event(connection, seq or 0)
         return json_answer(found) if found else refusal(404, "no fact is kept at that position")
 
     async def objects(self, request: Request) -> Response:
-        """`GET /api/objects/{kind}`."""
+        """Handle `GET /api/objects/{kind}`."""
         query = request.query_params
         kind = require_kind(text_of(request.path_params, "kind"))
         after, limit, at = text_of(query, "after"), number_of(query, LIMIT_OBJECTS) or 100, text_of(query, "at")
@@ -234,7 +234,7 @@ class Handlers:
             return json_answer(await list_objects(connection, moment, kind, after=after, limit=limit))
 
     async def object(self, request: Request) -> Response:
-        """`GET /api/objects/{kind}/{id}`."""
+        """Handle `GET /api/objects/{kind}/{id}`."""
         kind, id_ = require_kind(text_of(request.path_params, "kind")), text_of(request.path_params, "id")
         at = text_of(request.query_params, "at")
         async with self._database.reading() as connection:
@@ -243,12 +243,15 @@ class Handlers:
         return json_answer(ObjectAnswer(moment=moment, kind=kind, id=id_, state=state))
 
     async def hash(self, _request: Request) -> Response:
-        """`GET /api/hash`."""
+        """Handle `GET /api/hash`."""
         async with self._database.reading() as connection:
             return json_answer(await aggregates_hash(connection))
 
     async def rebuild(self, request: Request) -> Response:
-        """`POST /admin/rebuild`. A page of another site cannot send this content type without being asked first."""
+        """Handle `POST /admin/rebuild`.
+
+        It requires a JSON content type, which a page of another site cannot send without permission.
+        """
         if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
             return refusal(415, "the content type must be application/json")
         self._want_rebuild()

@@ -1,4 +1,4 @@
-"""The live tail: committed facts as server-sent events. A slow reader skips facts and delays nobody."""
+"""The live tail: committed facts as server-sent events. A slow reader misses facts and does not delay others."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -15,22 +15,22 @@ from koord_projector.shell.queries.events import event_item
 from koord_projector.shell.web.endpoints import Parameter, number_of, refusal
 
 AT_ONCE: Final = 100
-"""Facts of one message; of more that came meanwhile only the newest are sent, with the number of those left out."""
+"""Largest number of facts in one message. If there are more, only the newest are sent, and how many were skipped."""
 REST_SECONDS: Final = 0.25
 """Real seconds between two messages to one reader."""
 QUIET_SECONDS: Final = 15.0
-"""A comment is sent after so much silence, so that proxies keep the connection."""
+"""Seconds of silence after which a comment is sent, so that proxies keep the connection."""
 MAX_READERS: Final = 50
 _AFTER: Final = Parameter(name="after", about="", minimum=0, maximum=2**62)
 _NEWEST: Final = text("SELECT * FROM events WHERE seq > :after ORDER BY seq DESC LIMIT :limit")
 
 
 class LiveTail:
-    """Serves `/api/events/stream`.
+    """Handles `/api/events/stream`.
 
     Args:
         news: Waits for the next commit.
-        position: Newest committed fact.
+        position: Returns the newest committed position.
         stopped: Waits until the service begins to stop.
     """
 
@@ -49,7 +49,7 @@ class LiveTail:
         self._readers = 0
 
     async def events_stream(self, request: Request) -> Response:
-        """Serve one reader. Without `after` or `Last-Event-ID` it begins at the newest fact."""
+        """Send facts to one reader. Without `after` or `Last-Event-ID` it begins at the newest fact."""
         if self._readers >= MAX_READERS:
             return refusal(503, f"{MAX_READERS} live tails are open already")
         after = number_of(request.query_params, _AFTER)

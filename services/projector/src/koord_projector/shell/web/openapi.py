@@ -1,4 +1,4 @@
-"""`/openapi.json`: OpenAPI 3.1 from the endpoints' own definitions and the answers' own types."""
+"""Create `/openapi.json`: OpenAPI 3.1 from the endpoints' definitions and the types of the answers."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,7 @@ VERSION = "1"
 
 
 def openapi_document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
-    """Return the document of these endpoints."""
+    """Return the OpenAPI document of these endpoints."""
     types: list[type[msgspec.Struct]] = [each.answer for each in endpoints if each.answer is not None]
     _, components = msgspec.json.schema_components([*types, ErrorAnswer], ref_template=_REF)
     paths: dict[str, dict[str, Any]] = {}

@@ -1,7 +1,7 @@
-"""The dashboard's files, served as they are: no build step, no request to anywhere else.
+"""The dashboard's files, served without a build step. Pages request nothing from other hosts.
 
-The content security policy allows our own scripts and styles and nothing inline, so text from the cluster cannot
-become code even if a page forgot to escape it.
+The content security policy allows only our own script and style files. So text from the cluster cannot become code,
+even if a page does not escape it.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ _TYPES: Final = {
 
 
 class Dashboard:
-    """All files in memory (a few hundred kilobytes), so that no path ever reaches the file system."""
+    """All files of the dashboard in memory, so that requests never access the file system."""
 
     def __init__(self) -> None:
         root = files("koord_projector.shell") / "dashboard"
@@ -41,18 +41,18 @@ class Dashboard:
                     self._files[name] = (content, _TYPES[suffix], f'"{digest}"')
 
     def routes(self) -> list[Route]:
-        """`/` and `/assets/...`."""
+        """Return the routes `/` and `/assets/...`."""
         return [
             Route("/", self.page, methods=["GET"]),
             Route("/assets/{name:path}", self.asset, methods=["GET"]),
         ]
 
     async def page(self, request: Request) -> Response:
-        """`GET /`: the one page; its views are told apart behind the `#`."""
+        """Handle `GET /`: the only page. The part of the URL after `#` selects the view."""
         return self._serve(request, "index.html")
 
     async def asset(self, request: Request) -> Response:
-        """`GET /assets/...`."""
+        """Handle `GET /assets/...`."""
         return self._serve(request, request.path_params["name"])
 
     def _serve(self, request: Request, name: str) -> Response:

@@ -1,4 +1,4 @@
-"""Run by alembic: applies the versions on the given connection."""
+"""Script that alembic runs: apply the migrations on the given connection."""
 
 from alembic import context
 

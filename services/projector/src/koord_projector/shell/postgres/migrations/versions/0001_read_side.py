@@ -156,6 +156,6 @@ STATEMENTS: Final = (
 
 
 def upgrade() -> None:
-    """Make the tables."""
+    """Create the tables."""
     for statement in STATEMENTS:
         op.execute(statement)
