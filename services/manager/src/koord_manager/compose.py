@@ -103,11 +103,11 @@ def assemble(
     intake = Intake()
 
     def halted() -> str | None:
-        return f"halted before event {runner.halted.seq}: {runner.halted.reason}" if runner.halted else None
+        return str(runner.halted) if runner.halted else None
 
     async def folded(seq: int) -> str | None:
         halt = await runner.reached_or_halted(seq)
-        return None if halt is None else f"halted before event {halt.seq}: {halt.reason}"
+        return None if halt is None else str(halt)
 
     options = admission_options(settings)
     metrics = ControllerMetrics(shell.metrics.registry, writes_objects=api is not None)
@@ -173,10 +173,7 @@ def assemble(
         await runner.caught_up()
         await run_cycles(context, controllers)
 
-    def fold_is_current() -> str | None:
-        return halted() or (None if runner.is_caught_up else "the log is not folded yet")
-
-    shell.health.add_readiness("fold", fold_is_current)
+    shell.health.add_readiness("fold", runner.trouble)
     shell.http.routes.extend(ManagerApi(view, intake, standalone=api is None).routes())
     # Stopped in reverse: first no more documents, then the control rounds, at last the fold.
     shell.service.add(Component(name="fold", run=runner.run))

@@ -145,12 +145,7 @@ def assemble(shell: Shell[SchedulerSettings], bus: Bus, leadership: Leadership) 
         wakeup=wakeup,
     )
 
-    def fold_is_current() -> str | None:
-        if runner.halted is not None:
-            return f"halted before event {runner.halted.seq}: {runner.halted.reason}"
-        return None if runner.is_caught_up else "the log is not folded yet"
-
-    shell.health.add_readiness("fold", fold_is_current)
+    shell.health.add_readiness("fold", runner.trouble)
     shell.health.add_readiness("leader", lambda: None if leadership.holder else "no instance leads yet")
     shell.http.routes.extend(
         routes(

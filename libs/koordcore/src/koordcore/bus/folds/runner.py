@@ -106,6 +106,12 @@ class FoldRunner(Generic[F]):
         self._skipped: set[int] = set()
         self._heads: deque[tuple[int, float]] = deque()
 
+    def trouble(self) -> str | None:
+        """Return the reason why the state is not current, for readiness; None if it is."""
+        if self.halted is not None:
+            return str(self.halted)
+        return None if self.is_caught_up else "the log is not folded yet"
+
     @property
     def is_caught_up(self) -> bool:
         """Whether all events that were in the log at the start have been folded."""
