@@ -37,3 +37,5 @@ PROJECTOR_STATE_HASH: Final = Endpoint(
 
 ENDPOINTS: Final[tuple[Endpoint[Any, Any], ...]] = (PROJECTOR_STATE_HASH,)
 WORK_QUEUES: Final[tuple[WorkQueue[Any], ...]] = ()
+"""Work queues with a worker. A new one also needs its worker (`koordcore.bus.work.effect_worker`) in a service, a
+durable consumer (`koordcore.bus.setup.consumers`), and the right `works_on` in `koordcore.bus.setup.manifest`."""

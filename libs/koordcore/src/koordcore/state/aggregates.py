@@ -192,7 +192,7 @@ class PriorityClassState(AggregateState, frozen=True, kw_only=True, omit_default
 
 
 class WorkloadState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """A Deployment or Job."""
+    """State of a Deployment or Job: its object, reduced to the fields that Koordstream reads."""
 
     object: Workload
 

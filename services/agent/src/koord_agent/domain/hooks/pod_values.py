@@ -1,7 +1,7 @@
-"""Every value of a pod and of its containers, computed from the last look alone.
+"""Compute every value of a pod and of its containers from the last look alone.
 
-A hook server answers with these values at once, without waiting for a cycle: they are pure functions of the pod, the
-NodeSLO and the node. The strategies of the cycle use the same functions. Source: runtime spec, 2.2 to 2.6.
+They are pure functions of the pod, the NodeSLO and the node. So a hook server can answer with them at once, without
+waiting for a cycle. The strategies of the cycle use the same functions. Source: runtime spec, 2.2 to 2.6.
 """
 
 from collections.abc import Mapping
@@ -44,17 +44,17 @@ _RESOURCE_QOS = "resourceQOSStrategy"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CgroupValues:
-    """Values of one cgroup. None leaves a file alone.
+    """Values for the files of one cgroup. None: the file must not be changed.
 
     Attributes:
-        bvt: cpu.bvt_warp_ns.
-        cpu_shares: cpu.shares.
-        cfs_quota_us: cpu.cfs_quota_us, -1 means unlimited.
-        cfs_burst_us: cpu.cfs_burst_us.
-        cpuset: cpuset.cpus. "" clears it.
-        memory_limit_bytes: memory.limit_in_bytes, -1 means unlimited.
-        oom_score_adj: Of every process of a container.
-        memory: Files of memory QoS by name.
+        bvt: Value of cpu.bvt_warp_ns.
+        cpu_shares: Value of cpu.shares.
+        cfs_quota_us: Value of cpu.cfs_quota_us; -1 means unlimited.
+        cfs_burst_us: Value of cpu.cfs_burst_us.
+        cpuset: Value of cpuset.cpus; "" clears it.
+        memory_limit_bytes: Value of memory.limit_in_bytes; -1 means unlimited.
+        oom_score_adj: oom_score_adj of every process of a container.
+        memory: File of memory QoS -> its value.
     """
 
     bvt: int | None = None
@@ -69,13 +69,13 @@ class CgroupValues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodValues:
-    """Values of a pod.
+    """Values of a pod and of its containers.
 
     Attributes:
-        pod: Of the directory of the pod.
-        containers: By container name.
-        resctrl_group: Group of its threads. None if there is none.
-        problems: Annotations that are malformed. The values that they decide are left alone.
+        pod: Values for the directory of the pod.
+        containers: Container name -> values.
+        resctrl_group: Name of the resctrl group for its threads. None if there is none.
+        problems: Invalid annotations. The values that depend on them are None.
     """
 
     pod: CgroupValues
@@ -86,17 +86,17 @@ class PodValues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRules:
-    """What the NodeSLO and the node say, parsed once for all pods.
+    """Settings of the NodeSLO and the node, parsed once for all pods.
 
     Attributes:
         bvt: Group identities.
-        memory: Memory QoS by class.
-        burst: `cpuBurstStrategy` in wire spelling.
-        cpuset: Who may use which CPUs. None means not known.
-        ratio: CPU normalization ratio. None if there is none.
+        memory: Class -> memory QoS settings.
+        burst: `cpuBurstStrategy` as JSON.
+        cpuset: CPUs of each kind of pods. None if not known.
+        ratio: CPU normalization ratio of the node. None if there is none.
         be_unlimited: Whether CPU suppression limits the best-effort class by its quota.
-        resctrl_classes: Classes whose resctrl group is switched on.
-        allocatable_memory_bytes: Of the node.
+        resctrl_classes: Classes whose resctrl group is enabled.
+        allocatable_memory_bytes: Allocatable memory of the node in bytes.
     """
 
     bvt: BvtRule
@@ -110,7 +110,7 @@ class NodeRules:
 
 
 def node_rules(look: NodeLook) -> NodeRules:
-    """Return the rules of a look. Raise InvalidInput for a malformed NodeSLO."""
+    """Return the settings in a look. Raise InvalidInput if the NodeSLO is invalid."""
     qos = look.section(_RESOURCE_QOS)
     return NodeRules(
         bvt=bvt_rule(qos),
@@ -127,13 +127,13 @@ def node_rules(look: NodeLook) -> NodeRules:
 def values_of_pod(
     pod: AgentPod, rules: NodeRules, *, unsets_quota: bool = True, be_by_manager: bool = False
 ) -> PodValues:
-    """Return every value of a pod.
+    """Return all values of a pod and of its containers.
 
     Args:
         pod: The pod. Its containers may be unknown.
-        rules: Of the node, see `node_rules`.
-        unsets_quota: False with the flag -disable-unset-cpu-quota.
-        be_by_manager: Gate BECPUManager.
+        rules: Settings of the node; see `node_rules`.
+        unsets_quota: Whether pods that own CPUs get no CPU quota; False with the flag -disable-unset-cpu-quota.
+        be_by_manager: Whether the gate BECPUManager is on.
     """
     problems: list[str] = []
     status, cpuset = ResourceStatus(), None
@@ -195,5 +195,5 @@ def values_of_pod(
 
 
 def _first(*values: int | None) -> int | None:
-    """Return the first value that is set: the quota of a pod that owns CPUs beats all others."""
+    """Return the first value that is set. The quota of a pod that owns CPUs takes precedence."""
     return next((value for value in values if value is not None), None)
