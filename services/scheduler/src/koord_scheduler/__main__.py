@@ -1,4 +1,4 @@
-"""`python -m koord_scheduler`: flags -> compose -> run."""
+"""Entry point of `python -m koord_scheduler`."""
 
 import sys
 
@@ -9,7 +9,7 @@ from koord_scheduler.settings import SchedulerSettings
 
 
 def main() -> None:
-    """Runs the scheduler until it is told to stop."""
+    """Run the scheduler until it receives a signal to stop."""
     sys.exit(run_service(SchedulerSettings, compose))
 
 

@@ -35,14 +35,17 @@ from koord_scheduler.shell.routes import routes
 
 
 async def compose(shell: Shell[SchedulerSettings]) -> None:
-    """Add the scheduler's components: the log, leadership, the fold, the cycle."""
+    """Connect to the log, and add the scheduler's components to the service."""
     settings = shell.settings
     resources = AsyncExitStack()
     bus = await resources.enter_async_context(open_bus(bus_settings(settings), metrics=shell.metrics.bus))
     leadership = leadership_of(settings, bus)
 
     async def campaign() -> None:
-        """Who does not know the log yet leads nobody; while it loads a snapshot it would lose the lease anyhow."""
+        """Apply for leadership once the log is folded.
+
+        While it loads a snapshot, an instance would lose the lease anyway.
+        """
         await cycle.fold.caught_up()
         await leadership.campaign()
 
@@ -52,7 +55,7 @@ async def compose(shell: Shell[SchedulerSettings]) -> None:
 
 
 def assemble(shell: Shell[SchedulerSettings], bus: Bus, leadership: Leadership) -> Cycle:
-    """Return the scheduler over any bus: adds its fold and its cycle to the service, and its pages to the server."""
+    """Build the scheduler over any bus. Adds its components to the service, and its pages to the HTTP server."""
     settings = shell.settings
     configuration = load_configuration(settings.config)
     for ignored in configuration.ignored if settings.config is not None else ():

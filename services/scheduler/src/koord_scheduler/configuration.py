@@ -1,4 +1,4 @@
-"""The configuration of the scheduler as it is found: a file or the default profile, and the installed plugins."""
+"""Loads the configuration (a file, or the shipped profile) and finds the plugins of installed packages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ ENTRY_POINTS: Final = "koord_scheduler.plugins"
 
 
 class OfferedPlugin(Protocol):
-    """What an entry point of the group leads to: at least the description that makes a configuration accept it."""
+    """The object at an entry point of the group `koord_scheduler.plugins`.
+
+    With this description a configuration may name the plugin; to run it, the object also needs a method `make`.
+    """
 
     @property
     def known(self) -> KnownPlugin:
@@ -30,10 +33,10 @@ class OfferedPlugin(Protocol):
 
 
 def installed_plugins() -> dict[str, OfferedPlugin]:
-    """The plugins that installed packages offer, by name.
+    """Return the plugins that installed packages offer, by name. Exceptions of their imports pass through.
 
-    raises    InvalidInput when an entry point leads to something else, or two offer the same name; what importing a
-              package raises passes through
+    Raises:
+        InvalidInput: An entry point has no description `known`, or two entry points offer the same name.
     """
     offered: dict[str, OfferedPlugin] = {}
     for entry in entry_points(group=ENTRY_POINTS):
@@ -49,9 +52,10 @@ def installed_plugins() -> dict[str, OfferedPlugin]:
 
 
 def known_plugins() -> Catalogue:
-    """Every plugin that a configuration may name: built in or installed.
+    """Return every plugin that a configuration may name, built in or installed.
 
-    raises    as `installed_plugins`; InvalidInput when an installed one takes a built-in name
+    Raises:
+        InvalidInput: As for `installed_plugins`, or an installed plugin has the name of a built-in one.
     """
     installed = {name: plugin.known for name, plugin in installed_plugins().items()}
     try:
@@ -61,23 +65,26 @@ def known_plugins() -> Catalogue:
 
 
 def shipped_configuration() -> bytes:
-    """The configuration that is used when none is given."""
+    """Return the text of the configuration that applies if the user gives none."""
     return files("koord_scheduler.domain.config").joinpath("default_profile.yaml").read_bytes()
 
 
 def load_configuration(file: Path | None) -> EffectiveConfiguration:
-    """What the scheduler does, by a file or, without one, by the shipped profile.
+    """Read a configuration file, or the shipped configuration if `file` is None.
 
-    raises    InvalidInput with every problem; OSError when the file cannot be read
+    Raises:
+        InvalidInput: The configuration is invalid; the message lists every problem.
+        OSError: The file cannot be read.
     """
     text = shipped_configuration() if file is None else file.read_bytes()
     return effective_configuration(text, known_plugins())
 
 
 def installed_makers() -> dict[str, Maker]:
-    """How to make each installed plugin, by name: its attribute `make` (see `domain.profiles.Maker`).
+    """Return the function that creates each installed plugin, by name of the plugin (see `domain.plugins.registry.Maker`).
 
-    raises    InvalidInput when a plugin has none
+    Raises:
+        InvalidInput: A plugin has no method `make`.
     """
     makers: dict[str, Maker] = {}
     for name, plugin in installed_plugins().items():

@@ -1,7 +1,7 @@
-"""The scheduler's main loop: fold (a task beside it), decide, publish; one burst after the other.
+"""The scheduler's main loop: it decides a burst of pods, appends the decisions to the log, and repeats.
 
-Everything that changes the state runs in this event loop and between two awaits, so a decision sees one state. Several
-batches are in flight while the next burst is decided on what they are assumed to achieve.
+A task beside it folds the log. Everything that changes the state runs in one event loop and between two awaits, so a
+decision sees one state. While earlier decisions are on their way to the log, later ones assume that they succeed.
 
 Read next: `shell.burst`, then `domain.cycle.deciding`.
 """
@@ -25,12 +25,24 @@ from koord_scheduler.shell.publishing import Publisher
 from koord_scheduler.shell.readiness import Fold, may_decide, woken_or_due
 
 LOOK_AGAIN_SECONDS: Final = 0.5
-"""Pause while deciding is not allowed: the end of a halt or a lag wakes nobody."""
+"""Pause while no decision is allowed (the fold halts or lags, or the log is full): its end sets no wake-up."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Cycle:
-    """The loop and what it works with. `wakeup` is set by whoever changes something."""
+    """The main loop and the objects that it uses.
+
+    Attributes:
+        state: Everything that the scheduler knows.
+        fold: Follows the log and folds it into the state.
+        log: The event log.
+        decider: Decides pods.
+        publisher: Appends decisions to the log.
+        leadership: Only the leader decides.
+        clock: The run's clock.
+        logger: The process's log.
+        wakeup: Set by anything that may allow a further decision.
+    """
 
     state: SchedulerState
     fold: Fold
@@ -43,7 +55,7 @@ class Cycle:
     wakeup: asyncio.Event
 
     async def run(self) -> None:
-        """Lead, decide and publish until cancelled."""
+        """Wait for leadership, decide and publish while it lasts, and repeat until the task is cancelled."""
         while True:
             await self.fold.caught_up()
             term = await self.leadership.acquired()

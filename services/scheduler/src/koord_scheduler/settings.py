@@ -1,4 +1,4 @@
-"""What the scheduler can be told, besides what every service can be told."""
+"""The command line flags and environment variables of the scheduler, besides those of every service."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -95,7 +95,7 @@ class SchedulerSettings(ElectedSettings):
     workload_auditor_metric_labels: TextList = Field((), description="Accepted without effect.")
 
     def optimisations(self) -> Optimisations:
-        """Return the switches of what makes decisions cheap."""
+        """Return which optimisations are on."""
         return Optimisations(
             dynamic_index=self.dynamic_index,
             equivalence_classes=self.equivalence_classes,
@@ -103,5 +103,5 @@ class SchedulerSettings(ElectedSettings):
         )
 
     def gates(self) -> SchedulerGates:
-        """Return the feature gates, typed."""
+        """Return the feature gates as an object."""
         return SchedulerGates.from_values(self.feature_gates.values)

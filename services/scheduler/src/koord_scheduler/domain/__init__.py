@@ -1,8 +1,9 @@
-"""Pure scheduling: which node, and why.
+"""Pure scheduling: decides which pod goes to which node, and explains why. Nothing here reads or writes the outside.
 
-columns    the nodes as arrays                    classes  what the plugins read of a pod
-plugins/   filters and scores over all nodes      views      their cached answers per kind of pod
-engine     one decision with its explanation      queue      which pod is next
-state      all that is known                      folding/   the log folded into it
-deciding   decisions on top                       work       which of them may be appended together
+state      everything that is known, and `folding` brings the log into it
+queue      chooses the next pod
+cycle      decides: attempts, reservations, and what is assumed until the log has stored it
+evaluate   filters and scores the nodes for one pod
+plugins    the built-in plugins, over the nodes as arrays (`columns`)
+commit     puts decisions together into what may be appended at once
 """

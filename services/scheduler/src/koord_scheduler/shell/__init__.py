@@ -1,1 +1,1 @@
-"""Effects of the scheduler: it follows the log, appends to it, and answers over HTTP; no decision is taken here."""
+"""The scheduler's connections to the outside: it appends decisions to the log, and serves metrics, pages and logs."""

@@ -1,4 +1,4 @@
-"""A burst of decisions: as many as fit into a short time, each measured and logged."""
+"""Decides pods in bursts of at most 20 ms, and measures and logs each decision."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,9 +20,9 @@ from koord_scheduler.shell.observing import SchedulerMetrics
 from koord_scheduler.shell.publishing import Publisher
 
 BURST_REAL_SECONDS: Final = 0.02
-"""Decisions of one burst end after this time: acknowledgements and new events wait no longer."""
+"""Longest duration of a burst in seconds of the host. After it, new events and answers of the log are processed."""
 MEASURED_EVERY: Final = 100
-"""The plugin calls of one in so many decisions are measured."""
+"""The calls of plugins are timed in one attempt of this many."""
 _HOST: Final = SystemClock()
 
 
@@ -40,7 +40,16 @@ class Burst(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Decider:
-    """Decides pods one after the other. Every placement is assumed at once."""
+    """Decides pods one after the other, in bursts. Every placement is assumed at once.
+
+    Attributes:
+        state: Everything that the scheduler knows.
+        publisher: Tells when further decisions would only wait for the log.
+        clock: The run's clock.
+        metrics: Counts and times the decisions.
+        decision_log: Logs details of decisions that are switched on.
+        logger: The process's log.
+    """
 
     state: SchedulerState
     publisher: Publisher
@@ -51,7 +60,7 @@ class Decider:
     _attempts: Iterator[int] = field(default_factory=count)
 
     def burst(self) -> Burst:
-        """Decide until no pod is ready, the publisher is busy, or `BURST_REAL_SECONDS` are over."""
+        """Decide pods until none is ready, the publisher is busy, or `BURST_REAL_SECONDS` have passed."""
         explanations: list[PodExplanation] = []
         now, began = self.clock.unix(), _HOST.monotonic()
         before = began
@@ -70,7 +79,11 @@ class Decider:
         return Burst(explanations, is_cut_off and not self.publisher.is_busy())
 
     def _decide(self, now: float) -> Placement | list[PodExplanation] | None:
-        """Take one decision, and measure the plugin calls of one in `MEASURED_EVERY`."""
+        """Take one decision, and time the plugin calls if it is the turn of `MEASURED_EVERY`.
+
+        Returns:
+            The placement, or the explanations of a failed attempt; None if no pod is ready.
+        """
         if next(self._attempts) % MEASURED_EVERY:
             return decide_next(self.state, now)
         watch = Stopwatch(_HOST.monotonic)
@@ -80,7 +93,12 @@ class Decider:
         return decision
 
     def _report(self, decision: Placement | list[PodExplanation], seconds: float) -> None:
-        """Log and count one decision."""
+        """Log and count one decision.
+
+        Args:
+            decision: As `_decide` returned it.
+            seconds: Its duration in seconds of the host.
+        """
         reports = self.state.reports
         while reports.plugin_faults:
             fault = reports.plugin_faults.popleft()

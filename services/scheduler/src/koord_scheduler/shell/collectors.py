@@ -1,4 +1,4 @@
-"""Figures that are read from the state whenever the metrics are asked for.
+"""Metrics that are computed from the state when they are scraped.
 
 Source: scheduler-core spec, 15
 """
@@ -25,7 +25,12 @@ _QUOTA_LABELS: Final = ("name", "resource", "tree", "is_parent", "parent", "fiel
 
 
 class NodeCounts(Collector):
-    """A histogram over the powers of two up to 2^23; an observation costs one addition."""
+    """A histogram of numbers of nodes, with one bucket for each power of two up to 2^23. To observe costs one addition.
+
+    Args:
+        name: Name of the metric.
+        about: Its help text.
+    """
 
     def __init__(self, name: str, about: str) -> None:
         self._name = name
@@ -34,12 +39,12 @@ class NodeCounts(Collector):
         self._sum = 0
 
     def observe(self, count: int) -> None:
-        """count: not negative."""
+        """Count an observation of `count` nodes; `count` is not negative."""
         self._counts[min((count - 1).bit_length() if count else 0, _MOST_POWER + 1)] += 1
         self._sum += count
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
-        """See `Collector.collect`."""
+        """Return the histogram for the metrics page."""
         total = 0
         buckets: list[tuple[str, float]] = []
         for power, count in enumerate(self._counts):
@@ -49,13 +54,13 @@ class NodeCounts(Collector):
 
 
 class StateFigures(Collector):
-    """Queue, quotas and gangs."""
+    """The metrics about the queue, the gangs and the quotas of a state."""
 
     def __init__(self, state: SchedulerState) -> None:
         self._state = state
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
-        """See `Collector.collect`."""
+        """Return the metrics as they are now."""
         yield self._pending()
         yield self._incoming()
         yield self._unschedulable()

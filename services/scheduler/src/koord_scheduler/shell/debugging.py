@@ -1,4 +1,4 @@
-"""What the log tells of single decisions, switched on by flags and while it runs: scores, filters, diagnoses.
+"""Logs details of single decisions (scores, filters, diagnoses). Flags switch them on, also while the scheduler runs.
 
 Source:
     scheduler-core spec, 13.1, 13.4, 14 (`PUT /debug/flags/...`)
@@ -27,13 +27,14 @@ Level = Literal["debug", "info", "warning", "error"]
 
 @dataclass(slots=True, kw_only=True)
 class DebugFlags:
-    """What is on.
+    """Which details of decisions are logged.
 
     Attributes:
-        top_scores: Rows of the table of scores, 0: no table.
-        filters: A line for each failed filter.
-        diagnosis: The diagnosis of each failed attempt.
-        blocking: It is written before the next decision; else beside, and dropped when too many wait.
+        top_scores: Number of best nodes in the table of scores; 0 logs no table.
+        filters: Whether each filter that refuses nodes is logged.
+        diagnosis: Whether the diagnosis of each failed attempt is logged.
+        blocking: Whether a diagnosis is logged before the next decision. If not, a task logs it later, and it is dropped
+            if too many wait.
     """
 
     top_scores: int = 0
@@ -43,14 +44,18 @@ class DebugFlags:
 
     @property
     def any(self) -> bool:
-        """Whether anything is told."""
+        """Return whether any detail is logged."""
         return self.top_scores > 0 or self.filters or self.diagnosis
 
 
 class DecisionLog:
-    """Writes what the flags ask for.
+    """Logs the details of decisions that the flags switch on.
 
     Args:
+        flags: The flags at the start.
+        frameworks: All profiles; their engines keep as many best nodes as the table needs.
+        logger: The process's log.
+        queue_size: Number of diagnoses that may wait to be logged.
         set_level: Changes the level of the process's log.
     """
 
@@ -72,11 +77,15 @@ class DecisionLog:
         self._name_so_many()
 
     def change(self, flag: str, value: str) -> None:
-        """One of `FLAGS` becomes the value, as a request says.
+        """Set a flag to a value that a user has sent.
+
+        Args:
+            flag: One of `FLAGS`.
+            value: The text of the value.
 
         Raises:
-            InvalidInput: A value that a user wrote and that no rule of the protocol accepts.
-            KeyError: Another flag.
+            InvalidInput: The flag does not accept the value.
+            KeyError: There is no such flag.
         """
         match flag:
             case "v":
@@ -94,7 +103,11 @@ class DecisionLog:
                 raise KeyError(flag)
 
     def tell(self, decision: Placement | list[PodExplanation]) -> None:
-        """What the flags ask about a decision."""
+        """Log the details of a decision that the flags switch on.
+
+        Args:
+            decision: A placement, or the explanations of the pods that one attempt did not place.
+        """
         if isinstance(decision, Placement):
             if self.flags.top_scores:
                 table = score_table(f"{decision.namespace}/{decision.name}", decision.explanation.top)
@@ -105,7 +118,7 @@ class DecisionLog:
                 self._tell_failed(explanation.uid, explanation.event)
 
     async def write_diagnoses(self) -> None:
-        """Write the diagnoses that wait, for ever."""
+        """Log waiting diagnoses until the task is cancelled."""
         while True:
             self._write(await self._waiting.get())
 

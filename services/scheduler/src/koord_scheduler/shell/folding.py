@@ -1,7 +1,7 @@
-"""The scheduler's state as the fold runner of `koordcore.bus.folds.runner` wants it.
+"""Connects the scheduler's state to the fold runner (`koordcore.bus.folds.runner`), which follows the log.
 
-The state object stays the same for the life of the process: decider and publisher hold it. If the log has forgotten
-what a running fold needs, the process ends and the next one begins at a snapshot.
+One state object lives as long as the process, because other objects hold it. If the log has deleted events that a
+running fold still needs, the process ends, and the next one starts at a snapshot.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,12 @@ _HOST: Final = SystemClock()
 
 
 class StateFold:
-    """One state, driven by a runner. metrics: told what quotas cost."""
+    """The state as the fold runner sees it.
+
+    Args:
+        state: The state that the log is folded into.
+        metrics: Records how long changes of quotas take.
+    """
 
     def __init__(self, state: SchedulerState, metrics: SchedulerMetrics) -> None:
         self._state = state
@@ -29,7 +34,11 @@ class StateFold:
         self._deleted = metrics.quota_seconds.labels("DeleteQuota")
 
     def apply(self, stored: StoredEvent) -> None:
-        """Fold one event; raises UnreadableEvent with the state unchanged."""
+        """Fold one event of the log.
+
+        Raises:
+            UnreadableEvent: This code cannot read the event. The state is unchanged.
+        """
         for picture in self._pictures:
             picture.keep(stored.ref)
         if stored.ref.kind != "customspec" or plural_of(stored.ref.id) != "elasticquotas":
@@ -41,11 +50,11 @@ class StateFold:
         (self._deleted if is_gone else self._updated).observe(_HOST.monotonic() - began)
 
     def skip(self, seq: int) -> None:
-        """Pass over one event."""
+        """Pass over the event at position `seq` of the log, which does not concern the scheduler."""
         skip(self._state, seq)
 
     def snapshot(self) -> Iterator[bytes]:
-        """Return the facts in the state as it is now, as bytes in pieces."""
+        """Return the facts in the state as it is now, as bytes in pieces. Later changes do not affect them."""
         picture = Picture(self._state)
         self._pictures.append(picture)
         return self._taken(picture)
@@ -57,11 +66,15 @@ class StateFold:
             self._pictures.remove(picture)
 
     def fresh(self) -> "StateFold":
-        """Return the same fold; its state has to be empty."""
+        """Return this fold for a start at the first event. Its state has to be empty."""
         assert self._state.log.position == 0, "a running fold cannot begin again"
         return self
 
     def restore(self, data: bytes) -> "StateFold":
-        """Return the same fold over a snapshot's facts; its state has to be empty."""
+        """Load a snapshot into the state, which has to be empty, and return this fold.
+
+        Args:
+            data: The bytes of the snapshot, see `snapshot`.
+        """
         load_state(self._state, data)
         return self

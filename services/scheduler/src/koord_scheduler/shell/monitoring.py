@@ -1,4 +1,4 @@
-"""Which decisions have been without an outcome for too long.
+"""Reports decisions that the log has not answered for too long.
 
 Source: scheduler-core spec, 3 (monitor)
 """
@@ -15,7 +15,13 @@ from koord_scheduler.shell.observing import SchedulerMetrics
 
 @dataclass(slots=True)
 class _Watched:
-    """Placements of one append. began: monotonic seconds."""
+    """The placements of one append.
+
+    Attributes:
+        began: Start of the append, in monotonic seconds.
+        placements: Its placements.
+        is_told: Whether they were already reported as too slow.
+    """
 
     began: float
     placements: Sequence[Placement]
@@ -24,12 +30,15 @@ class _Watched:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Monitor:
-    """Keeps what is under way, and complains once about each decision that takes too long.
+    """Watches appends in flight, and reports once each decision that takes too long.
 
     Attributes:
-        period_seconds: Of the clock that is given.
-        timeout_seconds: Of the clock that is given.
-        profile_of: Scheduler name of a pod, by uid.
+        clock: The run's clock.
+        metrics: Counts the slow decisions.
+        logger: The process's log.
+        period_seconds: Pause between two checks, in seconds of `clock`.
+        timeout_seconds: Duration after which a decision is too slow, in seconds of `clock`.
+        profile_of: Returns the scheduler name of a pod by its uid.
     """
 
     clock: Clock
@@ -42,25 +51,28 @@ class Monitor:
     _begun: int = 0
 
     def begin(self, works: Sequence[Work]) -> int:
-        """Decisions are on their way to the log; returns the key for `end`."""
+        """Start to watch the decisions of an append. Return the key for `end`."""
         self._begun += 1
         placements = [work for work in works if isinstance(work, Placement)]
         self._watched[self._begun] = _Watched(self.clock.monotonic(), placements)
         return self._begun
 
     def end(self, key: int) -> None:
-        """They have their outcome."""
+        """Stop to watch the append with this key, because the log has answered it.
+
+        Report it if the answer came too late.
+        """
         watched = self._watched.pop(key)
         self._look(watched)
 
     async def run(self) -> None:
-        """Look every period, for ever."""
+        """Check every `period_seconds` until the task is cancelled."""
         while True:
             await self.clock.sleep(self.period_seconds)
             self.look()
 
     def look(self) -> None:
-        """Complains about what has taken too long by now."""
+        """Report the decisions that have taken too long by now."""
         for watched in self._watched.values():
             self._look(watched)
 

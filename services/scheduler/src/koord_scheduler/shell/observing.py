@@ -1,4 +1,4 @@
-"""The scheduler's own figures, under the names of the reference.
+"""The scheduler's metrics about single decisions, with the names that koord-scheduler in Go uses.
 
 Source: scheduler-core spec, 15
 """
@@ -24,7 +24,7 @@ _VICTIMS: Final = tuple(float(1 << power) for power in range(7))
 
 
 class _ProfileMetrics:
-    """The instruments of one profile."""
+    """The metrics of one profile, with the label values looked up once."""
 
     def __init__(self, attempts: Counter, seconds: Histogram, timeouts: Counter, profile: str) -> None:
         self.scheduled = attempts.labels("scheduled", profile)
@@ -36,7 +36,12 @@ class _ProfileMetrics:
 
 
 class SchedulerMetrics:
-    """Instruments with their label values looked up once. profiles: the scheduler names, the first one's first."""
+    """All metrics about decisions.
+
+    Args:
+        registry: Where the metrics are registered.
+        profiles: The scheduler names of the profiles, at least one.
+    """
 
     def __init__(self, registry: CollectorRegistry, profiles: Sequence[str]) -> None:
         attempts = Counter(
@@ -152,17 +157,29 @@ class SchedulerMetrics:
         registry.register(self.feasible)
 
     def of(self, profile: str) -> _ProfileMetrics:
-        """Return the instruments of a profile; of the first one for a further name of it."""
+        """Return the metrics of a profile by its scheduler name; those of the first profile for any other name."""
         return self._by_profile.get(profile, self._first)
 
     def placed(self, placement: Placement, profile: str, seconds: float) -> None:
-        """A pod has a node."""
+        """Record an attempt that found a node.
+
+        Args:
+            placement: The placement.
+            profile: Scheduler name of the pod.
+            seconds: Duration of the attempt in seconds of the host.
+        """
         self.of(profile).scheduled_seconds.observe(seconds)
         self.evaluated.observe(placement.explanation.nodes_considered)
         self.feasible.observe(placement.explanation.nodes_feasible)
 
     def failed(self, explanations: Sequence[PodExplanation], profile: str, seconds: float) -> None:
-        """An attempt found no node."""
+        """Record an attempt that found no node.
+
+        Args:
+            explanations: Explanations of the pods that were not placed; the first is that of the attempted pod.
+            profile: Scheduler name of the pod.
+            seconds: Duration of the attempt in seconds of the host.
+        """
         own = self.of(profile)
         own.unschedulable.inc()
         own.unschedulable_seconds.observe(seconds)
@@ -173,7 +190,12 @@ class SchedulerMetrics:
                 self._victims.observe(len(event.diagnosis.preemption.victims))
 
     def jobs_attempted(self, attempts: deque[JobAttempt], seconds: float) -> None:
-        """The last attempt was about whole jobs; the queue is emptied."""
+        """Record the attempts about whole jobs in the last decision, and empty `attempts`.
+
+        Args:
+            attempts: The attempts.
+            seconds: Duration of the decision in seconds of the host.
+        """
         for attempt in attempts:
             result = "success" if attempt.succeeded else "failure"
             if attempt.is_preemption:
@@ -185,7 +207,7 @@ class SchedulerMetrics:
         attempts.clear()
 
     def measured(self, watch: Stopwatch) -> None:
-        """The calls of one measured attempt."""
+        """Record the durations of the plugin calls in one timed attempt."""
         for seconds in watch.next_pod_seconds:
             self._next_pods.observe(seconds)
         points: dict[tuple[str, str], tuple[str, float]] = {}
@@ -197,7 +219,12 @@ class SchedulerMetrics:
             self._points.labels(point, status, profile).observe(seconds)
 
     def rounds_ended(self, ended: list[EndedRound], now: float) -> None:
-        """Turns of gang groups are over; the list is emptied."""
+        """Record the duration of each round of a gang group that has ended, and empty `ended`.
+
+        Args:
+            ended: The rounds.
+            now: Unix seconds of the run's clock.
+        """
         for one in ended:
             self._rounds.labels(str(one.reason), one.job_size).observe(max(0.0, now - one.began_at))
         ended.clear()

@@ -1,4 +1,4 @@
-"""`/metrics/resources`: what every pod asks for and may use, as kube-scheduler tells it; written while it is read.
+"""Serves `/metrics/resources`: requests and limits of every pod, as kube-scheduler reports them.
 
 Source:
     scheduler-core spec, 14
@@ -26,7 +26,7 @@ _FAMILIES: Final[tuple[tuple[str, str, Callable[[Pod], Mapping[str, int]]], ...]
 
 
 async def resources_page(state: SchedulerState) -> AsyncIterator[str]:
-    """Yield the page in pieces; other work goes on between them. A pod that has ended is left out."""
+    """Yield the page in pieces, and let other tasks run between them. Pods that have ended are left out."""
     for name, about, amounts_of in _FAMILIES:
         yield f"# HELP {name} {about}\n# TYPE {name} gauge\n"
         pods = list(state.pods.values())

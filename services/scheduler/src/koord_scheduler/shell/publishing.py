@@ -1,10 +1,12 @@
-"""Work from the outbox to the log, several batches at a time, and the log's answers back into the state.
+"""Appends decisions from the outbox to the log, several batches at a time, and applies the log's answers to the state.
 
-    take -> seal -> append -> stored        confirmed
-                           -> conflict      each part alone; what is refused again is refolded and decided anew
-                           -> unavailable   the same bytes again, until there is an answer
-                           -> full          taken back; nothing is decided for a while
-                           -> too large     without the pods whose events are, which are told and tried again later
+    take -> seal -> append -> stored        the decisions are confirmed
+                           -> conflict      each part is appended alone; if it is refused again, newer events are
+                                            folded and its pods are decided again
+                           -> unavailable   the same bytes are sent again until the log answers
+                           -> full          the decisions are taken back; no more are taken for a second
+                           -> too large     the pods with too large events are taken back with an explanation, and
+                                            the rest is appended
 
 Source:
     event-bus spec, 4.2, 4.3
@@ -39,21 +41,30 @@ from koord_scheduler.shell.observing import SchedulerMetrics
 from koord_scheduler.shell.sealing import Header, Part, Sealed, fitting, seal_gang, seal_notice, seal_work
 
 MOST_IN_FLIGHT: Final = 6
-"""Batches at a time; the server allows 50 per stream, the spec 20 per scheduler. Measured: more do not help."""
+"""Batches at a time. The server allows 50 per stream, the spec 20 per scheduler; by measurement, more do not help."""
 WORTH_A_BATCH: Final = 50
-"""Decisions from which on they are appended at once, although an append is under way."""
+"""Number of decisions that are appended at once even though another append is in flight."""
 FULL_PAUSE_SECONDS: Final = 1.0
-"""How long nothing is decided after the log was full, in the host's time."""
+"""Pause of all decisions after the log was full, in seconds of the host."""
 _SPAN: Final = "schedule pod"
 _HOST: Final = SystemClock()
 
 
 class Publisher:
-    """Appends what was decided.
+    """Appends decisions, statuses and explanations to the log.
 
     Args:
-        epoch: Fencing number of the present term.
-        changed: Called after every answer.
+        state: Everything that the scheduler knows, with the outbox.
+        log: The event log.
+        explanations: The stream of explanations.
+        clock: The run's clock.
+        tracer: Records one span for each placement.
+        metrics: Counts the log's answers.
+        monitor: Watches the appends in flight.
+        logger: The process's log.
+        actor: Name of this instance in events.
+        epoch: Returns the fencing number of the present term as leader; 0 if this instance does not lead.
+        changed: Called after every answer of the log.
     """
 
     def __init__(
@@ -89,15 +100,15 @@ class Publisher:
 
     @property
     def in_flight(self) -> int:
-        """Batches without an answer."""
+        """Return the number of appends that the log has not answered."""
         return len(self._tasks)
 
     def is_busy(self) -> bool:
-        """Return whether further decisions would only wait."""
+        """Return whether further decisions would only wait, because the outbox and the appends in flight are at their limits."""
         return len(self._tasks) >= MOST_IN_FLIGHT and len(self._state.assumed.outbox) >= MOST_PER_BATCH
 
     def raise_failure(self) -> None:
-        """Raise what ended an append that must not fail: a bug or a misconfiguration."""
+        """Raise the exception of an append that has failed for another reason than the answers above, if there is one."""
         if self._failure is not None:
             raise self._failure
 
@@ -115,7 +126,7 @@ class Publisher:
             self._metrics.status_seconds.observe(_HOST.monotonic() - began)
 
     def pump(self) -> None:
-        """Append what may be appended now; returns at once."""
+        """Start to append what may be appended now, without waiting for answers."""
         while self._may_start() and self._state.assumed.outbox.has_ready():
             for parts in fitting(self._taken()):
                 for part in parts:
@@ -130,15 +141,15 @@ class Publisher:
         self._metrics.in_flight.set(len(self._tasks))
 
     def _may_start(self) -> bool:
-        """Return whether an append may start now. A few decisions wait for the answer to those before them.
+        """Return whether an append may start now. Few decisions wait for the answer to the previous append.
 
-        Every batch costs the log server more than many placements: a store of its own, in files, until it is whole.
+        A batch costs the log server more than many placements: it keeps each batch in files until it is complete.
         """
         is_worth_it = not self._batches or len(self._state.assumed.outbox) >= WORTH_A_BATCH
         return is_worth_it and len(self._tasks) < MOST_IN_FLIGHT
 
     def _taken(self) -> list[Part]:
-        """Sealed work of about one append: gangs, and nodes that stand for themselves."""
+        """Take work for about one append from the outbox and seal it: whole gangs, and nodes that are independent."""
         header, room = self._header(), MOST_PER_BATCH
         parts: list[Part] = []
         while room > 0 and self._state.assumed.outbox.has_ready():
@@ -167,7 +178,7 @@ class Publisher:
             await asyncio.wait(self._tasks)
 
     async def say(self, explanation: PodExplanation) -> None:
-        """Publish an explanation; it may be lost."""
+        """Publish an explanation to its stream. It may be lost."""
         parent = explanation.traceparent
         # Not when it is said: what the same attempt has led to, a nomination, may have been sealed before.
         at = datetime.fromtimestamp(explanation.decided_at, UTC) if explanation.decided_at else self._clock.now()
@@ -242,7 +253,13 @@ class Publisher:
                 await self._full(parts, reason)
 
     async def _one_by_one(self, parts: Sequence[Part], moved: set[AggregateRef], started_nanos: int) -> None:
-        """Each part by itself; one whose aggregates have moved, or which was alone, is decided anew."""
+        """Append each part alone. Take back a part whose aggregates have changed, or that was alone already.
+
+        Args:
+            parts: The parts of the refused batch.
+            moved: The aggregates that have newer events than expected.
+            started_nanos: Start of the append in unix nanoseconds of the host.
+        """
         stale = [part for part in parts if len(parts) == 1 or any(event.ref in moved for event in part.events())]
         for part in stale:
             if part.gang is not None:
@@ -253,7 +270,12 @@ class Publisher:
             await self._carry_out([part], started_nanos)
 
     async def _without_large(self, parts: Sequence[Part], error: TooLarge, started_nanos: int) -> None:
-        """The parts without events that are too large go on; of each other the pods at fault are told and wait.
+        """Append the parts whose events are small enough. Take the others back, and explain it to the pods at fault.
+
+        Args:
+            parts: The parts of the refused batch.
+            error: Names the aggregates with too large events.
+            started_nanos: Start of the append in unix nanoseconds of the host.
 
         Raises:
             TooLarge: No pod is at fault.
@@ -299,7 +321,7 @@ class Publisher:
                 )
 
     async def _too_large(self, part: Part) -> None:
-        """A gang whose members and nodes are more than the log stores all or none: its pods are told and wait."""
+        """Take back a gang that has more events than the log stores at once, and explain it to its pods."""
         assert part.gang is not None, "one node's work is no larger than a batch"
         name = "/".join(namespaced_from_token(part.gang.ref.id))
         reason = f"placing gang {name} takes {len(part)} events at once, and the log stores at most {MOST_AT_ONCE}"
@@ -321,10 +343,12 @@ class Publisher:
         await self._abandon(part)
 
     async def _abandon(self, part: Sealed, hopeless: str = "", *, at_fault: Container[str] | None = None) -> None:
-        """Take a refused part back; pods that were refused too often, or for good, are told and wait.
+        """Take a refused part back. Explain it to the pods that were refused too often or for good; these wait.
 
         Args:
-            at_fault: Those that are told and wait; the others are decided anew at once. None: all.
+            part: The refused part.
+            hopeless: Why the log will never store the part; "" if it may store it later.
+            at_fault: Uids of the pods that wait; the others are decided again at once. None stands for all pods.
         """
         work, now = part.drafts.work, self._clock.unix()
         for placement, reason in self._state.commits.refused(work, now, hopeless=hopeless, at_fault=at_fault):
@@ -337,7 +361,12 @@ class Publisher:
             fold_ahead(self._state, stored)
 
     async def _read_ahead(self, ref: AggregateRef, after: int) -> None:
-        """Fold what others have written to an aggregate, before the follower brings it."""
+        """Fold the events about an aggregate that others have written, before the fold runner brings them.
+
+        Args:
+            ref: The aggregate.
+            after: Sequence of its last known event.
+        """
         for stored in await patiently(lambda: self._log.read_aggregate(ref, after=after)):
             try:
                 fold_ahead(self._state, stored)

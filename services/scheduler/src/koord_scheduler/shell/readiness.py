@@ -1,4 +1,4 @@
-"""Whether the scheduler may decide now, and what it waits for otherwise."""
+"""Tells whether the scheduler may decide now, and waits otherwise."""
 
 import asyncio
 from typing import Final, Protocol
@@ -8,7 +8,10 @@ from koordcore.ports.clock import Clock
 from koord_scheduler.shell.publishing import Publisher
 
 MOST_LAG_SECONDS: Final = 5.0
-"""Longest lag of the fold at which decisions are taken; later ones would be refused (event-bus spec, 8)."""
+"""Longest lag of the fold, in seconds, at which decisions are taken.
+
+The log would refuse most later ones (event-bus spec, 8).
+"""
 
 
 class Fold(Protocol):
@@ -40,12 +43,12 @@ def may_decide(fold: Fold, publisher: Publisher) -> bool:
 
 
 async def woken_or_due(wakeup: asyncio.Event, clock: Clock, due: float | None) -> None:
-    """Wait for `wakeup`, or for a moment of the run's clock.
+    """Wait until `wakeup` is set or the run's clock reaches `due`.
 
     Args:
-        wakeup: Set by whoever changes something.
+        wakeup: Set by anything that may allow a further decision.
         clock: The run's clock.
-        due: Unix seconds. None: wait for `wakeup` only.
+        due: Unix seconds; None to wait for `wakeup` only.
     """
     if due is None:
         await wakeup.wait()

@@ -1,4 +1,4 @@
-"""The nodes' reports, from the observations stream into the state."""
+"""Brings the nodes' reports of their load from the observations stream into the state."""
 
 from collections.abc import Awaitable, Callable
 
@@ -19,13 +19,16 @@ async def follow_reports(
     logger: Logger,
     changed: Callable[[], None],
 ) -> None:
-    """Take in the newest report of every node, then every further one, for ever.
+    """Fold the newest report of every node, and then every further report, until the task is cancelled.
 
-    A report that cannot be read is left out: the node counts as silent until the next.
+    A report that this code cannot read is skipped; the node then counts as silent until its next report.
 
     Args:
-        nodes_known: Waits until the nodes are folded.
-        changed: Called after every batch.
+        state: The state that takes the reports.
+        nodes_known: Waits until the nodes in the log are folded.
+        observations: The observations stream.
+        logger: The process's log.
+        changed: Called after every batch of reports.
     """
     await nodes_known()
     nodes = [AggregateRef("node", name_token(name)) for name in state.mirror.nodes]

@@ -1,4 +1,4 @@
-"""What the scheduler shows of itself over HTTP; a copy that does not lead answers 503 on `/apis`.
+"""The scheduler's pages over HTTP. Pages below `/apis` answer with status 503 on an instance that does not lead.
 
 Source:
     scheduler-core spec, 14
@@ -31,10 +31,13 @@ def routes(
     decision_log: DecisionLog,
     is_leader: Callable[[], bool],
 ) -> list[BaseRoute]:
-    """Return all pages.
+    """Return the routes of all pages.
 
     Args:
-        configuration: What `/configz` shows.
+        state: Everything that the scheduler knows.
+        configuration: The effective configuration as JSON, which `/configz` shows.
+        decision_log: Takes the flags of `/debug/flags`.
+        is_leader: Returns whether this instance leads.
     """
 
     def queue(_: Request) -> object:

@@ -1,10 +1,10 @@
-"""Decided drafts -> appendable events: ids, causes, traces.
+"""Turns the drafts of decisions into events that can be appended: adds their ids, causes and traces.
 
-    PodPlaced            caused by what made the attempt worthwhile (submission, or what helped since)
-    NodeResourcesTaken   caused by the first PodPlaced that it carries
+    PodPlaced            its cause is the event that made the attempt worthwhile: the submission, or what helped since
+    NodeResourcesTaken   its cause is the first PodPlaced of the same append
 
-Ids are made of the cause, so a decision repeated after a crash gets the ids that it had; a node's event is told from
-an earlier one with the same first pod by the number of its pods, and content is compared by the log's adapter.
+An id is computed from the cause, so a decision that is repeated after a crash gets the same id. Events of a node with
+the same first pod differ in their number of pods. The log's adapter compares the contents of events with the same id.
 
 Source:
     event-bus spec, 3.1
@@ -28,7 +28,14 @@ _RELEASED_INDEX: Final = 1
 
 
 class Sealed(NamedTuple):
-    """One node's part of a batch, ready to be appended; `spans` are open until the log has answered."""
+    """The events of one node's part of a batch.
+
+    Attributes:
+        drafts: The drafts that the events were made of.
+        pods: The events of the pods, in the order of the work.
+        node: The event of the node.
+        spans: Trace context and parent span id of each pod's placement; these spans end when the log has answered.
+    """
 
     drafts: NodeDrafts
     pods: list[NewEvent]
@@ -36,29 +43,37 @@ class Sealed(NamedTuple):
     spans: list[tuple[TraceContext, str | None]]
 
     def events(self) -> list[NewEvent]:
-        """In the order of the append: the pods, then their node."""
+        """Return the events in the order of the append: the pods, then their node."""
         return [*self.pods, self.node]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """What is stored all or none: one node's work, or a gang with all its nodes and its own fact."""
+    """Events that the log stores all or none: one node's work, or a gang with all its nodes.
+
+    Attributes:
+        nodes: The sealed work of each node.
+        gang: The gang's own event; None for the work of a single node.
+    """
 
     nodes: list[Sealed]
     gang: NewEvent | None = None
 
     def __len__(self) -> int:
-        """Number of events."""
+        """Return the number of events."""
         return sum(len(node.pods) + 1 for node in self.nodes) + (self.gang is not None)
 
     def events(self) -> list[NewEvent]:
-        """In the order of the append: node by node, then the gang."""
+        """Return the events in the order of the append: node by node, then the gang."""
         events = [event for node in self.nodes for event in node.events()]
         return events if self.gang is None else [*events, self.gang]
 
 
 def fitting(parts: Iterable[Part]) -> Iterator[list[Part]]:
-    """Parts in their order, as many together as one append may hold; each gang once. One that is too large is alone."""
+    """Yield the parts in their order in lists that one append may hold.
+
+    A list has at most one part about each gang. A part that is larger than one append is alone in its list.
+    """
     together: list[Part] = []
     gangs: set[AggregateRef] = set()
     room = MOST_AT_ONCE
@@ -75,7 +90,14 @@ def fitting(parts: Iterable[Part]) -> Iterator[list[Part]]:
 
 
 class Header(NamedTuple):
-    """What all events of one batch share."""
+    """Values that all events of one batch share.
+
+    Attributes:
+        actor: Name of the instance that appends.
+        epoch: Fencing number of its term as leader.
+        occurred_at: RFC 3339 time of the append.
+        based_on: Position in the log up to which it was folded when the batch was sealed.
+    """
 
     actor: str
     epoch: int
@@ -114,13 +136,13 @@ def _seal(draft: Draft, item: Work, cause: str, index: int, header: Header, cont
 
 
 def seal_gang(draft: Draft, members: Sequence[Sealed], header: Header) -> NewEvent:
-    """Return the gang's own fact, caused by the placement of its first member."""
+    """Return the gang's own event, which is caused by the placement of its first member."""
     first = members[0].pods[0]
     return _sealed(draft, header, cause=first.event_id, correlation=draft.ref.id, index=0)
 
 
 def seal_notice(taken: TakenStatusWrite, header: Header) -> list[NewEvent]:
-    """Return the events of a status write, all caused by what led to it."""
+    """Return the events of a status write, which all have the cause of the write."""
     write = taken.write
     return [
         _sealed(

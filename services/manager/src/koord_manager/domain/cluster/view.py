@@ -2,9 +2,6 @@
 
 Each index is updated from the event that changes it, at a cost that does not grow with the cluster. The same events add
 the keys of the objects they concern to the work queue.
-
-Every index is maintained from the event that changes it, at a cost that does not grow with the cluster. The same events
-add the keys of the objects they concern to the work queue.
 """
 
 from collections.abc import Iterator

@@ -114,10 +114,7 @@ class LabelColumn:
         self._at_version = -1
 
     def at(self, rows: Rows) -> NDArray[np.int32]:
-        """Return the value ids of some rows, shape (K,). The caller must not change the array.
-
-        The result is cached while the same array of rows is passed.
-        """
+        """Return the value ids of some rows, shape (K,). Do not change the array: it is cached for the last rows."""
         if rows is not self._at_rows or self._at_version != self.version:
             self._at_rows, self._at_values, self._at_version = rows, self.values[rows], self.version
         return self._at_values

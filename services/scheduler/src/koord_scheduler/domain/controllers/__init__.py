@@ -1,1 +1,1 @@
-"""What the leader publishes beside placements, and pages about nodes for a person."""
+"""Statuses that the leader publishes besides placements, and pages about nodes for users."""

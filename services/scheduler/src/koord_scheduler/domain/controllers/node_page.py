@@ -1,4 +1,4 @@
-"""A node as the scheduler sees it, for a person.
+"""A node as the scheduler sees it, for users.
 
 Source:
     scheduler-core spec, 14
@@ -15,7 +15,7 @@ from koord_scheduler.domain.state.state import SchedulerState
 
 
 class ImagePage(TypedDict):
-    """An image on the node, and on how many nodes it is."""
+    """An image on the node, and the number of nodes that have it."""
 
     size: int
     numNodes: int
@@ -29,10 +29,10 @@ class PortPage(TypedDict):
 
 
 class NodePage(TypedDict):
-    """Answer of `/apis/v1/nodes/:node`: cpu in milli-cores, everything else in whole units.
+    """The response of `/apis/v1/nodes/:node`: cpu in milli-cores, everything else in whole units.
 
     Attributes:
-        pods: As namespace/name; by uid if only the ledger of the log knows them.
+        pods: Names as namespace/name; the uid if only the ledger of the log knows the pod.
         generation: Position of the last event about the pods of the node.
     """
 
@@ -51,7 +51,7 @@ class NodePage(TypedDict):
 
 
 def node_page(state: SchedulerState, name: str) -> NodePage | None:
-    """The node; None: there is no such node."""
+    """Return the page of the node, or None if there is no such node."""
     nodes = state.nodes
     row = nodes.row(name)
     if row is None:

@@ -1,8 +1,8 @@
-"""How the answers to ScheduleExplanations come about, and what their statuses say of them.
+"""Answers ScheduleExplanations and publishes their statuses.
 
-    object appears -> its key's waiting pods are attempted at once, those with a node are answers already
-    failed attempt, placement -> answer of the pod
-    once a second -> status of each object with news; once a minute of all; of one whose time is over, that it is
+    new object -> the waiting pods of its key are attempted at once; pods with a node are answers already
+    failed attempt, placement -> outlook of the pod
+    once a second -> status of each object with changes; once a minute of all; a last status when an object expires
 
 Source:
     scheduler-core spec, 13.3
@@ -35,11 +35,11 @@ from koord_scheduler.domain.state.state import SchedulerState
 from koord_scheduler.domain.status.schedule_explanations import KIND, PodOutlook, Question, keys_of
 
 MOST_NAMED: Final = 100
-"""A status names so many members with a node."""
+"""Maximum number of members with a node that a status names."""
 
 
 def hear(state: SchedulerState, explanations: Iterable[PodExplanation]) -> None:
-    """Take in what was said about pods, as far as somebody asks; the nodes are as they were in the attempts."""
+    """Store explanations as outlooks, as far as a question asks for them. Since the attempts, no node has changed."""
     book = state.status.explanations
     if not book.questions:
         return
@@ -58,7 +58,12 @@ def hear(state: SchedulerState, explanations: Iterable[PodExplanation]) -> None:
 
 
 def explanation_facts(state: SchedulerState, now: float) -> Iterator[tuple[AggregateRef, ScheduleExplanationComputed]]:
-    """The statuses that are to be said now; they count as said. now: unix seconds of the run's clock."""
+    """Yield the statuses to publish now, and record them as published.
+
+    Args:
+        state: The state.
+        now: Unix seconds of the run's clock.
+    """
     book = state.status.explanations
     if not book.questions:
         return
@@ -75,7 +80,7 @@ def explanation_facts(state: SchedulerState, now: float) -> Iterator[tuple[Aggre
 
 
 def _seek(state: SchedulerState, wanted: set[str]) -> None:
-    """The pods of new questions: one pass over all."""
+    """Find the pods of new questions, in one pass over all pods."""
     book, roster = state.status.explanations, state.cluster.gangs.roster
     for pod in state.pods.values() if wanted else ():
         if wanted.isdisjoint(keys_of(pod, roster)):
@@ -165,7 +170,7 @@ def _domains(state: SchedulerState, pod: PodRecord, event: PodUnschedulable) -> 
 
 
 def _failures_by_domain(state: SchedulerState, pod: PodRecord, key: str) -> dict[str, list[NodeFailure]]:
-    """The refusals of each value of a node label; "": nodes without it."""
+    """Return the refusals by value of a node label; "" for nodes without the label."""
     assert pod.subject is not None, f"pod {pod.uid} was attempted without a spec"
     names, labels = state.nodes.names, state.nodes.labels_of
     found: dict[str, list[NodeFailure]] = {}
@@ -181,7 +186,7 @@ def _failures_by_domain(state: SchedulerState, pod: PodRecord, key: str) -> dict
 
 
 def _fit_text(failures: Sequence[NodeFailure]) -> str:
-    """As `fit_error`, for the nodes of one domain; "" without nodes."""
+    """Return the sentence of `fit_error` for the nodes of one domain; "" without nodes."""
     counts: dict[str, int] = {}
     for failure in failures:
         counts[failure.reason] = counts.get(failure.reason, 0) + failure.count

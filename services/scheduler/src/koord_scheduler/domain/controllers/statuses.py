@@ -1,11 +1,11 @@
-"""Statuses that the leader writes besides placements.
+"""Statuses that the leader publishes besides placements.
 
-These are quotas, gangs, the network, ScheduleExplanations, pods that a quota must give up, and what controllers of
-installed plugins request.
+These are quotas, gangs, the network, ScheduleExplanations, evictions that a quota requires, and requests of
+controllers of installed plugins.
 
-One call a round. Quotas, PodGroups and questions are looked at once a second at most, only those that changed; the
-network every ten seconds; overuse every revokePodInterval. Each answer becomes a status write, so the log says it once
-whoever leads.
+Called once per cycle. Changed quotas, PodGroups and questions are examined at most once a second, the network every
+ten seconds, overuse every revokePodInterval. Each result becomes a status write, so that the log states it once
+whichever instance leads.
 
 Source:
     scheduler-core spec, 3 (controllers), 8.9, 9, 10.8, 10.9, 13.3
@@ -52,7 +52,7 @@ def chosen_controllers(written: Iterable[str], known: Iterable[str]) -> frozense
 
 
 def status_facts(state: SchedulerState, now: float) -> list[StatusWrite]:
-    """Return everything that is to be published now; it counts as published from now on.
+    """Return everything to publish now, and record it as published.
 
     Args:
         state: The state.
@@ -69,7 +69,7 @@ def status_facts(state: SchedulerState, now: float) -> list[StatusWrite]:
 
 
 def _controlled(state: SchedulerState, now: float) -> list[StatusWrite]:
-    """Return what the plugins want whose turn it is."""
+    """Return the requests of the controllers that are due."""
     status_writes: list[StatusWrite] = []
     published = state.status.published
     for key, plugin in _chosen(state):
@@ -92,7 +92,7 @@ def _chosen(state: SchedulerState) -> list[tuple[str, ControllerPlugin]]:
 
 
 def next_status_due(state: SchedulerState) -> float | None:
-    """Return when `status_facts` has something to do; None: not before another event."""
+    """Return when `status_facts` has something to publish, or None if not before another event."""
     published = state.status.published
     dues = [
         max(due, published.next_control.get(key, 0.0))
@@ -108,7 +108,7 @@ def next_status_due(state: SchedulerState) -> float | None:
 
 
 def _owes_topology(state: SchedulerState) -> bool:
-    """Whether the network may have other domains than was said."""
+    """Return whether the network may have other domains than the published ones."""
     topology, settings = state.cluster.topology, state.settings
     is_wanted = settings.tells_topology or any(declares(plugin, FIND_ONE_NODE) for _, plugin in _chosen(state))
     if topology is None or not is_wanted:
@@ -117,7 +117,7 @@ def _owes_topology(state: SchedulerState) -> bool:
 
 
 def _cluster_topology(state: SchedulerState, now: float) -> list[StatusWrite]:
-    """How the nodes span the network, when that has changed.
+    """Return the status of the network if its domains have changed.
 
     Source:
         scheduler-core spec, 9
@@ -136,7 +136,7 @@ def _cluster_topology(state: SchedulerState, now: float) -> list[StatusWrite]:
 
 
 def _eviction(state: SchedulerState, plugin: str, wanted: Eviction) -> list[StatusWrite]:
-    """Ask a pod to leave; no-op for one that has been asked, or has no node."""
+    """Return the request to evict a pod. Empty if it was requested already, or if the pod has no node."""
     pod = state.pods.get(wanted.uid)
     if pod is None or wanted.uid in state.nominator.evictions or not (pod.node or pod.bound_node):
         return []
@@ -155,5 +155,5 @@ def _eviction(state: SchedulerState, plugin: str, wanted: Eviction) -> list[Stat
 
 
 def _notice(state: SchedulerState, ref: AggregateRef, event: Event) -> StatusWrite:
-    """Caused by all that is folded: which fact it was cannot be told."""
+    """Return a status write whose cause is everything folded so far, because no single event caused it."""
     return StatusWrite(facts=((ref, event),), trigger=f"{ref}/{state.log.position}")

@@ -1,7 +1,7 @@
-"""The facts about the cluster that plugins share, whatever the profile: who follows nodes, pods and objects.
+"""The facts about the cluster that plugins share, whatever the profile.
 
-The fold (`state`) tells it what there is; each fact reaches those who keep columns or books of it. What follows for
-waiting pods is collected here (`activate`, `QuotaManager.moves`), because who waits is the queue's affair.
+The fold calls this module for each fact, and the fact is passed to everything that keeps state about it. Effects on
+waiting pods are only collected here (`activate`, `QuotaManager.moves`), because the queue decides about these.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -64,7 +64,10 @@ CONTROLLER_PLURALS: Final = {
     "deployments": "Deployment",
     "jobs": "Job",
 }
-"""Controllers that come as plain objects: with an API server it makes their pods, and the selector is what we read."""
+"""Controllers that come as plain objects.
+
+With an API server, it creates their pods; the scheduler reads the selector.
+"""
 PLURALS: Final = frozenset(
     {
         "elasticquotas",
@@ -80,23 +83,24 @@ PLURALS: Final = frozenset(
         *CONTROLLER_PLURALS,
     }
 )
-"""The kinds of objects, beside pods, nodes, namespaces and workloads, that placement reads."""
+"""The kinds of objects that placement reads, besides pods, nodes, namespaces and workloads."""
 
 
 class Cluster:
-    """The facts.
+    """The facts about the cluster.
 
-    nodes        columns over nodes
-    population   pods on nodes, by what constraints ask of them
-    owners       selectors of services and controllers
-    classes    what pods are to the plugins
-    node accounting    takes and gives back what a pod counts for in all of these
-    numa         CPUs and zones of nodes, and what pods have of them
-    has_concerned_all  whether pods were read again after a node had imposed a policy on all of its pods
-    affinities   NUMA zones of pods in reserve, for all plugins that allocate inside of them
-    devices      the devices of each node, as its Device object states them
-    activate     uids of pods that a fact makes worth an attempt; the fold empties it
-    warnings     sentences about facts that are valid and probably not meant; the fold empties it
+    Attributes:
+        nodes: Columns over nodes.
+        population: Pods on nodes, by what constraints ask about them.
+        owners: Selectors of services and controllers.
+        pod_classes: Equivalence classes of pods.
+        accounting: Counts pods on nodes, for all of these.
+        numa: CPUs and zones of nodes, and what pods have of them.
+        has_concerned_all: Whether pods were read again after a node had imposed a policy on all of its pods.
+        affinities: NUMA zones of pods in reserve, for all plugins that allocate inside a zone.
+        devices: The devices of each node, as its Device object states them.
+        activate: Uids of pods that a fact makes worth an attempt. The fold empties it.
+        warnings: Sentences about facts that are valid but probably unintended. The fold empties it.
     """
 
     def __init__(
@@ -136,12 +140,12 @@ class Cluster:
         self.warnings: list[str] = []
 
     def shared(self, name: str, key: object, make: Callable[[], T]) -> T:
-        """Return a plugin that profiles share: the one made before under an equal key, else a new one.
+        """Return a plugin that profiles share: the existing one with an equal key, otherwise a new one.
 
         Args:
             name: Name of the plugin.
             key: Its arguments; None if it takes none.
-            make: Makes it.
+            make: Creates it.
         """
         for known, known_key, plugin in self._shared:
             if known == name and known_key == key:
@@ -151,7 +155,10 @@ class Cluster:
         return plugin
 
     def join(self, plugin: Plugin) -> None:
-        """Tell a plugin of nodes, of pods on nodes and of what pods ask, as far as it declares that."""
+        """Let a plugin follow nodes and pods, and read pods, as far as its extension points declare this.
+
+        No-op the second time.
+        """
         if any(plugin is known for known in self._joined):
             return
         self._joined.append(plugin)
@@ -175,7 +182,7 @@ class Cluster:
             self.pod_classes.shape_readers.add(plugin.name)
 
     def settle(self) -> None:
-        """Let plugins work out what follows from the changes since the last call."""
+        """Let plugins compute the effects of the changes since the last call."""
         for plugin in self.settling:
             plugin.settle()
 
@@ -201,13 +208,20 @@ class Cluster:
         self.quotas.moves += 1
 
     def put_pod(self, uid: str, pod: Pod, requests: dict[str, int], *, assigned: bool) -> None:
-        """Add or replace a pod. `assigned`: whether it has a node and is not terminated."""
+        """Add or replace a pod.
+
+        Args:
+            uid: The pod.
+            pod: Its object.
+            requests: Its requests: milli-cores, bytes, whole units.
+            assigned: Whether it has a node and is not terminated.
+        """
         if uid in self.gangs.roster.members or gang_id_of(pod):
             self._follow(self.gangs.pod_seen(uid, pod))
         self.quotas.pod_seen(pod_facts(uid, pod, requests, self.quotas.gates), assigned=assigned)
 
     def drop_pod(self, uid: str) -> None:
-        """Remove a pod; if it waited with a node, that was released before."""
+        """Remove a pod. If it waited with a node, the node was released before."""
         self._follow(self.gangs.pod_deleted(uid))
         self.quotas.pod_gone(uid)
         self.quotas.moves += 1
@@ -230,7 +244,10 @@ class Cluster:
         self.owners.put_controller(workload.kind, workload.metadata.namespace, workload.metadata.name, None)
 
     def put_object(self, plural: str, document: object) -> None:
-        """Add or replace an API object; no-op for kinds that placement does not read, a warning for invalid objects."""
+        """Add or replace an API object.
+
+        No-op for kinds that placement does not read. An invalid object adds a warning.
+        """
         try:
             self._put_object(plural, document)
         except (codec.DecodeError, InvalidInput) as error:
@@ -272,7 +289,7 @@ class Cluster:
                 pass
 
     def _put_topology(self, layers: Sequence[Layer]) -> None:
-        """The layers of the network; a change to the object's status alone is no news."""
+        """Set the layers of the network. No-op if only the status of the object changed."""
         if self.topology is not None and self.topology.layers == tuple(layers):
             return
         nodes = self.nodes
@@ -308,7 +325,7 @@ class Cluster:
                 pass
 
     def take_activated(self) -> list[str]:
-        """Return the pods that facts have made worth an attempt since the last call."""
+        """Return the uids of the pods that facts have made worth an attempt since the last call."""
         uids = list(self.activate)
         self.activate.clear()
         return uids

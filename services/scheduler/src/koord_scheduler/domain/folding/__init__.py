@@ -1,9 +1,9 @@
-"""Fold the log into a scheduler's state: record facts, and reconcile the pods that they concern.
+"""Folds the log into a scheduler's state: records facts, and reconciles the pods that they concern.
 
-log          the one door: the next event, one that is read ahead, a node's report
-pods         what the API says of pods            placements   what the log says of their nodes
-nodes        nodes, and what the manager decides  objects      everything else that placement reads
-statements   what schedulers have said beside placements: evictions, gangs, quotas, explanations
+log          folds the next event, an event that is read ahead, or a node's report
+pods         facts of the API about pods               placements   facts of the log about their nodes
+nodes        nodes, and the manager's decisions        objects      other objects that placement reads
+statements   what schedulers publish besides placements: evictions, gangs, quotas, explanations
 
 Source:
     event-bus spec, 3.2

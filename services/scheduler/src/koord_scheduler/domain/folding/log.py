@@ -1,7 +1,7 @@
-"""Fold one event of the log or one report: read it once and hand it to the module that records it.
+"""Folds one event of the log or one report: reads it once and passes it to the module that records it.
 
     fold(stored)         one event of the log, in order
-    fold_ahead(stored)   an event of one aggregate, read before the follower brings it (after a conflict)
+    fold_ahead(stored)   an event of one aggregate, read before the follower delivers it (after a conflict)
     fold_report(stored)  one observation: a node's report
 
 Source:
@@ -45,14 +45,14 @@ _KINDS: Final = (
     "scheduleexplanation",
     "clustertopology",
 )
-"""Aggregates that a scheduler folds."""
+"""Kinds of aggregates that a scheduler folds."""
 
 
 def fold(state: SchedulerState, stored: StoredEvent) -> None:
-    """Fold the next event of the log; one at or before `position` changes nothing.
+    """Fold the next event of the log. No-op if its position was folded already.
 
     Raises:
-        UnreadableEvent: Nothing has changed, the fold has to halt before this event.
+        UnreadableEvent: The event cannot be read. The state is unchanged, and the fold must halt before the event.
     """
     if stored.seq > state.log.position:
         event = CATALOGUE.read(stored) if stored.ref.kind in state.frameworks.folded_kinds else None
@@ -63,24 +63,27 @@ def fold(state: SchedulerState, stored: StoredEvent) -> None:
 
 
 def skip(state: SchedulerState, seq: int) -> None:
-    """Pass over an event, because an operator said so or because its kind is of no interest."""
+    """Pass over an event, because an operator requested it or because its kind does not matter."""
     state.log.position = max(state.log.position, seq)
 
 
 def fold_ahead(state: SchedulerState, stored: StoredEvent) -> None:
-    """Fold an event of one aggregate, all earlier ones of which are folded; raises UnreadableEvent."""
+    """Fold an event of one aggregate whose earlier events are folded. Raise UnreadableEvent if it cannot be read."""
     state.log.read_ahead = max(state.log.read_ahead, stored.seq)
     _fold(state, stored)
 
 
 def fold_early(state: SchedulerState) -> None:
-    """Fold what came before its answer: afterwards the state holds every event up to `position`."""
+    """Fold own events that arrived before the answer of their append.
+
+    Then the state has every event up to `position`.
+    """
     for stored in state.log.own.take_early():
         fold_ahead(state, stored)
 
 
 def fold_report(state: SchedulerState, stored: StoredEvent) -> None:
-    """Fold one observation; raises UnreadableEvent."""
+    """Fold one observation. Raise UnreadableEvent if it cannot be read."""
     if stored.seq <= state.log.observed:
         return
     state.log.observed = stored.seq
@@ -129,7 +132,7 @@ def _fold(state: SchedulerState, stored: StoredEvent) -> None:
 
 
 def _is_known(state: SchedulerState, stored: StoredEvent) -> bool:
-    """Return whether it is one of our own appends (or an event read ahead), so that it need not even be decoded."""
+    """Return whether the event is one of our own appends, or was read ahead, so that it need not be decoded."""
     match stored.ref.kind:
         case "pod":
             pod = state.pods.get(stored.ref.id)

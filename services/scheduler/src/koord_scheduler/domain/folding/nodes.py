@@ -1,4 +1,4 @@
-"""Fold nodes. What the manager has decided about a node overrides what its object says."""
+"""Folds nodes. The manager's decisions about a node override its object."""
 
 from dataclasses import replace
 
@@ -48,7 +48,7 @@ def policy_changed(
 
 
 def node_gone(state: SchedulerState, name: str, trigger: str) -> None:
-    """Remove a deleted node, give up the pods that wait with it, and reconcile those placed on it."""
+    """Remove a deleted node, release the pods that wait with it, and reconcile those placed on it."""
     state.mirror.nodes.pop(name, None)
     state.mirror.policies.pop(name, None)
     row = state.nodes.row(name)

@@ -1,4 +1,4 @@
-"""Fold the other objects that placement reads: namespaces, controllers, quotas, gangs, claims, questions."""
+"""Folds the other objects that placement reads: namespaces, controllers, quotas, gangs, claims, questions."""
 
 from typing import Final
 
@@ -82,7 +82,7 @@ def put_object(state: SchedulerState, ref_id: str, event: CustomObjectObserved) 
 
 
 def _forget_said(state: SchedulerState, plural: str, gone: CustomObjectDeleted) -> None:
-    """What was said of an object that is gone is not known of the next one of its name."""
+    """Forget the published status of a deleted object, because the next object with this name has another one."""
     if plural == "podgroups":
         state.status.published.gangs.pop(f"{gone.namespace}/{gone.name}", None)
     elif plural == "elasticquotas":

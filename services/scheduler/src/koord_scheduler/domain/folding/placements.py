@@ -1,4 +1,4 @@
-"""Fold placements, releases, nominations and the ledgers of nodes.
+"""Folds placements, releases, nominations and the ledgers of nodes.
 
 Source:
     event-bus spec, 4.2; scheduler-core spec, 1.3
@@ -62,7 +62,7 @@ def nomination_cleared(state: SchedulerState, stored: StoredEvent) -> None:
 
 
 def _record_of(state: SchedulerState, stored: StoredEvent) -> PodRecord | None:
-    """Return the pod of a new event of `pod.<uid>`; None if its effect is known already."""
+    """Return the record of the pod of a new event of `pod.<uid>`, or None if the event was folded already."""
     uid = stored.ref.id
     pod = state.pods.get(uid)
     if pod is None:

@@ -1,4 +1,4 @@
-"""Fold what the API says of pods: submission, change, binding and deletion."""
+"""Folds the API's facts about pods: submission, change, binding and deletion."""
 
 import msgspec
 from koordcore.events.envelope import StoredEvent
@@ -38,7 +38,7 @@ def submitted(state: SchedulerState, stored: StoredEvent, spec: Pod) -> None:
 
 
 def describe(state: SchedulerState, pod: PodRecord, spec: Pod, now: float) -> None:
-    """Describe the pod by its object and make it known to the plugins."""
+    """Update the pod's record from its object, and make the pod known to the plugins."""
     try:
         pod.subject, spec, pod.sort = state.cluster.pod_classes.read(spec)
     except InvalidInput:
@@ -91,7 +91,7 @@ def gone(state: SchedulerState, stored: StoredEvent) -> None:
 
 
 def bind_failed(state: SchedulerState, stored: StoredEvent, event: PodBindFailed) -> None:
-    """Fold a binding that the API server has refused."""
+    """Fold a binding that the API server refused."""
     pod = state.pods.get(stored.ref.id)
     if pod is not None and pod.seq == event.placement:
         pod.bind_failed = pod.seq
@@ -99,7 +99,7 @@ def bind_failed(state: SchedulerState, stored: StoredEvent, event: PodBindFailed
 
 
 def _may_be_bound(pod: PodRecord, profile: str) -> bool:
-    """Return whether a pod with a node that the log has not heard of is still what was decided about.
+    """Return whether a changed pod with an unconfirmed node still matches the decision.
 
     Source:
         scheduler-core spec, 3 (dynamic scheduler check)
@@ -109,7 +109,7 @@ def _may_be_bound(pod: PodRecord, profile: str) -> bool:
 
 
 def _count_bound(state: SchedulerState, pod: PodRecord, node: str, trigger: str) -> None:
-    """Count the pod on the node where it runs by the API, "" if on none."""
+    """Count the pod on the node where it runs according to the API; "" for none."""
     if pod.bound_node and pod.bound_node != node:
         state.assumed.ledgers.drop(pod.bound_node, pod.uid, Source.BOUND)
         state.hints.room_appeared(pod.bound_node, trigger)
@@ -120,10 +120,11 @@ def _count_bound(state: SchedulerState, pod: PodRecord, node: str, trigger: str)
 
 
 def hold_bound(state: SchedulerState, pod: PodRecord, node: str) -> None:
-    """Count a pod where the API has it running, with the allocation that its annotations state.
+    """Count a pod where it runs according to the API, with the allocation that its annotations state.
 
-    If our log placed it there, the log's word on its allocation stands. If somebody else bound it, placements that
-    still wait for the node and want the same are taken back; those that others made are kept and counted.
+    If our log placed it there, the log's allocation takes precedence. If another scheduler bound it, placements that
+    still wait for the node and conflict with its allocation are withdrawn. Pods that others placed are kept and
+    counted.
     """
     assert pod.pod is not None, f"pod {pod.uid} has no spec"
     allocation = allocation_of(pod.pod.metadata.annotations)

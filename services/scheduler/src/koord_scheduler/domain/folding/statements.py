@@ -1,4 +1,4 @@
-"""Fold what schedulers publish beside placements: evictions and the statuses of gangs, quotas and others."""
+"""Folds what schedulers publish besides placements: evictions and the statuses of gangs, quotas and others."""
 
 from koordcore.events.envelope import Event, StoredEvent
 from koordcore.events.objects.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested

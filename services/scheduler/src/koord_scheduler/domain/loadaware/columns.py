@@ -17,14 +17,7 @@ from numpy.typing import NDArray
 from koord_scheduler.domain.columns.journal import Journal
 from koord_scheduler.domain.columns.node_columns import IntArray, Rows, row_list
 from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
-from koord_scheduler.domain.loadaware.assigned import (
-    AssignedPod,
-    NodeSums,
-    Vector,
-    sums_of,
-    used_by_all,
-    vector_of,
-)
+from koord_scheduler.domain.loadaware.assigned import AssignedPod, NodeSums, Vector, sums_of, used_by_all, vector_of
 from koord_scheduler.domain.loadaware.metric import NodeMetric
 from koord_scheduler.domain.loadaware.room import (
     AGGREGATED,
@@ -258,10 +251,7 @@ class LoadColumns:
         return code
 
     def reason(self, code: int) -> str:
-        """Return the reason for a code other than 0.
-
-        All refusals are Unschedulable, because load falls when pods leave.
-        """
+        """Return the reason for a code other than 0. All are Unschedulable, because load falls when pods leave."""
         if code == _EXPIRED_CODE:
             return EXPIRED_REASON
         index, aggregated = divmod(code - _FIRST_CODE, 2)

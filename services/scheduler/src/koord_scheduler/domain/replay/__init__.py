@@ -1,1 +1,1 @@
-"""Decisions taken again from the log (recompute, what-if), and snapshots of the state."""
+"""Repeats decisions from the log (recompute, what-if), and takes snapshots of the state."""

@@ -12,16 +12,18 @@ from koord_scheduler.domain.state.state import SchedulerState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
-    """Nodes and what is requested on them. Percentages are of allocatable.
-
-    *_requested_percent     of all nodes together
-    *_in_use_percent        of the nodes in use together
+    """Nodes and the amounts requested on them. Percentages are of allocatable.
 
     Attributes:
-        nodes_in_use: Nodes with at least one pod.
-        fullest_cpu_percent: Of the node with the highest share.
-        pods: Pods on nodes, pods that wait for one.
-        pending: Pods on nodes, pods that wait for one.
+        nodes: Number of nodes.
+        nodes_in_use: Number of nodes with at least one pod.
+        pods: Number of pods on nodes.
+        pending: Number of pods that wait for a node.
+        cpu_requested_percent: Requested cpu of all nodes together.
+        cpu_in_use_percent: Requested cpu of the nodes in use together.
+        memory_requested_percent: Requested memory of all nodes together.
+        memory_in_use_percent: Requested memory of the nodes in use together.
+        fullest_cpu_percent: Requested cpu of the node with the highest share.
     """
 
     nodes: int
@@ -36,7 +38,7 @@ class Packing:
 
 
 def packing_of(state: SchedulerState) -> Packing:
-    """Return the nodes as the state has them."""
+    """Return how full the nodes of a state are."""
     nodes = state.nodes
     alive = nodes.alive
     pods = nodes.requested[PODS_COLUMN]

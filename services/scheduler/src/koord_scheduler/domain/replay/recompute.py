@@ -1,8 +1,8 @@
-"""Take a recorded decision again from the log alone.
+"""Repeats a recorded decision from the log alone.
 
-The decision stood on the facts and reports up to `based_on`, on its scheduler's own appends as far as they were
-acknowledged, and on the decisions with smaller ordinals that were still on their way. All of these are in the log,
-unless one of them was never stored and had not been taken back yet; then the answer is `NotRecomputable`.
+The decision was based on the facts and reports up to `based_on`, on own appends of its scheduler that had an answer,
+and on decisions with smaller ordinals that were still in flight. All of these are in the log, unless a decision was
+never stored and had not been forgotten yet; then the result is `NotRecomputable`.
 
 Source:
     scheduler-core spec, 1.2; event-bus spec, 4.2
@@ -31,13 +31,13 @@ _DECIDED: Final = frozenset({"PodPlaced", "PodReleased", "NodeResourcesTaken", "
 
 @dataclass(frozen=True, slots=True)
 class Recomputed:
-    """The recorded decision and the recomputed one.
+    """A recorded decision and its repetition.
 
     Attributes:
-        placed: The decision as it was recorded.
-        node: Name of the node that is found now; empty if none is.
-        explanation: Why.
-        allocation: What the plugins give the pod there now.
+        placed: The recorded decision.
+        node: Name of the node that is found now; "" if none is.
+        explanation: The explanation of the repetition.
+        allocation: What the plugins allocate to the pod on that node now.
     """
 
     placed: PodPlaced
@@ -47,21 +47,21 @@ class Recomputed:
 
     @property
     def agrees(self) -> bool:
-        """Whether it is the same node for the same reasons, with the same allocation."""
+        """Return whether node, explanation and allocation are equal."""
         now, then = (self.node, self.allocation), (self.placed.node, self.placed.allocation)
         return now == then and self.explanation == self.placed.explanation
 
 
 @dataclass(frozen=True, slots=True)
 class NotRecomputable:
-    """Reason why the log does not contain everything that the decision was based on."""
+    """The log does not contain everything that the decision was based on."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Own:
-    """A placement of the same scheduler in the same term."""
+    """A placement by the same scheduler in the same term."""
 
     stored: StoredEvent
     event: PodPlaced
@@ -74,16 +74,17 @@ class _Own:
 def recompute(
     state: SchedulerState, events: Sequence[StoredEvent], reports: Sequence[StoredEvent], seq: int
 ) -> Recomputed | NotRecomputable:
-    """Return the placement at position `seq`, taken again.
+    """Repeat the placement at position `seq`.
 
     Args:
-        state: Empty, with the configuration of then.
+        state: An empty state with the configuration of that time.
         events: The log from its beginning to beyond `seq`, in order.
         reports: The nodes' reports, in order.
+        seq: Position of the placement.
 
     Raises:
         KeyError: There is no placement at `seq`.
-        UnreadableEvent: A stored event that this code cannot read: a fold halts before it (event-bus spec, 8).
+        UnreadableEvent: This code cannot read a stored event; a fold halts before such an event (event-bus spec, 8).
     """
     own = _own_placements(events, seq)
     placed = own[seq].event
@@ -144,7 +145,7 @@ def _own_placements(events: Sequence[StoredEvent], seq: int) -> dict[int, _Own]:
 
 
 def _doubt(events: Sequence[StoredEvent], own: dict[int, _Own], seq: int, basis: DecisionBasis) -> str:
-    """Return what the log does not tell about the decision; "" nothing."""
+    """Return what the log does not tell about the basis of the decision; "" if it tells everything."""
     ev = basis.based_on.ev
     if basis.read_ahead > ev:
         return f"facts up to {basis.read_ahead} had been read ahead after a conflict"
@@ -165,7 +166,7 @@ def _doubt(events: Sequence[StoredEvent], own: dict[int, _Own], seq: int, basis:
 
 
 def _was_other(of_pod: Sequence[StoredEvent], own: _Own) -> bool:
-    """Return whether a pod counts otherwise than its placement counted it: its spec changed, or went, in between."""
+    """Return whether the spec of a pod changed or was deleted between its decision and the storage of its placement."""
     begin, end = own.event.explanation.based_on.ev, own.stored.seq
     changed = any(stored.ref.kind == "podspec" and begin < stored.seq < end for stored in of_pod)
     return changed and not any(stored.type == PodReleased.__name__ and stored.seq > end for stored in of_pod)
@@ -176,7 +177,7 @@ def _is_by(stored: StoredEvent, other: StoredEvent) -> bool:
 
 
 def _assume(state: SchedulerState, own: _Own) -> bool:
-    """Return the pod counts on its node, as its decision made it; False: it is not known."""
+    """Count a pod on its node as its decision did. Return False if the pod is unknown."""
     pod = state.pods.get(own.stored.ref.id)
     if pod is None or pod.subject is None or own.event.basis is None:
         return False

@@ -1,8 +1,8 @@
-"""Read the attempts in a window of the log: their pods, times, bases and outcomes.
+"""Reads the attempts in a window of the log: their pods, times, bases and outcomes.
 
-An attempt that found a node is in the facts; one that found none left an explanation, for as long as these are kept; a
-nomination is in the facts, too. Within a scheduler's term they are in the order of its decisions, so that the window
-can be lived through attempt by attempt (`what_if`).
+Attempts that found a node, and nominations, are facts. An attempt that found none has an explanation, as long as
+explanations are retained. The attempts of one term are in the order of their decisions, so that the window can be
+repeated attempt by attempt (`what_if`).
 
 Source:
     scheduler-core spec, 1; event-bus spec, 4.2
@@ -21,10 +21,10 @@ from koordcore.events.scheduling.pod import DecisionBasis, PodNominated, PodPlac
 from koordcore.values.timestamps import unix_seconds
 
 PREEMPTED = "Preempted"
-"""Reason of evictions that a preemption asks for."""
+"""Reason of evictions that a preemption requests."""
 
 Term = tuple[str, str]
-"""Whose decisions are numbered together: writer and fencing number."""
+"""Decisions with the same actor and fencing number are numbered together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,13 @@ class Recorded:
     """One recorded attempt.
 
     Attributes:
-        position: Facts up to here were folded.
-        observed: Reports up to here.
-        acknowledged: Own appends up to here had their answer.
+        term: Actor and fencing number of its scheduler.
+        position: Last folded position of the facts stream.
+        observed: Last folded position of the observations stream.
+        acknowledged: Last own append that had its answer.
         now: Unix seconds of the run's clock.
-        order: Among those of its term.
-        stored: Where the log has the placement; 0: it found no node.
+        order: Sort key within its term.
+        stored: Position of the placement; 0 if it found no node.
     """
 
     uid: str
@@ -51,7 +52,7 @@ class Recorded:
 
     @property
     def before(self) -> int:
-        """Number of the last decision before it that had found a node."""
+        """Return the number of the last decision before it that had found a node."""
         ordinal, is_in_vain, _ = self.order
         return ordinal if is_in_vain else ordinal - 1
 
@@ -73,25 +74,25 @@ class Nomination(NamedTuple):
 
 
 def nomination_of(event: PodNominated) -> Nomination:
-    """Return the nomination that a fact tells of."""
+    """Return the nomination that an event states."""
     victims = (f"{victim.namespace}/{victim.name}" for victim in event.victims)
     return Nomination(f"{event.namespace}/{event.name}", event.node, tuple(victims))
 
 
 @dataclass(slots=True)
 class Recording:
-    """What schedulers did in the window.
+    """The actions of schedulers in the window.
 
     Attributes:
-        attempts: In their order.
-        placed: Uid -> node, the last one.
-        decided: How many placements.
-        names: Uid -> namespace and name, of everybody who was placed.
-        nominated: In the order of the log.
-        pairs: (preemptor, victim) of all nominations, by uid.
-        freed: Uid -> its releases.
-        preempted: Uid -> namespace and name, of everybody whom a preemption asked to leave.
-        ends: Seq of the last event.
+        attempts: The attempts in their order.
+        placed: Uid -> last node.
+        decided: Number of placements.
+        names: Uid -> namespace and name of every placed pod.
+        nominated: The nominations in the order of the log.
+        pairs: (uid of the preemptor, uid of the victim) of all nominations.
+        freed: Uid -> releases of the pod.
+        preempted: Uid -> namespace and name of every pod that a preemption requested to evict.
+        ends: Sequence of the last event.
     """
 
     attempts: list[Recorded] = field(default_factory=list[Recorded])
@@ -106,13 +107,14 @@ class Recording:
 
 
 def recording_of(events: Sequence[StoredEvent], explanations: Iterable[StoredEvent] = ()) -> Recording:
-    """Return what the events of the window tell.
+    """Return the actions of schedulers in the window.
 
     Args:
-        explanations: Those that are still kept, of the window or not.
+        events: The events of the window.
+        explanations: All retained explanations, in the window or not.
 
     Raises:
-        UnreadableEvent: A stored event that this code cannot read: a fold halts before it (event-bus spec, 8).
+        UnreadableEvent: This code cannot read a stored event; a fold halts before such an event (event-bus spec, 8).
     """
     found = Recording(ends=events[-1].seq if events else 0)
     attempts: dict[tuple[Term, str, float, int], Recorded] = {}
@@ -151,7 +153,7 @@ def recording_of(events: Sequence[StoredEvent], explanations: Iterable[StoredEve
 
 
 def term_of(stored: StoredEvent) -> Term:
-    """Whose decision it was."""
+    """Return the term of the scheduler that wrote the event."""
     return stored.headers.get(HEADER_ACTOR, ""), stored.headers.get(HEADER_EPOCH, "")
 
 

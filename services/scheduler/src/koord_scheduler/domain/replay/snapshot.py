@@ -1,8 +1,8 @@
-"""The scheduler's state as bytes, so that a restart need not fold the whole log.
+"""The scheduler's state as bytes, so that a restart does not have to fold the whole log.
 
-Only facts are kept: what the log and the API say. Assumptions in flight, cached views, backoffs and the order among
-waiting pods of equal priority are not; a restored scheduler attempts every pod without a node anew. Quotas and gangs
-follow from their objects and pods; what does not is kept: which groups were satisfied once, and what was said of both.
+Only facts are stored: what the log and the API state. Assumptions in flight, cached views, back-offs and the order of
+waiting pods of equal priority are not; a restored scheduler attempts every pod without a node again. Quotas and gangs
+follow from their objects and pods. What does not follow is stored: once-satisfied groups, and published statuses.
 
 Source:
     event-bus spec, 6
@@ -41,7 +41,7 @@ from koord_scheduler.domain.state.state import SchedulerState
 
 
 class _Pod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A pod as `PodRecord` has it, without what is under way."""
+    """The fields of `PodRecord` without the work in progress."""
 
     uid: str
     namespace: str
@@ -61,7 +61,12 @@ class _Pod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class _Ledger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What the log says about one node: uid -> (requests, cpu and memory with defaults), and the allocations."""
+    """The pods that the log has on one node.
+
+    Attributes:
+        pods: Uid -> (requests, cpu and memory with defaults).
+        allocations: Uid -> allocation.
+    """
 
     node: str
     seq: int
@@ -70,7 +75,7 @@ class _Ledger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
 
 
 class _Body(msgspec.Struct, frozen=True, kw_only=True):
-    """A snapshot."""
+    """The content of a snapshot."""
 
     position: int
     gone: dict[str, str]
@@ -99,11 +104,11 @@ _LEDGERS_IN_A_PIECE: Final = 10
 
 
 class Picture:
-    """A consistent snapshot, written piece by piece while the state moves on. `load_state` is the inverse.
+    """A consistent snapshot that is written piece by piece while the state changes. `load_state` is the inverse.
 
-    Whoever folds an event meanwhile says so before (`keep`). What is decided meanwhile and stored by the log may be in
-    the picture or not: it lies behind `position`, so a restored state folds it anyway, and every pod and node knows by
-    its last sequence what it has.
+    Before an event is folded meanwhile, `keep` must be called. Decisions that are stored meanwhile may or may not be
+    in the snapshot. They are behind `position`, so a restored state folds them anyway, and the last sequence of each
+    pod and node tells whether they are included already.
     """
 
     def __init__(self, state: SchedulerState) -> None:
@@ -143,14 +148,14 @@ class Picture:
         }
 
     def keep(self, ref: AggregateRef) -> None:
-        """Keep the pod as it is, because an event about its aggregate is about to be folded."""
+        """Keep the pod as it is, because an event about its aggregate is folded next."""
         if ref.kind in _OF_PODS and ref.id not in self._kept:
             pod = self._state.pods.get(ref.id)
             if pod is not None:
                 self._kept[ref.id] = _saved_pod(pod)
 
     def pieces(self) -> Iterator[bytes]:
-        """Return the snapshot, to be joined; pods in the order of their submission. To be taken once."""
+        """Return the pieces of the snapshot, to be joined. Call it only once."""
         return object_pieces(self._members)
 
     def _saved_pods(self) -> Iterator[_Pod]:
@@ -174,7 +179,7 @@ class Picture:
                 yield uid, node
 
     def _evictions(self) -> list[tuple[str, str]]:
-        """Those that the log has: what is only assumed is asked for anew after a restart."""
+        """Return the evictions in the log. Those that are only assumed are requested again after a restart."""
         seqs = self._state.status.writes.seqs
         return [item for item in self._state.nominator.evictions.items() if seqs.get(AggregateRef("eviction", item[0]))]
 
@@ -194,7 +199,7 @@ def load_state(state: SchedulerState, data: bytes) -> None:
     """Fill an empty state with the facts of a snapshot.
 
     Raises:
-        codec.DecodeError: Bytes of another schema.
+        codec.DecodeError: The bytes have another schema.
         AssertionError: The state is not empty.
     """
     assert state.log.position == 0 and not state.pods, "a snapshot is loaded into an empty state only"  # noqa: PT018
@@ -267,10 +272,10 @@ def _load_ledger(state: SchedulerState, ledger: _Ledger) -> None:
 
 
 def schema_fingerprint(plugins: Iterable[str] = ()) -> str:
-    """Return digest of the schema of these snapshots: one taken under another is not loaded.
+    """Return a digest of the snapshot schema. Snapshots with another digest are not loaded.
 
     Args:
-        plugins: Those with a state of their own (keys of `Frameworks.folding`): a new one has to see the whole log.
+        plugins: Keys of `Frameworks.folding`. A new plugin with its own state must fold the whole log.
     """
     schema, components = msgspec.json.schema_components([_Body])
     description = codec.encode_canonical({"schema": list(schema), "components": components, "plugins": sorted(plugins)})

@@ -1,16 +1,16 @@
-"""Decide recorded triggers again under another configuration, without effects.
+"""Repeats the decisions of a window of the log under another configuration, without effects.
 
-    before(stored)    facts up to the beginning, our own decisions included
-    window(events)    what comes after it
-    rerun(events)     the window: pods, nodes and load come and go as recorded; what schedulers said in it is passed
-                      over, and every decision is taken here and takes effect at once, in this state only
+    before(stored)    fold the facts before the window, our own decisions included
+    window(events)    the events of the window
+    rerun(events)     pods, nodes and load change as recorded; decisions of schedulers in the window are skipped, and
+                      every decision is made here and takes effect at once, only in this state
 
-Every recorded attempt is made again, in the recorded order: on the facts and reports that it names, at its time, with
-the places given back that had been by then. Whoever then has no node though the recording has one, and whoever the
-recording never attempted, is attempted as the queue says: the former at once, the latter when nothing happens.
+Every recorded attempt is repeated in the recorded order: on the facts and reports that it names, at its time, with
+the nodes released that had been released by then. A pod that has no node here although it has one in the recording is
+attempted when an event may help it. A pod that the recording never attempted is attempted when nothing else happens.
 
-A victim that the same pod preempted in the recording leaves when it did then, any other at once. Pods that were
-preempted in the recording alone leave when they did then.
+A victim that the same pod preempted in the recording leaves when it did there, any other victim at once. Pods that
+were preempted only in the recording leave when they did there.
 
 Source:
     scheduler-core spec, 1; event-bus spec, 6
@@ -48,15 +48,15 @@ from koord_scheduler.domain.replay.recording import (
 from koord_scheduler.domain.state.state import SchedulerState
 
 OWN_KINDS: Final = frozenset({"pod", "node", "gang", "quota", "scheduleexplanation", "clustertopology"})
-"""What schedulers say. In the window they have not said it yet."""
+"""Kinds of aggregates that schedulers write. In the window, their events are skipped."""
 _NOBODY: Final[Term] = ("", "")
 IDLE_SECONDS: Final = 1.0
-"""After so long without an event a scheduler has decided all that it could."""
+"""After this time without an event, a scheduler has decided everything that it could."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """Nodes of a pod in the recording and in the re-run, "" if none."""
+    """The nodes of a pod in the recording and in the re-run; "" for none."""
 
     namespace: str
     name: str
@@ -65,12 +65,13 @@ class Fate:
 
 
 class WhatIf:
-    """One run over a state that nobody else uses.
+    """One re-run over a state that nothing else uses.
 
-    placed      uid -> node, by decisions taken here; of pods that still hold it
-    nominated   the nominations here
-    evicted     uid -> namespace and name, of pods that were preempted here
-    decided     how many decisions found a node
+    Attributes:
+        placed: Uid -> node by decisions made here, for pods that still have the node.
+        nominated: The nominations made here.
+        evicted: Uid -> namespace and name of pods that were preempted here.
+        decided: Number of decisions that found a node.
     """
 
     def __init__(self, state: SchedulerState) -> None:
@@ -98,14 +99,14 @@ class WhatIf:
         self._next_report = 0
 
     def before(self, stored: StoredEvent) -> None:
-        """Fold a fact from before the window. Raises UnreadableEvent."""
+        """Fold a fact from before the window. Raise UnreadableEvent if the event cannot be read."""
         self._now = max(self._now, unix_seconds(stored.occurred_at))
         fold(self.state, stored)
         self._is_half = stored.type in ("PodPlaced", "PodReleased") or (self._is_half and stored.ref.kind != "node")
         self._half = stored.causation_id if stored.type in ("PodNominated", "PodEvictionRequested") else ""
 
     def window(self, events: Sequence[StoredEvent]) -> Sequence[StoredEvent]:
-        """Return the events without those that belong to a batch of which some were folded before."""
+        """Return the events without those of a batch that was partly folded before the window."""
         rest = 0
         while rest < len(events) and (self._is_half or self._is_asked_with(events[rest])):
             self.before(events[rest])
@@ -122,16 +123,16 @@ class WhatIf:
         reports: Sequence[StoredEvent] = (),
         progress: Callable[[int], None] | None = None,
     ) -> None:
-        """Decide the window anew.
+        """Repeat the decisions of the window.
 
         Args:
-            events: As `window` gave them.
-            recording: What schedulers did in them.
-            reports: The nodes' reports, in order; those that are not kept any more are not known.
+            events: The events that `window` returned.
+            recording: The recorded actions of schedulers in them.
+            reports: The nodes' reports in order. Reports that are no longer retained are unknown.
             progress: Called with each position.
 
         Raises:
-            UnreadableEvent: A stored event that this code cannot read: a fold halts before it (event-bus spec, 8).
+            UnreadableEvent: This code cannot read a stored event; a fold halts before it (event-bus spec, 8).
         """
         self._recording, self._reports = recording, reports
         self._seq = events[-1].seq if events else self.state.log.position
@@ -155,7 +156,7 @@ class WhatIf:
         self._attempt_owed(self._now)
 
     def fates(self) -> list[Fate]:
-        """Return every pod that has a node in the recording or here, by namespace and name."""
+        """Return the nodes of every pod that has one in the recording or here, ordered by namespace and name."""
         recorded = self._recording
         names = {**recorded.names, **self._names}
         fates = [
@@ -182,7 +183,7 @@ class WhatIf:
         fold(self.state, stored)
 
     def _answer(self, coming: Recorded | None, position: int) -> None:
-        """What the log has up to a position, and the next attempt knows of, is answered before more is folded."""
+        """Confirm what the log has up to a position and the next attempt knows, before more is folded."""
         if self._in_flight or self.state.assumed.to_release:
             known = position if coming is None else min(coming.acknowledged, position)
             self._known = (_NOBODY if coming is None else coming.term, position, known)
@@ -190,7 +191,7 @@ class WhatIf:
             self._land()
 
     def _take_eviction(self, stored: StoredEvent) -> None:
-        """What others say about evictions holds; what a preemption asked for is decided here."""
+        """Fold evictions that others requested. Evictions by preemption are decided here."""
         event = CATALOGUE.read(stored)
         skip(self.state, stored.seq)
         is_own = isinstance(event, PodEvictionRequested) and event.reason == PREEMPTED
@@ -198,7 +199,7 @@ class WhatIf:
             fold_ahead(self.state, msgspec.structs.replace(stored, seq=self._next_seq()))
 
     def _bind_failed(self, stored: StoredEvent) -> StoredEvent:
-        """Return the binding fails here, too, if it is to the same node."""
+        """Return the event so that the binding fails here as well, if it was to the same node."""
         event, pod = CATALOGUE.read(stored), self.state.pods.get(stored.ref.id)
         if not isinstance(event, PodBindFailed) or pod is None or pod.node != event.node:
             return stored
@@ -206,7 +207,7 @@ class WhatIf:
         return msgspec.structs.replace(stored, body=stored_as(stored.seq, stored.ref, changed).body)
 
     def _pass_time(self, until: float) -> None:
-        """Time goes by; in a pause everything is decided that the time makes due, and the recording does not decide."""
+        """Advance the time. In a pause, make the decisions that become due and that the recording does not contain."""
         if until - self._now > IDLE_SECONDS:
             self._settle(self._now)
             self._attempt_idle(self._now)
@@ -218,7 +219,7 @@ class WhatIf:
     # --- attempts ----------------------------------------------------------------------------------------------------
 
     def _again(self, one: Recorded) -> None:
-        """Make a recorded attempt again, after the unrecorded decisions that its scheduler had taken by then."""
+        """Repeat a recorded attempt, after the unrecorded decisions that its scheduler had made by then."""
         while self._next_report < len(self._reports) and self._reports[self._next_report].seq <= one.observed:
             fold_report(self.state, self._reports[self._next_report])
             self._next_report += 1
@@ -257,9 +258,9 @@ class WhatIf:
             self._attempt_all(list(self._owed), now)
 
     def _attempt_idle(self, now: float) -> None:
-        """Everybody whom the recording attempts no more, or never; nobody while its scheduler was away.
+        """Attempt the pods that the recording does not attempt any more, unless its scheduler was away.
 
-        It was if somebody waited whom it attempts only later, or a gang whose turn it was.
+        It was away if pods waited that it attempted only later, or if a gang's round was in progress.
         """
         if not self.state.queue.has_active() or self.state.cluster.gangs.round is not None:
             return
@@ -268,7 +269,7 @@ class WhatIf:
             self._attempt_all([uid for uid in self.state.pods if not self._turns[uid]], now)
 
     def _attempt_unsaid(self, most: int, now: float) -> None:
-        """Take decisions that never came into the log, of pods that held a node at the end or lost it unrecorded."""
+        """Make decisions that the log lacks, for pods that had a node at the end or lost it without a record."""
         until = self.decided + most
         for uid in self._in_turn([uid for uid in self.state.pods if not self._turns[uid]]):
             if self.decided >= until:
@@ -288,7 +289,7 @@ class WhatIf:
     # --- decisions ---------------------------------------------------------------------------------------------------
 
     def _settle(self, now: float) -> None:
-        """Time and events have their consequences."""
+        """Apply the effects of time and events."""
         state = self.state
         self._now = max(self._now, now)
         state.frameworks.advance(now)
@@ -299,7 +300,7 @@ class WhatIf:
         self._land()
 
     def _decide(self, now: float, uid: str) -> bool:
-        """One attempt; False: it is nobody's turn."""
+        """Make one attempt. Return False if no pod is ready."""
         decided = decide_next(self.state, now, uid)
         self.decided += isinstance(decided, Placement)
         self._land()
@@ -327,12 +328,12 @@ class WhatIf:
         return bool(freed) and self._is_to_come(freed[0])
 
     def _is_to_come(self, appended: Appended | None) -> bool:
-        """Return whether the append was still unknown to the scheduler whose attempt is made again now."""
+        """Return whether the append was still unknown to the scheduler whose attempt is repeated now."""
         term, position, acknowledged = self._known
         return appended is not None and appended.seq > (acknowledged if appended.term == term else position)
 
     def _land(self) -> None:
-        """What was decided is in the log: at once, or when the recorded decision about the same pod was."""
+        """Confirm decisions: at once, or when the recorded decision about the same pod was confirmed."""
         state = self.state
         while (taken := state.status.next()) is not None:
             state.status.stored(taken, [self._next_seq() for _ in taken.drafts])

@@ -1,4 +1,4 @@
-"""The frameworks of one scheduler process: each asks the plugins of one profile, over the facts that all share.
+"""The frameworks of one scheduler process. Each asks the plugins of one profile; all share the facts of the cluster.
 
 Source: scheduler-core spec, 1 and 3.
 """
@@ -66,7 +66,7 @@ _REFUSING: Final[tuple[ExtensionPoint[Any], ...]] = (
     RESERVE,
     PERMIT,
 )
-"""Where a plugin can refuse the pod itself."""
+"""Extension points at which a plugin can reject the pod itself."""
 
 
 class Framework:
@@ -75,8 +75,8 @@ class Framework:
     Attributes:
         profile: The plugins.
         engine: Filters and scores over the columns.
-        hints: The plugins that give queueing hints, by name.
-        wakes_on_nodes: Whether an event on a node may help pods that a plugin refused before any node.
+        hints: Name -> plugin, for plugins with queueing hints.
+        wakes_on_nodes: Whether an event on a node may help pods that a plugin rejected before any node.
     """
 
     def __init__(self, cluster: Cluster, profile: Profile, optimisations: Optimisations = ALL_ON) -> None:
@@ -91,7 +91,7 @@ class Framework:
         self._by_concerned: dict[int, PluginLists] = {}
 
     def plugins_for(self, pod: PodRecord) -> PluginLists:
-        """Return the plugins that concern the pod; all if its spec is not known."""
+        """Return the plugins that concern the pod, or all plugins if its spec is unknown."""
         subject = pod.subject
         if subject is None:
             return self.profile.plugins
@@ -103,19 +103,19 @@ class Framework:
         return found
 
     def is_worth(self, plugin: str, event: ClusterEvent, pod: PodRecord) -> bool:
-        """Return whether an event makes an attempt of a pod worth while, as the plugin that refused it says."""
+        """Return whether an event makes an attempt of a pod worthwhile, according to the plugin that rejected it."""
         hints = self.hints.get(plugin)
         if hints is None:
             return event.kind is EventKind.NODE
         return event.kind in hints.wakes_on and hints.queueing_hint(event, pod)
 
     def wrap(self, wrap: Wrap | None) -> None:
-        """Put other plugins in the place of those of timed extension points; None: the plugins themselves again."""
+        """Replace plugins at timed extension points, to measure their calls. None restores the plugins."""
         self._wrap = wrap
         self._by_concerned = {}
 
     def pre_enqueue(self, pod: PodRecord) -> str | None:
-        """Return why the pod may not be attempted now; None: it may.
+        """Return why the pod may not be attempted now, or None if it may.
 
         Source: scheduler-core spec, 2 (PreEnqueue).
         """
@@ -126,7 +126,7 @@ class Framework:
         return None
 
     def before_pre_filter(self, pod: PodRecord, now: float) -> PodRecord | Rejection:
-        """Return the pod as this cycle sees it: the same record if no plugin gives a copy."""
+        """Return the pod that this cycle sees, or a rejection. Without a copy, it is the same record."""
         seen = pod
         for plugin in self.plugins_for(pod).at(BEFORE_PRE_FILTER):
             assert seen.pod is not None, f"pod {pod.uid} has no spec"
@@ -141,7 +141,7 @@ class Framework:
         return seen
 
     def after_pre_filter(self, pod: PodRecord, found: Sequence[tuple[str, Candidates]]) -> Rejection | None:
-        """Return the first rejection of the AfterPreFilter plugins; None: go on."""
+        """Return the first rejection of the AfterPreFilter plugins, or None to continue."""
         assert pod.pod is not None, f"pod {pod.uid} has no spec"
         for plugin in self.plugins_for(pod).at(AFTER_PRE_FILTER):
             answer = plugin.after_pre_filter(pod.pod, found)
@@ -150,7 +150,7 @@ class Framework:
         return None
 
     def before_score(self, pod: PodRecord, rows: Rows) -> Rejection | ScoredAs:
-        """Return which of the feasible rows are scored, and for which copy of the pod."""
+        """Return which of the feasible rows are scored, and for which copy of the pod, or a rejection."""
         assert pod.pod is not None, f"pod {pod.uid} has no spec"
         assert pod.subject is not None, f"pod {pod.uid} has no spec that can be read"
         seen, subject, left_out = pod.pod, pod.subject, dict[str, int]()
@@ -174,7 +174,7 @@ class Framework:
         return ScoredAs(subject, rows, left_out)
 
     def resized(self, pod: PodRecord, node: str) -> Pod | Rejection | None:
-        """Return the pod with the resources that it gets on the node; None: it is not resized."""
+        """Return the pod with its resources on the node, None if they stay, or a rejection."""
         assert pod.pod is not None, f"pod {pod.uid} has no spec"
         resized = pod.pod
         for plugin in self.plugins_for(pod).at(RESIZE_POD):
@@ -194,7 +194,7 @@ class Framework:
         return self._pod_classes.as_is(pod, self.profile.scheduler_name)
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | list[tuple[str, Candidates]]:
-        """Return the first rejection, or all restrictions with the plugins that made them."""
+        """Return the first rejection, or all restrictions with the names of their plugins."""
         candidates: list[tuple[str, Candidates]] = []
         for plugin in self.plugins_for(pod).at(PRE_FILTER):
             found = plugin.pre_filter(pod, now)
@@ -205,10 +205,10 @@ class Framework:
         return candidates
 
     def reserve(self, pod: PodRecord, node: str) -> Allocation | Rejection:
-        """Ask all plugins to reserve; if one refuses, undo those asked before it in reverse order.
+        """Ask all plugins to reserve. If one rejects the pod, undo those before it in reverse order.
 
         Returns:
-            What the plugins together allocate to the pod, or the refusal.
+            What the plugins together allocate to the pod, or the rejection.
         """
         contributions: list[Allocation] = []
         plugins = self.plugins_for(pod).at(RESERVE)
@@ -223,15 +223,15 @@ class Framework:
         return combined(contributions) if contributions else NOTHING
 
     def unreserve(self, pod: PodRecord, node: str, *, said_by: str = "") -> list[tuple[str, Sequence[str]]]:
-        """Take the reservation back: all plugins in reverse order, also those that the pod no longer concerns.
+        """Undo the reservation for all plugins in reverse order, also for those that the pod no longer concerns.
 
         Args:
             pod: The pod.
             node: The node that it was assumed on.
-            said_by: The plugin that decided so, and has taken its own account back; it is not asked.
+            said_by: The plugin that caused this and has undone its own reservation; it is not asked.
 
         Returns:
-            Plugin -> uids of waiting pods that lose their nodes with the pod.
+            Plugin -> uids of waiting pods that lose their nodes as well.
         """
         rejected: list[tuple[str, Sequence[str]]] = []
         for plugin in reversed(self.profile.plugins.at(RESERVE)):
@@ -242,7 +242,7 @@ class Framework:
         return rejected
 
     def permit(self, pod: PodRecord, node: str) -> Rejection | Wait | Allow:
-        """Return any rejection, else the shortest wait, else the last consent."""
+        """Return the first rejection, otherwise the shortest wait, otherwise the last permission."""
         wait: Wait | None = None
         allowed = ALLOWED
         for plugin in self.plugins_for(pod).at(PERMIT):
@@ -268,11 +268,11 @@ class Framework:
         return [uid for plugin in self.plugins_for(pod).at(POST_BIND) for uid in plugin.post_bind(pod, node)]
 
     def is_dealt_with(self, pod: PodRecord, message: str) -> bool:
-        """Return whether a plugin has dealt with the failed attempt, so that the user is told nothing."""
+        """Return whether a plugin has handled the failed attempt, so that no explanation is published."""
         return any(plugin.before_failure(pod, message) for plugin in self.plugins_for(pod).at(BEFORE_FAILURE))
 
     def after_failure(self, pod: PodRecord, message: str) -> None:
-        """Tell plugins that the failed attempt was handled."""
+        """Notify plugins that the failed attempt was handled."""
         for plugin in self.plugins_for(pod).at(AFTER_FAILURE):
             plugin.after_failure(pod, message)
 
@@ -285,19 +285,20 @@ class Framework:
 class Frameworks:
     """All profiles of the process by scheduler name.
 
-    folding        plugins with a state of their own, by `<scheduler name>/<plugin>`
-    controllers    plugins that do something from time to time, likewise
-    clocks         plugins that keep what expires
-    hinting        plugins that give queueing hints
-    wakes_on_nodes whether an event on a node may help pods that plugins refused before any node
-    folded_kinds   aggregate kinds that these fold
-    next_pod       the plugin that picks the next pod past the queue; None: there is none
-    watch          measures the present attempt; None: nobody does
+    Attributes:
+        folding: `<scheduler name>/<plugin>` -> plugin with its own state.
+        controllers: `<scheduler name>/<plugin>` -> plugin with a controller.
+        clocks: Plugins whose state expires.
+        hinting: Plugins with queueing hints.
+        wakes_on_nodes: Whether an event on a node may help pods that plugins rejected before any node.
+        folded_kinds: Kinds of aggregates that plugins fold.
+        next_pod: The plugin that chooses pods before the queue does; None if there is none.
+        watch: Measures the present attempt; None if it is not measured.
 
     Args:
-        aliases: Further names, whose pods the first profile schedules.
+        aliases: Further scheduler names whose pods the first profile schedules.
         gates: The feature gates.
-        packages: Package -> plugin, of those that users have installed.
+        packages: Package -> plugin, for installed plugins.
     """
 
     def __init__(
@@ -326,7 +327,10 @@ class Frameworks:
         self.watch: Stopwatch | None = None
 
     def _by_key(self, point: ExtensionPoint[P]) -> dict[str, P]:
-        """Return the plugins of an extension point by `<scheduler name>/<plugin>`, each that profiles share once."""
+        """Return `<scheduler name>/<plugin>` -> plugin for an extension point.
+
+        A plugin that profiles share occurs once.
+        """
         found: dict[str, P] = {}
         for framework in self.all():
             profile = framework.profile
@@ -336,12 +340,12 @@ class Frameworks:
         return found
 
     def of(self, pod: Pod) -> Framework | None:
-        """Return the framework of a pod's scheduler name; None: the pod is not ours."""
+        """Return the framework for a pod's scheduler name, or None if the pod is not ours."""
         return self._by_name.get(scheduler_name_of(pod))
 
     @staticmethod
     def framework_of(pod: PodRecord) -> Framework:
-        """Return the framework of a pod that is ours and has a spec."""
+        """Return the framework of a pod. The pod must be ours and have a spec."""
         framework = pod.framework
         assert isinstance(framework, Framework), f"pod {pod.uid} is not ours, or has no spec"
         return framework
@@ -355,20 +359,20 @@ class Frameworks:
         return [framework.engine for framework in self.all()]
 
     def profile_of(self, subject: Subject) -> Framework:
-        """Return the profile for which the subject was read; raises KeyError if it is not ours."""
+        """Return the framework whose profile schedules the subject. Raise KeyError if it is not ours."""
         return self._by_name[subject.profile]
 
     def engine_of(self, subject: Subject) -> Engine:
-        """Return the engine of the profile for which the subject was read; raises KeyError if it is not ours."""
+        """Return the engine whose profile schedules the subject. Raise KeyError if it is not ours."""
         return self._by_name[subject.profile].engine
 
     def fold(self, event: Event, stored: StoredEvent) -> bool:
-        """Hand an event to the plugins with a state of their own; return whether it may help waiting pods."""
+        """Pass an event to the plugins with their own state. Return whether it may help waiting pods."""
         answers = [plugin.apply(event, stored) for plugin in self.folding.values() if stored.ref.kind in plugin.kinds]
         return any(answers)
 
     def observe(self, node: str, report: NodeUsageReported) -> bool:
-        """Hand a node's report to the plugins; return whether waiting pods may have better luck there."""
+        """Pass a node's report to the plugins. Return whether it may help waiting pods on this node."""
         answers = [plugin.observe(node, report) for plugin in self._observing]
         return any(answers)
 
@@ -379,7 +383,7 @@ class Frameworks:
 
 
 def unreadable(plugin: Plugin, error: InvalidInput) -> Rejection:
-    """Return the rejection for a plugin that returned an invalid quantity; only this attempt fails."""
+    """Return the rejection for a plugin that returned an invalid quantity. Only this attempt fails."""
     return Rejection(
         plugin=plugin.name, message=f"plugin {plugin.name} returned an invalid quantity: {error.sentence()}"
     )

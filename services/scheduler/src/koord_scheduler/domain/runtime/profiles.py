@@ -1,7 +1,10 @@
-"""Builds profiles from an effective configuration: each plugin name becomes the plugin over the cluster's facts.
+"""Builds profiles from an effective configuration: each plugin name becomes a plugin over the cluster's facts.
 
-A plugin that the configuration names and that this version does not have is passed over; `koord scheduler
-check-config` says which these are. source    scheduler-core spec, 4
+Plugins that the configuration names and that this version does not have are skipped; `koord scheduler check-config`
+reports them.
+
+Source:
+    scheduler-core spec, 4
 """
 
 from collections.abc import Collection, Mapping
@@ -34,7 +37,7 @@ from koord_scheduler.domain.runtime.frameworks import Frameworks
 
 @dataclass(slots=True)
 class _Made:
-    """The plugins of one profile by name, each made once."""
+    """The plugins of one profile by name, each created once."""
 
     cluster: Cluster
     profile: EffectiveProfile
@@ -66,8 +69,11 @@ def frameworks_of(
     """Return the frameworks of all profiles of a configuration, over one set of facts.
 
     Args:
-        more: Plugins that a user has installed, by name.
-        aliases: Scheduler names whose pods the first profile schedules, too.
+        configuration: The configuration.
+        gates: The feature gates.
+        more: Name -> maker of installed plugins.
+        aliases: Further scheduler names whose pods the first profile schedules.
+        optimisations: Which optimisations are on.
     """
     gates = gates or SchedulerGates()
     cluster = Cluster(configuration.args(ElasticQuotaArgs), configuration.args(CoschedulingArgs), gates)

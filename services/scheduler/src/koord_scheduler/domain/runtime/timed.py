@@ -1,7 +1,7 @@
-"""The plugins of a profile with the time that each call takes, for the few attempts that are measured.
+"""Measures the calls to the plugins of a profile, for a few attempts.
 
-An attempt that is not measured meets the plugins themselves and costs nothing more. Which calls have a time of their
-own is a column of the table of extension points. Filters and scores are columns over nodes, and have none.
+Other attempts use the plugins themselves and cost nothing more. The table of extension points tells which calls are
+measured. Filters and scores work on columns over nodes and are not measured.
 
 Source: scheduler-core spec, 15 (plugin_execution_duration_seconds, framework_extension_point_duration_seconds).
 """
@@ -36,7 +36,7 @@ def _timed(watch: Stopwatch, profile: str, point: ExtensionPoint[Any], plugin: P
 
 
 class _Timed:
-    """A plugin at one extension point; everything but the timed methods is the plugin's own."""
+    """A plugin at one extension point with measured methods. All other attributes are those of the plugin."""
 
     def __init__(self, watch: Stopwatch, profile: str, point: ExtensionPoint[Any], plugin: Plugin) -> None:
         self._plugin = plugin

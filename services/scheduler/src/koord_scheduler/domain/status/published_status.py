@@ -22,14 +22,14 @@ from koord_scheduler.domain.gang.topology_layers import READ_OBJECT
 class PublishedStatus:
     """The last published status of each quota by name, of each gang by `namespace/name`, and of the network.
 
-    Our own count before the log has them, and are taken back if the log refuses them.
+    Our own statuses count before the log has stored them. They are undone if the log refuses them.
 
     Attributes:
-        topology: Of the ClusterNetworkTopology, None nothing.
-        topology_seen: The tree that it was last computed of, and its `moves` then.
-        next_look: When explanations and the network are looked at again, seconds of the run's clock.
-        next_topology: When the network's domains are looked at again.
-        next_control: When plugins' controllers run again, by `<scheduler name>/<plugin>`.
+        topology: Status of the ClusterNetworkTopology; None if nothing was published.
+        topology_seen: The tree from which it was last computed, and the tree's `moves` at that time.
+        next_look: Seconds of the run's clock at which explanations and the network are examined again.
+        next_topology: Seconds of the run's clock at which the network's domains are examined again.
+        next_control: `<scheduler name>/<plugin>` -> seconds of the run's clock at which its controller runs again.
     """
 
     quotas: dict[str, QuotaStatusComputed] = field(default_factory=dict[str, QuotaStatusComputed])
@@ -41,7 +41,7 @@ class PublishedStatus:
     next_control: dict[str, float] = field(default_factory=dict[str, float])
 
     def takes(self, event: Event) -> bool:
-        """Count a status as published; returns False if it is what was published last."""
+        """Record a status as published. Return False if it equals the last published one."""
         if isinstance(event, QuotaStatusComputed):
             if self.quotas.get(event.name) == event:
                 return False
@@ -49,7 +49,7 @@ class PublishedStatus:
         return True
 
     def gang_is(self, event: GangPhaseChanged, roster: Roster) -> None:
-        """Set the status of a gang that the log has. No-op if its PodGroup does not exist."""
+        """Record the status of a gang that the log has. No-op for the gang itself if its PodGroup does not exist."""
         gang_id = f"{event.namespace}/{event.name}"
         self.gangs[gang_id] = event
         gang = roster.gang(gang_id)
@@ -57,7 +57,7 @@ class PublishedStatus:
             gang.status = status_of(event)
 
     def gang_unsaid(self, event: GangPhaseChanged, roster: Roster) -> None:
-        """Restore the previous status of a gang after the log refused this one, and reconcile the gang again."""
+        """Restore the previous status of a gang after the log refused a newer one, and reconcile it again."""
         gang_id = f"{event.namespace}/{event.name}"
         gang = roster.gang(gang_id)
         if gang is not None and gang.has_pod_group:
@@ -67,7 +67,7 @@ class PublishedStatus:
 
 
 def status_of(event: GangPhaseChanged) -> PodGroupStatus:
-    """Return the PodGroup's status that the event states."""
+    """Return the status of the PodGroup that the event states."""
     return PodGroupStatus(**{name: getattr(event, name) for name in PodGroupStatus.__struct_fields__})
 
 

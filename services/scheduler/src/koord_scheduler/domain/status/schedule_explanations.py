@@ -1,6 +1,6 @@
-"""ScheduleExplanations: the questions, what is known of the pods in question, and what was published.
+"""ScheduleExplanations: the questions of users, what is known about the pods, and the published statuses.
 
-Without questions it costs one look at an empty dict; answers are kept for keys that somebody asks about only.
+Without questions this costs one look at an empty dict. Outlooks are stored only for keys that a question names.
 
 Source:
     scheduler-core spec, 13.3; protocol spec, 9.8
@@ -21,10 +21,10 @@ from koord_scheduler.domain.pods.record import PodRecord
 
 PLURAL: Final = "scheduleexplanations"
 KIND: Final = "scheduleexplanation"
-"""Of the aggregates that carry the statuses."""
+"""Kind of the aggregates of the statuses."""
 DEFAULT_TTL: Final = "24h"
 REPEAT_SECONDS: Final = 60.0
-"""A status is not older than that."""
+"""Longest age of a published status."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +32,8 @@ class Question:
     """The question of one ScheduleExplanation.
 
     Attributes:
-        key: "namespace/name" of a pod or job, or the id of a gang group; "" it asks nothing that can be answered.
-        expires_at: Unix seconds, None never.
+        key: "namespace/name" of a pod or job, or the id of a gang group; "" if the question cannot be answered.
+        expires_at: Unix seconds; None if it never expires.
     """
 
     namespace: str
@@ -45,7 +45,13 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodOutlook:
-    """The node of one pod, or its last failed attempt if it has none."""
+    """The node of one pod, or its last failed attempt.
+
+    Attributes:
+        node: Its node; "" if it has none.
+        message: Why it has no node.
+        domains: What the attempt found in each topology domain.
+    """
 
     uid: str
     namespace: str
@@ -60,7 +66,8 @@ class ScheduleExplanations:
     """Questions by id of their aggregate, and outlooks by key and pod.
 
     Attributes:
-        said: Last status of each object that is in the log or on its way there.
+        questions: Id -> question.
+        said: Id -> last status that is in the log or on its way there.
     """
 
     questions: dict[str, Question] = field(default_factory=dict[str, Question])
@@ -74,7 +81,7 @@ class ScheduleExplanations:
     # --- questions ---------------------------------------------------------------------------------------------------
 
     def put(self, id_: str, question: Question) -> None:
-        """Add or replace a question. A change of the object's status alone changes nothing."""
+        """Add or replace a question. No-op if only the object's status changed."""
         before = self.questions.get(id_)
         if before == question:
             return
@@ -87,7 +94,7 @@ class ScheduleExplanations:
             self._new[question.key] = None
 
     def drop(self, id_: str) -> None:
-        """Drop a question, and the outlooks of its key if it was the last one."""
+        """Remove a question. If it was the last one of its key, remove the outlooks of the key."""
         question = self.questions.pop(id_, None)
         self.said.pop(id_, None)
         self._changed.pop(id_, None)
@@ -100,7 +107,7 @@ class ScheduleExplanations:
                 self._new.pop(question.key, None)
 
     def take_new(self) -> set[str]:
-        """Keys of the questions that came since the last call and have no answer yet."""
+        """Return the keys of the questions that came since the last call and have no outlook yet."""
         new = self._new.keys() - self._answers.keys()
         self._new.clear()
         return new
@@ -108,7 +115,7 @@ class ScheduleExplanations:
     # --- answers -----------------------------------------------------------------------------------------------------
 
     def asked(self, among: Iterable[str]) -> list[str]:
-        """Those keys that somebody asks about."""
+        """Return those of the keys that a question names."""
         return [key for key in among if key in self._asked]
 
     def answer(self, key: str, answer: PodOutlook) -> None:
@@ -126,9 +133,9 @@ class ScheduleExplanations:
                 self.answer(key, PodOutlook(uid=pod.uid, namespace=pod.namespace, name=pod.name, node=node))
 
     def answers_to(self, key: str, known: Container[str]) -> list[PodOutlook]:
-        """Return the answers of a key, the latest last.
+        """Return the outlooks of a key, the latest last.
 
-        Those of pods that are not known any more give way to others.
+        Outlooks of unknown pods are dropped, except for a last one.
         """
         answers = self._answers.get(key, {})
         for uid in [uid for uid in answers if uid not in known]:
@@ -139,7 +146,7 @@ class ScheduleExplanations:
     # --- what is said ------------------------------------------------------------------------------------------------
 
     def due(self, now: float) -> list[str]:
-        """Ids of the objects about which something is to be said now: those with news, once a minute all."""
+        """Return the ids of the objects whose status is due: those with changes, and all of them once a minute."""
         if now >= self._next_repeat:
             self._next_repeat = now + REPEAT_SECONDS
             ids = list(self.questions)
@@ -149,7 +156,7 @@ class ScheduleExplanations:
         return ids
 
     def next_due(self, next_look: float) -> float | None:
-        """When that will be; None: there is no question. next_look: the earliest time."""
+        """Return when a status is due, at the earliest at `next_look`. None: there is no question."""
         if not self.questions:
             return None
         if self._changed or self._new:
@@ -158,7 +165,7 @@ class ScheduleExplanations:
         return max(next_look, min((self._next_repeat, *(at for at in open_ if at is not None))))
 
     def is_over(self, id_: str) -> bool:
-        """Return whether it has been said that the object's time is over."""
+        """Return whether the published status states that the object has expired."""
         said = self.said.get(id_)
         return said is not None and said.expired
 
@@ -178,9 +185,10 @@ class ScheduleExplanations:
 
 
 def question_of(document: dict[str, Any]) -> Question:
-    """Return what a ScheduleExplanation asks.
+    """Return the question of a ScheduleExplanation.
 
-    Raises InvalidInput for a ttl that is no duration, or no time of creation.
+    Raises:
+        InvalidInput: The ttl is not a valid duration, or the creation time is invalid.
     """
     meta = cast("dict[str, Any]", document.get("metadata") or {})
     spec = cast("dict[str, Any]", document.get("spec") or {})
@@ -196,9 +204,9 @@ def question_of(document: dict[str, Any]) -> Question:
 
 
 def keys_of(pod: PodRecord, roster: Roster) -> list[str]:
-    """Return the keys under which somebody may ask about a pod: its own, its job's, its gang group's.
+    """Return the keys under which users may ask about a pod: its own, that of its job, that of its gang group.
 
-    A label cannot hold "/": a bare job's name is in the pod's namespace.
+    A label value cannot contain "/", so a job's name without it is in the pod's namespace.
     """
     found = [f"{pod.namespace}/{pod.name}"]
     job = pod.pod.metadata.labels.get(keys.QUESTIONED_OBJECT_KEY, "") if pod.pod is not None else ""

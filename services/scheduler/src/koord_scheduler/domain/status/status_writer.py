@@ -101,7 +101,7 @@ class StatusWriter:
             self._nominator.stored_after_deletion(uid, event, seq, trigger)
 
     def refused(self, taken: TakenStatusWrite) -> None:
-        """Undo a status write that the log has refused, except for pods about which news was read since."""
+        """Undo a status write that the log has refused, except for pods about which a newer event was read since."""
         self.writes.landed(taken)
         known = {draft.ref: self.last_seq(draft.ref) or 0 for draft in taken.drafts if draft.ref.kind == "pod"}
         moved = {draft.ref for draft in taken.drafts if known.get(draft.ref, 0) > draft.expected_last}
@@ -140,6 +140,6 @@ class StatusWriter:
             self._queue.wake_pod(uid, write.trigger)
 
     def withdraw_all(self) -> None:
-        """Undo every status write that is not in flight: another scheduler leads from now on."""
+        """Undo every status write that is not in flight, because another scheduler leads from now on."""
         for write in self.writes.withdraw_all():
             self.undo(write)
