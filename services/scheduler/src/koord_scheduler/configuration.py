@@ -81,7 +81,7 @@ def load_configuration(file: Path | None) -> EffectiveConfiguration:
 
 
 def installed_makers() -> dict[str, Maker]:
-    """Return the function that creates each installed plugin, by name of the plugin (see `domain.plugins.registry.Maker`).
+    """Return the function that creates each installed plugin, by name of the plugin.
 
     Raises:
         InvalidInput: A plugin has no method `make`.

@@ -33,8 +33,8 @@ class DebugFlags:
         top_scores: Number of best nodes in the table of scores; 0 logs no table.
         filters: Whether each filter that refuses nodes is logged.
         diagnosis: Whether the diagnosis of each failed attempt is logged.
-        blocking: Whether a diagnosis is logged before the next decision. If not, a task logs it later, and it is dropped
-            if too many wait.
+        blocking: Whether a diagnosis is logged before the next decision. If not, a task logs it later, or drops it if
+            too many wait.
     """
 
     top_scores: int = 0

@@ -104,11 +104,11 @@ class Publisher:
         return len(self._tasks)
 
     def is_busy(self) -> bool:
-        """Return whether further decisions would only wait, because the outbox and the appends in flight are at their limits."""
+        """Return whether further decisions would only wait: the outbox is full, and so are the appends in flight."""
         return len(self._tasks) >= MOST_IN_FLIGHT and len(self._state.assumed.outbox) >= MOST_PER_BATCH
 
     def raise_failure(self) -> None:
-        """Raise the exception of an append that has failed for another reason than the answers above, if there is one."""
+        """Raise the exception that ended an append, if there was one: a bug or a misconfiguration."""
         if self._failure is not None:
             raise self._failure
 

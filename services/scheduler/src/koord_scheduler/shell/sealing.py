@@ -20,7 +20,7 @@ from koordcore.ports.eventlog import MOST_AT_ONCE
 from koordcore.service.telemetry.tracing import TraceContext, Tracer, parse_traceparent
 
 from koord_scheduler.domain.commit.status_writes import TakenStatusWrite
-from koord_scheduler.domain.commit.work import Placement, Work
+from koord_scheduler.domain.commit.work import Placement
 from koord_scheduler.domain.state.commits import NodeDrafts
 
 _PLACED_INDEX: Final = 0
@@ -115,53 +115,38 @@ def seal_work(drafts: NodeDrafts, header: Header, tracer: Tracer) -> Sealed:
         context = parent if parent is not None and not tracer.exports else tracer.child(parent)
         spans.append((context, parent.span_id if parent is not None else None))
         index = _PLACED_INDEX if isinstance(item, Placement) else _RELEASED_INDEX
-        pods.append(_seal(draft, item, item.trigger, index, header, context))
-    first = drafts.work.items[0]
-    node = _seal(drafts.node, first, pods[0].event_id, len(pods), header, spans[0][0])
+        pods.append(_seal(draft, header, item.trigger, item.uid, index, context.traceparent, context.state))
+    context, uid = spans[0][0], drafts.work.items[0].uid
+    node = _seal(drafts.node, header, pods[0].event_id, uid, len(pods), context.traceparent, context.state)
     return Sealed(drafts, pods, node, spans)
-
-
-def _seal(draft: Draft, item: Work, cause: str, index: int, header: Header, context: TraceContext) -> NewEvent:
-    origin = Origin(
-        causation_id=cause,
-        correlation_id=item.uid,
-        actor=header.actor,
-        occurred_at=header.occurred_at,
-        epoch=header.epoch,
-        based_on=header.based_on,
-        traceparent=context.traceparent,
-        tracestate=context.state,
-    )
-    return seal(draft, origin, index, CATALOGUE.of(type(draft.event)).schema)
 
 
 def seal_gang(draft: Draft, members: Sequence[Sealed], header: Header) -> NewEvent:
     """Return the gang's own event, which is caused by the placement of its first member."""
     first = members[0].pods[0]
-    return _sealed(draft, header, cause=first.event_id, correlation=draft.ref.id, index=0)
+    return _seal(draft, header, first.event_id, draft.ref.id, 0)
 
 
 def seal_notice(taken: TakenStatusWrite, header: Header) -> list[NewEvent]:
     """Return the events of a status write, which all have the cause of the write."""
     write = taken.write
     return [
-        _sealed(
+        _seal(
             draft,
             header,
-            cause=f"{write.trigger}/{draft.ref}/{draft.expected_last}",
-            correlation=write.uid or draft.ref.id,
-            index=index,
-            traceparent=write.traceparent,
-            tracestate=write.tracestate,
+            f"{write.trigger}/{draft.ref}/{draft.expected_last}",
+            write.uid or draft.ref.id,
+            index,
+            write.traceparent,
+            write.tracestate,
         )
         for index, draft in enumerate(taken.drafts)
     ]
 
 
-def _sealed(
+def _seal(
     draft: Draft,
     header: Header,
-    *,
     cause: str,
     correlation: str,
     index: int,
