@@ -6,14 +6,11 @@ Source:
     scheduler-core spec, 1
 """
 
-from collections.abc import Sequence
 
-import msgspec
 from koordcore.events.envelope import BasedOn
 from koordcore.events.scheduling.explanations import PodGated
 from koordcore.events.scheduling.node_ledger import pod_on_node
 from koordcore.events.scheduling.pod import DecisionBasis
-from koordcore.state.allocation_rules import objections
 from koordcore.values.allocation import Allocation
 
 from koord_scheduler.domain.commit.work import Placement
@@ -22,17 +19,13 @@ from koord_scheduler.domain.cycle.decision_basis import basis_of
 from koord_scheduler.domain.cycle.pod_explanations import PodExplanation, refusal, waited_in_vain
 from koord_scheduler.domain.cycle.whole_job import place_whole_job
 from koord_scheduler.domain.framework.outcomes import Allow, Rejection, Wait
-from koord_scheduler.domain.gang.checks import bound_gang
 from koord_scheduler.domain.gang.job_plan import JobFailed
-from koord_scheduler.domain.nodes.ledger import Source
-from koord_scheduler.domain.pods.on_node import on_node, pod_info_with
-from koord_scheduler.domain.pods.record import Phase, PodRecord
+from koord_scheduler.domain.pods.on_node import on_node
+from koord_scheduler.domain.pods.record import PodRecord
 from koord_scheduler.domain.preempt.nominating import apply_preemption
 from koord_scheduler.domain.queue.queued_pod import MAY_BE_TAKEN, Block, QueuedPod
+from koord_scheduler.domain.state.assumptions import NODE_LEDGER
 from koord_scheduler.domain.state.state import SchedulerState
-
-NODE_LEDGER = "NodeLedger"
-"""Replaces a plugin's name if the rules that all allocations of a node obey refuse the pod."""
 
 
 def decide_next(state: SchedulerState, now: float, turn: str = "") -> Placement | list[PodExplanation] | None:
@@ -66,7 +59,7 @@ def decide_next(state: SchedulerState, now: float, turn: str = "") -> Placement 
     # 4. permit: go, wait with the node, or lose it
     match attempt.framework.permit(pod, work.node):
         case Allow(waiting=waiting, activate=activate, gang=gang):
-            _let_go(state, [work], waiting, gang)
+            state.assumed.allow([work], waiting, gang)
             state.queue.activate(activate)
         case Wait(seconds=seconds):
             state.assumed.waiting.hold(work, now + seconds)
@@ -117,39 +110,14 @@ def _assume(
     state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: Found, now: float
 ) -> Placement | Rejection:
     """Let plugins reserve, and count the pod on its node. A rejection leaves nothing behind."""
-    allocation = _reserve(state, pod, found.placed.node)
+    allocation = state.assumed.reserve(pod, found.placed.node)
     if isinstance(allocation, Rejection):
-        for plugin, uids in allocation.lost:
-            state.assumed.reject(plugin, uids)
         return allocation
     state.assumed.decisions += 1
     work = _place(state, pod, queued, found, now, allocation)
-    pod.placed_at = now
-    pod.phase = Phase.ASSUMED
-    pod.work_node = found.placed.node
-    info = pod_info_with(state.nodes, pod, work.on_node.requests, allocation)
-    state.assumed.ledgers.hold(work.node, info, Source.ASSUMED)
+    state.assumed.assume(pod, work.node, work.on_node.requests, allocation, now)
     state.queue.assumed(queued, state.has_room)
     return work
-
-
-def _reserve(state: SchedulerState, pod: PodRecord, node: str) -> Allocation | Rejection:
-    """Return what the plugins allocate. If that breaks a rule of the node's ledger, undo it and reject the pod.
-
-    A rule is broken by a defect of a plugin, or by a pod that another scheduler bound and that the plugin does not
-    know.
-    """
-    framework = state.frameworks.framework_of(pod)
-    allocation = framework.reserve(pod, node)
-    if isinstance(allocation, Rejection) or not allocation.is_exclusive:
-        return allocation
-    info = msgspec.structs.replace(pod.pod_info(), allocation=allocation)
-    found = objections(state.assumed.ledgers.holders(node), pod.uid, info)
-    if not found:
-        return allocation
-    sentences = "; ".join(each.sentence() for each in found)
-    lost = tuple(framework.unreserve(pod, node))
-    return Rejection(plugin=NODE_LEDGER, message=f"node {node}: {sentences}", lost=lost)
 
 
 def _place_job(
@@ -170,35 +138,8 @@ def _place_job(
         return _failed(state, pod, queued, attempt.refused_by_nodes(rejection, based_on), now)
     works, waiting = placed
     gang = state.cluster.gangs.roster.gang_of(pod.uid)
-    _let_go(state, works, waiting, "" if gang is None else gang.id)
+    state.assumed.allow(works, waiting, "" if gang is None else gang.id)
     return works[-1]
-
-
-def _let_go(state: SchedulerState, works: Sequence[Placement], waiting: Sequence[str], gang: str) -> None:
-    """Put placements into the outbox, with the waiting pods that are placed with them.
-
-    Several are appended all or none.
-    """
-    if not waiting and len(works) == 1:
-        state.assumed.outbox.put(_annotated(state, works[0]))
-        return
-    waited = (state.assumed.waiting.let_go(uid) for uid in waiting if uid in state.assumed.waiting)
-    together = [_annotated(state, work) for work in (*waited, *works)]
-    if len(together) > 1:
-        state.assumed.outbox.put_together(together, gang)
-    else:
-        state.assumed.outbox.put(together[0])
-
-
-def _annotated(state: SchedulerState, work: Placement) -> Placement:
-    """Return the placement with its gang group and with the annotations of PreBind plugins.
-
-    Source: scheduler-core spec, 8.7.
-    """
-    record = state.pods[work.uid]
-    written = state.frameworks.framework_of(record).pre_bind(record, work.node) if record.framework is not None else {}
-    gang = bound_gang(state.cluster.gangs.roster, work.uid)
-    return msgspec.structs.replace(work, annotations=written, gang=gang) if written or gang is not None else work
 
 
 def _failed(

@@ -44,7 +44,7 @@ class WaitingPods:
         self._held[work.uid] = Held(work, deadline)
         heapq.heappush(self._deadlines, (deadline, work.uid))
 
-    def let_go(self, uid: str) -> Placement:
+    def take(self, uid: str) -> Placement:
         """End the wait of a pod and return its placement. Raise KeyError if the pod does not wait."""
         return self._held.pop(uid).work
 

@@ -21,9 +21,6 @@ from koordcore.values.allocation import NOTHING, Allocation
 from koord_scheduler.domain.cycle.attempt import Attempt, Found, WholeJob
 from koord_scheduler.domain.folding.log import fold, fold_ahead, fold_report, skip
 from koord_scheduler.domain.framework.outcomes import Rejection
-from koord_scheduler.domain.nodes.ledger import Source
-from koord_scheduler.domain.pods.on_node import pod_info_with
-from koord_scheduler.domain.pods.record import Phase
 from koord_scheduler.domain.state.state import SchedulerState
 
 _DECIDED: Final = frozenset({"PodPlaced", "PodReleased", "NodeResourcesTaken", "NodeResourcesReturned"})
@@ -182,12 +179,6 @@ def _assume(state: SchedulerState, own: _Own) -> bool:
     if pod is None or pod.subject is None or own.event.basis is None:
         return False
     state.queue.remove(pod.uid)
-    pod.placed_at = own.event.basis.decided_at
-    pod.phase = Phase.ASSUMED
-    pod.work_node = own.event.node
-    state.frameworks.framework_of(pod).reserve(
-        pod, own.event.node
-    )  # for what plugins count; what they gave is recorded
-    info = pod_info_with(state.nodes, pod, own.event.requests, own.event.allocation)
-    state.assumed.ledgers.hold(own.event.node, info, Source.ASSUMED)
+    state.frameworks.framework_of(pod).reserve(pod, own.event.node)  # so that plugins count it; the result is recorded
+    state.assumed.assume(pod, own.event.node, own.event.requests, own.event.allocation, own.event.basis.decided_at)
     return True

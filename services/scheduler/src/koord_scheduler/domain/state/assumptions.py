@@ -8,19 +8,28 @@
 Source: scheduler-core spec, 1 (steps 11 and 13), 2, 8.8; event-bus spec, 4.3
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
+import msgspec
 from koordcore.events.envelope import AggregateRef
 from koordcore.protocol.objects import Pod
-from koordcore.state.allocation_rules import violations
+from koordcore.state.allocation_rules import objections, violations
+from koordcore.values.allocation import Allocation
 
 from koord_scheduler.domain.commit.outbox import Outbox
 from koord_scheduler.domain.commit.work import Placement, Release, Work
+from koord_scheduler.domain.framework.outcomes import Rejection
+from koord_scheduler.domain.gang.checks import bound_gang
 from koord_scheduler.domain.nodes.ledger import Ledgers, Source
+from koord_scheduler.domain.pods.on_node import pod_info_with
 from koord_scheduler.domain.pods.record import Phase, PodRecord, is_alive, is_finished
 from koord_scheduler.domain.queue.permit import WaitingPods
 from koord_scheduler.domain.queue.queued_pod import Block
 from koord_scheduler.domain.state.known_state import KnownState
+
+NODE_LEDGER: Final = "NodeLedger"
+"""Replaces a plugin's name if the rules that all allocations of a node obey refuse the pod."""
 
 
 class Assumptions:
@@ -43,6 +52,73 @@ class Assumptions:
         self.outbox = Outbox()
         self.to_release: dict[str, tuple[str, str]] = {}
         self._known = known
+
+    # --- apply -------------------------------------------------------------------------------------------------------
+
+    def reserve(self, pod: PodRecord, node: str) -> Allocation | Rejection:
+        """Let plugins reserve for a pod on a node. A rejection leaves nothing reserved.
+
+        An allocation that breaks a rule of the node's ledger is rejected. The reason is a defect of a plugin, or a pod
+        that another scheduler bound and that the plugin does not know.
+
+        Returns:
+            What the plugins allocate, or why the pod cannot have the node.
+        """
+        framework = self._known.frameworks.framework_of(pod)
+        allocation = framework.reserve(pod, node)
+        if isinstance(allocation, Allocation) and allocation.is_exclusive:
+            info = msgspec.structs.replace(pod.pod_info(), allocation=allocation)
+            broken = "; ".join(each.sentence() for each in objections(self.ledgers.holders(node), pod.uid, info))
+            if broken:
+                lost = tuple(framework.unreserve(pod, node))
+                allocation = Rejection(plugin=NODE_LEDGER, message=f"node {node}: {broken}", lost=lost)
+        if isinstance(allocation, Rejection):
+            for plugin, uids in allocation.lost:
+                self.reject(plugin, uids)
+        return allocation
+
+    def assume(
+        self, pod: PodRecord, node: str, requests: Mapping[str, int], allocation: Allocation, now: float
+    ) -> None:
+        """Count a pod on its node as if the log had stored its placement.
+
+        Args:
+            pod: The pod, for which plugins have reserved.
+            node: Name of the node.
+            requests: What it requests there; milli-cores for cpu, whole units otherwise.
+            allocation: What the plugins allocated.
+            now: Unix seconds of the run's clock.
+        """
+        pod.placed_at = now
+        pod.phase = Phase.ASSUMED
+        pod.work_node = node
+        self.ledgers.hold(node, pod_info_with(self._known.nodes, pod, requests, allocation), Source.ASSUMED)
+
+    def allow(self, works: Sequence[Placement], waiting: Sequence[str], gang: str) -> None:
+        """Put placements into the outbox, with the waiting pods that are placed with them.
+
+        Args:
+            works: The placements.
+            waiting: Uids of pods at Permit; those that wait no longer are left out.
+            gang: Id of the gang whose placements are appended all or none, if there are several.
+        """
+        waited = [self.waiting.take(uid) for uid in waiting if uid in self.waiting]
+        together = [self._annotated(work) for work in (*waited, *works)]
+        if len(together) > 1:
+            self.outbox.put_together(together, gang)
+        else:
+            self.outbox.put(together[0])
+
+    def _annotated(self, work: Placement) -> Placement:
+        """Return the placement with its gang group and with the annotations of PreBind plugins.
+
+        Source: scheduler-core spec, 8.7
+        """
+        known = self._known
+        pod = known.pods[work.uid]
+        written = known.frameworks.framework_of(pod).pre_bind(pod, work.node) if pod.framework is not None else {}
+        gang = bound_gang(known.cluster.gangs.roster, work.uid)
+        return msgspec.structs.replace(work, annotations=written, gang=gang) if written or gang is not None else work
 
     # --- undo --------------------------------------------------------------------------------------------------------
 
@@ -116,7 +192,7 @@ class Assumptions:
                     )
 
     def _lose(self, pod: PodRecord, trigger: str, said_by: str = "") -> None:
-        work = self.waiting.let_go(pod.uid)
+        work = self.waiting.take(pod.uid)
         pod.work_node = ""
         pod.phase = Phase.OTHERS
         self._unassume(pod, work, said_by)
