@@ -345,10 +345,7 @@ class ManagerView:
                 yield known
 
     def custom(self, plural: str, namespace: str, name: str) -> CustomObjectState | None:
-        """Return the state of a custom resource, or None if it was never observed.
-
-        If the resource is deleted, the object in its state is None.
-        """
+        """Return the state of a custom resource (its object is None if deleted), or None if it was never observed."""
         return self.state.of_kind(CustomObjectState).get(custom_ref(plural, namespace, name).id)
 
     def customs(self, plural: str) -> list[tuple[str, CustomObjectState]]:
@@ -358,10 +355,7 @@ class ManagerView:
         return [(id_.partition("=")[2], state) for id_, state in found if state.object is not None]
 
     def custom_version(self, plural: str) -> int:
-        """Return the position of the last change of any custom resource of a kind.
-
-        If none has changed since the state was loaded, return the position of that state.
-        """
+        """Return the position of the last change of a custom resource of a kind, or of the loaded state if later."""
         return self._custom_versions.get(plural, self._loaded_at)
 
     def topology(self, token: str) -> NodeResourceTopology | None:

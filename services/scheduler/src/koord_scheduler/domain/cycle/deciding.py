@@ -6,7 +6,6 @@ Source:
     scheduler-core spec, 1
 """
 
-
 from koordcore.events.envelope import BasedOn
 from koordcore.events.scheduling.explanations import PodGated
 from koordcore.events.scheduling.node_ledger import pod_on_node
