@@ -18,8 +18,8 @@ class SchedulerSettings(ElectedSettings):
 
     service: ClassVar[str] = "scheduler"
     about: ClassVar[str] = (
-        "Places pods on nodes: folds the log, decides, appends each placement with its explanation. Several may run; "
-        "one leads."
+        "Places pods on nodes: folds the log, decides, and appends each placement with its explanation. Several "
+        "instances may run; one leads."
     )
 
     known_gates: ClassVar[Sequence[Gate]] = tuple(
@@ -27,70 +27,78 @@ class SchedulerSettings(ElectedSettings):
     )
 
     config: Path | None = Field(
-        None, description="KubeSchedulerConfiguration, or a ConfigMap that holds one; none: the shipped profile."
+        None,
+        description="KubeSchedulerConfiguration, or a ConfigMap that holds one. Without it: the shipped profile.",
     )
     scheduler_name: TextList = Field(
         ("default-scheduler",),
-        description="Pods of these scheduler names are placed by the first profile, besides those of the profiles' "
-        "own names. Leave it empty where another scheduler serves them.",
+        description="Further scheduler names whose pods the first profile places. Leave it empty if another scheduler "
+        "places them.",
     )
     pod_initial_backoff: Seconds | None = Field(
-        None, gt=0, description="First wait of a pod whose attempt failed; none: what the configuration says."
+        None,
+        gt=0,
+        description="First back-off of a pod whose attempt failed. Without it: the value in the configuration.",
     )
     pod_max_backoff: Seconds | None = Field(
-        None, gt=0, description="Longest wait of a pod whose attempts fail; none: what the configuration says."
+        None,
+        gt=0,
+        description="Longest back-off of a pod whose attempts fail. Without it: the value in the configuration.",
     )
     controller_plugins: TextList = Field(
-        ("*",), description="Plugins whose controllers run on the leader: * all, A,B these, *,-A all but these."
+        ("*",),
+        description="Plugins whose controllers run on the leader: * is all, A,B are two, *,-A is all but one.",
     )
     enable_network_topology_manager: bool = Field(
         False,
-        description="State the domains of the ClusterNetworkTopology also when no profile places gangs by it "
+        description="Publish the domains of the ClusterNetworkTopology even if no profile places gangs by them "
         "(awareNetworkTopology).",
     )
     scheduler_monitor_period: Seconds = Field(
-        10.0, gt=0, description="How often decisions without an outcome are looked for."
+        10.0, gt=0, description="Period of the check for decisions that the log has not answered."
     )
     scheduling_timeout: Seconds = Field(
-        30.0, gt=0, description="A decision without an outcome for longer is logged as an error and counted."
+        30.0, gt=0, description="A decision that the log has not answered for longer is logged as an error and counted."
     )
     dynamic_index: bool = Field(
-        True, description="Find few candidates by indexes and judge them alone; off changes no decision, only its cost."
+        True, description="Find candidates by indexes and filter only these nodes. Changes no decision, only its cost."
     )
     equivalence_classes: bool = Field(
-        True, description="Keep answers for pods that are alike; off changes no decision, only its cost."
+        True, description="Cache the answers of plugins for pods that are alike. Changes no decision, only its cost."
     )
     random_relaxation: bool = Field(
         False,
-        description="Examine nodes only until better ones stop turning up, at most percentageOfNodesToScore (0: "
-        "adaptive): for very many nodes and pods of which no two are alike. It may place pods on nodes that are not "
-        "the best.",
+        description="Examine only some nodes, at most percentageOfNodesToScore (0: adaptive), until no better ones are "
+        "found. It is meant for very many nodes and very different pods, and may miss the best node.",
     )
-    debug_scores: int = Field(0, ge=0, description="Log a table of so many best nodes for each placement; 0: none.")
+    debug_scores: int = Field(
+        0, ge=0, description="Log a table of this many best nodes for each placement; 0 for no table."
+    )
     debug_filters: bool = Field(False, description="Log a line for each filter that fails.")
     debug_diagnosis: bool = Field(False, description="Log the diagnosis of each failed attempt.")
     debug_diagnosis_blocking: bool = Field(
-        False, description="Log diagnoses before the next decision, instead of beside and dropped when too many wait."
+        False,
+        description="Log diagnoses before the next decision. Otherwise a task logs them, or drops some.",
     )
-    debug_diagnosis_queue_size: int = Field(1000, ge=1, description="So many diagnoses may wait to be logged.")
+    debug_diagnosis_queue_size: int = Field(1000, ge=1, description="Number of diagnoses that may wait to be logged.")
 
     http_host: Annotated[str, Flag("address")] = Field("127.0.0.1", description="Address to serve on.")
     http_port: Annotated[int, Flag("port")] = Field(
-        0, ge=0, le=65535, description="Port to serve on; 0: a free one, told in the log."
+        0, ge=0, le=65535, description="Port to serve on; 0 for a free one, which is logged."
     )
     debug_diagnosis_worker_count: int = Field(
         10, ge=1, description="Accepted without effect: one task writes the diagnoses."
     )
     scheduling_drop_unhandled_timeout: Seconds = Field(
-        5.0, gt=0, description="Accepted without effect: a pod that is taken from the queue is decided at once."
+        5.0, gt=0, description="Accepted without effect: each pod is decided as soon as it is taken from the queue."
     )
     sync_barrier_pod_namespace: str = Field(
-        "kube-system", description="Accepted without effect: a new leader always folds first what the log has."
+        "kube-system", description="Accepted without effect: a new leader always folds the whole log first."
     )
     sync_barrier_pod_name: str = Field("koord-scheduler-sync-barrier", description="Accepted without effect.")
     sync_hard_timeout: Seconds = Field(60.0, gt=0, description="Accepted without effect.")
     enable_workload_auditor: bool = Field(
-        False, description="Accepted without effect: the projector keeps the life of every pod."
+        False, description="Accepted without effect: the projector records the history of every pod."
     )
     workload_auditor_metric_labels: TextList = Field((), description="Accepted without effect.")
 

@@ -227,7 +227,7 @@ def test_another_leader_keeps_an_answer_until_it_has_a_newer_one() -> None:
     other = Scheduler(log)
     other.state = SchedulerState(frameworks())
     load_state(other.state, b"".join(Picture(scheduler.state).pieces()))
-    assert other.state.status.explanations.said == {"default=why": said}
+    assert other.state.status.explanations.published == {"default=why": said}
     facts = [event for write in status_facts(other.state, CREATED + 1) for _, event in write.facts]
     [kept] = [event for event in facts if isinstance(event, ScheduleExplanationComputed)]
     assert kept.failed_message == said.failed_message

@@ -26,7 +26,7 @@ class Ghosts(MadeUp):
         if "ghosts" not in pod.metadata.labels:
             return None
         ghost = globals()["pod"]("real", {"cpu": "1"})
-        return Views(nodes={row: NodeView(beside=(ghost, ghost)) for row in self.nodes})
+        return Views(nodes={row: NodeView(further_pods=(ghost, ghost)) for row in self.nodes})
 
 
 def test_a_pod_that_is_shown_on_other_nodes_still_loads_its_own_afterwards() -> None:
@@ -151,7 +151,7 @@ class Nonsense(MadeUp):
         if copy is not None:
             return Views(pods=[(rows[:1], copy)])
         copy = self._copy(pod, "beside")
-        return None if copy is None else Views(nodes={0: NodeView(beside=(copy,))})
+        return None if copy is None else Views(nodes={0: NodeView(further_pods=(copy,))})
 
     def before_score(self, pod: Pod, nodes: NodeColumns, rows: Rows) -> Scored | None:
         return Scored(pod=self._copy(pod, "score"))

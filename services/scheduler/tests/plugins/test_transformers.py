@@ -144,7 +144,7 @@ class Making(MadeUp):
             case "without":
                 return Views(nodes={row: NodeView(without=frozenset({name})) for row in self.nodes})
             case "beside":
-                return Views(nodes={self.row(name): NodeView(beside=(globals()["pod"]("guest", {"cpu": "4"}),))})
+                return Views(nodes={self.row(name): NodeView(further_pods=(globals()["pod"]("guest", {"cpu": "4"}),))})
             case "tolerating":
                 spec = msgspec.structs.replace(pod.spec, tolerations=[_tolerating()])
                 own = np.array([self.row(name)], np.intp)
@@ -399,7 +399,7 @@ class Wild(MadeUp):
             views[row] = NodeView(
                 node=random.choice((None, msgspec.structs.replace(plain, spec=spec))),
                 without=frozenset(f"p{random.randrange(9)}" for _ in range(2)),
-                beside=random.choice(((), (globals()["pod"](f"p{random.randrange(9)}", {"cpu": "1"}),))),
+                further_pods=random.choice(((), (globals()["pod"](f"p{random.randrange(9)}", {"cpu": "1"}),))),
             )
         return Views(pods=[(some, asking(pod, {"cpu": "1"}))], nodes=views)
 

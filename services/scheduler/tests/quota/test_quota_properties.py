@@ -13,8 +13,8 @@ from koord_scheduler.domain.quota.manager import QuotaManager
 from koord_scheduler.domain.quota.specs.built_in import built_in_quotas
 from koord_scheduler.domain.quota.specs.pods import PodFacts
 from koord_scheduler.domain.quota.status.reports import QuotaReports
-from koord_scheduler.domain.quota.status.status import QuotaStatus
 from koord_scheduler.domain.quota.tree.division import Claim, divide
+from koordcore.events.scheduling.quota import QuotaStatusComputed
 from koordcore.protocol import keys
 from koordcore.protocol.quota import QuotaSpec, shared_weight
 
@@ -186,8 +186,9 @@ def loaded_from(world: World, configuration: Configuration) -> QuotaManager:
     return manager
 
 
-def books(manager: QuotaManager) -> list[QuotaStatus]:
-    return QuotaReports(manager).statuses()
+def books(manager: QuotaManager) -> list[QuotaStatusComputed]:
+    reports = QuotaReports(manager)
+    return [reports.status_of(name) for name in manager.names()]
 
 
 def add(*lists: Mapping[str, int]) -> dict[str, int]:

@@ -4,8 +4,8 @@ from koord_scheduler.domain.quota.manager import QuotaManager
 from koord_scheduler.domain.quota.specs.pods import PodFacts
 from koord_scheduler.domain.quota.status.gauges import quota_gauges
 from koord_scheduler.domain.quota.status.reports import QuotaReports
-from koord_scheduler.domain.quota.status.status import changed
 from koord_scheduler.domain.quota.tree.snapshot import QuotaSnapshot
+from koordcore.events.scheduling.quota import QuotaStatusComputed
 from koordcore.protocol import keys
 from koordcore.protocol.quota import QuotaSpec
 from koordcore.values import codec
@@ -96,13 +96,16 @@ def test_explanation_is_plain_data() -> None:
     assert (explained["name"], explained["runtime"]) == ("a", {"cpu": 35_750})
 
 
-def test_only_changed_statuses_are_told() -> None:
+def statuses(manager: QuotaManager) -> dict[str, QuotaStatusComputed]:
+    return {name: QuotaReports(manager).status_of(name) for name in manager.names()}
+
+
+def test_reservation_changes_only_the_statuses_above_the_pod() -> None:
     manager = lending_world()
-    reports = QuotaReports(manager)
-    known = {status.name: status for status in reports.statuses()}
-    assert changed(reports.statuses(), known) == []
+    known = statuses(manager)
+    assert statuses(manager) == known
     manager.reserve("of c")
-    assert [status.name for status in changed(reports.statuses(), known)] == ["c", keys.ROOT_QUOTA]
+    assert [name for name, status in statuses(manager).items() if status != known[name]] == ["c", keys.ROOT_QUOTA]
 
 
 def test_snapshot_survives_the_wire() -> None:
@@ -112,7 +115,7 @@ def test_snapshot_survives_the_wire() -> None:
     restored = QuotaManager()
     restored.restore(codec.decode(codec.encode(snapshot), QuotaSnapshot))
     assert restored.snapshot() == snapshot
-    assert QuotaReports(restored).statuses() == QuotaReports(manager).statuses()
+    assert statuses(restored) == statuses(manager)
 
 
 def test_gauges_tell_spec_and_status_by_resource() -> None:

@@ -139,7 +139,7 @@ def effective_configuration(text: bytes, catalogue: Catalogue = BUILT_IN) -> Eff
     profiles: dict[int, EffectiveProfile] = {}
     for index, parts in enumerate(written_profiles(document)):
         path = f"profiles[{index}]"
-        given, found = _judged_parts(parts, catalogue)
+        given, found = _checked_parts(parts, catalogue)
         try:
             profile = read(WrittenProfile, parts, path)
         except InvalidConfiguration:
@@ -168,7 +168,9 @@ def _whole(document: Mapping[str, object]) -> tuple[WrittenConfiguration | None,
         return None, list(error.problems)
 
 
-def _judged_parts(parts: Mapping[str, object], catalogue: Catalogue) -> tuple[dict[str, WireModel], list[InvalidInput]]:
+def _checked_parts(
+    parts: Mapping[str, object], catalogue: Catalogue
+) -> tuple[dict[str, WireModel], list[InvalidInput]]:
     """Return the valid arguments of a profile's plugins, and the problems of all parts that can be read."""
     problems = [problem.at("plugins") for problem in misplaced(named_plugins(parts), catalogue)]
     args: dict[str, WireModel] = {}

@@ -75,7 +75,7 @@ def explanation_facts(state: SchedulerState, now: float) -> Iterator[tuple[Aggre
         if not book.is_over(id_):
             status = _status(state, id_, question, moment)
             event = msgspec.structs.replace(status, expired=is_expired)
-            book.said[id_] = event
+            book.published[id_] = event
             yield AggregateRef(KIND, id_), event
 
 
@@ -98,9 +98,9 @@ def _seek(state: SchedulerState, wanted: set[str]) -> None:
 def _status(state: SchedulerState, id_: str, question: Question, moment: str) -> ScheduleExplanationComputed:
     answers = state.status.explanations.answers_to(question.key, state.pods)
     failed = [answer for answer in answers if not answer.node]
-    said = state.status.explanations.said.get(id_)
-    if not answers and said is not None:
-        return msgspec.structs.replace(said, last_update_time=moment)
+    published = state.status.explanations.published.get(id_)
+    if not answers and published is not None:
+        return msgspec.structs.replace(published, last_update_time=moment)
     if failed:
         latest = failed[-1]
         message, domains = latest.message, list(latest.domains)
@@ -160,11 +160,11 @@ def _domains(state: SchedulerState, pod: PodRecord, event: PodUnschedulable) -> 
         text = diagnosis.pre_filter_message or _fit_text(refused) or event.message
         found = bool(chosen) and domain == home
         feasible = [FeasiblePlacement(namespace=pod.namespace, name=pod.name, uid=pod.uid, node=chosen)]
-        said = preemption.failed_message if preemption is not None else ""
+        message = preemption.failed_message if preemption is not None else ""
         yield DomainOutlook(
             topology_domain=domain,
             scheduling=SchedulingOutlook(failed_message=text, failures=refused),
-            preemption=SchedulingOutlook(schedulable=found, failed_message=said, feasible=feasible if found else []),
+            preemption=SchedulingOutlook(schedulable=found, failed_message=message, feasible=feasible if found else []),
             victims={chosen: _victims(state, diagnosis)} if found else {},
         )
 

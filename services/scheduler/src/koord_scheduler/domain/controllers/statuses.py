@@ -122,16 +122,16 @@ def _cluster_topology(state: SchedulerState, now: float) -> list[StatusWrite]:
     Source:
         scheduler-core spec, 9
     """
-    topology, said = state.cluster.topology, state.status.published
+    topology, published = state.cluster.topology, state.status.published
     ref = AggregateRef("clustertopology", DEFAULT_TOPOLOGY)
-    if topology is None or now < said.next_topology or not _owes_topology(state):
+    if topology is None or now < published.next_topology or not _owes_topology(state):
         return []
-    said.next_topology = now + TOPOLOGY_SECONDS
-    said.topology_seen = (topology, topology.moves)
+    published.next_topology = now + TOPOLOGY_SECONDS
+    published.topology_seen = (topology, topology.moves)
     event = topology_event(topology)
-    if event == said.topology:
+    if event == published.topology:
         return []
-    said.topology = event
+    published.topology = event
     return [_notice(state, ref, event)]
 
 

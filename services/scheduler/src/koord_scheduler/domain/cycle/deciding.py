@@ -218,14 +218,16 @@ def gated(state: SchedulerState) -> list[PodExplanation]:
 
     A pod that is no longer gated, because its gang is complete meanwhile, gets no explanation.
     """
-    said: list[PodExplanation] = []
+    explanations: list[PodExplanation] = []
     for uid, message in state.queue.gated:
         pod = state.pods.get(uid)
         if pod is not None and state.queue.is_gated(uid):
             event = PodGated(namespace=pod.namespace, name=pod.name, message=message)
-            said.append(PodExplanation(uid=uid, trigger=pod.trigger, traceparent="", tracestate="", event=event))
+            explanations.append(
+                PodExplanation(uid=uid, trigger=pod.trigger, traceparent="", tracestate="", event=event)
+            )
     state.queue.gated.clear()
-    return said
+    return explanations
 
 
 def give_up_overdue(state: SchedulerState, now: float) -> list[PodExplanation]:

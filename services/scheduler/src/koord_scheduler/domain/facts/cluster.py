@@ -128,7 +128,7 @@ class Cluster:
         self.priorities = LowestPriorities()
         self.accounting = NodeAccounting(self.nodes, self.population, [self.priorities, self.volumes])
         self.node_followers: list[NodeFollower] = []
-        self.settling: list[SettlingPlugin] = []
+        self.settling_plugins: list[SettlingPlugin] = []
         self.numa = NumaBooks(self.nodes)
         self.accounting.allocations.append(self.numa)
         self.has_concerned_all = False
@@ -169,7 +169,7 @@ class Cluster:
         if declares(plugin, FOLLOW_NODES):
             self.node_followers.append(cast("NodeFollower", plugin))
         if declares(plugin, SETTLE):
-            self.settling.append(cast("SettlingPlugin", plugin))
+            self.settling_plugins.append(cast("SettlingPlugin", plugin))
         if declares(plugin, FOLLOW_PODS):
             follower = cast("PodFollower", plugin)
             if bit:
@@ -183,7 +183,7 @@ class Cluster:
 
     def settle(self) -> None:
         """Let plugins compute the effects of the changes since the last call."""
-        for plugin in self.settling:
+        for plugin in self.settling_plugins:
             plugin.settle()
 
     def put_node(self, row: int, node: Node, shape: NodeShape) -> None:

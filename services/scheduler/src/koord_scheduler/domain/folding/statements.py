@@ -25,7 +25,7 @@ def fold_statement(state: SchedulerState, stored: StoredEvent, event: Event | No
             state.status.published.quotas[event.name] = event
         case ScheduleExplanationComputed():
             if stored.ref.id in state.status.explanations.questions:
-                state.status.explanations.said[stored.ref.id] = event
+                state.status.explanations.published[stored.ref.id] = event
         case ClusterTopologyComputed():
             state.status.published.topology = event
         case _ if stored.ref.kind != "gang":

@@ -263,7 +263,7 @@ FOLLOW_NODES: Final = ExtensionPoint(
 SETTLE: Final = ExtensionPoint(
     name="Settle",
     protocol=fact_points.SettlingPlugin,
-    asked="after changes, before nodes are judged",
+    asked="after changes, before nodes are filtered",
     answers="nothing; it records the rows whose answers have changed",
 )
 FOLLOW_PODS: Final = ExtensionPoint(
@@ -294,7 +294,7 @@ BEFORE_FAILURE: Final = ExtensionPoint(
     name="BeforeFailure",
     protocol=lifecycle_hooks.BeforeFailurePlugin,
     asked="before the scheduler's own handling of a failed attempt",
-    answers="whether the failure is dealt with; then the user is told nothing",
+    answers="whether the plugin handles the failure; then there is no explanation",
 )
 AFTER_FAILURE: Final = ExtensionPoint(
     name="AfterFailure",

@@ -71,12 +71,12 @@ class NodeView:
     Attributes:
         node: Replaces its labels, taints, images, allocatable and unschedulable flag. None: they stay.
         without: Uids of pods on the node that do not count.
-        beside: Further pods that count on the node.
+        further_pods: Further pods that count on the node.
     """
 
     node: Node | None = None
     without: frozenset[str] = frozenset()
-    beside: tuple[Pod, ...] = ()
+    further_pods: tuple[Pod, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

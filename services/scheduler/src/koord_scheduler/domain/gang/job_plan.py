@@ -127,9 +127,9 @@ def permit_all(cache: GangCache, pods: Sequence[PlannedPod]) -> Released | JobFa
 
 def _failure(assumed: Sequence[PlannedPod], failed: Sequence[tuple[PlannedPod, str]]) -> str:
     first, reason = min(failed, key=lambda item: item[0].key)
-    beside = joined(pod.key for pod in assumed if pod.node == first.node)
+    others = joined(pod.key for pod in assumed if pod.node == first.node)
     return (
         f"job failed due to {reason}, assumed {len(assumed)} pods, failed {len(failed)} pods, "
         f"first failed pod {first.key}@{first.node} failed due to {reason}, "
-        f"assumed pods on node {first.node}: {beside}"
+        f"assumed pods on node {first.node}: {others}"
     )

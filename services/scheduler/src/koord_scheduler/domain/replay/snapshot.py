@@ -135,7 +135,7 @@ class Picture:
             "said_quotas": array_pieces(
                 [state.status.published.quotas[name] for name in sorted(state.status.published.quotas)]
             ),
-            "said_explanations": mapping_pieces(dict(state.status.explanations.said).items()),
+            "said_explanations": mapping_pieces(dict(state.status.explanations.published).items()),
             "said_topology": _whole(state.status.published.topology),
             "ledgers": array_pieces(self._saved_ledgers(), size=_LEDGERS_IN_A_PIECE),
             "pods": array_pieces(self._saved_pods()),
@@ -223,7 +223,7 @@ def load_state(state: SchedulerState, data: bytes) -> None:
     for phase in body.said_gangs:
         state.status.published.gang_is(phase, state.cluster.gangs.roster)
     state.status.published.quotas.update({status.name: status for status in body.said_quotas})
-    state.status.explanations.said.update(body.said_explanations)
+    state.status.explanations.published.update(body.said_explanations)
     state.status.published.topology = body.said_topology
     with state.cluster.quotas.many_pods():
         for saved in body.pods:

@@ -222,20 +222,20 @@ class Framework:
             contributions.append(answer)
         return combined(contributions) if contributions else NOTHING
 
-    def unreserve(self, pod: PodRecord, node: str, *, said_by: str = "") -> list[tuple[str, Sequence[str]]]:
+    def unreserve(self, pod: PodRecord, node: str, *, caused_by: str = "") -> list[tuple[str, Sequence[str]]]:
         """Undo the reservation for all plugins in reverse order, also for those that the pod no longer concerns.
 
         Args:
             pod: The pod.
             node: The node that it was assumed on.
-            said_by: The plugin that caused this and has undone its own reservation; it is not asked.
+            caused_by: The plugin that caused this and has undone its own reservation; it is not asked.
 
         Returns:
             Plugin -> uids of waiting pods that lose their nodes as well.
         """
         rejected: list[tuple[str, Sequence[str]]] = []
         for plugin in reversed(self.profile.plugins.at(RESERVE)):
-            if plugin.name != said_by:
+            if plugin.name != caused_by:
                 uids = plugin.unreserve(pod, node)
                 if uids:
                     rejected.append((plugin.name, uids))

@@ -191,20 +191,20 @@ class Assumptions:
                         uid, self._known.queue.now, Block(plugin, "" if gang is None else gang.id)
                     )
 
-    def _lose(self, pod: PodRecord, trigger: str, said_by: str = "") -> None:
+    def _lose(self, pod: PodRecord, trigger: str, caused_by: str = "") -> None:
         work = self.waiting.take(pod.uid)
         pod.work_node = ""
         pod.phase = Phase.OTHERS
-        self._unassume(pod, work, said_by)
+        self._unassume(pod, work, caused_by)
         self.reconcile(pod, trigger)
 
-    def _unassume(self, pod: PodRecord, work: Placement, said_by: str = "") -> None:
+    def _unassume(self, pod: PodRecord, work: Placement, caused_by: str = "") -> None:
         """Remove the pod from its node for every plugin, and reject the pods that lose their nodes with it."""
         self.forgotten += 1
         self.ledgers.drop(work.node, pod.uid, Source.ASSUMED)
         self._known.hints.room_appeared(work.node, work.trigger)
         framework = self._known.frameworks.first if pod.framework is None else self._known.frameworks.framework_of(pod)
-        for plugin, uids in framework.unreserve(pod, work.node, said_by=said_by):
+        for plugin, uids in framework.unreserve(pod, work.node, caused_by=caused_by):
             self.reject(plugin, uids)
 
     # --- consequences ------------------------------------------------------------------------------------------------

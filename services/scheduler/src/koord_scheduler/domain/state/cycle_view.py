@@ -170,7 +170,7 @@ def _change(state: SchedulerState, row: int, view: NodeView, guests: Iterator[in
     for uid in view.without:
         if state.assumed.ledgers.set_aside(name, uid):
             undone.callback(state.assumed.ledgers.put_back, name, uid)
-    for more in view.beside:
+    for more in view.further_pods:
         pod_info = _occupant(state, more, f"{more.metadata.uid}@{next(guests)}")
         state.cluster.accounting.take(row, pod_info)
         undone.callback(state.cluster.accounting.give, row, pod_info)

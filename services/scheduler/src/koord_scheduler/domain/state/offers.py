@@ -44,9 +44,9 @@ class NodeOffers:
             rivals = [rival for rival in state.nominator.rivals_on(node, self._pod) if rival.uid not in uids]
             row = state.nodes.row(node)
             if rivals and row is not None and node in found:
-                beside: dict[str, int] = {}
-                self._count(np.array([row], np.intp), members, beside, rivals)
-                found[node] = min(found[node], beside.get(node, 0))
+                with_rivals: dict[str, int] = {}
+                self._count(np.array([row], np.intp), members, with_rivals, rivals)
+                found[node] = min(found[node], with_rivals.get(node, 0))
         return {node: count for node, count in found.items() if count}
 
     def fit_error(self) -> str:

@@ -67,11 +67,11 @@ class ScheduleExplanations:
 
     Attributes:
         questions: Id -> question.
-        said: Id -> last status that is in the log or on its way there.
+        published: Id -> last status that is in the log or on its way there.
     """
 
     questions: dict[str, Question] = field(default_factory=dict[str, Question])
-    said: dict[str, ScheduleExplanationComputed] = field(default_factory=dict[str, ScheduleExplanationComputed])
+    published: dict[str, ScheduleExplanationComputed] = field(default_factory=dict[str, ScheduleExplanationComputed])
     _asked: dict[str, dict[str, None]] = field(default_factory=dict[str, dict[str, None]])
     _answers: dict[str, dict[str, PodOutlook]] = field(default_factory=dict[str, dict[str, PodOutlook]])
     _changed: dict[str, None] = field(default_factory=dict[str, None])
@@ -96,7 +96,7 @@ class ScheduleExplanations:
     def drop(self, id_: str) -> None:
         """Remove a question. If it was the last one of its key, remove the outlooks of the key."""
         question = self.questions.pop(id_, None)
-        self.said.pop(id_, None)
+        self.published.pop(id_, None)
         self._changed.pop(id_, None)
         asking = self._asked.get(question.key) if question is not None else None
         if question is not None and asking is not None:
@@ -166,13 +166,13 @@ class ScheduleExplanations:
 
     def is_over(self, id_: str) -> bool:
         """Return whether the published status states that the object has expired."""
-        said = self.said.get(id_)
-        return said is not None and said.expired
+        published = self.published.get(id_)
+        return published is not None and published.expired
 
     def unsaid(self, id_: str, event: ScheduleExplanationComputed) -> None:
         """Undo a status that the log has refused."""
-        if self.said.get(id_) is event:
-            del self.said[id_]
+        if self.published.get(id_) is event:
+            del self.published[id_]
         if id_ in self.questions:
             self._changed[id_] = None
 

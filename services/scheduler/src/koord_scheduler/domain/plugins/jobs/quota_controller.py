@@ -7,18 +7,15 @@ from collections.abc import Sequence
 from typing import Final
 
 from koordcore.events.envelope import AggregateRef, name_token
-from koordcore.events.scheduling.quota import QuotaStatusComputed
 from koordcore.protocol.quota import BUILT_IN
 
 from koord_scheduler.domain.framework.lifecycle_hooks import Eviction, Status
 from koord_scheduler.domain.quota.manager import QuotaManager
 from koord_scheduler.domain.quota.specs.text import quantity_text
 from koord_scheduler.domain.quota.status.reports import QuotaReports
-from koord_scheduler.domain.quota.status.status import QuotaStatus
 from koord_scheduler.domain.quota.tree.changes import QuotaChanges
 
 REVOKED: Final = "QuotaOveruse"
-_STATUS_FIELDS: Final = tuple(QuotaStatus.__dataclass_fields__)
 
 
 class QuotaController:
@@ -55,8 +52,7 @@ class QuotaController:
             status = self._reports.status_of(name)
             if name in BUILT_IN and name not in self._quotas.written:
                 continue
-            event = QuotaStatusComputed(**{field: getattr(status, field) for field in _STATUS_FIELDS})
-            statuses.append(Status(AggregateRef("quota", name_token(name)), event))
+            statuses.append(Status(AggregateRef("quota", name_token(name)), status))
         return statuses
 
     def _revocations(self, now: float) -> list[Eviction | Status]:

@@ -61,7 +61,7 @@ class VolumeFilter:
             return np.full(len(rows), MISSING_CLAIM, np.int64)
         if self._position != self._nodes.shape.position:
             self._position = self._nodes.shape.position
-            self._codes = self._judged()
+            self._codes = self._all_codes()
         return self._codes[rows]
 
     def reason(self, code: int) -> str:
@@ -76,7 +76,7 @@ class VolumeFilter:
         """Return True, because evicting pods does not move a volume."""
         return True
 
-    def _judged(self) -> IntArray:
+    def _all_codes(self) -> IntArray:
         codes = np.zeros(self._nodes.capacity, np.int64)
         rows = np.arange(len(self._nodes.names), dtype=np.intp)
         for affinity, zones in self._volumes:

@@ -7,10 +7,10 @@ Source:
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
+from koordcore.events.scheduling.quota import QuotaStatusComputed
 from koordcore.protocol.quota import BUILT_IN, QuotaSpec
 
 from koord_scheduler.domain.quota.status.reports import QuotaReports
-from koord_scheduler.domain.quota.status.status import QuotaStatus
 from koord_scheduler.domain.quota.tree.books import QuotaBooks
 
 SPEC: Final = "elastic_quota_spec"
@@ -46,7 +46,7 @@ def quota_gauges(books: QuotaBooks) -> Iterator[QuotaGauge]:
                 )
 
 
-def _fields(spec: QuotaSpec, status: QuotaStatus) -> Iterator[tuple[str, str, Mapping[str, int]]]:
+def _fields(spec: QuotaSpec, status: QuotaStatusComputed) -> Iterator[tuple[str, str, Mapping[str, int]]]:
     yield SPEC, "min", spec.min
     yield SPEC, "max", spec.max
     yield SPEC, "sharedWeight", spec.weight

@@ -8,12 +8,12 @@ Source:
 
 from typing import Any, TypeAlias
 
+from koordcore.events.scheduling.quota import QuotaStatusComputed
 from koordcore.protocol import keys
 
 from koord_scheduler.domain.quota.specs.text import without_zeros
 from koord_scheduler.domain.quota.status.debug import quota_document
 from koord_scheduler.domain.quota.status.explanation import QuotaExplanation, ResourceShare, explain_share
-from koord_scheduler.domain.quota.status.status import QuotaStatus
 from koord_scheduler.domain.quota.tree.books import QuotaBooks
 from koord_scheduler.domain.quota.tree.division import Claim, Round
 from koord_scheduler.domain.quota.tree.node import QuotaNode
@@ -29,14 +29,14 @@ class QuotaReports:
     def __init__(self, books: QuotaBooks) -> None:
         self._books = books
 
-    def status_of(self, name: str) -> QuotaStatus:
+    def status_of(self, name: str) -> QuotaStatusComputed:
         """Return the status of a quota, as it is published and written to the quota's object.
 
         Source:
             scheduler-core spec, 10.9
         """
         node = self._books.forest.nodes[name]
-        return QuotaStatus(
+        return QuotaStatusComputed(
             name=name,
             namespace=node.spec.namespace,
             used=without_zeros(node.used),
@@ -48,10 +48,6 @@ class QuotaReports:
             non_preemptible_request=without_zeros(node.non_preemptible_request),
             non_preemptible_used=without_zeros(node.non_preemptible_used),
         )
-
-    def statuses(self) -> list[QuotaStatus]:
-        """Return the status of every quota, by name."""
-        return [self.status_of(name) for name in self._books.names()]
 
     def limited_request_of(self, name: str) -> dict[str, int]:
         """Return what the quota brings into the division: its request cut off at max."""
