@@ -24,7 +24,7 @@ INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run the `koord` script."""
+    """Run `koord` with the arguments of this process and exit with its status."""
     from koordctl.app import app
 
     for name in ("stdout", "stderr"):
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def run(app: typer.Typer) -> int:
-    """Run the command line of this process and return the exit status."""
+    """Run the command line and return its exit status; expected errors are printed as one sentence."""
     try:
         # Not standalone: that would print "Aborted!" after Ctrl-C and let everything else through as a traceback.
         # Always by this name: how it was started (`python -m`, a test) changes neither help nor completion.
@@ -90,7 +90,10 @@ def _without_reader() -> int:
 
 
 def _keep(error: BaseException) -> Path:
-    """Write the traceback beside the services' logs, or to the temporary folder, and return the file."""
+    """Write the traceback of an unexpected error to a file and return the path of that file.
+
+    The file lies beside the logs of the services, or in the temporary folder if there is no such folder.
+    """
     from koordctl.access.clients import var_directory
 
     text = "".join(traceback.format_exception(error))

@@ -1,4 +1,4 @@
-"""The command tree of `koord`. Commands live in `commands/`; this module only lists them (see `lazy_tree`)."""
+"""The list of all commands of `koord`. The commands themselves live in `commands/` (see `lazy_tree`)."""
 
 from typing import Annotated
 
@@ -107,4 +107,4 @@ def _root(  # pyright: ignore[reportUnusedFunction]  # registered by the decorat
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """Options before the command."""
+    """Accept the options that stand before the name of the command."""

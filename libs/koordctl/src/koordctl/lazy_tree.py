@@ -1,6 +1,7 @@
-"""Commands that are imported when they are called: `koord get` does not wait for the imports of `koord demo`.
+"""A tree of commands that imports a command only when it is called.
 
-`app` lists the commands with the text that `koord --help` shows, so help imports no command either.
+`koord get` therefore does not wait for the imports of `koord demo`. `app` lists the commands with the text that `koord
+--help` shows, so the help imports no command either.
 """
 
 from collections.abc import Iterator, MutableMapping
@@ -13,7 +14,7 @@ from typer.main import get_group
 
 
 class Entry(NamedTuple):
-    """A command, or a group of commands.
+    """One command, or one group of commands, in the list of `app`.
 
     Attributes:
         name: Name on the command line.
@@ -31,7 +32,7 @@ class Entry(NamedTuple):
 
 
 class _Commands(MutableMapping[str, Any]):
-    """Name -> command, built on first use."""
+    """A mapping from names to commands that builds each command on its first use."""
 
     def __init__(self, entries: tuple[Entry, ...]) -> None:
         self._entries = {entry.name: entry for entry in entries}
@@ -70,7 +71,7 @@ def lazy_group(entries: tuple[Entry, ...]) -> type[TyperGroup]:
     """Return the class of a group with these commands, for `typer.Typer(cls=...)`."""
 
     class LazyGroup(TyperGroup):
-        """A group that knows the names and summaries of its commands."""
+        """A group whose help needs only the names and summaries of its commands."""
 
         def __init__(self, **settings: Any) -> None:
             super().__init__(**settings)

@@ -89,7 +89,7 @@ def test_health_says_why_and_what_it_does() -> None:
     )
     line = health_line(health)
     assert "health Warning (abnormality 0.60: cpuUtil), weight 100 (own 40: too many nodes look abnormal)" in line
-    assert line.endswith("water levels cpu -5")
+    assert line.endswith("threshold offsets cpu -5")
 
 
 def test_only_what_was_decided_is_listed() -> None:

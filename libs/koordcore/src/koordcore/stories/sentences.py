@@ -119,7 +119,7 @@ def summarize(type_name: str, kind: str, id_: str, body: dict[str, Any]) -> str:
             because = ", ".join(body.get("reasons") or ()) or "no reason"
             return (
                 f"node {_name(id_)} is {body.get('level')} ({because}): weight {body.get('reported_weight')},"
-                f" water levels {_offsets(body.get('offsets'))}"
+                f" threshold offsets {_offsets(body.get('offsets'))}"
             )
         case "MassAbnormalityChanged":
             if not body.get("active"):

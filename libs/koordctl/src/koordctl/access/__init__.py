@@ -1,1 +1,4 @@
-"""Access to the services and to the log: addresses, errors, positions, the past, folds from zero."""
+"""Shared ways in which commands reach the services and read the log.
+
+The modules find addresses, connect to the log, translate times to positions, and rebuild states from the log.
+"""

@@ -1,4 +1,4 @@
-"""HTTP clients of the services, and the search for their addresses.
+"""HTTP clients for the services of Koordinator, and the rules by which a command finds their addresses.
 
 An address comes from KOORD_MANAGER, KOORD_PROJECTOR or KOORD_SCHEDULER, else from the state file of the running stack.
 The client uses the standard library: importing httpx takes longer than most commands run.
@@ -79,7 +79,7 @@ def service_url(name: str) -> str:
 
 
 def nothing_runs(what: str, folder: Path, address: str = "") -> str:
-    """Return a sentence for a part of the stack that was not found: where it was looked for, and how to name it.
+    """Return the error sentence for a service that was not found: where it was looked for, and how to name its address.
 
     Args:
         what: The missing part, for example "manager".
@@ -215,7 +215,7 @@ class Client:
 
 
 class _Refused(Protocol):
-    """An error answer: of this module's client, or of the asynchronous client of `koord verify`."""
+    """The part of an HTTP response that `refusal` reads, so that it accepts the responses of two different clients."""
 
     @property
     def text(self) -> str: ...
@@ -223,7 +223,7 @@ class _Refused(Protocol):
 
 
 def refusal(answer: _Refused) -> str:
-    """Return the reason of an error answer: its field `error` or `message`, else its text."""
+    """Return the reason in an error response: its JSON field `error` or `message`, else the whole text."""
     try:
         body = answer.json()
         return str(body.get("error") or body.get("message") or answer.text)

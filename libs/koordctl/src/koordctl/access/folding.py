@@ -1,4 +1,4 @@
-"""The state of the cluster, folded from the log alone, from the first event on."""
+"""Rebuilding the state of the cluster by applying every event of the log, from the first one on."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -18,7 +18,7 @@ BATCH = 1000
 
 @dataclass(slots=True)
 class Folded:
-    """A fold from zero and its measurements.
+    """The state of the cluster rebuilt from the log, with the number of events, the duration and the hashes.
 
     Attributes:
         state: The state at the last position.
@@ -38,7 +38,7 @@ class Folded:
 
     @property
     def events_per_second(self) -> float:
-        """Speed of the fold."""
+        """Number of events that were applied per second of real time."""
         return self.events / self.seconds if self.seconds > 0 else 0.0
 
 
@@ -50,7 +50,7 @@ async def fold_to(
     see: Callable[[StoredEvent, Event], None] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Folded:
-    """Return the state at position `upto`, folded from the first event on.
+    """Rebuild the state of the cluster from the events of the log up to position `upto`.
 
     Args:
         log: The stream of facts.
@@ -97,7 +97,7 @@ async def fold_to(
 
 
 async def skipped_positions(log: EventLog) -> set[int]:
-    """Return the positions that operators told the folds to skip."""
+    """Return the positions of the events that an operator told the services to skip (`koord bus skip`)."""
     head = await log.head()
     found: set[int] = set()
     async for batch in log.history(0, head.last_seq, kinds=["fold"]):
@@ -109,7 +109,7 @@ async def skipped_positions(log: EventLog) -> set[int]:
 
 
 async def everything_kept(stream: ObservationLog) -> list[StoredEvent]:
-    """Return everything that a stream of reports or explanations still retains."""
+    """Return every message that a stream of reports or explanations still retains."""
     head = await stream.head()
     found: list[StoredEvent] = []
     if head.last_seq == 0 or head.first_seq > head.last_seq:

@@ -1,4 +1,4 @@
-"""The hardware of a node from the log, now or as of a position."""
+"""The hardware of a node and the pods that hold parts of it, read from the log."""
 
 from koordcore.events.envelope import AggregateRef, StoredEvent, name_token
 from koordcore.events.objects.custom import custom_ref
@@ -9,12 +9,12 @@ from koordctl.explain.hardware_lines import hardware_from_events
 
 
 async def hardware_at(log: OpenLog, node: str, position: int | None) -> NodeHardware:
-    """Return the hardware of a node with the pods that hold it.
+    """Return the CPUs, NUMA zones and devices of a node with the pods that hold them.
 
     Args:
         log: The log.
         node: Name of the node.
-        position: Last position to read; None for the present.
+        position: Last position to read; None reads up to the newest event.
     """
 
     async def events(ref: AggregateRef) -> list[StoredEvent]:

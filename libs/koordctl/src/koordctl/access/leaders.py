@@ -1,4 +1,4 @@
-"""Leader election of the embedded stack: who holds each lease, and whether that process still runs.
+"""The state of leader election in the embedded stack: who holds each lease, and whether that process still runs.
 
 A killed process holds its lease until the lease expires. Until then the `/readyz` of its replacement already says
 ready, because some instance holds the lease, although no instance decides.
@@ -25,21 +25,20 @@ _CLOCK_SECONDS: Final = 1.0
 
 
 class Leading(NamedTuple):
-    """Whether a service has a leader, and a sentence about it."""
+    """Whether one service has a running leader, with a sentence that explains the answer."""
 
     leads: bool
     sentence: str
 
 
 def judge_lease(service: str, record: LeaseRecord | None, holder_began_at: float | None, now: float) -> Leading:
-    """Return whether a service has a leader, judged by its lease.
+    """Return whether a service has a running leader, according to its lease.
 
     Args:
         service: Name of the service.
-        record: The lease; None or without a holder: it was released or has expired.
-        holder_began_at: Start of the process that has the holder's name now, in Unix seconds, or None for there is
-            none.
-        now: Host time in Unix seconds, the clock of the lease.
+        record: The lease. None, or a lease without a holder, means that it was released or has expired.
+        holder_began_at: Unix time at which the process with the holder's name started, or None if no such process runs.
+        now: Host time in Unix seconds; leases use this clock.
     """
     if record is None or not record.holder:
         return Leading(False, f"{service}: no leader (no lease is held)")
@@ -55,7 +54,9 @@ def judge_lease(service: str, record: LeaseRecord | None, holder_began_at: float
 
 
 async def leaders(stack: Stack, var: Path, now: float) -> list[Leading]:
-    """Return one entry for each service that elects a leader; one entry with the reason if leases cannot be read.
+    """Return for each service that elects a leader whether it has one.
+
+    If the leases cannot be read, the list has one entry with the reason.
 
     Args:
         stack: The running stack.
@@ -83,7 +84,10 @@ async def leaders(stack: Stack, var: Path, now: float) -> list[Leading]:
 
 
 def _began_at(record: LeaseRecord | None, processes: Iterable[ProcessStatus], now: float) -> float | None:
-    """Return when the holder's process started; the beginning of time if the kernel does not tell."""
+    """Return the Unix time at which the process that holds the lease started, or None if no such process runs.
+
+    If the kernel does not tell when it started, the time is minus infinity.
+    """
     instance = record.holder.rpartition("_")[0] if record is not None else ""
     process = next((each.process for each in processes if each.name == instance), None)
     if process is None or not is_alive(process):

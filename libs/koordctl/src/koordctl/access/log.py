@@ -1,4 +1,4 @@
-"""The event log for commands that read it directly: its address, our credentials, one connection per command.
+"""The connection of a command to the event log.
 
     async with open_log() as log:
         async for batch in log.bus.events.history(0, head): ...
@@ -46,15 +46,15 @@ DEFAULT_CLUSTER: Final = "dev"
 
 @dataclass(frozen=True, slots=True)
 class OpenLog:
-    """One connection and what commands read through it.
+    """An open connection to the event log, and the readers that use it.
 
     Attributes:
-        connection: The connection.
-        names: Names of streams and subjects of this cluster.
-        bus: The ports of the bus.
+        connection: The connection to NATS.
+        names: Names of the streams and subjects of this cluster.
+        bus: Ports for reading and writing events.
         facts: Reader of single messages of the stream of facts.
-        explanations: The same for explanations.
-        obs: The same for observations.
+        explanations: Reader of single messages of the stream of explanations.
+        obs: Reader of single messages of the stream of observations (usage reports).
     """
 
     connection: BusConnection
@@ -151,7 +151,7 @@ async def open_log(var: Path | None = None, principal: str | None = None) -> Asy
 
 @contextmanager
 def _without_websockets() -> Generator[None]:
-    """Keep nats-py from importing aiohttp.
+    """Prevent nats-py from importing aiohttp.
 
     nats-py needs aiohttp for websockets only, which no command uses. This import takes longer than all others of a
     command.
@@ -167,5 +167,5 @@ def _without_websockets() -> Generator[None]:
 
 
 def wait_for(work: Coroutine[object, object, T]) -> T:
-    """Run a command's coroutine and return its result."""
+    """Run an asynchronous function of a command to its end and return its result."""
     return asyncio.run(work)

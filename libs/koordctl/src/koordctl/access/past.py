@@ -1,4 +1,4 @@
-"""Objects as they were at a position or time, in Kubernetes form, from the history of the projector.
+"""Kubernetes objects as they were at an earlier position or time, from the history that the projector keeps.
 
 The projector returns aggregates. This module assembles objects from them as the manager does for the present: a pod
 with its node, a node with its published resources.
@@ -32,7 +32,10 @@ State = dict[str, Any]
 
 
 def moment_text(text: str) -> str:
-    """Return a position as it is, and a time with its zone (default UTC). End the command if `text` is neither."""
+    """Return the value of `--as-of` in the form that the projector expects: a position, or a time with its zone.
+
+    A time without a zone is UTC. If `text` is neither, the command ends with an error.
+    """
     if text.isascii() and text.isdigit():
         return text
     try:
@@ -42,7 +45,7 @@ def moment_text(text: str) -> str:
 
 
 def ask_as_of(path: str, at: str, **params: object) -> Any:
-    """Return the projector's answer about a moment, or None if the object does not exist at that moment.
+    """Return the projector's answer about an object at a past moment, or None if the object did not exist then.
 
     If the projector does not accept the moment, end the command.
     """
@@ -56,7 +59,7 @@ def ask_as_of(path: str, at: str, **params: object) -> Any:
 
 
 def objects_as_of(kind: str, at: str) -> list[State]:
-    """Return all objects of a kind as they were, ordered by namespace and name.
+    """Return all objects of a kind as they were at a past moment, ordered by namespace and name.
 
     If the projector does not accept the moment, end the command.
     """
@@ -83,7 +86,7 @@ def objects_as_of(kind: str, at: str) -> list[State]:
 
 
 def _aggregates(kind: str, at: str) -> tuple[dict[str, State], str]:
-    """Return all aggregates of a kind as id -> state, and the position that the moment stands for."""
+    """Return the state of every aggregate of a kind at a past moment by its id, and the position of that moment."""
     found: dict[str, State] = {}
     after: str | None = None
     while True:

@@ -1,4 +1,7 @@
-"""Positions of the log for times and option values. Times are those of the events: the run's clock, scaled or not."""
+"""Translation between positions of the log and times.
+
+The times are those in the events, so they follow the clock of the run, which may be faster than the host's clock.
+"""
 
 from datetime import UTC, datetime
 
@@ -9,7 +12,7 @@ LOOK_AHEAD = 50
 
 
 def given_position(option: str, text: str, last: int) -> int | None:
-    """Return the position that `text` names, or None if `text` is not a number.
+    """Return the position that the value of an option names, or None if the value is not a number.
 
     If the log does not have the position yet, end the command with exit status 1.
     """
@@ -21,7 +24,7 @@ def given_position(option: str, text: str, last: int) -> int | None:
 
 
 def parse_moment(text: str) -> datetime:
-    """Return the time of an RFC 3339 text; without an offset it is UTC.
+    """Return the time that an RFC 3339 text names; a text without an offset is read as UTC.
 
     Raises:
         ValueError: The text is not an RFC 3339 time.
@@ -31,10 +34,12 @@ def parse_moment(text: str) -> datetime:
 
 
 async def first_at(log: OpenLog, text: str) -> int:
-    """Return the first position whose event happened at or after a time; one past the end if there is none.
+    """Return the first position whose event happened at or after a time.
 
-    The search halves the log. Events of several writers may be out of order by the duration of an append, so the answer
-    may be off by that many positions.
+    The result is one past the end of the log if there is no such event.
+
+    The function searches by halving. Events of several writers may be out of order by the duration of an append, so the
+    result may be off by that many positions.
 
     Raises:
         ValueError: The text is not an RFC 3339 time.
@@ -53,7 +58,7 @@ async def first_at(log: OpenLog, text: str) -> int:
 
 
 async def _happened(log: OpenLog, seq: int, below: int) -> datetime | None:
-    """Return when the first readable event from `seq` on happened, or None if there is none within `LOOK_AHEAD`."""
+    """Return the time of the first readable event at or after `seq`, or None if it is too far away."""
     for position in range(seq, min(seq + LOOK_AHEAD, below)):
         stored = await log.facts.at(position)
         if stored is not None and stored.occurred_at:

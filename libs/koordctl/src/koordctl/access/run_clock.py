@@ -1,4 +1,4 @@
-"""The clock of the running stack: scaled with `--speed`, else the host's clock."""
+"""The clock of the running stack, which runs faster than the host's clock if the stack was started with `--speed`."""
 
 import os
 
@@ -10,7 +10,10 @@ from koordctl.access.clients import live_directory
 
 
 def run_clock() -> Clock:
-    """Return the clock of the stack whose log is read. With KOORD_NATS set, return the host's clock."""
+    """Return the clock that the events of the current log follow.
+
+    If KOORD_NATS names a remote log, this is the clock of the host.
+    """
     if os.environ.get("KOORD_NATS"):
         return SystemClock()
     try:
@@ -20,7 +23,7 @@ def run_clock() -> Clock:
 
 
 def clock_sentence(clock: Clock) -> str:
-    """Return a sentence about times that are not host times, or "" if they are host times."""
+    """Return a sentence which warns that the shown times are not host times, or "" if they are."""
     if not isinstance(clock, ScaledClock):
         return ""
     now = clock.now().isoformat(sep=" ", timespec="seconds").removesuffix("+00:00")

@@ -1,5 +1,8 @@
-"""Errors of the event log. This module exists so that naming an error does not import the libraries of the log."""
+"""The error that commands raise if the event log cannot be used.
+
+It has its own module so that naming the error does not import the libraries of the log.
+"""
 
 
 class LogTrouble(Exception):
-    """The log cannot be reached, or it refused a request. The message is a sentence for the user."""
+    """The event log cannot be reached, or it refused a request. The message is a sentence for the user."""

@@ -1,9 +1,9 @@
-"""Comparison of three folds while the log moves: the manager's state, the projector's rows, a fold from zero.
+"""Comparison of the state of the manager, the rows of the projector, and a state rebuilt from the log.
 
-    1. ask the manager and the projector for their hashes until both are at one position
-    2. fold the log from zero to that position
+First the manager and the projector are asked for their hashes until both stand at one position. Then the log is folded
+from its first event to that position.
 
-If the log is written without a pause, both never stop at one position. Then each is compared with the fold from zero at
+If the log is written without a pause, both never stop at one position. Then each is compared with the rebuilt state at
 its own position. One fold passes through both positions, so all three agree exactly if both comparisons hold.
 """
 
@@ -30,7 +30,7 @@ ANSWER_SECONDS: Final = 30.0
 
 
 class FoldPosition(NamedTuple):
-    """The position of a fold and its hash there."""
+    """The position up to which a service has applied the log, and the hash of its state there."""
 
     position: int
     hash: str
@@ -38,7 +38,7 @@ class FoldPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """The live fold and the projector's rows, with the fold from zero at the position of each."""
+    """The hashes of the manager and of the projector, each beside the hash of a rebuilt state at the same position."""
 
     live: FoldPosition
     projector: FoldPosition
@@ -46,22 +46,22 @@ class Verification:
 
     @property
     def position(self) -> int:
-        """The later of the two positions; the common one if both stopped together."""
+        """The later one of the two compared positions, or the common one if both stood at one position."""
         return max(self.live.position, self.projector.position)
 
     @property
     def replay(self) -> str:
-        """Hash of the fold from zero at `position`."""
+        """Hash of the state that was rebuilt from the log up to `position`."""
         return self.folded.hash
 
     @property
     def equal(self) -> bool:
-        """Whether the fold from zero agrees with both."""
+        """Whether the manager and the projector both have the hash of the rebuilt state."""
         return all(self.folded.hashes[fold.position] == fold.hash for fold in (self.live, self.projector))
 
 
 async def verify_now(bus: "Bus", *, manager: str, seconds: float) -> Verification:
-    """Compare the three folds.
+    """Compare the states of the manager and of the projector with a state rebuilt from the log.
 
     Args:
         bus: The log; the projector is asked over the same connection.
@@ -77,15 +77,15 @@ async def verify_now(bus: "Bus", *, manager: str, seconds: float) -> Verificatio
 
 
 async def projector_position(bus: "Bus", seconds: float, *, waits: bool = True) -> FoldPosition:
-    """Return the position and the hash of the projector's rows.
+    """Return the position up to which the projector has applied the log, and the hash of its rows.
 
     Args:
         bus: The log.
-        seconds: Real time for the answer.
-        waits: Whether to wait for a projector that does not run.
+        seconds: Real time in which the projector must answer.
+        waits: Whether to wait for a projector that does not run yet.
 
     Raises:
-        LogTrouble: The projector does not answer within so many real seconds.
+        LogTrouble: The projector does not answer in this time.
     """
     from koordcore.bus.client.connection import NoAnswer
     from koordcore.bus.work.requests import RequestFailed, ask
@@ -106,7 +106,7 @@ async def projector_position(bus: "Bus", seconds: float, *, waits: bool = True) 
 
 
 async def _fold_positions(bus: "Bus", manager: str, seconds: float) -> tuple[FoldPosition, FoldPosition]:
-    """Return both positions: a common one if it is found in time, else the current ones."""
+    """Return the positions of the manager and of the projector, at one position if possible."""
     began = time.monotonic()
     async with httpx.AsyncClient(timeout=min(seconds, ANSWER_SECONDS), trust_env=False) as client:
         while True:
@@ -119,7 +119,9 @@ async def _fold_positions(bus: "Bus", manager: str, seconds: float) -> tuple[Fol
 
 
 async def _fold_position(client: httpx.AsyncClient, who: str, url: str, deadline: float) -> FoldPosition:
-    """Return the position of a service's fold. Retry while it cannot answer, for example while Postgres restarts.
+    """Return the position and hash of a service, asking again while it cannot answer.
+
+    A service cannot answer, for example, while Postgres restarts.
 
     Raises:
         LogTrouble: The deadline has passed.

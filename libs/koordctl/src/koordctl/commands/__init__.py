@@ -1,1 +1,1 @@
-"""One module per group of commands. A command turns words into questions to the services or the log, and prints."""
+"""The commands of `koord`, one module per group. A command asks the services or the log and prints the answer."""

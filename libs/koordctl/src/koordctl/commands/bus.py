@@ -1,4 +1,4 @@
-"""`koord bus`: streams, lag of every fold, parked work, recorded skips."""
+"""`koord bus`: commands about the event log, its readers, and the work that services have set aside."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def consumers() -> None:
 
 
 def _figures(url: str) -> dict[str, dict[str, float]] | None:
-    """Return metric -> fold -> value of a service's metrics page, or None if there is no answer."""
+    """Return the metrics of a service by metric and fold, or None if the service does not answer."""
     from prometheus_client.parser import text_string_to_metric_families
 
     try:
@@ -124,7 +124,7 @@ def skip(
     position: Annotated[int, typer.Argument(help="Position of the event that it cannot read.", min=1)],
     reason: Annotated[str, typer.Option("--reason", help="Why the event may be skipped.", prompt=True)],
 ) -> None:
-    """Let a halted fold skip the event that it cannot read. The log records the skip, and every replay honours it.
+    """Let a halted service skip the event that it cannot read. The log records the skip, and every replay honours it.
 
     The command refuses if the fold has not halted at this event. Skipping a readable event would make folds differ.
 
@@ -142,7 +142,7 @@ def skip(
 
 
 def why_not_skip(fold: str, position: int, readiness: Mapping[str, str]) -> str | None:
-    """Return why a fold may not skip an event, or None if it has halted before that event.
+    """Return the reason why a service may not skip an event, or None if it has halted before exactly that event.
 
     Args:
         fold: Name of the fold.

@@ -1,4 +1,4 @@
-"""`koord demo`: place a real trace on a live cluster and print what came of it."""
+"""`koord demo`: place the pods of a real trace on a live cluster and print the results."""
 
 import asyncio
 import contextlib
@@ -98,7 +98,7 @@ async def _demo(options: DemoOptions, *, end: bool) -> Summary:
 
 @contextlib.contextmanager
 def _watching() -> Generator[Watching]:
-    """Show a progress bar on a terminal, plain lines elsewhere."""
+    """Return the display of the progress: a progress bar on a terminal, plain lines elsewhere."""
     if not errors.is_terminal:
         yield _plain()
         return
@@ -142,7 +142,7 @@ def _became(pods: PodCounts) -> str:
 
 
 def show(summary: Summary) -> None:
-    """Print the table and the invariants."""
+    """Print the table of results and the invariants."""
     figures = Table(box=None, pad_edge=False, show_header=False)
     figures.add_column()
     figures.add_column(justify="right", overflow="fold")

@@ -1,4 +1,4 @@
-"""`koord events`: facts as they are appended, straight from the log."""
+"""`koord events`: print the facts of the log, also as they are appended."""
 
 import json
 import sys
@@ -77,7 +77,7 @@ async def _show(follow: bool, kinds: list[str] | None, since: str | None, *, as_
 
 
 async def _position(log: OpenLog, text: str, last: int) -> int:
-    """Return the first wanted position: a number up to `last`, a time, or a duration before now."""
+    """Return the first position to show for the value of `--since`: a position, a time, or a duration before now."""
     position = given_position("--since", text, last)
     if position is not None:
         return position

@@ -1,4 +1,4 @@
-"""`koord explain pod|node`: the explanation of a pod or node from the log, now or as of any position or time."""
+"""`koord explain pod|node`: print what happened to a pod or a node, and why, from the events of the log."""
 
 from collections.abc import Iterable
 from typing import Annotated, Any, Final, NamedTuple
@@ -58,7 +58,7 @@ _NO_SPAN: Final = "0" * 16
 
 
 class Past(NamedTuple):
-    """The projector's answer about a past moment: position, time, and the object."""
+    """The answer of the projector about a past moment: its position, its time, and the object at that moment."""
 
     position: int
     at: str
@@ -66,7 +66,7 @@ class Past(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Text for a headline."""
+        """The moment as text for a headline."""
         return f" as of position {self.position} ({time_text(self.at)})"
 
 
@@ -140,7 +140,7 @@ def _show(story: PodStory | NodeStory, lines: Iterable[Line], output: Format) ->
 
 
 def _uid_of(namespace: str, name: str) -> str | None:
-    """Return the uid of a pod, or of the last deleted pod of that name, or None if there never was one."""
+    """Return the uid of the pod with a name, or of the last deleted one, or None if there never was such a pod."""
     live = manager.request("GET", f"/v1/objects/Pod/{name}", params={"namespace": namespace})
     if live.status_code != NOT_FOUND:
         return str(field(manager.decoded(live), "metadata.uid"))
@@ -151,7 +151,7 @@ def _uid_of(namespace: str, name: str) -> str | None:
 
 
 def _past(path: str, at: str, missing: str) -> Past:
-    """Return the projector's answer about a past moment. End the command if the object did not exist then."""
+    """Return the projector's answer about an object at a past moment. End the command if it did not exist then."""
     answer = ask_as_of(path, moment_text(at))
     if answer is None:
         fail(missing)
@@ -159,7 +159,10 @@ def _past(path: str, at: str, missing: str) -> Past:
 
 
 async def _explained_pod(uid: str, past: Past | None, *, by_name: bool) -> PodStory:
-    """Return the life of a pod. `by_name`: it is the last pod of its name."""
+    """Return everything that `koord explain pod` shows of a pod.
+
+    Here `by_name` says that the pod is the last one with its name.
+    """
     async with open_log() as log:
         facts = [event for kind in ("podspec", "pod", "eviction") for event in await _aggregate(log, kind, uid, past)]
         placed = sorted((event for event in facts if event.type == "PodPlaced"), key=lambda event: event.seq)
@@ -182,7 +185,7 @@ async def _explained_pod(uid: str, past: Past | None, *, by_name: bool) -> PodSt
 
 
 async def _hardware_of(log: OpenLog, placed: list[StoredEvent]) -> dict[int, NodeHardware]:
-    """Return position of a placement -> hardware of its node then, for placements that gave hardware."""
+    """Return the hardware of the node for each placement that gave the pod CPUs or devices, by position."""
     found: dict[int, NodeHardware] = {}
     for stored in placed:
         event = CATALOGUE.read(stored)
@@ -192,7 +195,7 @@ async def _hardware_of(log: OpenLog, placed: list[StoredEvent]) -> dict[int, Nod
 
 
 async def _admission_of(log: OpenLog, facts: list[StoredEvent], *, is_last: bool) -> list[StoredEvent]:
-    """Return the decisions of admission about a pod, or an empty list if its first fact is unknown."""
+    """Return the decisions of admission about a pod, or an empty list if the event of its creation is unknown."""
     added = next((stored for stored in facts if stored.type == PodSpecAdded.__name__), None)
     event = CATALOGUE.read(added) if added is not None else None
     if added is None or not isinstance(event, PodSpecAdded):
@@ -213,7 +216,7 @@ async def _denied_pod(namespace: str, name: str) -> PodStory:
 
 
 async def _admission(log: OpenLog, namespace: str, name: str) -> list[StoredEvent]:
-    """Return the retained decisions of admission about pods of a name."""
+    """Return the decisions of admission that the log still retains about pods with a name."""
     return await log.explanations.of_subject(log.names.subject("explanations", admission_ref("pods", namespace, name)))
 
 
@@ -235,7 +238,7 @@ async def _node_story(name: str, past: Past | None) -> NodeStory:
 
 
 async def _aggregate(log: OpenLog, kind: str, id_: str, past: Past | None, *, after: int = 0) -> list[StoredEvent]:
-    """Return the events of an aggregate in order, up to the past moment if there is one."""
+    """Return the events of one aggregate in order, up to the past moment if one was named."""
     found = await log.bus.events.read_aggregate(AggregateRef(kind, id_), after=after)
     return found if past is None else [event for event in found if event.seq <= past.position]
 
@@ -260,7 +263,7 @@ def _past_use(answer: dict[str, Any]) -> Used | None:
 
 
 def _past_sample(answer: dict[str, Any]) -> NodeSample | None:
-    """Return the newest report at the moment, or None if there was none, or if it had expired."""
+    """Return the newest usage report of a node at a past moment, or None if there was none or it had expired."""
     if not answer["usage"] or answer["node"]["cpu_used"] is None:
         return None
     last = answer["usage"][-1]
@@ -273,7 +276,10 @@ def _past_sample(answer: dict[str, Any]) -> NodeSample | None:
 
 
 def _past_explanations(uid: str, timeline: list[dict[str, Any]]) -> list[StoredEvent]:
-    """Return the explanations of a timeline, in its order. Unlike the log's stream, the projector keeps all of them."""
+    """Return the explanations of a pod up to a past moment, in order.
+
+    They come from the projector, because it keeps all explanations and the stream of the log does not.
+    """
     return [
         StoredEvent(
             seq=0,

@@ -1,4 +1,4 @@
-"""`koord gang`: one line per gang, and what a gang waits for, from the leading scheduler."""
+"""`koord gang`: show gangs (pods that are placed together or not at all) and what each of them waits for."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
@@ -75,7 +75,10 @@ def _show_members(gang_id: str) -> None:
 
 
 def _origin(view: Mapping[str, Any]) -> str:
-    """Return in words what declares the gang. The scheduler's answer says "annotation" of everything but a PodGroup."""
+    """Return a phrase that says what declares the gang, for example a label of its pods.
+
+    The scheduler's answer says "annotation" for everything except a PodGroup, so the function looks at a member.
+    """
     if view["gangFrom"] == _FROM_POD_GROUP:
         return "its PodGroup"
     for member in view["children"]:

@@ -73,7 +73,10 @@ def lint(
 
 
 def _documents(label: str, text: bytes) -> list[object] | None:
-    """Return the documents, or None if the text cannot be read. Print that, and print if there are no objects."""
+    """Return the documents of a text, or None if the text cannot be read.
+
+    The function prints an error if the text cannot be read, and a note if it contains no objects.
+    """
     try:
         documents = read_documents(text)
     except InvalidInput as error:

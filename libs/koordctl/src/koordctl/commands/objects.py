@@ -1,4 +1,4 @@
-"""`koord apply`, `delete`, `get`: objects from the manager, their history from the projector."""
+"""`koord apply`, `koord delete` and `koord get`: change objects, and show present or past ones."""
 
 import json
 import sys
@@ -27,7 +27,7 @@ _NO_MANIFEST: Final = 400
 
 
 class Shown(StrEnum):
-    """Values of `-o` for `get`."""
+    """The output formats that `-o` of `koord get` accepts."""
 
     TABLE = "table"
     WIDE = "wide"
@@ -49,7 +49,10 @@ SHORT = {
 
 
 def kind_named(text: str) -> str:
-    """Return the kind for `pods`, `po`, `Pod`, `elasticquotas`, `eqp` and so on. An unknown name ends the command."""
+    """Return the kind that a word on the command line names, for example Pod for `pods`, `po` or `Pod`.
+
+    An unknown word ends the command with an error.
+    """
     lower = text.lower()
     found = KINDS.get(lower) or KINDS.get(lower.removesuffix("s")) or KINDS.get(lower.removesuffix("es"))
     found = found or SHORT.get(lower) or SHORT.get(lower.removesuffix("s"))
@@ -205,7 +208,7 @@ def _submit(path: str, names: list[str], *, dry_run: bool = False) -> None:
 
 
 def _report(answer: dict[str, Any], *, dry_run: bool = False, exit_on_refusal: bool = True) -> bool:
-    """Print one line per document, warnings and refusals on stderr; return False if one was refused."""
+    """Print one line per document, with warnings and refusals on stderr. Return False if a document was refused."""
     if "results" not in answer:
         fail(str(answer.get("error", answer)))
     fine = True

@@ -1,4 +1,4 @@
-"""`koord recommend`: requests that containers should have, with the samples and percentiles behind them."""
+"""`koord recommend`: show the requests that containers should have, with the measurements behind them."""
 
 from collections.abc import Mapping
 from http.client import HTTPException
@@ -67,7 +67,7 @@ def recommend(
 
 
 def _existing() -> set[tuple[str, str]] | None:
-    """Return (namespace, name) of every Recommendation object, or None if no manager answers."""
+    """Return the namespace and name of every Recommendation object, or None if no manager answers."""
     base = find_service("manager")
     try:
         answer = ask(f"{base}/v1/objects/{RESOURCE}", timeout=10) if base is not None else None
@@ -80,7 +80,7 @@ def _existing() -> set[tuple[str, str]] | None:
 
 
 async def _states() -> dict[tuple[str, str], RecommendationState]:
-    """Return (namespace, name) -> current recommendation."""
+    """Return the current recommendation of each object by namespace and name."""
     states: dict[tuple[str, str], RecommendationState] = {}
     async with open_log() as log:
         head = await log.bus.events.head()
@@ -122,7 +122,7 @@ def recommendation_rows(found: Known) -> list[list[str]]:
 
 
 def recommendation_lines(namespace: str, name: str, state: RecommendationState | None) -> list[str]:
-    """One Recommendation with everything that it came from."""
+    """Yield the lines that show one Recommendation and every number it was computed from."""
     if state is None:
         return [f"{RESOURCE} {namespace}/{name}: {NOTHING_YET}"]
     since = state.updated_at.replace("T", " ")[:19]

@@ -1,4 +1,4 @@
-"""`koord down`, `status`: the embedded stack that runs."""
+"""`koord down`, `koord status` and `koord dashboard`: commands about the embedded stack that runs."""
 
 import asyncio
 import time
@@ -70,7 +70,7 @@ def status(var: Var = None) -> None:
 
 
 def endings(stack: Stack) -> list[str]:
-    """Return a sentence for each process that ended by itself and does not run again: how it ended, its last words."""
+    """Return a sentence for each process that ended by itself and was not restarted, with its last output."""
     sentences: list[str] = []
     for process in stack.processes:
         if process.last_exit is None or process.state in (ProcessState.READY, ProcessState.STOPPED):
@@ -83,7 +83,7 @@ def endings(stack: Stack) -> list[str]:
 
 
 def _leaders(stack: Stack, var: Path) -> "list[Leading]":
-    """Return who leads, or an empty list while the log's server does not run."""
+    """Return whether each service has a leader, or an empty list while the server of the log does not run."""
     nats = stack.find("nats")
     if nats is None or nats.state is not ProcessState.READY:
         return []

@@ -1,4 +1,4 @@
-"""`koord up`: start the embedded stack, in the background or in the foreground."""
+"""`koord up`: start the embedded stack (all services on this machine) in the background or in the foreground."""
 
 import asyncio
 import contextlib
@@ -91,7 +91,7 @@ def up(
 
 
 async def _started(argv: tuple[str, ...], var: Path) -> Stack:
-    """Start the background process and print what has become ready meanwhile."""
+    """Start the stack in the background, and print each process as it becomes ready."""
     starting = asyncio.create_task(
         start_in_background(argv, state_file=state_file(var), log_file=var / "log" / "up.log", seconds=START_SECONDS)
     )
@@ -107,7 +107,10 @@ async def _started(argv: tuple[str, ...], var: Path) -> Stack:
 
 
 def _say_ready(stack: Stack, said: set[str]) -> None:
-    """Print a line for each process that became ready and is not in `said` yet."""
+    """Print one line for each process that became ready since the last call.
+
+    The names of the printed processes are added to `said`.
+    """
     for status in stack.processes:
         if status.state is ProcessState.READY and status.name not in said:
             said.add(status.name)
@@ -117,7 +120,10 @@ def _say_ready(stack: Stack, said: set[str]) -> None:
 async def _run(
     var: Path, port_base: int | None, speed: float, sync: str, nodes: str, *, agent: bool, traces: bool
 ) -> None:
-    """Run the stack until a signal. Register nodes and priority classes when the manager is ready."""
+    """Run the stack until a signal arrives.
+
+    When the manager is ready, the nodes and the priority classes are registered with it.
+    """
     simulated = simulated_nodes(nodes)
     host = host_node_name() if agent else None
     options = StackOptions(

@@ -1,4 +1,4 @@
-"""`koord top node|pod|gpu`: current use from the newest reports, and given shares of GPUs; live with `--watch`."""
+"""`koord top node|pod|gpu`: show current use from the newest report of each agent, and the given shares of GPUs."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -118,7 +118,7 @@ def top_gpu(
 
 
 def _nodes(name: str | None) -> list[dict[str, Any]]:
-    """Return all nodes from the projector. End the command if `name` is not one of them."""
+    """Return all nodes that the projector knows. End the command if `name` is given and is not one of them."""
     nodes: list[dict[str, Any]] = projector.get("/api/nodes")["nodes"]
     if name is not None and not any(node["name"] == name for node in nodes):
         fail(f"there is no node {name}")
@@ -126,7 +126,7 @@ def _nodes(name: str | None) -> list[dict[str, Any]]:
 
 
 def node_rows(nodes: Sequence[dict[str, Any]], name: str | None, sort: Sort) -> list[Row]:
-    """Return one row per node, highest use first; nodes without a report last."""
+    """Return the rows of `koord top node`, highest use first and nodes without a report last."""
     chosen = [node for node in nodes if name is None or node["name"] == name]
     chosen.sort(key=lambda node: node["name"])
     if sort != "name":
@@ -149,7 +149,7 @@ def node_rows(nodes: Sequence[dict[str, Any]], name: str | None, sort: Sort) -> 
 
 
 def pod_rows(reports: dict[str, NodeUsageReported], namespace: str | None, sort: Sort) -> list[Row]:
-    """Return one row per pod of the newest reports, highest use first."""
+    """Return the rows of `koord top pod`, highest use first."""
     pods = [
         (node, pod)
         for node, report in reports.items()
@@ -174,7 +174,7 @@ def pod_rows(reports: dict[str, NodeUsageReported], namespace: str | None, sort:
 
 
 async def _reports(names: Sequence[str]) -> dict[str, NodeUsageReported]:
-    """Return the newest report of each node that has one."""
+    """Return the newest usage report of each node that has one."""
     async with open_log() as log:
         stored = await log.bus.observations.latest([AggregateRef("node", name_token(name)) for name in names])
     reports = ((name_from_token(event.ref.id), CATALOGUE.read(event)) for event in stored)

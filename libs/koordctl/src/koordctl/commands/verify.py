@@ -1,4 +1,4 @@
-"""`koord verify`: compare the live folds of the services with a state rebuilt from the log."""
+"""`koord verify`: compare the states of the running services with a state rebuilt from the log."""
 
 from typing import Annotated
 

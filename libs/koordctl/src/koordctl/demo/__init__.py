@@ -1,1 +1,1 @@
-"""`koord demo`: a real trace on a live cluster. Every invariant is recomputed from the log."""
+"""The demo: it places a real trace on a live cluster and checks every rule of correctness from the log alone."""

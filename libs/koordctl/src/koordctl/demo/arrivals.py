@@ -1,6 +1,6 @@
-"""Arrival times of the trace's pods: in the trace's order, evenly over a given time. Pure.
+"""The times at which the demo submits the pods of the trace: in their order, spread evenly over a given time.
 
-The trace spans five months with hours of silence. The order is kept; the gaps are not.
+The trace spans five months with hours of silence. The demo keeps the order and drops the gaps. This module is pure.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,10 @@ TICK_SECONDS = 0.1
 
 
 class Arrival(NamedTuple):
-    """Pods `begin` up to `end` (exclusive), sent together `at_seconds` after the first one."""
+    """A group of pods that is submitted at one time.
+
+    The group holds the pods from index `begin` up to `end` (exclusive), sent `at_seconds` after the first group.
+    """
 
     at_seconds: float
     begin: int
@@ -18,7 +21,9 @@ class Arrival(NamedTuple):
 
 
 def arrivals(count: int, seconds: float, *, tick_seconds: float = TICK_SECONDS) -> Iterator[Arrival]:
-    """Yield groups that together hold every pod exactly once, in order. The last one is sent within `seconds`.
+    """Yield the groups of pods in order; together they hold every pod exactly once.
+
+    The last group is sent within `seconds`.
 
     Args:
         count: Number of pods.

@@ -1,6 +1,7 @@
-"""The slo-controller-config of the demo: colocation and best-effort suppression, with intervals for the run's speed.
+"""The ConfigMap slo-controller-config of the demo, with intervals that fit the speed of the run.
 
-Pure. Windows are times of the run: at speed 360, one report per simulated hour is one report per ten real seconds.
+It enables colocation and best-effort suppression. Intervals are times of the run: at speed 360, one report per
+simulated hour is one report per ten real seconds. This module is pure.
 """
 
 import json
@@ -15,12 +16,12 @@ SUPPRESS_PERCENT: Final = 65
 
 
 def report_interval_seconds(speed: float) -> int:
-    """Return the seconds of the run between two reports of a node."""
+    """Return the time between two usage reports of a node, in seconds of the run."""
     return max(1, round(REPORT_REAL_SECONDS * speed))
 
 
 def slo_controller_config(speed: float, *, protect: bool = True) -> dict[str, Any]:
-    """Return the ConfigMap.
+    """Return the ConfigMap slo-controller-config for a run of the demo.
 
     Args:
         speed: Seconds of the run per real second.

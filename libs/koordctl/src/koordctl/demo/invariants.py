@@ -1,16 +1,15 @@
-"""Invariants of the log, recomputed from the events alone.
+"""Rules that must hold in every log, checked from its events alone.
 
 Nothing is taken from a service's state: requests come from the mirrored pod, capacity from the mirrored node and the
 published overcommit, placements from their events. Feed every event of the stream of facts in order to `Audit.see`,
 then call `findings`.
 
-    double placement    a pod is placed while it is already placed
-    over allocatable    after a placement, the pods of a node request more of a resource than the node offers; for
-                        batch resources, more than the most that was published since the decision's position
-    ledger differs      the node's ledger and the pods' own events name different pods
-    allocation          a pod was given a CPU, a share of a device, a virtual function or a part of a reservation that
-                        was not free
-    unexplained         a submitted pod is neither placed nor has an explanation
+A pod must not be placed while it is already placed. The pods on a node must not request more of a resource than the
+node offers; for a batch resource this is the highest amount that was published since the position of the decision.
+
+The ledger of a node and the events of the pods must name the same pods. A pod must not be given a CPU, a share of a
+device, a virtual function or a part of a reservation that was not free. Every submitted pod must be placed or have an
+explanation.
 """
 
 from collections.abc import Iterable, Mapping
@@ -40,7 +39,7 @@ PODS = "pods"
 
 @dataclass(slots=True)
 class _Node:
-    """A node's offer and its pods.
+    """What one node offers, and the pods on it.
 
     Attributes:
         allocatable: Allocatable amounts of the Node object.
@@ -57,7 +56,10 @@ class _Node:
     ledger: dict[str, PodOnNode] = field(default_factory=dict[str, PodOnNode])
 
     def offered(self, resource: str, since: int) -> int:
-        """Return the offer of a resource. For a batch resource: the most in force at any position after `since`."""
+        """Return the amount that the node offers of a resource.
+
+        For a batch resource, this is the highest amount in force at any position after `since`.
+        """
         if resource not in (BATCH_CPU, BATCH_MEMORY):
             return self.allocatable.get(resource, 0)
         column = 1 if resource == BATCH_CPU else 2
@@ -71,7 +73,7 @@ class _Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """Violations, one sentence each, and numbers of pods at the end.
+    """The broken rules, one sentence each, and the numbers of pods at the end of the log.
 
     Attributes:
         double_placements: Pods that were placed while placed.
@@ -103,7 +105,7 @@ class Findings:
         return not self.sentences()
 
     def sentences(self) -> list[str]:
-        """Return every violation."""
+        """Return one sentence for each broken rule."""
         return [
             *self.double_placements,
             *self.overcommitted,
@@ -114,7 +116,7 @@ class Findings:
 
 
 class Audit:
-    """A fold of the log by its own rules. One task owns an instance."""
+    """A check of the log that keeps its own state and trusts no service. One task owns an instance."""
 
     def __init__(self) -> None:
         """Create an audit that has seen no event."""
@@ -148,7 +150,7 @@ class Audit:
 
     @property
     def requests_on_nodes(self) -> Amounts:
-        """Sum of the requests of all placed pods."""
+        """Sum of the requests of all pods that are placed now, by resource."""
         total: Amounts = {}
         for node in self._nodes.values():
             for name, amount in node.requested.items():
@@ -157,7 +159,7 @@ class Audit:
 
     @property
     def allocatable(self) -> Amounts:
-        """Sum of what the nodes offer, including the latest batch resources."""
+        """Sum of what all nodes offer by resource, including the latest batch resources."""
         total: Amounts = {}
         for node in self._nodes.values():
             batch = {BATCH_CPU: node.batch[-1][1], BATCH_MEMORY: node.batch[-1][2]} if node.batch else {}
@@ -178,7 +180,7 @@ class Audit:
         return list(self._submitted_at_ns)
 
     def see(self, stored: StoredEvent, event: Event) -> None:
-        """Fold one event of the stream of facts, in order."""
+        """Take the next event of the stream of facts into account. Events must come in order."""
         self.events += 1
         name = type(event).__name__
         self.by_type[name] = self.by_type.get(name, 0) + 1
@@ -214,7 +216,7 @@ class Audit:
                 pass
 
     def findings(self, explained: Mapping[str, str] | Iterable[str]) -> Findings:
-        """Return the findings over everything seen so far.
+        """Return what was found in all events so far.
 
         Args:
             explained: Uids of the pods with at least one explanation.

@@ -1,4 +1,4 @@
-"""Figures at the end of the demo: usage from the newest reports, reasons from the newest explanations."""
+"""Measurements at the end of the demo: usage from the newest reports, reasons from the newest explanations."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ BEST_EFFORT = "BE"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterUsage:
-    """CPU in use on the nodes that reported.
+    """The CPU in use on all nodes that reported.
 
     Attributes:
         total_milli: All use, in milli-cores.
@@ -30,7 +30,7 @@ class ClusterUsage:
 
 
 def usage_of(reports: Iterable[NodeUsageReported]) -> ClusterUsage:
-    """Return the sum over the newest report of each node."""
+    """Return the CPU in use, added up over the newest report of each node."""
     total = best_effort = nodes = 0
     for report in reports:
         if report.node_usage is None:
@@ -42,7 +42,7 @@ def usage_of(reports: Iterable[NodeUsageReported]) -> ClusterUsage:
 
 
 def protection_of(reports: Iterable[NodeUsageReported], capacity_milli: int) -> Protection:
-    """Return the service of latency-sensitive and best-effort pods on nodes that run both kinds."""
+    """Return how well latency-sensitive and best-effort pods are served on the nodes that run both kinds."""
     both = [
         report
         for report in reports
@@ -60,14 +60,14 @@ def protection_of(reports: Iterable[NodeUsageReported], capacity_milli: int) -> 
 
 
 async def newest_reports(log: OpenLog, nodes: Sequence[str]) -> list[NodeUsageReported]:
-    """Return the newest report of each node that has one."""
+    """Return the newest usage report of each node that has one."""
     stored = await log.bus.observations.latest([AggregateRef("node", name_token(name)) for name in nodes])
     events = [CATALOGUE.read(event) for event in stored]
     return [event for event in events if isinstance(event, NodeUsageReported)]
 
 
 async def newest_explanations(log: OpenLog) -> dict[str, str]:
-    """Return uid -> main reason of the newest explanation, for every pod that was ever unschedulable."""
+    """Return the main reason in the newest explanation of every pod that was ever unschedulable, by uid."""
     head = await log.bus.explanations.head()
     found: dict[str, StoredEvent] = {}
     if head.last_seq < head.first_seq:
@@ -93,7 +93,7 @@ def reason_of(stored: StoredEvent) -> str:
 
 
 def count_reasons(pending: Iterable[str], reasons: dict[str, str]) -> dict[str, int]:
-    """Return reason -> number of pending pods."""
+    """Return the number of pending pods for each main reason."""
     counts: dict[str, int] = {}
     for uid in pending:
         reason = reasons.get(uid, "no explanation yet")

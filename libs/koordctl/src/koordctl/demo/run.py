@@ -1,6 +1,6 @@
-"""The main line of the demo in numbered steps: a fresh stack, the trace's nodes, its pods in order, the summary.
+"""The course of the demo: start a fresh stack, register the trace's nodes, submit its pods, summarise.
 
-Every figure comes from the log and from the services' reports; `run` itself only measures times.
+Every result comes from the log and from the reports of the services; `run` itself only measures times.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ CPU: Final = "cpu"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """Options of the demo.
+    """What the user chose for a run of the demo.
 
     Attributes:
         var: Folder of the demo's data; emptied first.
@@ -73,7 +73,7 @@ class DemoOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watching:
-    """Receivers of progress.
+    """The functions that the demo calls to show its progress.
 
     Attributes:
         step: Receives a sentence when a part begins or ends.
@@ -85,7 +85,9 @@ class Watching:
 
 
 async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStack) -> tuple[Summary, str]:
-    """Run the demo; return the summary and the dashboard's URL. The stack runs until `resources` is closed.
+    """Run the demo. Return the summary and the URL of the dashboard.
+
+    The stack runs until `resources` is closed.
 
     Raises:
         EmbeddedError, LogTrouble: The message is a sentence for the user.
@@ -204,7 +206,7 @@ async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStac
 
 
 async def _released(log: OpenLog, nodes: Sequence[str]) -> None:
-    """Wait until nearly every node reports that best effort is not limited, or until the time is over."""
+    """Wait until nearly every node reports that its best-effort pods are not limited, or until the time is over."""
     end = time.monotonic() + RELEASE_SECONDS
     while time.monotonic() < end:
         reports = await newest_reports(log, nodes)
@@ -214,7 +216,7 @@ async def _released(log: OpenLog, nodes: Sequence[str]) -> None:
 
 
 async def _rush(processes: Sequence[ProcessSpec], watching: Watching) -> float:
-    """Raise the load of every simulated pod; return the time at which that happened."""
+    """Raise the load of every simulated pod, and return the time at which that happened."""
     watching.step(
         f"load peak: {RUSH['latencySensitiveLoad']:g} times the users, best-effort work that wants"
         f" {RUSH['bestEffortLoad']:g} times its requests"
@@ -227,7 +229,7 @@ async def _rush(processes: Sequence[ProcessSpec], watching: Watching) -> float:
 
 
 def _fresh(options: DemoOptions, host: str) -> StackOptions:
-    """Return the options of a stack on an emptied folder."""
+    """Return the options for a stack on an emptied folder."""
     stack = StackOptions(
         var=options.var,
         port_base=options.port_base,
@@ -251,7 +253,10 @@ async def _prepare(client: httpx.AsyncClient, options: DemoOptions, host: str) -
 
 
 async def _send(client: httpx.AsyncClient, options: DemoOptions, tail: Tail, watching: Watching) -> None:
-    """Send every group at its time. If the manager is slower than the trace, the next group waits for its answer."""
+    """Submit every group of pods at its time.
+
+    If the manager is slower than the trace, the next group waits for its answer.
+    """
     began = time.monotonic()
     for group in arrivals(len(options.pods), options.seconds):
         ahead = group.at_seconds - (time.monotonic() - began)
@@ -262,7 +267,7 @@ async def _send(client: httpx.AsyncClient, options: DemoOptions, tail: Tail, wat
 
 
 async def _settle(sent: int, tail: Tail, watching: Watching) -> None:
-    """Wait until every pod has an answer and placements have stopped, or until the time is over."""
+    """Wait until every pod is placed or explained and placements have stopped, or until the time is over."""
     end = time.monotonic() + SETTLE_SECONDS
     placed, changed_at = len(tail.placed), time.monotonic()
     while time.monotonic() < end:
@@ -275,7 +280,7 @@ async def _settle(sent: int, tail: Tail, watching: Watching) -> None:
 
 
 async def _until(condition: Callable[[], bool], tail: Tail, seconds: float) -> bool:
-    """Wait for the condition; return False if the time is over first."""
+    """Wait until the condition holds. Return False if the time is over first."""
     try:
         async with asyncio.timeout(seconds):
             while not condition():

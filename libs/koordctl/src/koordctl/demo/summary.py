@@ -1,4 +1,4 @@
-"""The findings of the demo: a table for people, `summary.json` for programs."""
+"""The results of the demo: a table for people, and `summary.json` for programs."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,10 +15,11 @@ NO_VALUE: Final = 0.0
 
 
 class Protection(msgspec.Struct, frozen=True, kw_only=True):
-    """What pods get from each other.
+    """How well pods are served on nodes that run both latency-sensitive and best-effort pods.
 
-    nodes            that run latency-sensitive and best-effort pods
-    slowdown_*       time of a latency-sensitive request against that on an idle node, over these nodes; 1 = no longer
+    `nodes` is the number of such nodes.
+
+    A slowdown is the time of a latency-sensitive request divided by its time on an idle node; 1 means as fast as there.
     """
 
     nodes: int = 0
@@ -28,7 +29,7 @@ class Protection(msgspec.Struct, frozen=True, kw_only=True):
     utilisation_percent: float = NO_VALUE
 
     def sentence(self) -> str:
-        """Return one line of the table."""
+        """Return one sentence for the table of results."""
         if not self.nodes:
             return f"no node ran both kinds of pods; {self.utilisation_percent:.1f} % of the cpu in use"
         return (
@@ -38,7 +39,7 @@ class Protection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that is written to summary.json. Times are real, whatever the run's clock.
+    """Everything that the demo writes to summary.json. Times are real, whatever the clock of the run.
 
     Attributes:
         pods_submitted: Submitted pods, without those evicted for others.
@@ -90,7 +91,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def hashes_agree(self) -> bool:
-        """Whether the three folds agree."""
+        """Whether the manager, the projector and the state rebuilt from the log have one hash."""
         return bool(self.hash_live) and self.hash_live == self.hash_replay == self.hash_projector
 
     @property
@@ -119,12 +120,15 @@ def share_percent(part: float, whole: float) -> float:
 
 
 def main_reason(reasons: Mapping[str, int]) -> str:
-    """Return the reason that excluded most nodes, the first by name among equals; "no node" without reasons."""
+    """Return the reason that excluded most nodes, or "no node" if there are no reasons.
+
+    Of reasons with the same number of nodes, the first one by name is returned.
+    """
     return max(sorted(reasons), key=lambda reason: reasons[reason]) if reasons else "no node"
 
 
 def table(summary: Summary) -> list[tuple[str, str]]:
-    """Return the lines of the table: (what, how much)."""
+    """Return the rows of the table of results, each with a label and its value."""
     pending = [(f"  {reason}", f"{count:,}") for reason, count in by_count(summary.pending_reasons)]
     return [
         ("pods submitted, without evicted ones", f"{summary.pods_submitted:,}"),
@@ -152,7 +156,7 @@ def table(summary: Summary) -> list[tuple[str, str]]:
 
 
 def invariants(summary: Summary) -> list[tuple[str, bool, str]]:
-    """Return (rule, whether it held, findings)."""
+    """Return for each rule its name, whether it held, and the sentences about its violations."""
     agree = "equal" if summary.hashes_agree else "differ"
     hashes = f"{agree}: live {summary.hash_live}, replay {summary.hash_replay}, projector {summary.hash_projector}"
     return [
@@ -169,5 +173,5 @@ def invariants(summary: Summary) -> list[tuple[str, bool, str]]:
 
 
 def by_count(counts: Mapping[str, int]) -> Sequence[tuple[str, int]]:
-    """Return the entries, highest count first, then by name."""
+    """Return the entries, highest count first; entries with the same count by name."""
     return sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))

@@ -1,6 +1,6 @@
-"""Live counts of the demo for the progress bar, from event types and ids alone.
+"""Counts of pods for the progress bar of the demo, from the types and ids of new events.
 
-No event is decoded. Invariants are checked by `invariants`, from the events themselves.
+No event is decoded. The rules are checked by `invariants`, from the events themselves.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ KINDS = ("pod", "nodepolicy", "nodestate", "eviction")
 
 
 class PodCounts(NamedTuple):
-    """Pods by state."""
+    """The numbers of pods in each state, for the progress bar."""
 
     sent: int
     total: int
@@ -25,13 +25,13 @@ class PodCounts(NamedTuple):
 
     @property
     def pending(self) -> int:
-        """Pods that were sent, are not placed and not evicted."""
+        """Number of pods that were submitted and are neither placed nor evicted."""
         return self.sent - self.placed - self.evicted
 
 
 @dataclass(slots=True)
 class Tail:
-    """Live counts.
+    """A reader that follows the log and counts pods.
 
     Attributes:
         placed: Uids of placed pods.
@@ -50,7 +50,7 @@ class Tail:
     moved: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def follow(self, log: OpenLog) -> None:
-        """Count until cancelled."""
+        """Count new events until the task is cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._read(log.bus.events.follow(0, kinds=KINDS)))
             group.create_task(self._read(log.bus.explanations.follow(0)))
@@ -62,7 +62,7 @@ class Tail:
             self.moved.set()
 
     def see(self, stored: StoredEvent) -> None:
-        """Count one fact or explanation."""
+        """Count one event of the stream of facts or of explanations."""
         match stored.type:
             case "PodPlaced":
                 self.placed.add(stored.ref.id)

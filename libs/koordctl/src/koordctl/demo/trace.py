@@ -1,10 +1,9 @@
-"""The openb trace as Kubernetes manifests. Pure, except for reading the two files.
+"""The nodes and pods of the openb trace as Kubernetes manifests. The module is pure, except for reading the two files.
 
-    latency-sensitive   requests cpu and memory, uses less than that by a diurnal profile
-    best effort         requests the same amounts as batch resources: it runs on what the others leave unused
-    GPUs                a plain countable resource: a share of a GPU takes a whole one
+A latency-sensitive pod requests CPU and memory, and uses less than that, following a daily profile. A best-effort pod
+requests its amounts as batch resources, so it runs on what other pods leave unused.
 
-Next module to read: `arrivals`.
+A GPU is a plain countable resource here: a share of a GPU takes a whole one. Next module to read: `arrivals`.
 
 Source:
     examples/openb/README.md
@@ -40,7 +39,7 @@ class InvalidTrace(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceNode:
-    """One row of the node list. `model` is empty without GPUs."""
+    """One row of the node list of the trace. `model` is empty if the node has no GPUs."""
 
     name: str
     cpu_milli: int
@@ -51,15 +50,15 @@ class TraceNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracePod:
-    """One row of the pod list.
+    """One row of the pod list of the trace.
 
     Attributes:
         name: Name of the pod.
         cpu_milli: Requested CPU in milli-cores.
         memory_mib: Requested memory in MiB.
-        gpus: Whole GPUs; a share of one counts as one.
-        models: Allowed GPU models, or empty for any.
-        qos: LS, BE, Burstable or Guaranteed.
+        gpus: Number of whole GPUs; a share of a GPU counts as one.
+        models: GPU models that the pod accepts; empty accepts every model.
+        qos: QoS class in the trace: LS, BE, Burstable or Guaranteed.
     """
 
     name: str
@@ -71,7 +70,7 @@ class TracePod:
 
 
 def read_nodes(folder: Path, *, limit: int | None = None) -> list[TraceNode]:
-    """Return the nodes of the trace, in its order.
+    """Return the nodes of the trace in the order of its file.
 
     Args:
         folder: Folder of the trace.
@@ -96,7 +95,7 @@ def read_nodes(folder: Path, *, limit: int | None = None) -> list[TraceNode]:
 
 
 def read_pods(folder: Path, *, limit: int | None = None) -> list[TracePod]:
-    """Return the first `limit` pods of the trace in the order of their arrival, or None if all.
+    """Return the pods of the trace in the order of their arrival: the first `limit`, or all if `limit` is None.
 
     Raises:
         InvalidTrace: The file cannot be read or is not valid.
@@ -115,7 +114,7 @@ def read_pods(folder: Path, *, limit: int | None = None) -> list[TracePod]:
 
 
 def node_manifest(node: TraceNode) -> Manifest:
-    """Return the Node object of a simulated machine."""
+    """Return the Kubernetes Node for one row of the node list."""
     amounts: dict[str, str] = {
         "cpu": f"{node.cpu_milli}m",
         "memory": f"{node.memory_mib}Mi",
@@ -134,7 +133,7 @@ def node_manifest(node: TraceNode) -> Manifest:
 
 
 def pod_manifest(pod: TracePod) -> Manifest:
-    """Return the Pod object of a row."""
+    """Return the Kubernetes Pod for one row of the pod list."""
     is_best_effort = pod.qos == "BE"
     amounts: dict[str, str] = {}
     if is_best_effort:
@@ -165,7 +164,7 @@ def pod_manifest(pod: TracePod) -> Manifest:
 
 
 def usage_profile(name: str) -> Manifest:
-    """Return the usage profile of a latency-sensitive pod over the day.
+    """Return how the CPU use of a latency-sensitive pod changes over the day.
 
     The mean is 30 to 50 % of its request, with a swing of 40 % of the mean. Mean and phase derive from the name, so two
     runs are alike. Peaks lie within three hours of each other.

@@ -1,1 +1,1 @@
-"""Files that a user names: manifests, configuration files, and what is wrong in them."""
+"""Reading and checking of the files that a user names: manifests and configuration files."""

@@ -1,4 +1,4 @@
-"""The documents of a file that an option names."""
+"""Reading of the documents in a file that an option names."""
 
 from pathlib import Path
 

@@ -1,8 +1,9 @@
-"""What applying files would do, without a cluster. A cluster that holds only these files takes the manager's decisions.
+"""The checks of `koord lint`: what applying files would do, decided without a cluster.
 
-    documents -> shape -> admission and apply (`koord_manager.domain`) -> fold into a view -> the next document
+A simulated cluster that holds only these files makes the decisions that the manager would make. Each document is
+checked for its shape, goes through admission and apply (`koord_manager.domain`), and is added to the simulated cluster.
 
-A document may use objects that stand before it, and gets the same decision as from `koord apply`.
+A document may therefore use objects of earlier documents.
 """
 
 import uuid
@@ -27,7 +28,7 @@ _NOW = "2026-01-01T00:00:00.000000Z"
 
 
 class Finding(NamedTuple):
-    """The decision about one document.
+    """What applying one document would do.
 
     Attributes:
         kind: Kind of the object.
@@ -49,7 +50,10 @@ class Finding(NamedTuple):
 
 
 class Linter:
-    """A cluster of the documents linted so far and the priority classes that every installation has."""
+    """A simulated cluster that holds the documents checked so far.
+
+    It starts with the priority classes that every installation has.
+    """
 
     def __init__(self, options: Options) -> None:
         """Create a cluster that holds the installed priority classes.
@@ -64,7 +68,7 @@ class Linter:
             self._applied(manifest)
 
     def judge(self, documents: Iterable[object]) -> list[Finding]:
-        """Return the findings of the documents, in order."""
+        """Return one finding for each document, in order."""
         return [self._judge(document) for document in documents]
 
     def _judge(self, document: object) -> Finding:
@@ -96,7 +100,7 @@ class Linter:
 
 
 def _named(document: object) -> tuple[str, str, str]:
-    """Return kind, namespace and name as far as they can be read."""
+    """Return the kind, namespace and name of a document, as far as they can be read."""
     try:
         fields = codec.convert(document, dict[str, Any])
         meta = codec.convert(fields.get("metadata") or {}, dict[str, Any])

@@ -1,4 +1,4 @@
-"""The files that a user names for `apply`, `delete` and `lint`.
+"""Reading of the files that a user names for `koord apply`, `koord delete` and `koord lint`.
 
 One rule holds for all files. A file that is missing, empty, or not valid YAML or JSON is wrong usage (exit status 2).
 The content of a valid file is judged by the command (exit status 1).
@@ -17,9 +17,11 @@ UNREADABLE: Final = 2
 
 
 def manifest_texts(name: str) -> list[tuple[str, bytes]]:
-    """Return (label, text) of a file, of standard input for `-`, or of each manifest directly in a folder.
+    """Return the texts of the named manifests, each with a label for messages.
 
-    If a file cannot be read, or a folder has no manifests, end the command with exit status 2.
+    The name is a file, a folder (whose manifests are read, without subfolders), or `-` for standard input.
+
+    If a file cannot be read, or a folder has no manifests, the command ends with exit status 2.
     """
     if name == STANDARD_INPUT:
         return [("standard input", sys.stdin.buffer.read())]

@@ -1,4 +1,4 @@
-"""Scheduler configurations: the one that a user names, with every problem in it, and the one in force."""
+"""Scheduler configurations: the one in a file that a user names, and the one of the running scheduler."""
 
 import json
 from http.client import HTTPException
@@ -20,7 +20,7 @@ _ANSWER_SECONDS = 5.0
 
 
 def scheduler_configuration(file: Path | None) -> EffectiveConfiguration:
-    """Return the configuration of a file; of the default file if None.
+    """Return the scheduler configuration in a file, or the default one if the file is None.
 
     If the file is not valid, print one line per problem (file, field, rule, value) and end the command with status 1.
     """
@@ -35,12 +35,12 @@ def scheduler_configuration(file: Path | None) -> EffectiveConfiguration:
 
 
 class Compared(NamedTuple):
-    """The difference between two configurations.
+    """How two scheduler configurations differ.
 
     Attributes:
-        name: Name of the first one, for a sentence.
-        other: Name of the second one, for a sentence.
-        differences: Sentences, or empty if both do the same.
+        name: Phrase for the first configuration.
+        other: Phrase for the second configuration.
+        differences: One sentence per difference; empty if both have the same effect.
     """
 
     name: str

@@ -13,7 +13,7 @@ from koordcore.protocol.objects import ConfigMap
 
 
 def profile_remarks(documents: Iterable[object]) -> tuple[str, ...]:
-    """Return warnings about profiles, each with the name of the profile.
+    """Return warnings about ClusterColocationProfiles, each with the name of its profile.
 
     Args:
         documents: Profiles that `koordctl.what_if.admission.read_profiles` accepts.
@@ -26,7 +26,7 @@ def profile_remarks(documents: Iterable[object]) -> tuple[str, ...]:
 
 
 def config_remarks(document: object, names: ConfigNames) -> tuple[str, ...]:
-    """Return warnings about a ConfigMap, including one that the manager does not read.
+    """Return warnings about a ConfigMap. One of them says if the manager does not read this ConfigMap at all.
 
     Args:
         document: A ConfigMap that `koordctl.what_if.manager.read_chosen` accepts.

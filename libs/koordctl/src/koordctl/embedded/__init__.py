@@ -1,1 +1,1 @@
-"""The embedded stack: its processes, its nodes."""
+"""The embedded stack: all services of Koordinator as processes on this machine, with simulated nodes."""

@@ -1,4 +1,7 @@
-"""Nodes of the embedded stack: this machine with real measurements, and simulated nodes; their registration."""
+"""The nodes of the embedded stack, and their registration with the manager.
+
+This machine can be one node with real measurements; all other nodes are simulated.
+"""
 
 import asyncio
 import os
@@ -35,7 +38,7 @@ def host_node_name() -> str:
 
 
 def host_manifest(name: str) -> Manifest:
-    """Return this machine as a Node: processors, memory, and the taint that keeps simulated pods away."""
+    """Return this machine as a Kubernetes Node, with a taint that keeps simulated pods away."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     amounts = {"cpu": str(os.cpu_count() or 1), "memory": str(memory), "pods": "110"}
     return {
@@ -48,9 +51,11 @@ def host_manifest(name: str) -> Manifest:
 
 
 def simulated_nodes(text: str) -> list[Manifest]:
-    """Return Node manifests for a number (`node-1` ... with 16 cores and 64 GiB each) or from a file.
+    """Return the manifests of the simulated nodes.
 
-    If the file cannot be read or holds other kinds, end the command.
+    The value is a number or a file. A number gives nodes `node-1`, `node-2` and so on, with 16 cores and 64 GiB each.
+
+    If the file cannot be read or contains other kinds, the command ends with an error.
     """
     if text.isascii() and text.isdigit():
         return [_plain(f"node-{number}") for number in range(1, int(text) + 1)]
@@ -78,16 +83,16 @@ def _plain(name: str) -> Manifest:
 
 
 def write_nodes(file: Path, nodes: Sequence[Manifest]) -> Path:
-    """Write manifests to the file that the agents read, and return it."""
+    """Write the nodes to the file that the simulating agents read, and return its path."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(codec.encode({"apiVersion": "v1", "kind": "List", "items": list(nodes)}))
     return file
 
 
 async def register(manager_url: str, manifests: Sequence[Manifest], registered: Path) -> None:
-    """Apply the objects that the cluster starts with.
+    """Apply the objects with which the cluster starts.
 
-    An object that exists and was registered unchanged by the last start is left alone, with later changes by users.
+    An object that the last start has applied in the same form is left alone, so later changes by users survive.
 
     Args:
         manager_url: Base URL of the manager.
@@ -106,7 +111,7 @@ async def register(manager_url: str, manifests: Sequence[Manifest], registered: 
 
 
 def _last_registered(file: Path) -> dict[tuple[str, str], Manifest]:
-    """Return the manifests of the last start by kind and name.
+    """Return the manifests that the last start applied, by kind and name.
 
     Return an empty mapping if their file is missing or incomplete.
     """
@@ -119,7 +124,7 @@ def _last_registered(file: Path) -> dict[tuple[str, str], Manifest]:
 async def _due(
     client: httpx.AsyncClient, manifests: Sequence[Manifest], before: Mapping[tuple[str, str], Manifest]
 ) -> Sequence[Manifest]:
-    """Return the manifests that differ from those before, and those whose objects are gone.
+    """Return the manifests to apply: those that changed since the last start, and those whose objects are gone.
 
     Raises:
         EmbeddedError: The manager refused to list its objects.
@@ -140,7 +145,9 @@ def _key(manifest: Manifest) -> tuple[str, str]:
 
 
 async def submit(client: httpx.AsyncClient, documents: Sequence[Manifest]) -> int:
-    """Apply documents and return how many were accepted. Retry while no manager leads or the log is unavailable.
+    """Apply documents and return how many the manager accepted.
+
+    The call is repeated while no manager leads or the log is unavailable.
 
     Raises:
         EmbeddedError: The manager refused a document; the message is the first refusal.
@@ -166,7 +173,7 @@ async def submit(client: httpx.AsyncClient, documents: Sequence[Manifest]) -> in
 
 
 def _first_problem(answer: httpx.Response) -> str:
-    """Return the first refusal of an answer as one sentence."""
+    """Return the first refusal in the manager's answer as one sentence."""
     try:
         body: dict[str, Any] = answer.json()
     except ValueError:

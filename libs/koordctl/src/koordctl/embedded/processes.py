@@ -1,9 +1,10 @@
-"""The embedded stack as processes: the log, the database, the services, each with its own user and log file.
+"""The processes of the embedded stack: what to run, with which user and which log file.
 
-    nats ──► bootstrap of streams ──► manager, scheduler, projector (with postgres), agents
+The log starts first, then its streams are declared, then the manager, the scheduler, the projector with Postgres, and
+the agents start.
 
-`specs` computes what to run from `StackOptions`. The supervisor of `koordcore.embedded` runs it. Next module to read:
-`commands/stack.py`.
+`specs` computes the processes from `StackOptions`. The supervisor of `koordcore.embedded` runs them. Next module to
+read: `commands/stack.py`.
 """
 
 import asyncio
@@ -44,18 +45,18 @@ NATS_READY_SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackOptions:
-    """Options of a stack.
+    """What the user chose for an embedded stack.
 
     Attributes:
         var: Folder of data, logs and state.
-        port_base: First of consecutive ports, or None for free ports, the same as last time if they are still free.
-        clock: Text of the clock that all services share.
-        sync: When nats-server syncs its files: "always", or a duration.
-        host_node: Name of this machine as a measured node, or None for no agent for this machine.
-        simulated: File with the simulated nodes, or None for no simulated nodes.
+        port_base: First of consecutive ports; None takes free ports, if possible those of the last start.
+        clock: Text that describes the clock of all services.
+        sync: When nats-server writes its files to disk: "always", or an interval.
+        host_node: Node name of this machine; None runs no agent for this machine.
+        simulated: File with the simulated nodes; None simulates no nodes.
         simulators: Number of processes that share the simulated nodes.
         traces: Whether the services write their spans to var/log/traces.jsonl.
-        flags: Service (manager, scheduler, projector, agent) -> additional flags.
+        flags: Additional flags for each service (manager, scheduler, projector, agent).
         log_level: Log level of the services.
         cluster: Name of the cluster.
     """
@@ -79,12 +80,14 @@ class StackOptions:
 
     @property
     def trace_file(self) -> Path:
-        """File of the spans, if `traces` is set."""
+        """File to which the services write their spans, or None if `traces` is not set."""
         return self.log_folder / "traces.jsonl"
 
 
 def choose_ports(options: StackOptions, names: Sequence[str]) -> dict[str, int]:
-    """Return a loopback port for each name: from `port_base` on, else the ports of last time if they are still free.
+    """Return a free local port for each name.
+
+    The ports start at `port_base`. Without it, the ports of the last start are used if they are still free.
 
     Raises:
         EmbeddedError: There are no free ports.
@@ -104,7 +107,9 @@ def choose_ports(options: StackOptions, names: Sequence[str]) -> dict[str, int]:
 
 
 def shared_clock(speed: float, var: Path) -> str:
-    """Return the clock of a run as text. It never shows a time before the last run on this data ended.
+    """Return the text that describes the clock of a run.
+
+    The clock never shows a time before the end of the last run on this data.
 
     Args:
         speed: Seconds of the run per real second. 1: the host's time, unless an earlier run was ahead of it.
@@ -123,7 +128,7 @@ def shared_clock(speed: float, var: Path) -> str:
 
 
 def specs(options: StackOptions) -> list[ProcessSpec]:
-    """Return every process to run, for the supervisor.
+    """Return every process of the stack, for the supervisor.
 
     Raises:
         EmbeddedError: The program of a server is missing, or there is no free port.
@@ -146,7 +151,7 @@ def specs(options: StackOptions) -> list[ProcessSpec]:
 
 
 def _agent_names(options: StackOptions) -> list[str]:
-    """Return one process for this host and the given number of processes for simulated nodes."""
+    """Return the names of the agent processes: one for this machine, and several that share the simulated nodes."""
     simulators = [f"{SIMULATOR}{number}" for number in range(1, options.simulators + 1)] if options.simulated else []
     return (["agent-host"] if options.host_node else []) + simulators
 
@@ -205,7 +210,7 @@ def _postgres(options: StackOptions, ports: dict[str, int]) -> PostgresServer:
 
 
 def _with_streams(spec: ProcessSpec, options: StackOptions, url: str) -> ProcessSpec:
-    """Return the server's process; it is ready when every stream is as declared.
+    """Return the process of the log's server, which counts as ready once every stream is declared.
 
     Services bind to streams and create none (event-bus spec, 2).
     """
@@ -236,7 +241,7 @@ def _with_streams(spec: ProcessSpec, options: StackOptions, url: str) -> Process
 def _service(
     options: StackOptions, name: str, module: str, port: int, nats_url: str, own: tuple[str, ...], env: dict[str, str]
 ) -> ProcessSpec:
-    """Return the process of a service: `python -m koord_<module>` with flags."""
+    """Return the process of a service, started as `python -m koord_<module>` with flags."""
     flags: list[str] = [
         *("--cluster", options.cluster),
         *("--instance", name),

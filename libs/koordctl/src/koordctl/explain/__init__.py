@@ -1,1 +1,1 @@
-"""Explanations of pods, nodes and quotas from the events of the log. Pure."""
+"""Explanations of pods, nodes and quotas, computed from the events of the log. These modules are pure."""

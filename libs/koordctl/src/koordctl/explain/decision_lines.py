@@ -1,6 +1,6 @@
-"""A scheduler's decision as lines: nodes, rejections and their reasons, best scores, suggestions. Pure.
+"""The lines that show one decision of the scheduler: considered nodes, reasons, scores and suggestions.
 
-No line repeats another one.
+No line repeats what another line says. This module is pure.
 """
 
 from collections.abc import Sequence
@@ -18,13 +18,13 @@ _PREEMPTION_PART: Final = " preemption: "
 
 
 def headline(message: str, diagnosis: Diagnosis | None) -> str:
-    """Return the message of an explanation without its part on preemption, if the diagnosis has that part."""
+    """Return the message of an explanation; if the diagnosis describes preemption, without that part."""
     is_diagnosed = diagnosis is not None and diagnosis.preemption is not None
     return message.partition(_PREEMPTION_PART)[0] if is_diagnosed else message
 
 
 def explanation_lines(found: PlacementExplanation, diagnosis: Diagnosis | None = None) -> list[str]:
-    """Return the number of nodes, the rejections with their reasons, and the best scores with their parts.
+    """Return the lines about the considered nodes: how many, why nodes were excluded, and the best scores.
 
     Args:
         found: The explanation.
@@ -45,14 +45,14 @@ def explanation_lines(found: PlacementExplanation, diagnosis: Diagnosis | None =
 
 
 def basis_line(found: PlacementExplanation) -> str:
-    """Return what the decision was based on."""
+    """Return the line that names the data which the decision used."""
     facts, samples = found.based_on.ev, found.based_on.obs
     observed = f", observations up to {samples}" if samples else ""
     return f"based on facts up to {facts}{observed}, policy {found.policy_version}"
 
 
 def diagnosis_lines(diagnosis: Diagnosis) -> list[str]:
-    """Return why there is no node by groups of nodes, the outcome of preemption, and the suggestion."""
+    """Return the lines that say why no node fits, what preemption could do, and what the user can change."""
     lines: list[str] = []
     if diagnosis.pre_filter_message:
         lines.append(f"before filtering: {diagnosis.pre_filter_message}")

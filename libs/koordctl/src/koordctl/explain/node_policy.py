@@ -1,4 +1,6 @@
-"""Decisions of the manager about a node as lines, every number with its terms. Pure.
+"""The lines that show what the manager decided about a node, each number with the terms it was computed from.
+
+This module is pure.
 
 Source:
     manager spec, 5, 16, 17.3
@@ -16,7 +18,10 @@ Show = Callable[[int], str]
 
 
 def formula_line(resource: str, terms: OvercommitTerms) -> str:
-    """Return `batch = capacity - margin - max(system, reserved) - used` with its numbers, in cores or GiB."""
+    """Return the line that shows how a batch resource was computed, with its numbers in cores or GiB.
+
+    The formula is `batch = capacity - margin - max(system, reserved) - used`.
+    """
     show = shown(resource)
     taken = terms.high_priority_request if terms.policy == "request" else terms.high_priority_used
     what = {"request": "requested", "maxUsageRequest": "used or requested"}.get(terms.policy, "used")
@@ -33,7 +38,10 @@ def formula_line(resource: str, terms: OvercommitTerms) -> str:
 
 
 def mid_line(resource: str, terms: MidTerms) -> str:
-    """Return `mid = max(min(reclaimable, unused), 0) + share of the unallocated, at most cap` with its numbers."""
+    """Return the line that shows how a mid resource was computed, with its numbers.
+
+    The formula is `mid = max(min(reclaimable, unused), 0) + share of the unallocated`, at most the cap.
+    """
     show = shown(resource)
     head = f"mid {resource} {show(terms.result)} = "
     if terms.mode == "static":
@@ -47,7 +55,7 @@ def mid_line(resource: str, terms: MidTerms) -> str:
 
 
 def overcommit_lines(policy: NodePolicyState) -> Iterator[str]:
-    """Yield batch and mid resources: formulas, published amounts, zones, warnings."""
+    """Yield the lines about batch and mid resources: their formulas, published amounts, zones and warnings."""
     for resource, terms in sorted(policy.terms.items()):
         yield formula_line(resource, terms)
         if terms.margin < 0:
@@ -74,7 +82,7 @@ def _published(policy: NodePolicyState) -> Iterator[str]:
 
 
 def other_lines(policy: NodePolicyState) -> Iterator[str]:
-    """Yield ratios, devices, metric collection and health, if they were decided."""
+    """Yield the lines about ratios, devices, metric collection and health, as far as the manager decided them."""
     if policy.ratios_computed:
         normalization = policy.cpu_normalization or "none"
         yield f"cpu normalization {normalization}, amplification {policy.amplification or 'none'}"
@@ -92,15 +100,15 @@ def other_lines(policy: NodePolicyState) -> Iterator[str]:
 
 
 def health_line(health: NodeHealth) -> str:
-    """Return level, reasons, weight and water levels of a node."""
+    """Return the line about the health of a node: its level, the reasons, its weight and its threshold offsets."""
     because = f": {', '.join(health.reasons)}" if health.reasons else ""
     guarded = f" (own {health.weight}: too many nodes look abnormal)" if health.reported_weight != health.weight else ""
     levels = ", ".join(f"{name} {offset:+d}" for name, offset in sorted(health.offsets.items()) if offset)
     weight = f"weight {health.reported_weight}{guarded}"
     level = f"health {health.level} (abnormality {health.abnormality:.2f}{because})"
-    return f"{level}, {weight}, water levels {levels or 'as configured'}"
+    return f"{level}, {weight}, threshold offsets {levels or 'as configured'}"
 
 
 def shown(resource: str) -> Show:
-    """Return the function that writes an amount of this resource."""
+    """Return the function that formats an amount of a resource as text."""
     return cores if resource == "cpu" else gibibytes

@@ -36,7 +36,7 @@ LAST_PROTECTION: Final = 8
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One change of the best-effort quota. `old_us` and `new_us` are µs per 100 ms; -1 is unlimited."""
+    """One change of the CPU quota of best-effort pods, in µs per 100 ms; -1 means unlimited."""
 
     at: str
     position: int
@@ -47,7 +47,10 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Protection(msgspec.Struct, frozen=True, kw_only=True):
-    """One action of the agent besides the quota, or an event of a pod, as a sentence."""
+    """One action by which the agent protected pods, or one event of a pod on the node, as a sentence.
+
+    Changes of the best-effort quota are not among these actions.
+    """
 
     at: str
     position: int
@@ -56,7 +59,7 @@ class Protection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Usage of a node in one report of its agent.
+    """The measured usage of a node in one report of its agent.
 
     Attributes:
         at: RFC 3339, the run's clock.
@@ -74,7 +77,7 @@ class NodeSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NodeStory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A node with the terms of the decisions about it.
+    """Everything that `koord explain node` shows of a node.
 
     Attributes:
         name: Name of the node.
@@ -191,7 +194,7 @@ def node_story(
 
 
 def sample_of(report: NodeUsageReported) -> NodeSample | None:
-    """Return the sample of a report, or None if the report has no usage yet."""
+    """Return the usage in an agent's report, or None if the report contains no usage yet."""
     if report.node_usage is None:
         return None
     best_effort = [pod.usage for pod in report.pods if pod.qos == "BE"]
@@ -207,7 +210,10 @@ def sample_of(report: NodeUsageReported) -> NodeSample | None:
 
 
 def protection_of(stored: StoredEvent) -> Protection | None:
-    """Return what an agent's fact says about protection besides the quota, or None for other facts."""
+    """Return the protective action that an event of the agent records, or None if it records none.
+
+    Changes of the best-effort quota are not returned.
+    """
     event = CATALOGUE.read(stored)
     match event:
         case PodsEvictedByAgent():

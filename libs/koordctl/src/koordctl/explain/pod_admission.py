@@ -1,9 +1,10 @@
-"""The decisions of admission that concern one pod. Pure.
+"""The search for the decisions of admission that concern one pod.
 
-Decisions are kept by namespace and name (`explanations.admission.pods=<ns>=<name>`), so also those of earlier pods
-with that name. An object that was admitted unchanged has none. If the API server made the name of a pod after its
-admission, the decision carries the id of the request, and is found by the time at which the pod was stored. A denial
-carries the `generateName`.
+The log keeps decisions by namespace and name (`explanations.admission.pods=<ns>=<name>`), so it also has those of
+earlier pods with the same name. An object that was admitted unchanged has no decision.
+
+If the API server made the name of a pod after its admission, the decision carries the id of the request. It is found by
+the time at which the pod was stored. A denial carries the `generateName`. This module is pure.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,7 +28,7 @@ _WHOLE_SECOND: Final = timedelta(seconds=1)
 def decisions_about_pod(
     facts: Iterable[StoredEvent], decisions: Iterable[StoredEvent], *, is_last: bool = False
 ) -> list[StoredEvent]:
-    """Return the decisions about this pod in their order: on its creation, and on later requests.
+    """Return the decisions about one pod in their order: on its creation, and on later requests.
 
     Args:
         facts: Events of `podspec.<uid>`, among others, in any order.
@@ -61,7 +62,7 @@ def _is_of(stored: StoredEvent, added: StoredEvent, deleted: StoredEvent | None)
 
 
 def _led_to(stored: StoredEvent, added: StoredEvent) -> bool:
-    """Return whether an API server may have stored the pod because of this decision."""
+    """Return whether an API server may have stored the pod because of a decision."""
     passed = datetime.fromisoformat(_created(added)) - datetime.fromisoformat(stored.occurred_at)
     return -_WHOLE_SECOND <= passed <= _STORED_WITHIN
 
@@ -77,13 +78,13 @@ def _pod(added: StoredEvent) -> Pod:
 
 
 def stored_because(added: StoredEvent) -> tuple[datetime, datetime]:
-    """Return the time window in which an API server may have asked about a pod that it stored."""
+    """Return the period in which an API server may have asked about a pod that it then stored."""
     created = datetime.fromisoformat(_created(added))
     return created - _STORED_WITHIN, created + _WHOLE_SECOND
 
 
 def decision_on_generated(added: StoredEvent, decisions: Iterable[StoredEvent]) -> StoredEvent | None:
-    """Return the decision that changed a pod whose name the API server made afterwards (`generateName`), or None.
+    """Return the decision that changed a pod before the API server made its name (`generateName`), or None.
 
     The last fitting decision before the pod is returned. Pods of one workload are equal, so the choice hardly
     matters.
@@ -110,7 +111,7 @@ def decision_on_generated(added: StoredEvent, decisions: Iterable[StoredEvent]) 
 
 
 def _shows(pod: Pod, patch: Sequence[dict[str, Any]]) -> bool:
-    """Return whether a pod has the labels and annotations that a patch sets, as far as the patch contains them."""
+    """Return whether a pod has the labels and annotations that a recorded patch sets."""
     for operation in patch:
         _, *path = str(operation.get("path", "")).split("/")
         if path[:1] != ["metadata"] or len(path) not in (2, 3) or "value" not in operation:

@@ -31,7 +31,7 @@ _NO_HARDWARE: Final[Mapping[int, NodeHardware]] = MappingProxyType({})
 
 
 class StoryEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One moment of a pod's life as a document.
+    """One event in a pod's life, as `koord explain pod -o json` prints it.
 
     Attributes:
         step: One of `koordcore.stories.pod.Step`.
@@ -69,7 +69,7 @@ class StoryEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Used(msgspec.Struct, frozen=True, kw_only=True):
-    """Usage of a pod in a report of its node, with the time of the report (RFC 3339, the run's clock)."""
+    """The measured usage of a pod in a report of its node, and the time of that report (RFC 3339)."""
 
     usage: Usage
     at: str
@@ -77,7 +77,7 @@ class Used(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodStory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The whole life of one pod.
+    """Everything that `koord explain pod` shows of a pod.
 
     Attributes:
         namespace: Namespace of the pod.
@@ -109,7 +109,7 @@ def explained_pod(
     used: Used | None = None,
     hardware: Mapping[int, NodeHardware] = _NO_HARDWARE,
 ) -> PodStory:
-    """Return the life of a pod.
+    """Return everything that `koord explain pod` shows of a pod that was admitted.
 
     Args:
         uid: The pod.
@@ -153,7 +153,7 @@ def explained_pod(
 
 
 def denied_pod(namespace: str, name: str, explanations: Iterable[StoredEvent]) -> PodStory:
-    """Return what is known of a pod that was never admitted. `explanations` are its denials, oldest first."""
+    """Return what is known of a pod that was never admitted. `explanations` are the denials, oldest first."""
     moments = [_entry(moment) for moment in pod_story("", [], explanations)]
     return PodStory(namespace=namespace, name=name, uid="", status="Denied", moments=moments)
 

@@ -1,4 +1,4 @@
-"""Quotas as text, from the leading scheduler's explanation of them. Pure.
+"""The state of quotas as text, from the leading scheduler's answer about them. This module is pure.
 
 Source:
     scheduler-core spec, 10.4
@@ -13,15 +13,15 @@ from koordctl.render.units import amounts_text, sentence_in_cores
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
-    """How the runtime of one resource of a quota came about.
+    """How the current limit (runtime) of one resource of a quota was computed.
 
     Attributes:
         resource: Name of the resource.
-        reason: Sentence with every term.
-        lent: Amount lent, in milli-cores or whole units.
-        borrowed: Amount borrowed.
-        lenders: Quota -> amount it lends to this one.
-        borrowers: Quota -> amount it borrows from this one.
+        reason: Sentence that shows every term of the computation.
+        lent: Amount that this quota lends to others, in milli-cores or whole units.
+        borrowed: Amount that this quota borrows from others, in the same units.
+        lenders: Amount that each other quota lends to this one, by name of the quota.
+        borrowers: Amount that each other quota borrows from this one, by name of the quota.
     """
 
     resource: str
@@ -33,7 +33,7 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QuotaRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One quota.
+    """What `koord quota tree` shows of one quota.
 
     Attributes:
         name: Name of the quota.
@@ -65,12 +65,12 @@ UNLIMITED = 1 << 60
 
 
 def amounts(values: Mapping[str, int]) -> str:
-    """Return `cpu 4, memory 8.0Gi`; `-` if nothing is limited."""
+    """Return amounts as text, for example `cpu 4, memory 8.0Gi`, or `-` if there are none."""
     return amounts_text({name: amount for name, amount in values.items() if abs(amount) < UNLIMITED})
 
 
 def quota_text(row: QuotaRow) -> str:
-    """Return the quota as one line of rich markup; red if it uses more than its runtime."""
+    """Return the line for one quota as rich markup; it is red if the quota uses more than its runtime."""
     over = row.runtime is not None and any(row.used.get(name, 0) > limit for name, limit in row.runtime.items())
     runtime = "" if row.runtime is None else f"  runtime {amounts(row.runtime)}"
     line = (
@@ -82,7 +82,7 @@ def quota_text(row: QuotaRow) -> str:
 
 
 def sections(row: QuotaRow) -> list[str]:
-    """Return a sentence for each resource that is requested, lent or borrowed, and for each warning."""
+    """Return the sentences about a quota: one for each resource in use, lent or borrowed, and one for each warning."""
     told = [share for share in row.shares if share.lent or share.borrowed or row.request.get(share.resource)]
     return [
         *(f"{share.resource}: {sentence_in_cores(share.reason)}" for share in told),

@@ -39,14 +39,17 @@ _QUOTA_PART: Final = re.compile(r"; quota (-?\d+ -> -?\d+ us|[\w. ]+ -> [\w. ]+(
 
 
 class Line(NamedTuple):
-    """A line of text with its style, or empty for none."""
+    """One line of output with its style; an empty style prints plain text."""
 
     text: str
     style: str = ""
 
 
 def pod_lines(story: PodStory, as_of: str = "") -> Iterator[Line]:
-    """Yield a pod's life, oldest first. `as_of` names a past moment in the headline; empty for the present."""
+    """Yield the lines that show a pod's life, oldest event first.
+
+    `as_of` names a past moment for the headline; it is empty for the present.
+    """
     where = f" on {story.node}" if story.node else ""
     yield Line(f"Pod {story.namespace}/{story.name}{as_of}: {story.status}{where}", "bold")
     if story.uid:
@@ -62,7 +65,7 @@ def pod_lines(story: PodStory, as_of: str = "") -> Iterator[Line]:
 
 
 def _alike(moments: Sequence[StoryEntry]) -> Iterator[list[StoryEntry]]:
-    """Yield moments one by one, and consecutive equal explanations as one list."""
+    """Yield lists of events: consecutive equal explanations form one list, every other event is alone."""
     run: list[StoryEntry] = []
     for moment in _without_what_follows(moments):
         if run and not (moment.step in REPEATED and _says(moment) == _says(run[-1])):
@@ -74,7 +77,7 @@ def _alike(moments: Sequence[StoryEntry]) -> Iterator[list[StoryEntry]]:
 
 
 def _without_what_follows(moments: Sequence[StoryEntry]) -> Iterator[StoryEntry]:
-    """Yield the moments; a nomination omits victims that the explanation before it has named."""
+    """Yield the events of a pod; a nomination omits victims that the explanation before it already names."""
     yield from moments[:1]
     for before, moment in pairwise(moments):
         preemption = before.diagnosis.preemption if before.diagnosis is not None else None
@@ -86,7 +89,7 @@ def _without_what_follows(moments: Sequence[StoryEntry]) -> Iterator[StoryEntry]
 
 
 def _says(moment: StoryEntry) -> tuple[str, str, list[str]]:
-    """Return what is shown of a moment besides its time, attempt and basis."""
+    """Return everything that is shown of an event besides its time, attempt and basis; equal values are shown once."""
     details = explanation_lines(moment.explanation, moment.diagnosis) if moment.explanation is not None else []
     if moment.step == "placed":
         del details[:1]  # the sentence contains the number of nodes
@@ -112,9 +115,9 @@ def _moment_lines(same: Sequence[StoryEntry]) -> Iterator[Line]:
 
 
 def node_lines(story: NodeStory, as_of: str = "") -> Iterator[Line]:
-    """Yield a node: usage, hardware, overcommit with its terms, best-effort quota, protection, NodeSLO.
+    """Yield the lines that show a node: usage, hardware, overcommit, best-effort quota, protection and NodeSLO.
 
-    `as_of` names a past moment in the headline, or empty for the present.
+    `as_of` names a past moment for the headline; it is empty for the present.
     """
     if not story.allocatable:
         yield Line(f"Node {story.name} was deleted; this is its last known state", "bold red")
@@ -166,7 +169,7 @@ def _usage_lines(story: NodeStory) -> Iterator[Line]:
 
 
 def _leaves(value: object, path: str = "") -> Iterator[str]:
-    """Yield one line for each leaf, `a.b.c = value`."""
+    """Yield one line of the form `a.b.c = value` for each value in nested mappings."""
     if isinstance(value, dict):
         for name, item in value.items():  # pyright: ignore[reportUnknownVariableType]  # decoded JSON
             yield from _leaves(item, f"{path}.{name}" if path else str(name))  # pyright: ignore[reportUnknownArgumentType]  # decoded JSON

@@ -1,1 +1,1 @@
-"""Rendering of answers: tables, YAML and JSON, amounts with units."""
+"""Formatting of output: tables, YAML and JSON, and amounts with their units."""

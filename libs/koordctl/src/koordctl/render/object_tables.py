@@ -1,6 +1,7 @@
-"""Columns of `koord get`: those of the resource definition as in kubectl, else our own. Pure.
+"""The columns of `koord get` for each kind of object.
 
-Amounts are written as in `units.py`. Columns of type date are not shown.
+If the definition of a resource declares columns, they are shown as in kubectl. Other kinds have columns of our own.
+Amounts are written as in `units.py`. Columns of type date are not shown. This module is pure.
 """
 
 import re
@@ -70,7 +71,10 @@ def is_cluster_scoped(kind: str) -> bool:
 
 
 def _value(item: Item, path: str) -> object:
-    r"""Return the value at `.a.b.c`, amounts in our units. A dot inside a key is written `\.`."""
+    r"""Return the value of an object at a path such as `.a.b.c`, with amounts as text.
+
+    A dot inside a key is written `\.`.
+    """
     steps = [step.replace("\\", "") for step in _STEP.findall(path)]
     value: object = item
     for step in steps:
@@ -84,7 +88,7 @@ def _value(item: Item, path: str) -> object:
 
 
 def _cell(column: str, value: object) -> object:
-    """Return a value for one line; for `COUNTED` columns the number of entries."""
+    """Return a value as text on one line; a column in `COUNTED` shows the number of entries."""
     if column in COUNTED:
         return len(cast("Sequence[object]", value or ()))
     if value in (None, "", {}, []):

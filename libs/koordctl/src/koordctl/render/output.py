@@ -14,7 +14,7 @@ errors = Console(stderr=True, soft_wrap=True)
 
 
 class Format(StrEnum):
-    """Values of `-o` for commands that show one table."""
+    """The output formats that `-o` accepts for commands that show one table."""
 
     TABLE = "table"
     YAML = "yaml"
@@ -70,7 +70,7 @@ def fail(message: str, *, status: int = 1) -> NoReturn:
 
 
 def say_error(message: str) -> None:
-    """Print one error message on stderr; on one line if piped."""
+    """Print one error message on stderr, without line breaks if stderr is not a terminal."""
     style = "red" if errors.is_terminal else None
     errors.print(f"error: {message}", style=style, highlight=False, markup=False, soft_wrap=True)
 

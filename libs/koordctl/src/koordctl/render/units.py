@@ -1,4 +1,7 @@
-"""Text for amounts, durations and times: CPU in cores, memory and storage in GiB, other resources as plain numbers."""
+"""Formatting of amounts, durations and times as text.
+
+CPU is written in cores, memory and storage in GiB, and other resources as plain numbers.
+"""
 
 import math
 import re
@@ -25,7 +28,7 @@ _MILLI: Final = re.compile(r"(?<![\w.-])(\d+)m\b")
 
 
 def amounts_text(amounts: Mapping[str, int]) -> str:
-    """Return `cpu 4, memory 8.0Gi`, sorted by name; `-` if empty."""
+    """Return amounts by resource name as text, for example `cpu 4, memory 8.0Gi`, or `-` if there are none."""
     return ", ".join(f"{name} {amount_text(name, amount)}" for name, amount in sorted(amounts.items())) or NOTHING
 
 
@@ -35,7 +38,10 @@ def sentence_in_cores(sentence: str) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """Return `340 ms`, `2.4 s`, `3 min 5 s` or `2 h 4 min`, rounded half up as on the dashboard."""
+    """Return a duration as text, for example `340 ms`, `2.4 s`, `3 min 5 s` or `2 h 4 min`.
+
+    The value is rounded half up, as on the dashboard.
+    """
     if _rounded(seconds * 1000) < 1000:
         return f"{_rounded(seconds * 1000)} ms"
     if _rounded(seconds * 10) < 600:
@@ -46,7 +52,7 @@ def duration_text(seconds: float) -> str:
 
 
 def seconds_between(begin: str, end: str) -> float:
-    """Return the seconds between two RFC 3339 texts, at the precision of `time_text`.
+    """Return the seconds between two RFC 3339 times, at the precision that `time_text` prints.
 
     The result is the difference of the printed times, and 0 if the writers' clocks disagree by more than the elapsed
     time.
@@ -56,7 +62,7 @@ def seconds_between(begin: str, end: str) -> float:
 
 
 def _milliseconds(text: str) -> int:
-    """Return whole milliseconds since 1970."""
+    """Return an RFC 3339 time as whole milliseconds since 1970."""
     return (datetime.fromisoformat(text) - _EPOCH) // timedelta(milliseconds=1)
 
 
@@ -70,5 +76,5 @@ def _parts(amount: int, unit: str, below: str) -> str:
 
 
 def time_text(text: str) -> str:
-    """Return the date and time of an RFC 3339 text, to the millisecond; `-` if empty."""
+    """Return an RFC 3339 time as date and time to the millisecond, or `-` if the text is empty."""
     return text.replace("T", " ")[:23].removesuffix("Z") if text else NOTHING

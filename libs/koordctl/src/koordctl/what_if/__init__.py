@@ -1,1 +1,1 @@
-"""What-if runs: a window of the log decided again under other settings."""
+"""What-if runs: a part of the log is decided again under other settings and compared with the record."""

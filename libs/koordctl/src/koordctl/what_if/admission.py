@@ -1,4 +1,4 @@
-"""Admission in a what-if run: recorded decisions compared with those under other profiles or gates."""
+"""What-if runs of admission: recorded decisions compared with those under other profiles or feature gates."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ _NOT_OF_ADMISSION = "EnableSyncGPUSharedResource"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionComparison:
-    """Recorded decisions of admission compared with those of the re-run.
+    """The recorded decisions of admission compared with the decisions of the re-run.
 
     Attributes:
         tally: Numbers of decisions in the window.
@@ -39,22 +39,22 @@ class AdmissionComparison:
 
     @property
     def changed(self) -> list[AdmissionFate]:
-        """Objects that are admitted in both and would differ."""
+        """Objects that both runs admit, with different content."""
         return [fate for fate in self.fates if fate.recorded.allowed and fate.rerun.allowed]
 
     @property
     def denied(self) -> list[AdmissionFate]:
-        """Objects that were admitted and would be denied."""
+        """Objects that were admitted and that the re-run denies."""
         return [fate for fate in self.fates if fate.recorded.allowed and not fate.rerun.allowed]
 
     @property
     def admitted(self) -> list[AdmissionFate]:
-        """Objects that were denied and would be admitted."""
+        """Objects that were denied and that the re-run admits."""
         return [fate for fate in self.fates if not fate.recorded.allowed and fate.rerun.allowed]
 
     @property
     def denied_by_other_rules(self) -> list[AdmissionFate]:
-        """Objects that are denied in both, by other rules."""
+        """Objects that both runs deny, because of different rules."""
         return [fate for fate in self.fates if not fate.recorded.allowed and not fate.rerun.allowed]
 
     def document(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class AdmissionComparison:
 
 
 def compare_admission(decided: AdmissionDecisions) -> AdmissionComparison:
-    """Return the comparison of a finished run."""
+    """Return the comparison of the recorded decisions of admission with those of a finished re-run."""
     return AdmissionComparison(
         tally=decided.tally,
         not_reviewed=decided.not_reviewed,
@@ -119,7 +119,7 @@ def _read(document: object) -> ColocationProfile:
 
 
 def read_gates(text: str) -> dict[str, bool]:
-    """Return the gates that a text names, read as the manager reads them.
+    """Return the feature gates that a text such as `A=true,B=false` names, read as the manager reads them.
 
     Raises:
         InvalidInput: The manager does not know a gate.
@@ -130,16 +130,16 @@ def read_gates(text: str) -> dict[str, bool]:
 
 
 def tried_of(profiles: Mapping[str, ColocationProfile] | None, gates: Mapping[str, bool]) -> AdmissionTried | None:
-    """Return the profiles and gates to try, or None if there are none.
+    """Return the profiles and feature gates to try, or None if the user names none that concern admission.
 
-    Gates that do not concern admission describe the recorded manager; they are not tried.
+    Gates that do not concern admission only describe the recorded manager.
     """
     tried = {gate: is_on for gate, is_on in gates.items() if gate != _NOT_OF_ADMISSION}
     return AdmissionTried(profiles=profiles, gates=tried) if profiles is not None or tried else None
 
 
 async def retained_decisions(stream: ObservationLog) -> tuple[list[StoredEvent], str]:
-    """Return the retained decisions of admission, and the time since which all are retained.
+    """Return the decisions of admission that the log retains, and the time since which it retains all of them.
 
     The time is RFC 3339, or empty if all were retained from the beginning.
     """
@@ -158,12 +158,12 @@ async def retained_decisions(stream: ObservationLog) -> tuple[list[StoredEvent],
 
 
 def title(fate: AdmissionFate) -> str:
-    """Return `pods default/web`."""
+    """Return an object as text of the form `pods default/web`."""
     return f"{fate.resource} {fate.namespace}/{fate.name}" if fate.namespace else f"{fate.resource} {fate.name}"
 
 
 def differing_fields(fates: Iterable[AdmissionFate]) -> dict[tuple[str, str, str], int]:
-    """Return (field, recorded value, re-run value) -> number of objects."""
+    """Return the number of objects for each field that differs, with its recorded and its re-run value."""
     counted: dict[tuple[str, str, str], int] = {}
     for fate in fates:
         for change in fate.changes:

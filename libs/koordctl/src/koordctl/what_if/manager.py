@@ -1,6 +1,6 @@
-"""Re-run of a window of the log with the manager's decisions: the engine of `koord replay --rerun-manager`.
+"""The engine of `koord replay --rerun-manager`: it decides a window of the log again with the manager's rules.
 
-Nothing is written. The log is read once; one state lives in this process, with the re-run decisions beside it.
+Nothing is written. The log is read once. The state lives in this process, with the decisions of the re-run beside it.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,7 +36,7 @@ from koordctl.what_if.recommendations import RecommendationComparison, compare_r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """The window to decide again, and the settings to try.
+    """What a re-run of the manager is asked to decide: a window of the log, and the settings to try.
 
     Attributes:
         begin: The window starts behind this position.
@@ -61,7 +61,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagerComparison:
-    """Recorded decisions of the manager compared with those of the re-run.
+    """The recorded decisions of the manager compared with the decisions of the re-run.
 
     Attributes:
         asked: The question.
@@ -120,7 +120,7 @@ async def compare(
     progress: Callable[[int], None],
     explanations: ObservationLog | None = None,
 ) -> ManagerComparison:
-    """Fold to the beginning of the window, then decide again up to its end.
+    """Rebuild the state at the beginning of the window, then decide again up to its end.
 
     Args:
         log: The stream of facts.
@@ -187,7 +187,7 @@ async def compare(
 
 
 async def _next(log: EventLog, position: int) -> StoredEvent | None:
-    """Return the event behind a position, or None if there is none."""
+    """Return the first event after a position, or None if the log has none."""
     if (await log.head()).last_seq <= position:
         return None
     following = [stored async for batch in log.history(position, position + 1) for stored in batch]
@@ -200,9 +200,10 @@ async def _checkpoint(
     reports: list[StoredEvent],
     until: StoredEvent | None,
 ) -> bytes | None:
-    """Return the newest checkpoint of the recommender before its first decision in the window, else the oldest one.
+    """Return the checkpoint from which the re-run of the recommender starts, or None to learn from the reports alone.
 
-    None while every report is retained, and if there is no checkpoint.
+    This is the newest checkpoint before the recommender's first decision in the window, else the oldest one. There is
+    none while every report is retained, or if no checkpoint exists.
     """
     if not reports or len(reports) == reports[-1].seq:
         return None
@@ -216,7 +217,7 @@ async def _checkpoint(
 
 
 async def _first_known(log: EventLog, asked: Question) -> RecommendationComputed | None:
-    """Return the first recommendation of the window: it names the settings and the last observation it used."""
+    """Return the first recommendation in the window; it names the settings and the last report that were used."""
     async for batch in log.history(asked.begin, asked.end, kinds=["recommendation"]):
         for stored in batch:
             event = CATALOGUE.read(stored)

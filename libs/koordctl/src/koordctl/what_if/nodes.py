@@ -1,4 +1,4 @@
-"""Nodes in a what-if run: recorded decisions compared with those under another slo-controller-config."""
+"""What-if runs of node decisions: recorded ones compared with those under another slo-controller-config."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -14,7 +14,7 @@ from koordcore.state.node_policy import lent_resources
 
 
 class Lent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """Batch and mid resources of all nodes together.
+    """Batch and mid resources that all nodes together offer.
 
     Attributes:
         nodes: Number of nodes that lend any.
@@ -33,7 +33,7 @@ class Lent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeComparison:
-    """Recorded decisions about nodes compared with those of the re-run.
+    """The recorded decisions about nodes compared with the decisions of the re-run.
 
     Attributes:
         tally: Numbers of decisions in the window.
@@ -84,7 +84,7 @@ def tally_document(tally: Tally) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A field with its recorded and its re-run value, or None for the field is absent."""
+    """A field that differs, with its recorded and its re-run value; None means that the field is absent."""
 
     path: str
     recorded: Any
@@ -92,7 +92,7 @@ class Difference:
 
 
 def slo_differences(fate: NodeFate) -> list[Difference]:
-    """Return the fields of the NodeSLO that differ."""
+    """Return the fields of a node's NodeSLO that differ between the record and the re-run."""
     return list(_differences((fate.recorded and fate.recorded.slo) or {}, (fate.rerun and fate.rerun.slo) or {}))
 
 
@@ -103,19 +103,19 @@ def measuring_differences(fate: NodeFate) -> list[Difference]:
 
 
 def ratio_differences(fate: NodeFate) -> list[Difference]:
-    """Return the ratios that differ, as texts of the node's annotations."""
+    """Return the amplification ratios of a node that differ, as texts of the node's annotations."""
     before, after = (_ratios(policy or NodePolicyState(seq=0)) for policy in (fate.recorded, fate.rerun))
     return list(_differences(before, after))
 
 
 def health_differences(fate: NodeFate) -> list[Difference]:
-    """Return what differs of the node's health: level, weight, offsets."""
+    """Return what differs of a node's health: its level, its weight, and its threshold offsets."""
     before, after = (_health(policy or NodePolicyState(seq=0)) for policy in (fate.recorded, fate.rerun))
     return list(_differences(before, after))
 
 
 def device_differences(fate: NodeFate) -> list[Difference]:
-    """Return the resources and labels from the node's devices that differ."""
+    """Return the resources and labels that differ and that the manager derives from the node's devices."""
     before, after = (_devices(policy or NodePolicyState(seq=0)) for policy in (fate.recorded, fate.rerun))
     return list(_differences(before, after))
 
@@ -134,13 +134,13 @@ def _ratios(policy: NodePolicyState) -> dict[str, str | None]:
 
 
 def lends_otherwise(fate: NodeFate) -> bool:
-    """Return whether batch or mid resources differ, for the node or one of its zones."""
+    """Return whether the batch or mid resources of a node, or of one of its NUMA zones, differ."""
     before, after = fate.recorded or NodePolicyState(seq=0), fate.rerun or NodePolicyState(seq=0)
     return (lent_resources(before), before.zones) != (lent_resources(after), after.zones)
 
 
 def compare_nodes(decided: NodeDecisions) -> NodeComparison:
-    """Return the comparison of a finished run."""
+    """Return the comparison of the recorded decisions about nodes with those of a finished re-run."""
     existing = decided.view.nodes()
     recorded = decided.view.state.of_kind(NodePolicyState)
     guard = decided.view.state.of_kind(ControllerState).get(SLO_ADJUST.id)
@@ -166,7 +166,7 @@ def _lent(policies: Iterable[NodePolicyState]) -> Lent:
 
 
 def _lent_document(policy: NodePolicyState | None) -> dict[str, Any] | None:
-    """Return the published resources, the reason, and the terms of the formulas."""
+    """Return the published resources, their reason, and the terms of the formulas as JSON values."""
     if policy is None:
         return None
     return {

@@ -1,4 +1,4 @@
-"""Recommendations in a what-if run: recorded ones compared with those under other settings of the recommender."""
+"""What-if runs of the recommender: recorded recommendations compared with those under other settings."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from koordctl.what_if.nodes import tally_document
 
 @dataclass(frozen=True, slots=True)
 class ContainerFate:
-    """The recommendation for one container, recorded and re-run, or None for there is none."""
+    """The recorded and the re-run recommendation for one container; None means that there is none."""
 
     name: str
     recorded: ContainerRecommendation | None
@@ -27,7 +27,7 @@ class ContainerFate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecommendationComparison:
-    """Recorded recommendations compared with those of the re-run.
+    """The recorded recommendations compared with the recommendations of the re-run.
 
     Attributes:
         tally: Numbers of decisions in the window: recommendations, and evictions because of one.
@@ -54,7 +54,7 @@ class RecommendationComparison:
 
 
 def compare_recommendations(ended: ManagerWhatIf) -> RecommendationComparison:
-    """Return the comparison of a finished run."""
+    """Return the comparison of the recorded recommendations with those of a finished re-run."""
     decided = ended.recommendations
     return RecommendationComparison(
         tally=decided.tally, in_force=decided.in_force, settings=decided.settings, fates=ended.recommendation_fates()
@@ -62,12 +62,12 @@ def compare_recommendations(ended: ManagerWhatIf) -> RecommendationComparison:
 
 
 def title(fate: RecommendationFate) -> str:
-    """Return `namespace/name`."""
+    """Return a Recommendation as text of the form `namespace/name`."""
     return "/".join(namespaced_from_token(fate.id))
 
 
 def container_fates(fate: RecommendationFate) -> Iterator[ContainerFate]:
-    """Yield the containers whose recommendation differs, by name."""
+    """Yield the containers whose recommendation differs, ordered by name."""
     before, after = _containers(fate.recorded), _containers(fate.rerun)
     for name in sorted(before.keys() | after.keys()):
         if before.get(name) != after.get(name):
@@ -82,7 +82,10 @@ def requests_differ(fate: RecommendationFate) -> bool:
 
 
 def bounds_differ(fate: RecommendationFate) -> bool:
-    """Return whether the bounds of a container differ. Requests within the bounds are left alone."""
+    """Return whether the recommended bounds of a container differ.
+
+    A pod whose requests lie within them is left alone.
+    """
     return any(
         (one.recorded and (one.recorded.lower_bound, one.recorded.upper_bound))
         != (one.rerun and (one.rerun.lower_bound, one.rerun.upper_bound))
@@ -91,7 +94,7 @@ def bounds_differ(fate: RecommendationFate) -> bool:
 
 
 def conditions_differ(fate: RecommendationFate) -> bool:
-    """Return whether the conditions differ."""
+    """Return whether the conditions of a Recommendation differ between the record and the re-run."""
     return _conditions(fate.recorded) != _conditions(fate.rerun)
 
 

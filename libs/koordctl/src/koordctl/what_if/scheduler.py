@@ -1,6 +1,6 @@
-"""Re-run of a window of the log with the scheduler's decisions: the engine of `koord replay --rerun-scheduler`.
+"""The engine of `koord replay --rerun-scheduler`: it decides placements again with another configuration.
 
-Nothing is written. The log is read; two states live in this process, one as recorded and one of the re-run.
+Nothing is written. The log is read. Two states live in this process: the recorded one and that of the re-run.
 """
 
 from collections import Counter
@@ -37,7 +37,7 @@ ALIASES = ("default-scheduler",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Recorded decisions of the scheduler compared with those of the re-run.
+    """The recorded placements compared with the placements of the re-run.
 
     Attributes:
         begin: The window starts behind this position.
@@ -79,27 +79,27 @@ class Comparison:
 
     @property
     def elsewhere(self) -> list[Fate]:
-        """Pods on another node."""
+        """Pods that the re-run places on another node."""
         return [fate for fate in self.fates if fate.recorded and fate.rerun and fate.recorded != fate.rerun]
 
     @property
     def not_placed(self) -> list[Fate]:
-        """Pods that were placed and would not be."""
+        """Pods that were placed and that the re-run does not place."""
         return [fate for fate in self.fates if not fate.rerun]
 
     @property
     def newly_placed(self) -> list[Fate]:
-        """Pods that were not placed and would be."""
+        """Pods that were not placed and that the re-run places."""
         return [fate for fate in self.fates if not fate.recorded]
 
     @property
     def newly_preempted(self) -> list[str]:
-        """Pods that would be preempted and were not."""
+        """Pods that were not preempted and that the re-run preempts."""
         return sorted(set(self.evicted) - set(self.preempted))
 
     @property
     def spared(self) -> list[str]:
-        """Pods that were preempted and would not be."""
+        """Pods that were preempted and that the re-run does not preempt."""
         return sorted(set(self.preempted) - set(self.evicted))
 
     def document(self) -> dict[str, Any]:
@@ -132,7 +132,7 @@ async def compare(
     end: int,
     progress: Callable[[int], None],
 ) -> Comparison:
-    """Fold to `begin`, then decide again up to `end`.
+    """Rebuild the state at `begin`, then decide placements again up to `end`.
 
     Args:
         log: The stream of facts.
@@ -189,7 +189,7 @@ async def compare(
 async def _unserved(
     log: EventLog, frameworks: Frameworks, uids: Set[str], end: int, skipped: Container[int]
 ) -> Counter[str]:
-    """Return scheduler name -> number of these pods that ask for it, for names that no profile has.
+    """Return the scheduler names that no profile has, each with the number of pods that ask for it.
 
     Raises:
         UnreadableEvent: An event cannot be read.

@@ -1,1 +1,1 @@
-"""`koord replay`: the state rebuilt from the log, and what-if runs."""
+"""`koord replay`: rebuild the state from the log, or decide a part of the log again under other settings."""

@@ -1,4 +1,4 @@
-"""Output of `koord replay --rerun-manager` about admission."""
+"""The lines of `koord replay --rerun-manager` about admission."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,10 @@ _MOST_LETTERS = 60
 
 
 def show_admission(found: AdmissionComparison) -> None:
-    """Print the numbers of decisions, what differs, and the objects. Print nothing if nothing was recorded."""
+    """Print the numbers of admission decisions and the objects that were decided otherwise.
+
+    Nothing is printed if the log contains no decision of admission.
+    """
     tally = found.tally
     if not tally.recorded and not found.not_reviewed:
         return

@@ -1,4 +1,4 @@
-"""`koord replay --rerun-manager`: nodes, recommendations and admission under other settings."""
+"""`koord replay --rerun-manager`: decide again about nodes, recommendations and admission under other settings."""
 
 import json
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -55,7 +55,7 @@ _FIGURES: tuple[tuple[str, Show], ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagerFlags:
-    """Flags of the recorded manager.
+    """The command-line flags with which the recorded manager ran.
 
     Attributes:
         controllers: Text of `--controllers`, for example `*,-nodeslo`.
@@ -73,12 +73,15 @@ class ManagerFlags:
 
     @property
     def given_gates(self) -> dict[str, bool]:
-        """The named gates. Raises InvalidInput for a gate that the manager does not know."""
+        """The feature gates that the flags set. Raises InvalidInput for a gate that the manager does not know."""
         return read_gates(self.gates)
 
     @property
     def recorded_flags(self) -> RecordedFlags:
-        """What ran. Raises InvalidInput for a gate that the manager does not know."""
+        """The controllers, plugins and gates that ran.
+
+        Raises InvalidInput for a gate that the manager does not know.
+        """
         gates = parse_feature_gates([self.gates], ManagerSettings.known_gates)
         return RecordedFlags(
             controllers=enabled_of(CONTROLLERS, _words(self.controllers)),
@@ -88,7 +91,7 @@ class ManagerFlags:
 
     @property
     def names(self) -> ConfigNames:
-        """Namespace and name of its configuration."""
+        """Namespace and name of the ConfigMap from which the recorded manager read its configuration."""
         return ConfigNames(slo_namespace=self.config_namespace, slo_name=self.slo_config_name)
 
 
@@ -101,7 +104,7 @@ def rerun_manager(
     output: Format,
     flags: ManagerFlags,
 ) -> None:
-    """Decide a window again and print what differs.
+    """Decide a window of the log again with the manager's rules and print what differs.
 
     If the configuration or window is not valid, end the command. Exit status 1 if the recorded settings do not give
     the recorded decisions.
@@ -160,7 +163,7 @@ def _words(text: str) -> list[str]:
 
 
 def _chosen(config: Path | None, names: ConfigNames, remarks: list[str]) -> dict[str, str] | None:
-    """Return the data of the ConfigMap to try, and add its warnings to `remarks`."""
+    """Return the data of the ConfigMap to try. Its warnings are added to `remarks`."""
     if config is None:
         return None
     documents = documents_of(config, wanted="the ConfigMap slo-controller-config")
@@ -171,7 +174,7 @@ def _chosen(config: Path | None, names: ConfigNames, remarks: list[str]) -> dict
 
 
 def _profiles(file: Path | None, remarks: list[str]) -> dict[str, ColocationProfile] | None:
-    """Return the profiles to try, and add their warnings to `remarks`."""
+    """Return the ClusterColocationProfiles to try. Their warnings are added to `remarks`."""
     if file is None:
         return None
     documents = documents_of(file)
@@ -183,7 +186,7 @@ def _profiles(file: Path | None, remarks: list[str]) -> dict[str, ColocationProf
 
 @contextmanager
 def _naming(file: Path) -> Generator[None]:
-    """End the command if a value of the file is not valid; the message names the file."""
+    """Turn an invalid value inside the block into an error message that names the file, and end the command."""
     try:
         yield
     except InvalidManifest as refused:
@@ -304,7 +307,7 @@ def _terms(policy: NodePolicyState | None) -> Iterator[str]:
 
 
 def _fields(differences: Iterable[Iterable[Difference]]) -> list[list[object]]:
-    """Return each field with both values and the number of nodes."""
+    """Return every field that differs, with its recorded value, its re-run value and the number of nodes."""
     counted: dict[tuple[str, str, str], int] = {}
     for of_node in differences:
         for one in of_node:

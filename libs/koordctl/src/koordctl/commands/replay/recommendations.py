@@ -1,4 +1,4 @@
-"""Output of `koord replay --rerun-manager` about recommendations."""
+"""The lines of `koord replay --rerun-manager` about recommendations."""
 
 from collections.abc import Iterator
 
@@ -22,7 +22,7 @@ _MIB = 1 << 20
 
 
 def show_recommendations(found: RecommendationComparison) -> None:
-    """Print the numbers of decisions, what differs, and the terms of the first difference."""
+    """Print the numbers of recommendations, what differs, and how the first differing one was computed."""
     tally = found.tally
     if not tally.recorded and not found.fates:
         return
@@ -88,7 +88,7 @@ def _terms(fate: ContainerFate, recorded: RecommenderSettings, rerun: Recommende
 
 
 def _formula(container: ContainerRecommendation, settings: RecommenderSettings) -> Iterator[str]:
-    """Yield `request = percentile + margin, at least a share of the pod's minimum, within the policy's caps`."""
+    """Yield the lines that show how a request was computed: percentile plus margin, with its lower and upper limits."""
     found, margin = container.percentiles.get("target"), f"{100 * settings.safety_margin_fraction:g} %"
     if found is None:
         return

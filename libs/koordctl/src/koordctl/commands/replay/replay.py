@@ -202,7 +202,7 @@ async def _replay(to: str | None, *, speed_report: bool) -> None:
 
 
 async def _fold_with_progress(log: OpenLog, upto: int) -> Folded:
-    """Fold the log, with a progress bar on a terminal."""
+    """Rebuild the state from the log while a terminal shows a progress bar."""
     columns = (TextColumn("replay"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task("replay", total=max(upto, 1))
@@ -210,7 +210,7 @@ async def _fold_with_progress(log: OpenLog, upto: int) -> Folded:
 
 
 async def _projector(log: OpenLog) -> FoldPosition | None:
-    """Return position and hash of the projector's rows, or None if there is no answer."""
+    """Return the position and the hash of the projector's rows, or None if the projector does not answer."""
     try:
         return await projector_position(log.bus, PROJECTOR_SECONDS, waits=False)
     except LogTrouble:

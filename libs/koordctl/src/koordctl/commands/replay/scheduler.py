@@ -1,4 +1,4 @@
-"""`koord replay --rerun-scheduler`: what another configuration would have decided."""
+"""`koord replay --rerun-scheduler`: decide placements again with another configuration of the scheduler."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +28,10 @@ _FIGURES = (
 
 
 def rerun(config: Path | None, begin: str | None, to: str | None, output: Format) -> None:
-    """Decide a window again and print what differs. End the command if the configuration or window is not valid."""
+    """Decide the placements of a window again and print what differs.
+
+    If the configuration or the window is not valid, the command ends with an error.
+    """
     configuration = scheduler_configuration(config)
     tried = compared_with_force(config, configuration)
     if output is Format.TABLE:
@@ -41,7 +44,10 @@ def rerun(config: Path | None, begin: str | None, to: str | None, output: Format
 
 
 def _show_configuration(tried: Compared) -> None:
-    """Print the differences of the configurations, so that a plugin missing from the file is noticed early."""
+    """Print how the tried configuration differs from the one in force.
+
+    The user sees early if, for example, the file lacks a plugin.
+    """
     same = "" if tried.differences else ": no difference"
     console.print(f"{tried.name} compared with {tried.other}{same}", highlight=False, markup=False)
     for difference in tried.differences:

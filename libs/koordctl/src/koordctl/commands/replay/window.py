@@ -1,4 +1,4 @@
-"""The window of the log that `koord replay` works on: what --from and --to mean."""
+"""The part of the log that `koord replay` works on, as the options --from and --to name it."""
 
 from koordcore.bus.folds.replay import position_at_time
 from koordcore.values.timestamps import rfc3339
@@ -9,7 +9,7 @@ from koordctl.render.output import fail
 
 
 async def resolve_position(log: OpenLog, text: str | None, option: str) -> int:
-    """Return the position that the value of an option means: a position, a time, or the newest event for None.
+    """Return the position that an option names as a number or a time; None names the newest event.
 
     If the value is neither a position nor a time, end the command with exit status 2.
     """
