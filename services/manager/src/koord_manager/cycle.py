@@ -2,9 +2,6 @@
 
 All instances fold, only the leader decides. Decisions are synchronous, so none sees a part of another one. `domain`
 makes the decisions, `shell.controllers` takes the keys, and `shell.reconcile` appends the facts.
-
-The leader decides, every instance folds. Decisions are synchronous, so they never see half of another decision. What
-each controller decides is in `domain`; `shell.controllers` takes the keys, `shell.reconcile` appends the facts.
 """
 
 import asyncio

@@ -197,7 +197,7 @@ async def _skip(fold: str, position: int, reason: str) -> int:
 def list_parked(
     consumer: Annotated[str | None, typer.Option("--consumer", help="Only the items of this worker.")] = None,
 ) -> None:
-    """Show parked work, oldest first.
+    """Show parked work (messages that a service could not process and set aside), oldest first.
 
     Examples:
 
@@ -245,7 +245,7 @@ def show_parked(number: Annotated[int, typer.Argument(help="Number of the item, 
 
 @dlq.command("retry")
 def retry_parked(number: Annotated[int, typer.Argument(help="Number of the item, from the list.")]) -> None:
-    """Retry parked work and remove the item.
+    """Hand a parked item to its service again and remove it from the list.
 
     Examples:
 

@@ -187,8 +187,6 @@ class WorkQueue:
         """Record that a decision raised an error, and make its key ready after the back-off.
 
         An empty name stands for the controller as a whole, which has a back-off and no key.
-
-        With an empty name, record the failure of the controller as a whole; it has a back-off and no key.
         """
         retries, delay, is_new = self.add_rate_limited(controller, name, requeue=bool(name))
         self._back_offs[controller, name].is_failure = True

@@ -2,8 +2,6 @@
 
 Run `python -m koord_manager.shell.export_fields FILE`. Loading the models takes longer than most commands, so the names
 are kept in a file.
-
-Loading the models takes longer than a command takes to run, so the names are stored in a file.
 """
 
 import re

@@ -2,9 +2,6 @@
 
 The runner of `koordcore.bus.folds.runner` drives `ViewFold`. The view lives as long as the process; snapshots are
 loaded into it.
-
-The runner of `koordcore.bus.folds.runner` drives `ViewFold`. The view object lives as long as the process; a snapshot
-is loaded into it.
 """
 
 import asyncio

@@ -2,9 +2,6 @@
 
 All documents are decided one after the other. If two requests name the same object, the second one is decided on the
 result of the first.
-
-All documents are decided one after the other against one view. If two requests name the same object, the second is
-decided on the result of the first.
 """
 
 import asyncio

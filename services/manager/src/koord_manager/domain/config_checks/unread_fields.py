@@ -29,8 +29,6 @@ _MOST: Final = 50
 def unread(data: Mapping[str, str]) -> tuple[str, ...]:
     """Return a sentence for each ignored part of the data, or an empty tuple for invalid JSON.
 
-    Return an empty tuple for invalid JSON.
-
     Args:
         data: Key -> JSON text.
     """

@@ -52,8 +52,6 @@ class NodePolicies:
 
         If the ConfigMap is deleted, its last values stay in force until a restart.
 
-        If the ConfigMap is deleted, the configuration in force stays until a restart.
-
         Source:
             manager spec, 3.3, 3.4
         """
@@ -100,8 +98,6 @@ class NodePolicies:
 
     def measuring(self, node: Node, *, measures_already: bool) -> Strategy | None:
         """Return the strategy that tells the agent how to measure, or None if its present policy stays.
-
-        Return None if its present policy stays.
 
         If colocation is off on the node, the defaults apply. While the configuration is missing or invalid, the
         defaults apply to nodes without a policy, and other nodes keep theirs.

@@ -1,10 +1,7 @@
 """Find fields that the kind of a document does not have, which are accepted and ignored.
 
-Kubernetes' own kinds are compared with their documented fields, and custom resources with their definition. Values are
-not checked.
-
-Kubernetes' own kinds are checked against their documented fields, custom resources against their definition, and pods
-and metadata inside them against Kubernetes' fields. Values are not checked.
+Kubernetes' own kinds are compared with their documented fields, and custom resources with their definition. Pods and
+metadata inside custom resources are compared with Kubernetes' fields. Values are not checked.
 """
 
 from collections.abc import Iterator, Mapping

@@ -2,13 +2,10 @@
 
 The result is the stored object plus the difference between the new and the last manifest. A field that only the last
 manifest has is removed. A field that is equal in both manifests stays as stored, so changes of admission and
-controllers stay. Maps are merged, lists are replaced. Null is a value.
+controllers stay. Fields of other writers stay.
 
-stored + (new - last applied)
-
-A field of the last manifest that the new one has not is removed. A field that is equal in both stays as stored, so
-changes of admission and controllers stay. Fields of others stay. Maps merge, lists are replaced, as for custom
-resources. Nulls are values: the schema has dropped those that mean "absent".
+Maps are merged, lists are replaced, as for custom resources. Null is a value, because the schema has dropped those
+nulls that mean "absent".
 """
 
 from collections.abc import Mapping

@@ -128,7 +128,7 @@ def judge_binding(status: int, message: str) -> Settled | Later | None:
 
 
 def judge_look(binding: Binding, status: int, pod: Pod | None) -> Settled | Later | None:
-    """Return the outcome after a conflict, from the pod that was read.
+    """Return the outcome of a binding that the API server refused as a conflict, from the pod that was read afterwards.
 
     Return None if the pod does not exist, or if another pod has its name now.
     """

@@ -160,8 +160,6 @@ def _root_quota(view: ManagerView, id_: str, wanted: QuotaProfileState) -> list[
     """Return the writes of a profile's root quota, and of the generated tree id on the profile.
 
     Return an empty list if the profile is gone or not valid.
-
-    Return an empty list if the profile is gone.
     """
     profile_namespace, profile_name = namespaced_from_token(id_)
     profile = _found(view, "elasticquotaprofiles", profile_namespace, profile_name)

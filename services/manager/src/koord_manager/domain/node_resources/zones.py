@@ -44,8 +44,6 @@ def compute_zones(
     System usage and the reservation of the node are split evenly. A pod is split over its own zones, or over all zones
     if it has none.
 
-    System usage and the node's reservation are split evenly. A pod is split over its zones, or over all zones.
-
     Source:
         manager spec, 5.4; vectors manager/batch_resource_numa
     """

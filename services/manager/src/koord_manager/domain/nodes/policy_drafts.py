@@ -149,8 +149,6 @@ def ratio_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[str]
 
     Amplification reads the published normalization, so a new one takes effect in the next cycle.
 
-    Amplification reads the normalization of the log, so a new one takes effect in the next cycle.
-
     Source:
         manager spec, 5.6, 5.7, 5.9
     """

@@ -40,7 +40,7 @@ class RecommenderController:
         self._live: dict[str, list[tuple[str, PodSpecState]]] = {}
 
     def is_due(self, now: datetime) -> bool:
-        """Return whether a minute has passed since the last run began, or that run is not complete."""
+        """Return whether the recommender has to run: its last run began a minute ago or is not complete."""
         return bool(self._waiting) or self._last is None or (now - self._last).total_seconds() >= INTERVAL_SECONDS
 
     def drafts(self, view: ManagerView, now: datetime) -> list[Draft]:

@@ -153,7 +153,7 @@ def decision_case(told: RecordedDecision, record: Record) -> Case | NotRetained:
 def fact_case(
     stored: StoredEvent, event: Event, view: ManagerView, record: Record, since: str
 ) -> Case | NotRetained | None:
-    """Return the case of a fact that shows an admitted object.
+    """Return the admission decision that admitted the object of a fact, in a form that can be repeated.
 
     Return None if admission did not decide it, or if a recorded decision says more about it.
 

@@ -2,9 +2,6 @@
 
 As in Kubernetes, null counts as absent. The typed decoder reads almost every object. If it finds null where the type
 has a value, the object is decoded again without nulls.
-
-The typed decoder reads almost every object. If it meets a null where the subset has a value, the object is read again
-without nulls.
 """
 
 from typing import Any, Generic, NamedTuple, TypeVar, cast

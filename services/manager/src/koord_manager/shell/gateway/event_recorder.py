@@ -1,8 +1,6 @@
 """Record Kubernetes events and the condition PodScheduled, for `kubectl describe`.
 
 Events may be lost, because the log has the facts. As in client-go, a repeated event increases the count of its object.
-
-Events may be lost, because the facts are in the log. A repeated event is counted on its object, as client-go does.
 """
 
 import asyncio

@@ -1,8 +1,6 @@
 """Publish the explanations of admission decisions after the answers, so that no request waits for them.
 
 Publishing ten explanations at once takes as long as three single ones. So they are collected for a tenth of a second.
-
-Ten explanations at once take as long as three one by one, so they are gathered for a tenth of a second.
 """
 
 import asyncio

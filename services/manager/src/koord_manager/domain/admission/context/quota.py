@@ -105,8 +105,6 @@ def resources_of(annotations: Mapping[str, str], key: str) -> ResourceList:
     """Return the resource list in an annotation, or an empty mapping if it is absent.
 
     Raise InvalidInput if it is not valid.
-
-    Return an empty mapping if absent; raise InvalidInput if it cannot be read.
     """
     written = annotations.get(key)
     if not written:
@@ -163,8 +161,6 @@ class Quotas:
         """Add or replace a quota.
 
         If two quotas have one name, which admission prevents, the later one counts.
-
-        Of two quotas with one name, which only an unguarded API server has, the later one stays.
         """
         self._drop(quota.name)
         self._by_name[quota.name] = quota
