@@ -111,6 +111,6 @@ def reached(outcome: AppendOutcome | NotAppended) -> int:
 
 
 def epoch_of(context: ManagerContext) -> int:
-    """Return the epoch of the present term, or 0 if the term has ended; then the log refuses the append."""
+    """Return the number of the present leadership term, or 0 if it has ended; the log then refuses the append."""
     term = context.leadership.term
     return term.epoch if term else 0

@@ -237,7 +237,7 @@ class ControllerMetrics:
         self._failing_before = set(counts)
 
     def forget_before(self, now: float) -> None:
-        """Remove the series of nodes that were not computed for five minutes."""
+        """Remove the metrics of nodes whose numbers are older than five minutes."""
         for node in [node for node, at in self._lent_at.items() if now - at > KEPT_SECONDS]:
             del self._lent_at[node]
             for name in ("batch", "mid"):

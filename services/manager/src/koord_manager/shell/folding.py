@@ -52,7 +52,7 @@ class ViewFold:
         return self._view.state.snapshot()
 
     def fresh(self) -> "ViewFold":
-        """Return the fold with an empty state."""
+        """Empty the state, so that the log is read again from its first event, and return this fold."""
         self._view.load(ClusterState())
         return self
 

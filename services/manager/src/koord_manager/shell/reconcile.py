@@ -24,7 +24,7 @@ KEYS_AT_ONCE: Final = 20
 
 
 class Decided(NamedTuple):
-    """Facts of one object that are stored together or not at all.
+    """New facts about one object, which the log stores together or not at all.
 
     Attributes:
         name: Key of the object.

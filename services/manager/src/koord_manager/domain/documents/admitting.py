@@ -134,7 +134,7 @@ def judge_pod(view: ManagerView, pod: Pod, old: Pod | None, options: Options) ->
 def quota_account(
     view: ManagerView, pod: Pod, old: Pod | None, options: Options, accounts: Accounts | None = None
 ) -> Draft | None:
-    """Return the fact with the usage of the pod's quota after the pod, or None if nothing is charged.
+    """Return the fact with the usage of a quota once a new pod is counted, or None if nothing is charged.
 
     Raises:
         AdmissionRefused: The quota is exceeded or does not exist.

@@ -83,7 +83,7 @@ class PendingWrites:
         self.queue.add(STATUS, f"{ref.kind}/{ref.id}")
 
     def note(self, view: ManagerView, folded: Iterable[tuple[AggregateRef, Event]]) -> None:
-        """Add the keys and Kubernetes events that folded events require."""
+        """Queue the objects that have to be written, and the Kubernetes events to record, because of folded events."""
         for ref, event in folded:
             self._note(view, ref, event)
 

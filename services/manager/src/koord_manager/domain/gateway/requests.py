@@ -31,7 +31,7 @@ class Request(NamedTuple):
 
 
 class Meaning(StrEnum):
-    """The meaning of the answer to a write.
+    """What the API server's answer means for the write that was sent.
 
     Attributes:
         DONE: The write took effect, now or in an earlier attempt.
@@ -49,7 +49,7 @@ class Meaning(StrEnum):
 
 
 def meaning_of(status: int) -> Meaning:
-    """Return the meaning of an HTTP status; 0 stands for no answer."""
+    """Return what an HTTP status means for the write that was sent; status 0 stands for no answer."""
     match status:
         case _ if 200 <= status < 300:
             return Meaning.DONE

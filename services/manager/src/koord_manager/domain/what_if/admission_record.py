@@ -67,7 +67,7 @@ class Record:
 
     @property
     def follow_ups(self) -> frozenset[str]:
-        """Uids of the decisions that denied an object which the first webhook had changed."""
+        """Request ids of recorded denials whose object an earlier webhook had already changed."""
         return frozenset(one.event.uid for one in self.refused.values())
 
     def of_request(self, uid: str) -> RecordedDecision | None:
