@@ -17,7 +17,11 @@ from koord_manager.shell.controllers.evictions import (
     reconcile_agent_evictions,
     reconcile_evictions,
 )
-from koord_manager.shell.controllers.node_policies import reconcile_node_policies, reconcile_overcommit
+from koord_manager.shell.controllers.node_policies import (
+    reconcile_node_objects,
+    reconcile_node_policies,
+    reconcile_overcommit,
+)
 from koord_manager.shell.controllers.periodic import (
     reconcile_health,
     reconcile_quota_profiles,
@@ -47,6 +51,7 @@ CONTROLLERS: Final = (
     Controller("workloads", "pods of workloads", reconcile_workloads),
     Controller("node-policies", "node policies", reconcile_node_policies),
     Controller("overcommit", "nodes overcommitted anew", reconcile_overcommit),
+    Controller("node-objects", "objects reported by nodes", reconcile_node_objects),
     Controller("health", "nodes with another health", reconcile_health),
     Controller("quotaprofile", "root quotas", reconcile_quota_profiles),
     Controller("recommender", "recommendations", reconcile_recommendations),

@@ -18,6 +18,7 @@ AGENT_EVICTION: Final = "agent-eviction"
 EVICTION: Final = "eviction"
 DISRUPTION_BUDGET: Final = "disruption-budget"
 EXPLANATION_EXPIRY: Final = "explanation-expiry"
+NODE_OBJECTS: Final = "node-objects"
 DESIRED_STATE: Final = "desired-state"
 
 NODE_POLICIES: Final = (NODE_SLO, NODE_METRIC, RATIOS, DEVICES)

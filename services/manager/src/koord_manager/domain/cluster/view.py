@@ -59,6 +59,7 @@ from koord_manager.domain.controller_names import (
     DESIRED_STATE,
     EVICTION,
     EXPLANATION_EXPIRY,
+    NODE_OBJECTS,
     NODE_POLICIES,
     OVERCOMMIT,
     QUOTA_PROFILE,
@@ -141,7 +142,7 @@ class ManagerView:
         self._queue_configuration()
         queue.add_all(WORKLOAD, state.of_kind(WorkloadState))
         queue.add_all(WORKLOAD, self._pods.owners())  # also of workloads whose deletion is not carried out yet
-        for controller in (*NODE_POLICIES, OVERCOMMIT, DESIRED_STATE):
+        for controller in (*NODE_POLICIES, OVERCOMMIT, NODE_OBJECTS, DESIRED_STATE):
             queue.add_all(controller, state.of_kind(NodeSpecState))
         queue.add_all(EVICTION, state.of_kind(EvictionState))
         queue.add_all(AGENT_EVICTION, state.of_kind(NodeAgentState))
@@ -175,12 +176,15 @@ class ManagerView:
             case NodeSpecAdded() | NodeSpecChanged() | NodeSpecDeleted():
                 self._queue_inputs(ref.id)
                 self._queue_policies(ref.id)
+                self.queue.add(NODE_OBJECTS, ref.id)
                 self.node_version += 1
                 if isinstance(event, NodeSpecDeleted):
                     self.reports.pop(ref.id, None)
                     self.evictions.pop(ref.id, None)
             case NodeSloRendered() | NodeOvercommitComputed() | NodeMetricPolicyRendered() | NodeDevicesComputed():
                 self.queue.add(DESIRED_STATE, ref.id)
+                if isinstance(event, NodeOvercommitComputed) and event.zones:
+                    self.queue.add(NODE_OBJECTS, ref.id)
             case NodeRatiosComputed():
                 self._queue_inputs(ref.id)
                 self._queue_policies(ref.id)
@@ -191,6 +195,7 @@ class ManagerView:
                 self._topologies.pop(ref.id, None)
                 self._queue_policies(ref.id)
                 self.queue.add(OVERCOMMIT, ref.id)
+                self.queue.add(NODE_OBJECTS, ref.id)
             case PodsEvictedByAgent():
                 self._evicted(ref.id, event, stored.occurred_at)
                 self.queue.add(AGENT_EVICTION, ref.id)
@@ -246,6 +251,7 @@ class ManagerView:
             self._devices.pop(id_, None)
             self._queue_policies(id_)
             self.queue.add(OVERCOMMIT, id_)
+            self.queue.add(NODE_OBJECTS, id_)
         for controller in _CONTROLLERS_OF.get(plural, ()):
             self.queue.add(controller, id_)
 

@@ -5,10 +5,19 @@ from datetime import datetime
 from typing import Final
 
 from koordcore.events.envelope import Draft
+from koordcore.values.timestamps import rfc3339
 
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.configuration.node_policies import NodePolicies, report_expiry
-from koord_manager.domain.controller_names import DEVICES, NODE_METRIC, NODE_RESOURCE, NODE_SLO, OVERCOMMIT, RATIOS
+from koord_manager.domain.controller_names import (
+    DEVICES,
+    NODE_METRIC,
+    NODE_OBJECTS,
+    NODE_RESOURCE,
+    NODE_SLO,
+    OVERCOMMIT,
+    RATIOS,
+)
 from koord_manager.domain.controllers import Controllers
 from koord_manager.domain.nodes.policy_drafts import (
     device_drafts,
@@ -17,6 +26,7 @@ from koord_manager.domain.nodes.policy_drafts import (
     ratio_drafts,
     slo_drafts,
 )
+from koord_manager.domain.standalone.node_objects import node_object_drafts
 from koord_manager.shell.context import ManagerContext
 from koord_manager.shell.reconcile import reconcile
 
@@ -71,3 +81,15 @@ async def reconcile_overcommit(context: ManagerContext, controllers: Controllers
     if tokens and metrics is not None:
         metrics.forget_before(now.timestamp())
     return len(stored)
+
+
+async def reconcile_node_objects(context: ManagerContext, _: Controllers, now: datetime) -> int:
+    """Write the objects that node agents report; no-op with an API server, to which the gateway writes them."""
+    tokens = context.view.queue.take(NODE_OBJECTS)
+    if not context.standalone:
+        return 0
+
+    def decide(token: str) -> list[list[Draft]]:
+        return [[draft] for draft in node_object_drafts(context.view, token, rfc3339(now))]
+
+    return len(await reconcile(context, NODE_OBJECTS, tokens, decide, now))
