@@ -2,14 +2,17 @@
 
 from typing import Any
 
-from koord_manager.domain.cluster.view import TOPOLOGIES, ManagerView
+from koord_manager.domain.cluster.view import DEVICES, TOPOLOGIES, ManagerView
+from koord_manager.domain.node_resources.devices import device_resources
 from koord_manager.domain.standalone.node_objects import node_object_drafts
-from koordcore.events.agents.nodestate import NodeTopologyReported, TopologyZone
+from koordcore.events.agents.nodestate import DeviceInventoryChanged, NodeTopologyReported, ReportedDevice, TopologyZone
 from koordcore.events.envelope import BasedOn
 from koordcore.events.management.nodepolicy import NodeOvercommitComputed, ZoneOvercommit
 from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
 from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecDeleted
 from koordcore.protocol import keys
+from koordcore.protocol.crd.admit import Accepted, admit
+from koordcore.protocol.devices import device_from
 from support.histories import Recorder, node
 
 NOW = "2026-01-01T00:00:00Z"
@@ -93,3 +96,45 @@ def test_the_object_goes_with_its_node() -> None:
     cluster.log.write("nodespec", "a", NodeSpecDeleted(name="a"))
     assert cluster.settle() == 1
     assert cluster.object is None
+
+
+def test_devices_become_an_object_and_a_failing_one_is_told_with_its_time() -> None:
+    cluster = Cluster()
+
+    def report(*, healthy: bool, labels: dict[str, str]) -> dict[str, Any]:
+        gpus = [
+            ReportedDevice(
+                type="gpu",
+                minor=minor,
+                id=f"u{minor}",
+                amounts={"koordinator.sh/gpu-core": 100, "koordinator.sh/gpu-memory": 16 * GIB},
+                healthy=healthy or minor != 1,
+                code="DeviceHealthy" if healthy or minor != 1 else "Xid79",
+                message="told",
+                has_topology=True,
+                numa_node=0,
+            )
+            for minor in range(2)
+        ]
+        cluster.log.write("nodestate", "a", DeviceInventoryChanged(devices=gpus, labels=labels))
+        assert cluster.settle() == 1
+        stored = cluster.view.custom(DEVICES, "", "a")
+        assert stored is not None
+        assert stored.object is not None
+        admitted = admit(stored.object)
+        assert isinstance(admitted, Accepted), admitted
+        return stored.object
+
+    def cores(document: dict[str, Any]) -> int:
+        return device_resources(device_from(document), sync_shared_gpus=False).resources["koordinator.sh/gpu-core"]
+
+    first = report(healthy=True, labels={keys.GPU_MODEL: "T4", keys.GPU_PARTITION_POLICY: "Honor"})
+    assert [device["health"] for device in first["spec"]["devices"]] == [True, True]
+    assert cores(first) == 200
+    failed = report(healthy=False, labels={keys.GPU_MODEL: "T4"})
+    assert failed["metadata"]["labels"] == {keys.GPU_MODEL: "T4"}
+    sound, broken = (device["conditions"][0] for device in failed["spec"]["devices"])
+    assert sound == first["spec"]["devices"][0]["conditions"][0], "its time stays"
+    assert (broken["status"], broken["reason"]) == ("False", "Xid79")
+    assert broken["lastTransitionTime"] != sound["lastTransitionTime"]
+    assert cores(failed) == 100

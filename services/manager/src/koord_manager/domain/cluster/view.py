@@ -6,7 +6,7 @@ the keys of the objects they concern to the work queue.
 
 from collections.abc import Iterator
 
-from koordcore.events.agents.nodestate import NodeTopologyReported, PodsEvictedByAgent
+from koordcore.events.agents.nodestate import DeviceInventoryChanged, NodeTopologyReported, PodsEvictedByAgent
 from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent, name_from_token, name_token, namespaced_token
 from koordcore.events.management.adjustment import NodeHealthAssessed
@@ -195,6 +195,8 @@ class ManagerView:
                 self._topologies.pop(ref.id, None)
                 self._queue_policies(ref.id)
                 self.queue.add(OVERCOMMIT, ref.id)
+                self.queue.add(NODE_OBJECTS, ref.id)
+            case DeviceInventoryChanged():
                 self.queue.add(NODE_OBJECTS, ref.id)
             case PodsEvictedByAgent():
                 self._evicted(ref.id, event, stored.occurred_at)

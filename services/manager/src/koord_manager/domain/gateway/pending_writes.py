@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from koordcore.events.agents.nodestate import NodeTopologyReported
+from koordcore.events.agents.nodestate import DeviceInventoryChanged, NodeTopologyReported
 from koordcore.events.envelope import AggregateRef, Event, namespaced_from_token
 from koordcore.events.management.adjustment import MassAbnormalityChanged
 from koordcore.events.management.quota_profile import QuotaProfileRendered
@@ -21,7 +21,7 @@ from koordcore.protocol.config.sections import SECTIONS
 from koordcore.protocol.objects import Pod
 from koordcore.state.aggregates import EvictionState, NodeSpecState, PodSpecState, PodState, QuotaProfileState
 
-from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.cluster.view import DEVICES, TOPOLOGIES, ManagerView
 from koord_manager.domain.gateway.pod_status_writes import (
     MANAGER,
     Involved,
@@ -114,7 +114,7 @@ class PendingWrites:
                 self.events.append(_mass_abnormal(view, event))
             case ConfigRejected():
                 self.events.extend(_config_events(view, event))
-            case NodeTopologyReported():
+            case NodeTopologyReported() | DeviceInventoryChanged():
                 self.queue.add(NODE, ref.id)
             case QuotaProfileRendered():
                 self._add_status(ref)
@@ -131,7 +131,7 @@ class PendingWrites:
 
     def _note_object(self, ref: AggregateRef) -> None:
         plural, names = plural_of(ref.id), ref.id.partition("=")[2]
-        if plural == "noderesourcetopologies":
+        if plural in (TOPOLOGIES, DEVICES):
             self.queue.add(NODE, names)
         elif (about := ref_of_object(plural, *namespaced_from_token(names))) is not None:
             self._add_status(about)

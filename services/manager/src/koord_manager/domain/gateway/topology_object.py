@@ -8,7 +8,7 @@ Source:
 """
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final, cast
 
 from koordcore.events.agents.nodestate import NodeTopologyReported, TopologyZone
@@ -60,9 +60,7 @@ def pending_topology(view: ManagerView, token: str) -> Request | None:
 
 def _document(name: str, node: Node, report: NodeTopologyReported) -> Json:
     metadata: Json = {"name": name, "labels": dict(report.labels), "annotations": dict(report.annotations)}
-    if node.metadata.uid:
-        owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node.metadata.uid}
-        metadata["ownerReferences"] = [{**owner, "controller": True, "blockOwnerDeletion": True}]
+    metadata.update(owned_by(node))
     return {
         "apiVersion": "topology.node.k8s.io/v1alpha1",
         "kind": "NodeResourceTopology",
@@ -72,11 +70,27 @@ def _document(name: str, node: Node, report: NodeTopologyReported) -> Json:
     }
 
 
-def _differences(stored: Json, report: NodeTopologyReported) -> list[Json]:
-    """Return the JSON-patch operations that make the object as reported, or an empty list if it is equal by value."""
-    metadata: Json = stored["metadata"]
+def owned_by(node: Node) -> Json:
+    """Return the metadata that makes a node the owner of an object; empty if the node has no uid."""
+    if not node.metadata.uid:
+        return {}
+    owner = {"apiVersion": "v1", "kind": "Node", "name": node.metadata.name, "uid": node.metadata.uid}
+    return {"ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}]}
+
+
+def metadata_operations(
+    metadata: Json, labels: Mapping[str, str], annotations: Mapping[str, str], managed: Collection[str]
+) -> list[Json]:
+    """Return JSON-patch operations that set labels and annotations, compared by value.
+
+    Args:
+        metadata: Of the stored object.
+        labels: Wanted labels; others stay.
+        annotations: Wanted annotations; others stay.
+        managed: Keys of labels and annotations that are removed if they are not wanted.
+    """
     operations: list[Json] = []
-    for field, wanted in (("labels", report.labels), ("annotations", report.annotations)):
+    for field, wanted in (("labels", labels), ("annotations", annotations)):
         present: dict[str, str] = metadata.get(field) or {}
         if wanted and not present:
             operations.append({"op": "add", "path": f"/metadata/{field}", "value": dict(wanted)})
@@ -88,9 +102,15 @@ def _differences(stored: Json, report: NodeTopologyReported) -> list[Json]:
         )
         operations.extend(
             {"op": "remove", "path": f"/metadata/{field}/{_escaped(key)}"}
-            for key in MANAGED_ANNOTATIONS
-            if field == "annotations" and key in present and key not in wanted
+            for key in managed
+            if key in present and key not in wanted
         )
+    return operations
+
+
+def _differences(stored: Json, report: NodeTopologyReported) -> list[Json]:
+    """Return the JSON-patch operations that make the object as reported, or an empty list if it is equal by value."""
+    operations = metadata_operations(stored["metadata"], report.labels, report.annotations, MANAGED_ANNOTATIONS)
     if stored.get("topologyPolicies") != report.policies:
         operations.append({"op": "add", "path": "/topologyPolicies", "value": list(report.policies)})
     zones = cast("list[Json]", stored.get("zones") or [])

@@ -1,27 +1,31 @@
 """The objects that node agents report, where no API server has them: written from the report as the gateway would.
 
-The gateway says which write brings the object up to date (`gateway.topology_object`, `gateway.node_objects`). Here the
+The gateway says which write brings the object up to date (`gateway.topology_object`, `gateway.node_objects`,
+`gateway.device_object`). Here the
 write is carried out on the folded object, and the result is the fact that the gateway would observe afterwards.
 
-Source: agent spec, 4.7; manager spec, 5.4.
+Source: agent spec, 4.7, 4.8; manager spec, 5.4.
 """
 
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import jsonpatch  # type: ignore[import-untyped]
 from koordcore.events.envelope import Draft, event_id, name_from_token
 from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
 
-from koord_manager.domain.cluster.view import TOPOLOGIES, ManagerView
+from koord_manager.domain.cluster.view import DEVICES, TOPOLOGIES, ManagerView
+from koord_manager.domain.gateway.device_object import pending_device
 from koord_manager.domain.gateway.node_objects import pending_zones
 from koord_manager.domain.gateway.requests import Json, Request
 from koord_manager.domain.gateway.topology_object import pending_topology
 
+_KINDS: Final = {"NodeResourceTopology": TOPOLOGIES, "Device": DEVICES}
+
 
 def node_object_drafts(view: ManagerView, token: str, now: str) -> list[Draft]:
-    """Return the next fact about the NodeResourceTopology of a node, or an empty list if it is up to date.
+    """Return the next facts about NodeResourceTopology and Device of a node, or an empty list if they are up to date.
 
-    Two writers share the object: the agent's report comes first, the batch resources of its zones follow once the
+    Two writers share the topology: the agent's report comes first, the batch resources of its zones follow once the
     report is folded.
 
     Args:
@@ -30,14 +34,19 @@ def node_object_drafts(view: ManagerView, token: str, now: str) -> list[Draft]:
         now: Creation time of a new object, RFC 3339.
     """
     if view.node(token) is None:
-        return _deletion(view, token)
-    request = pending_topology(view, token) or pending_zones(view, token)
-    return [] if request is None else [_written(view, token, request, now)]
+        return [draft for kind, plural in _KINDS.items() for draft in _deletion(view, token, kind, plural)]
+    topology = pending_topology(view, token) or pending_zones(view, token)
+    device = pending_device(view, token)
+    return [
+        _written(view, token, plural, request, now)
+        for plural, request in ((TOPOLOGIES, topology), (DEVICES, device))
+        if request is not None
+    ]
 
 
-def _written(view: ManagerView, token: str, request: Request, now: str) -> Draft:
+def _written(view: ManagerView, token: str, plural: str, request: Request, now: str) -> Draft:
     name = name_from_token(token)
-    ref, stored = custom_ref(TOPOLOGIES, "", name), view.custom(TOPOLOGIES, "", name)
+    ref, stored = custom_ref(plural, "", name), view.custom(plural, "", name)
     if request.method == "POST":
         document = cast("Json", request.body)
         identity = {"uid": event_id(f"{token}/{view.state.last_seq(ref)}", ref, 0), "creationTimestamp": now}
@@ -52,11 +61,10 @@ def _patched(document: Json | None, operations: object) -> Json:
     return cast("Json", cast("Any", jsonpatch).apply_patch(document, operations))
 
 
-def _deletion(view: ManagerView, token: str) -> list[Draft]:
-    """Return the deletion of the object that the node owned, as the garbage collector of an API server deletes it."""
+def _deletion(view: ManagerView, token: str, kind: str, plural: str) -> list[Draft]:
+    """Return the deletion of an object that the node owned, as the garbage collector of an API server deletes it."""
     name = name_from_token(token)
-    stored = view.custom(TOPOLOGIES, "", name)
+    stored = view.custom(plural, "", name)
     if stored is None or stored.object is None or not stored.object["metadata"].get("ownerReferences"):
         return []
-    gone = CustomObjectDeleted(kind="NodeResourceTopology", namespace="", name=name)
-    return [Draft(custom_ref(TOPOLOGIES, "", name), gone, stored.seq)]
+    return [Draft(custom_ref(plural, "", name), CustomObjectDeleted(kind=kind, namespace="", name=name), stored.seq)]

@@ -33,6 +33,7 @@ from koord_manager.domain.gateway.binding import (
     pending_binding,
     pod_path,
 )
+from koord_manager.domain.gateway.device_object import pending_device
 from koord_manager.domain.gateway.eviction import (
     Evicted,
     Waits,
@@ -264,6 +265,7 @@ class Outbox:
         if writes.node_status:
             add(lambda: pending_status(view, token))
             add(lambda: pending_metadata(view, token))
+            add(lambda: pending_device(view, token))
             add(lambda: pending_topology(view, token))
             add(lambda: pending_zones(view, token))
         if writes.node_slo and "nodeslos" in self._known:

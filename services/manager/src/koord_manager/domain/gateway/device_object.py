@@ -1,0 +1,95 @@
+"""Write the devices that our agent reported as the Device object.
+
+The list of devices is the agent's. Of labels and annotations only the agent's keys are written; others stay.
+
+Source:
+    runtime spec, 9.2, 9.4
+"""
+
+from typing import Final
+
+from koordcore.events.agents.nodestate import ReportedDevice
+from koordcore.events.envelope import name_from_token
+from koordcore.protocol import keys
+from koordcore.protocol.objects import Node
+from koordcore.state.aggregates import NodeAgentState
+from koordcore.values.resources import quantity_of
+
+from koord_manager.domain.cluster.view import DEVICES, ManagerView
+from koord_manager.domain.gateway.requests import JSON, JSON_PATCH, Json, Request
+from koord_manager.domain.gateway.topology_object import metadata_operations, owned_by
+
+DEVICE: Final = "/apis/scheduling.koordinator.sh/v1alpha1/devices"
+MANAGED: Final = (
+    keys.GPU_VENDOR,
+    keys.GPU_MODEL,
+    keys.GPU_DRIVER_VERSION,
+    keys.GPU_PARTITION_POLICY,
+    keys.GPU_PARTITIONS,
+)
+"""Keys of labels and annotations that the agent decides."""
+_UNKNOWN_SOCKET: Final = -1
+
+
+def pending_device(view: ManagerView, token: str) -> Request | None:
+    """Return the write that updates or creates the Device of a node, or None if it is up to date or without a report.
+
+    A node without devices gets no object; an object that exists is emptied.
+    """
+    node, agent = view.node(token), view.state.of_kind(NodeAgentState).get(token)
+    if node is None or agent is None or agent.devices is None:
+        return None
+    name, report = name_from_token(token), agent.devices
+    devices = [_entry(device, agent.health_since.get(device.key, "")) for device in report.devices]
+    stored = view.custom(DEVICES, "", name)
+    if stored is None or stored.object is None:
+        document = _document(name, node, report.labels, report.annotations, devices)
+        return Request("create-device", "POST", DEVICE, document, JSON) if devices else None
+    operations = metadata_operations(stored.object["metadata"], report.labels, report.annotations, MANAGED)
+    spec: Json = stored.object.get("spec") or {}
+    if (spec.get("devices") or []) != devices:
+        operations.append({"op": "add", "path": "/spec", "value": {**spec, "devices": devices}})
+    if not operations:
+        return None
+    test = {"op": "test", "path": "/metadata/uid", "value": stored.object["metadata"].get("uid", "")}
+    return Request("update-device", "PATCH", f"{DEVICE}/{name}", [test, *operations], JSON_PATCH)
+
+
+def _document(name: str, node: Node, labels: dict[str, str], annotations: dict[str, str], devices: list[Json]) -> Json:
+    return {
+        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+        "kind": "Device",
+        "metadata": {"name": name, "labels": dict(labels), "annotations": dict(annotations), **owned_by(node)},
+        "spec": {"devices": devices},
+    }
+
+
+def _entry(device: ReportedDevice, since: str) -> Json:
+    """Return an entry of `spec.devices`, with the condition `Healthy` if the status of the device is known."""
+    entry: Json = {
+        "type": device.type,
+        "minor": device.minor,
+        "id": device.id,
+        "health": device.healthy is not False,
+        "resources": {
+            resource: quantity_of(resource, amount).canonical() for resource, amount in sorted(device.amounts.items())
+        },
+    }
+    if device.has_topology:
+        entry["topology"] = {
+            "socketID": _UNKNOWN_SOCKET,
+            "nodeID": device.numa_node,
+            "pcieID": device.pcie_id,
+            "busID": device.bus_id,
+        }
+    if device.healthy is not None:
+        entry["conditions"] = [
+            {
+                "type": "Healthy",
+                "status": "True" if device.healthy else "False",
+                "reason": device.code,
+                "message": device.message,
+                "lastTransitionTime": since,
+            }
+        ]
+    return entry
