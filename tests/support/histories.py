@@ -13,6 +13,7 @@ from koordcore.events.agents.nodestate import (
     AgentStopped,
     BeCpuReleased,
     BeCpuSuppressed,
+    DeviceInventoryChanged,
     EvictedPod,
     InterferenceDetected,
     InterferenceEnded,
@@ -22,6 +23,7 @@ from koordcore.events.agents.nodestate import (
     PodsEvictedByAgent,
     PodsStarted,
     PodsStopped,
+    ReportedDevice,
     Suspect,
     TopologyZone,
 )
@@ -128,7 +130,7 @@ class Action(NamedTuple):
 ACTIONS = (
     "add-pod", "change-pod", "delete-pod", "place", "release", "add-node", "change-node", "delete-node",
     "overcommit", "withdraw", "slo", "agent", "started", "stopped", "suppress", "unsuppress",
-    "disturbed", "undisturbed", "agent-evicts", "knobs", "agent-stops", "agent-topology",
+    "disturbed", "undisturbed", "agent-evicts", "knobs", "agent-stops", "agent-topology", "agent-devices",
     "namespace", "no-namespace", "class", "no-class", "workload", "scale", "no-workload",
     "config", "bad-config", "no-config", "skip", "nominate", "unnominate", "gang", "gang-phase", "quota",
     "explanation", "topology",
@@ -403,6 +405,11 @@ def _step(log: Recorder, action: Action) -> None:
         case "agent-topology":
             zone = TopologyZone(name="node-0", capacity={"cpu": 1000 * (variation + 1)})
             log.write("nodestate", token, NodeTopologyReported(policies=["None"], zones=[zone]))
+        case "agent-devices":
+            device = ReportedDevice(
+                type="gpu", minor=0, id="g", amounts={"koordinator.sh/gpu-core": 100}, healthy=variation % 2 == 0
+            )
+            log.write("nodestate", token, DeviceInventoryChanged(devices=[device], labels={"v": str(variation)}))
         case "agent-stops":
             log.write("nodestate", token, AgentStopped(left={"kubepods/besteffort/cpu.cfs_quota_us": "200000"}))
         case "namespace":

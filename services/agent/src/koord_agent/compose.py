@@ -108,19 +108,21 @@ def assemble(shell: Shell[AgentSettings], link: BusLink) -> Cycle:
     audit_log = audit_log_of(shell)
     audit = no_audit if audit_log is None else audit_sink(audit_log, shell)
     name = node_name(settings, os.environ)
+    said = store.topologies()
     if fleet is None:
-        said = store.topologies().get(name, "")
         extensions = installed_extensions(shell.log, settings.qos_extension_plugins)
         extensions.guard = ThreadGuard()
         shell.metrics.registry.register(ExtensionFailures(extensions.failures))
         shell.http.routes.extend(extension_routes(extensions, shell.log))
         known = announced.get(name, set[str]())
-        agents = {name: linux_agent(shell, name, interval_ms, known, audit, topology_said=said, extensions=extensions)}
+        agents = {name: linux_agent(shell, name, interval_ms, known, audit, said=said, extensions=extensions)}
         for controller in controller_components(extensions, shell.log):
             shell.service.add(controller)
     else:
         agents = {
-            node.name: simulated_agent(settings, fleet, node.name, interval_ms, announced.get(node.name, set()), audit)
+            node.name: simulated_agent(
+                settings, fleet, node.name, interval_ms, announced.get(node.name, set()), audit, said=said
+            )
             for node in fleet.nodes
         }
     changed, wakeup = set[str](), asyncio.Event()

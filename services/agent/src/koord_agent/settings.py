@@ -90,6 +90,9 @@ class AgentSettings(ServiceSettings):
     containerd_endpoint: Path | None = Field(None, description="Socket of containerd if it is not in /run.")
     docker_endpoint: Path | None = Field(None, description="Socket of Docker if it is not in /run.")
     pouch_endpoint: Path | None = Field(None, description="Socket of pouch if it is not in /run.")
+    xpu_device_infos_dir: Path = Field(
+        Path("/var/run/koordlet/xpu-device-infos"), description="Folder of the description files of devices."
+    )
     disable_query_kubelet_config: bool = Field(False, description="Do not query the configuration of the kubelet.")
     node_topology_sync_interval: Seconds = Field(3.0, gt=0, description="Interval of reading who may use which CPUs.")
     collect_node_cpu_info_interval: Seconds = Field(

@@ -9,7 +9,7 @@ from koord_agent.domain.kernel.features import Feature, features_of
 from koord_agent.domain.metrics.monitor import NodeMonitor
 from koord_agent.domain.reporting.facts import usage_reported
 from koord_agent.domain.reporting.report import node_report
-from koord_agent.domain.reporting.topology_report import topology_digest
+from koord_agent.domain.reporting.topology_report import report_digest
 from koord_agent.domain.state.collect_policy import CollectPolicy
 from koord_agent.domain.state.desired import view_of
 from koord_agent.domain.state.kubelet import KubeletConfiguration
@@ -96,7 +96,7 @@ def test_it_is_said_when_it_changed_and_not_again_after_a_restart(tmp_path: Path
     assert changed is not None
     assert reporter.report(desired(), [pinned("a", "4")], 2 * SYNC_EVERY_MS) is None
     kept = LocalStore(tmp_path / "state")
-    kept.add([], started={}, stopped={}, topologies={"n": topology_digest(changed)})
+    kept.add([], started={}, stopped={}, topologies={"n": report_digest(changed)})
     kept.close()
     said = LocalStore(tmp_path / "state").topologies()["n"]
     assert TopologyReporter(host, PLACES, said=said).report(desired(), [pinned("a", "4")], 0) is None

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from koordcore.events.agents.nodestate import NodeTopologyReported
+from koordcore.events.agents.nodestate import DeviceInventoryChanged, NodeTopologyReported
 from koordcore.events.management.nodepolicy import MidTerms, OvercommitTerms, ZoneOvercommit
 from koordcore.events.management.recommendation import ContainerRecommendation, RecommendationCondition
 from koordcore.events.objects.gateway import PodEvictionRequested
@@ -177,6 +177,8 @@ class NodeAgentState(AggregateState, frozen=True, kw_only=True, omit_defaults=Tr
     evicted: int = 0
     contended: dict[str, str] = {}
     topology: NodeTopologyReported | None = None
+    devices: DeviceInventoryChanged | None = None
+    health_since: dict[str, str] = {}
 
 
 class NamespaceState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):

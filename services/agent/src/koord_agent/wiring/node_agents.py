@@ -5,6 +5,7 @@ Part of the composition root (`compose`).
 
 import random
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,10 @@ from koord_agent.domain.metrics.series import SeriesStore
 from koord_agent.domain.prediction.model import HalfLives
 from koord_agent.domain.prediction.predictor import PeakPredictor, PredictionSettings
 from koord_agent.domain.qos.intervals import QosOptions
+from koord_agent.domain.reporting.topology_report import DEVICES_OF
 from koord_agent.settings import AgentSettings
 from koord_agent.shell.collect.collectors import CollectOptions
+from koord_agent.shell.collect.devices import DeviceReporter, XpuFolder
 from koord_agent.shell.collect.topology import TopologyReporter
 from koord_agent.shell.grpc.container_runtime import ContainerRuntimes
 from koord_agent.shell.host.linux import LinuxHost
@@ -117,7 +120,7 @@ def linux_agent(
     announced: set[str],
     audit: AuditSink,
     *,
-    topology_said: str,
+    said: Mapping[str, str],
     extensions: Extensions,
 ) -> NodeAgent:
     """Return the agent of this machine."""
@@ -146,10 +149,11 @@ def linux_agent(
                 host.cpu_topology(),
                 reports=gates.enabled("NodeTopologyReport"),
                 report_hugepages=gates.enabled("HugePageReport"),
-                said=topology_said,
+                said=said.get(node, ""),
                 sync_ms=round(settings.node_topology_sync_interval * 1000),
                 cpu_info_ms=round(settings.collect_node_cpu_info_interval * 1000),
             ),
+            devices=_devices(settings, said.get(DEVICES_OF + node, "")),
         ),
         interval_ms=interval_ms,
         extensions=extensions,
@@ -170,6 +174,14 @@ def linux_agent(
     # `koord node doctor` tells the files and the reasons
     shell.log.info("host_features", missing=", ".join(finding.feature for finding in agent.features.missing()))
     return agent
+
+
+def _devices(settings: AgentSettings, said: str) -> DeviceReporter | None:
+    """Return what reports the devices of this machine; None without the gate Accelerators."""
+    if not settings.feature_gates.enabled("Accelerators"):
+        return None
+    sync_ms = round(settings.node_topology_sync_interval * 1000)
+    return DeviceReporter(XpuFolder(settings.xpu_device_infos_dir).read, said=said, sync_ms=sync_ms)
 
 
 def _checkpoints(settings: AgentSettings) -> CheckpointFolder | None:
@@ -208,6 +220,8 @@ def simulated_agent(
     interval_ms: int,
     announced: set[str],
     audit: AuditSink,
+    *,
+    said: Mapping[str, str],
 ) -> NodeAgent:
     """Return the agent of one simulated node of a fleet."""
     host = fleet.host(node)
@@ -220,6 +234,9 @@ def simulated_agent(
             monitor=NodeMonitor(collect_interval_ms=interval_ms, store=store, with_page_cache=False),
             collectors=_collect_options(settings),
             predicting=Predicting(_predictor(settings, len(fleet.nodes))),
+            devices=DeviceReporter(host.devices, said=said.get(DEVICES_OF + node, ""))
+            if host.devices().devices
+            else None,
         ),
         interval_ms=interval_ms,
         pods=PodControl(runner=host, announced=announced),

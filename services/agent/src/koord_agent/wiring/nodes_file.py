@@ -2,13 +2,18 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgspec
+from koordcore.protocol.devices import HIGHEST_MINOR
+from koordcore.protocol.keys import GPU_MODEL
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import parse_milli, parse_value
 
 from koord_agent.shell.host.simulated_node import SimulatedNode
+
+GPUS: Final = "koordstream.io/simulated-gpus"
+"""Label of a Node with the number of its GPUs. The label of their model is Koordinator's."""
 
 
 class _Line(msgspec.Struct, kw_only=True):
@@ -57,8 +62,26 @@ def _of_list(document: dict[str, Any]) -> list[SimulatedNode]:
             raise InvalidInput(
                 "a Node with a name and a capacity of cpu and memory", item, f"items[{index}]"
             ) from error
-        nodes.append(SimulatedNode(name=name, cpu_milli=cpu_milli, memory_bytes=memory_bytes))
+        nodes.append(
+            SimulatedNode(
+                name=name, cpu_milli=cpu_milli, memory_bytes=memory_bytes, **_gpus(item["metadata"].get("labels") or {})
+            )
+        )
     return nodes
+
+
+def _gpus(labels: dict[str, str]) -> dict[str, Any]:
+    """Return the GPUs that the labels of a Node name; a node without the label of their number has none.
+
+    Raises:
+        InvalidInput: The number is not a whole number.
+    """
+    text = labels.get(GPUS)
+    if text is None:
+        return {}
+    if not text.isdecimal() or int(text) > HIGHEST_MINOR + 1:
+        raise InvalidInput(f"a number of GPUs up to {HIGHEST_MINOR + 1}", text, GPUS)
+    return {"gpus": int(text), "gpu_model": labels.get(GPU_MODEL, "")}
 
 
 def _of_lines(data: bytes) -> list[SimulatedNode]:

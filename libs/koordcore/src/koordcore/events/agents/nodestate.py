@@ -268,3 +268,54 @@ class NodeTopologyReported(Event, frozen=True, kw_only=True, omit_defaults=True)
     annotations: dict[str, str] = {}
     labels: dict[str, str] = {}
     l3_caches: list[CpuCache] = []
+
+
+class ReportedDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One device of a node as its agent sees it.
+
+    Attributes:
+        type: `gpu`, `rdma` or `fpga`; with the minor it is the key on the node.
+        minor: Index of the device.
+        id: UUID, or bus id of an RDMA device.
+        amounts: Capacity of the device by resource name: bytes of memory, 100 for percentages.
+        healthy: None means that its status is unknown; such a device counts as healthy.
+        code: Why it is not healthy, in one word.
+        message: Why it is not healthy, for people.
+        numa_node: -1 means unknown. `pcie_id` and `bus_id` are empty if they are unknown.
+        has_topology: Whether the location was told at all.
+    """
+
+    type: str
+    minor: int
+    id: str = ""
+    amounts: dict[str, int] = {}
+    healthy: bool | None = None
+    code: str = ""
+    message: str = ""
+    has_topology: bool = False
+    numa_node: int = -1
+    pcie_id: str = ""
+    bus_id: str = ""
+
+    @property
+    def key(self) -> str:
+        """`type/minor/id`: the same device in another report has the same key."""
+        return f"{self.type}/{self.minor}/{self.id}"
+
+
+@CATALOGUE.register(kind="nodestate")
+class DeviceInventoryChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """The devices of the node, or their health, differ from the last report; the newest one says everything.
+
+    Attributes:
+        devices: Ascending by type and minor.
+        labels: Vendor, model and driver of the GPUs, and how partitions are used.
+        annotations: The partitions of the GPUs.
+
+    Source:
+        runtime spec, 9.2 to 9.4, 10.
+    """
+
+    devices: list[ReportedDevice]
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}

@@ -9,6 +9,7 @@ from koordcore.events.agents.nodestate import (
     AgentStopped,
     BeCpuReleased,
     BeCpuSuppressed,
+    DeviceInventoryChanged,
     InterferenceDetected,
     InterferenceEnded,
     KnobsChanged,
@@ -80,6 +81,16 @@ def _topology_reported(state: NodeAgentState | None, event: NodeTopologyReported
     return msgspec.structs.replace(state or NodeAgentState(seq=at.seq), seq=at.seq, topology=event)
 
 
+def _devices_changed(state: NodeAgentState | None, event: DeviceInventoryChanged, at: StoredEvent) -> NodeAgentState:
+    base = state or NodeAgentState(seq=at.seq)
+    before = {each.key: each.healthy for each in base.devices.devices} if base.devices is not None else {}
+    since: dict[str, str] = {}
+    for device in event.devices:
+        is_same = device.key in before and before[device.key] == device.healthy
+        since[device.key] = base.health_since[device.key] if is_same else at.occurred_at
+    return msgspec.structs.replace(base, seq=at.seq, devices=event, health_since=since)
+
+
 OF_AGENTS: Final[dict[type[Event], Evolve]] = {
     AgentStarted: _agent_started,
     AgentStopped: _agent_seen,
@@ -92,4 +103,5 @@ OF_AGENTS: Final[dict[type[Event], Evolve]] = {
     InterferenceDetected: _interference_detected,
     InterferenceEnded: _interference_ended,
     NodeTopologyReported: _topology_reported,
+    DeviceInventoryChanged: _devices_changed,
 }

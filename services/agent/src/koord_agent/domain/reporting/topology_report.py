@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from koordcore.events.agents.nodestate import CpuCache, NodeTopologyReported, TopologyZone
+from koordcore.events.envelope import Event
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.cpu import KubeletCpuManagerPolicy
 from koordcore.protocol.reservation import numa_zone_reserved
@@ -97,6 +98,8 @@ def zones(
     return tuple(found)
 
 
+DEVICES_OF: Final = "devices of "
+"""Before the name of a node: the key under which the digest of its devices is stored."""
 MANAGED_BY: Final = {keys.MANAGED_BY: keys.MANAGED_BY_KOORDINATOR}
 
 
@@ -164,7 +167,7 @@ def topology_reported(
     )
 
 
-def topology_digest(report: NodeTopologyReported) -> str:
+def report_digest(report: Event) -> str:
     """Return a digest of the content of a report, to detect changes."""
     return hashlib.blake2b(codec.encode_canonical(report), digest_size=16).hexdigest()
 

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from koordcore.bus.client.connection import Denied, NoAnswer
-from koordcore.events.agents.nodestate import NodeTopologyReported, PodsStarted, PodsStopped
+from koordcore.events.agents.nodestate import DeviceInventoryChanged, NodeTopologyReported, PodsStarted, PodsStopped
 from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, NewEvent, Origin, name_token, seal
 from koordcore.ports.eventlog import Appended, AppendOutcome, Conflict, Full, Misconfigured, Unavailable, Unsendable
 from koordcore.service.telemetry.logging import Logger
 
-from koord_agent.domain.reporting.topology_report import topology_digest
+from koord_agent.domain.reporting.topology_report import DEVICES_OF, report_digest
 from koord_agent.shell.bus.bus_link import BusLink, OwnFacts
 from koord_agent.shell.store.local_store import LocalStore, NotStored, QueuedFact
 
@@ -83,7 +83,11 @@ class Outbox:
             return refused
         sealed = [(_ref(fact.node), *_seal(fact)) for fact in taken]
         topologies = {
-            fact.node: topology_digest(fact.event) for fact in taken if isinstance(fact.event, NodeTopologyReported)
+            (DEVICES_OF if isinstance(fact.event, DeviceInventoryChanged) else "") + fact.node: report_digest(
+                fact.event
+            )
+            for fact in taken
+            if isinstance(fact.event, NodeTopologyReported | DeviceInventoryChanged)
         }
         started, stopped = _pods(taken, PodsStarted), _pods(taken, PodsStopped)
         try:

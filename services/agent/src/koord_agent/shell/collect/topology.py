@@ -17,7 +17,7 @@ from koord_agent.domain.kernel.resctrl_files import UNKNOWN_VENDOR
 from koord_agent.domain.reporting.topology_report import (
     NodeTopology,
     NumaMemory,
-    topology_digest,
+    report_digest,
     topology_reported,
 )
 from koord_agent.domain.state.cpu_pools import CpuPools, cpu_pools
@@ -141,7 +141,7 @@ class TopologyReporter:
         if report is None:
             return None
         report = self.amend(report)
-        digest = topology_digest(report)
+        digest = report_digest(report)
         if digest == self._said:
             return None
         self._said = digest

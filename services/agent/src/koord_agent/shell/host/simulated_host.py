@@ -23,6 +23,7 @@ from koord_agent.domain.kernel.cgroup_files import (
 )
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout
 from koord_agent.domain.kernel.counters import CgroupCounters, CgroupMemory, MemInfo, NodeCounters, Throttling
+from koord_agent.domain.kernel.devices import DeviceReport, Xpu, XpuStatus, XpuTopology, report_devices
 from koord_agent.domain.kernel.features import Feature, Features, features_of
 from koord_agent.domain.kernel.io_counters import DiskCounters, TcpCounters
 from koord_agent.domain.kernel.pressure import Pressure, Stall
@@ -34,6 +35,7 @@ from koord_agent.domain.simulating.simulation import parse_profile
 from koord_agent.domain.state.pods import AgentPod
 from koord_agent.shell.host.host import Capacity, CycleSource, Vanished, WriteFailed
 from koord_agent.shell.host.simulated_machines import SimulatedMachines
+from koord_agent.shell.host.simulated_node import SimulatedNode
 
 JIFFY_NS = 10_000_000
 UNLIMITED = -1
@@ -106,6 +108,10 @@ class SimulatedHost:
         self._node = fleet.nodes[index]
         self._layout = CgroupLayout(self._node.driver)
         self._be_root = self._layout.qos_directory(KubeQos.BEST_EFFORT)
+        self.device_faults: dict[int, str] = {}
+        """Minor -> code of the fault of each GPU that is not healthy."""
+        self._devices: DeviceReport | None = None
+        self._devices_with: dict[int, str] = {}
         self._pods: dict[str, _SimulatedPod] = {}
         self._by_directory: dict[str, _SimulatedPod] = {}
         cpus = max(-(-self._node.cpu_milli // 1000), 1)
@@ -270,6 +276,27 @@ class SimulatedHost:
     def cpu_topology(self) -> tuple[CpuPlace, ...]:
         """Return cores with two threads each, all on one socket (CPUs 2k and 2k+1 share core k)."""
         return tuple(CpuPlace(cpu=cpu, core=cpu // 2, socket=0, node=0) for cpu in range(self._cpu_count))
+
+    def devices(self) -> DeviceReport:
+        """Return the GPUs of the machine: two under each PCIe switch, all on its one NUMA node."""
+        faults = dict(self.device_faults)
+        if self._devices is None or faults != self._devices_with:
+            node = self._node
+            self._devices = report_devices([self._gpu(node, minor) for minor in range(node.gpus)])
+            self._devices_with = faults
+        return self._devices
+
+    def _gpu(self, node: SimulatedNode, minor: int) -> Xpu:
+        fault = self.device_faults.get(minor)
+        return Xpu(
+            vendor="nvidia",
+            model=node.gpu_model,
+            uuid=f"GPU-{node.name}-{minor}",
+            minor=minor,
+            resources={"gpu-core": 100, "gpu-memory": node.gpu_memory_bytes},
+            topology=XpuTopology(node_id=0, pcie_id=f"pci0000:{minor // 2:02x}", bus_id=f"0000:{minor:02x}:00.0"),
+            status=XpuStatus(healthy=fault is None, err_code=fault or ""),
+        )
 
     def tree(self, directory: str) -> tuple[str, ...]:
         """See `Host.tree`."""

@@ -7,9 +7,21 @@ from koord_agent.domain.kernel.cgroup_layout import Driver
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedNode:
-    """A node to simulate."""
+    """A node to simulate.
+
+    Attributes:
+        name: Of the node.
+        cpu_milli: CPU of the whole node in milli-cores.
+        memory_bytes: Memory of the whole node.
+        gpus: Number of GPUs.
+        gpu_model: Model of the GPUs; "" means unknown.
+        gpu_memory_bytes: Memory of each GPU.
+    """
 
     name: str
     cpu_milli: int
     memory_bytes: int
+    gpus: int = 0
+    gpu_model: str = ""
+    gpu_memory_bytes: int = 16 << 30
     driver: Driver = Driver.SYSTEMD

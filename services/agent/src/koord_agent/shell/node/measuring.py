@@ -69,6 +69,7 @@ class NodeMeasuring:
             interval_ms: Milliseconds between two measurements, on the service's clock.
         """
         self.topology: TopologyReporter | None = measurement.topology
+        self._devices = measurement.devices
         self.last_report: NodeUsageReported | None = None
         self._node = node
         self._host = host
@@ -110,6 +111,11 @@ class NodeMeasuring:
     def last_prediction(self) -> ProdPrediction | None:
         """Prediction for the last report."""
         return None if self._predicting is None else self._predicting.last
+
+    def report_devices(self, now_ms: int) -> tuple[Event, ...]:
+        """Return the fact about the devices of the node if it is due and differs from the last one."""
+        report = None if self._devices is None else self._devices.report(now_ms)
+        return () if report is None else (report,)
 
     def report_topology(
         self, desired: DesiredView, pods: Iterable[AgentPod], now_ms: int, problems: list[str]

@@ -115,6 +115,7 @@ class NodeAgent:
 
         # 2. measure the machine: samples, and one immutable look
         facts = (*facts, *self._measuring.report_topology(desired, pods.values(), now_ms, problems))
+        facts = (*facts, *self._measuring.report_devices(now_ms))
         kubelet = Kubelet(self.known.frozen(now_ms), self.kubelet_static)
         look, view = self._measuring.measure(desired, pods, kubelet, now_ms, problems)
         self.last_look = look

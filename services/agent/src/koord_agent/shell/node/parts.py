@@ -13,6 +13,7 @@ from koord_agent.config.gates import DEFAULT_GATES
 from koord_agent.domain.metrics.monitor import NodeMonitor
 from koord_agent.domain.qos.intervals import DEFAULT_OPTIONS, QosOptions
 from koord_agent.shell.collect.collectors import NOTHING_SLOW, CollectOptions
+from koord_agent.shell.collect.devices import DeviceReporter
 from koord_agent.shell.collect.storage import REFRESH_MS
 from koord_agent.shell.collect.topology import TopologyReporter
 from koord_agent.shell.host.executor import ObserveWrite
@@ -32,6 +33,7 @@ class Measurement:
         predicting: Prediction; None means no prediction.
         archive: Archive that keeps the series over a restart. None means that they are lost.
         topology: Reports the CPUs of each kind of pods. None means they are not reported.
+        devices: Reports the devices of the node. None means they are not reported.
     """
 
     monitor: NodeMonitor
@@ -39,6 +41,7 @@ class Measurement:
     predicting: Predicting | None = None
     archive: SeriesArchive | None = None
     topology: TopologyReporter | None = None
+    devices: DeviceReporter | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

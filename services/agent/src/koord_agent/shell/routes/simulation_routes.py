@@ -2,7 +2,11 @@
 
     {"latencySensitiveLoad": 1.0, "bestEffortLoad": 4.0}     factors on the usage of their profiles
 
-A demo uses it to show a load peak with the same pods, with and without protection.
+PUT /simulation/devices: a GPU of one node fails, or is healthy again ("" = healthy).
+
+    {"node": "a", "minor": 0, "fault": "Xid79"}
+
+A demo uses it to show a load peak with the same pods, with and without protection, and devices that fail.
 """
 
 import msgspec
@@ -23,8 +27,16 @@ class Load(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=Tr
     best_effort_load: float = 1.0
 
 
+class DeviceFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A GPU that fails; an empty fault makes it healthy again."""
+
+    node: str
+    minor: int
+    fault: str = ""
+
+
 def simulation_routes(fleet: SimulatedFleet) -> list[Route]:
-    """Return the route for simulated nodes. Status 400 means that a load is outside 0..10."""
+    """Return the routes for simulated nodes. Status 400 means a malformed body, 404 an unknown node."""
 
     async def load(request: Request) -> Response:
         if request.method == "PUT":
@@ -38,4 +50,21 @@ def simulation_routes(fleet: SimulatedFleet) -> list[Route]:
             fleet.ls_load, fleet.be_load = wanted.latency_sensitive_load, wanted.best_effort_load
         return Response(codec.encode(Load(fleet.ls_load, fleet.be_load)), media_type="application/json")
 
-    return [Route("/simulation", load, methods=["GET", "PUT"])]
+    async def fail(request: Request) -> Response:
+        try:
+            wanted = codec.decode(await request.body(), DeviceFault)
+            host = fleet.host(wanted.node)
+        except codec.DecodeError as error:
+            return PlainTextResponse(f"{error}\n", status_code=400)
+        except KeyError:
+            return PlainTextResponse("node: this process does not simulate it\n", status_code=404)
+        if wanted.fault:
+            host.device_faults[wanted.minor] = wanted.fault
+        else:
+            host.device_faults.pop(wanted.minor, None)
+        return Response(codec.encode(wanted), media_type="application/json")
+
+    return [
+        Route("/simulation", load, methods=["GET", "PUT"]),
+        Route("/simulation/devices", fail, methods=["PUT"]),
+    ]

@@ -95,7 +95,7 @@ class LocalStore:
             facts: Aggregate, headers and body of each fact.
             started: Node -> UIDs of started pods.
             stopped: Node -> UIDs of stopped pods.
-            topologies: Node -> digest of its reported topology.
+            topologies: Node -> digest of its reported topology; `devices of <node>` -> digest of its devices.
 
         Raises:
             NotStored: The disk refused.
@@ -133,7 +133,7 @@ class LocalStore:
         return found
 
     def topologies(self) -> dict[str, str]:
-        """Return node -> digest of the last reported topology."""
+        """Return the digests of the last reports, with the keys of `add`."""
         return dict(self._db.execute("select node, digest from topology"))
 
     def save_desired(self, values: Iterable[DesiredNode], at_ms: int) -> None:

@@ -1,0 +1,102 @@
+"""Devices of a machine: which files count, what is said of them, and when."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from koord_agent.domain.kernel.devices import DeviceReport
+from koord_agent.domain.reporting.device_report import KEPT_MS, VANISHED
+from koord_agent.domain.reporting.topology_report import report_digest
+from koord_agent.shell.collect.devices import CYCLES_KEPT, SYNC_EVERY_MS, DeviceReporter, XpuFolder
+from koord_agent.shell.host.simulated import SimulatedFleet
+from koord_agent.shell.host.simulated_node import SimulatedNode
+from koordcore.events.agents.nodestate import DeviceInventoryChanged
+
+
+def write(folder: Path, name: str, *entries: dict[str, Any]) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(json.dumps(entries))
+
+
+def xpu(minor: int, **more: Any) -> dict[str, Any]:
+    return {"vendor": "huawei", "model": "910B", "uuid": f"u{minor}", "minor": str(minor), **more}
+
+
+def minors(report: DeviceReport) -> list[int]:
+    return [device.minor for device in report.devices]
+
+
+def test_files_are_joined_in_order_and_temporary_files_are_left_out(tmp_path: Path) -> None:
+    folder = tmp_path / "xpu"
+    assert minors(XpuFolder(folder).read()) == [], "there is no folder"
+    write(folder, "b.json", xpu(2), xpu(1))
+    write(folder, "a.json", xpu(0, vendor="first"))
+    write(folder, ".b.json.tmp", xpu(7))
+    report = XpuFolder(folder).read()
+    assert minors(report) == [0, 1, 2]
+    assert report.labels["node.koordinator.sh/gpu-vendor"] == "first"
+
+
+def test_a_half_written_file_keeps_its_devices_for_three_cycles(tmp_path: Path) -> None:
+    write(tmp_path, "a.json", xpu(0))
+    write(tmp_path, "b.json", xpu(1))
+    folder = XpuFolder(tmp_path)
+    assert minors(folder.read()) == [0, 1]
+    (tmp_path / "b.json").write_text('[{"uuid":')
+    assert [minors(folder.read()) for _ in range(CYCLES_KEPT + 1)] == [[0, 1]] * CYCLES_KEPT + [[0]]
+    write(tmp_path, "b.json", xpu(1))
+    assert minors(folder.read()) == [0, 1]
+
+
+def test_a_change_is_said_once_and_not_again_after_a_restart(tmp_path: Path) -> None:
+    write(tmp_path, "a.json", xpu(0, status={"healthy": True}))
+    folder = XpuFolder(tmp_path)
+    reporter = DeviceReporter(folder.read)
+    first = reporter.report(0)
+    assert first is not None
+    assert [(device.minor, device.healthy, device.code) for device in first.devices] == [(0, True, "DeviceHealthy")]
+    write(tmp_path, "a.json", xpu(0, status={"healthy": False, "errCode": "E1", "errMessage": "broken"}))
+    assert reporter.report(SYNC_EVERY_MS - 1) is None, "read every 3 s"
+    failed = reporter.report(SYNC_EVERY_MS)
+    assert failed is not None
+    assert [(device.healthy, device.code, device.message) for device in failed.devices] == [(False, "E1", "broken")]
+    assert reporter.report(2 * SYNC_EVERY_MS) is None
+    assert DeviceReporter(folder.read, said=report_digest(failed)).report(0) is None
+
+
+def test_devices_that_vanish_are_not_healthy_for_ten_minutes(tmp_path: Path) -> None:
+    write(tmp_path, "a.json", xpu(0))
+    folder = XpuFolder(tmp_path)
+    reporter = DeviceReporter(folder.read)
+    assert reporter.report(0) is not None
+    (tmp_path / "a.json").unlink()
+    gone = reporter.report(SYNC_EVERY_MS)
+    assert gone is not None
+    assert [(device.minor, device.healthy, device.code) for device in gone.devices] == [(0, False, VANISHED)]
+    assert reporter.report(KEPT_MS - 1) is None
+    empty = reporter.report(KEPT_MS + SYNC_EVERY_MS)
+    assert empty == DeviceInventoryChanged(devices=[])
+    after_restart = DeviceReporter(folder.read, said=report_digest(gone))
+    assert after_restart.report(1) is None
+    assert after_restart.report(KEPT_MS + 1) == empty
+
+
+def test_a_node_without_devices_says_nothing(tmp_path: Path) -> None:
+    assert DeviceReporter(XpuFolder(tmp_path).read).report(0) is None
+
+
+def test_a_simulated_gpu_fails_and_comes_back() -> None:
+    node = SimulatedNode(name="n", cpu_milli=8_000, memory_bytes=1 << 30, gpus=2, gpu_model="T4")
+    host = SimulatedFleet([node]).host("n")
+    reporter = DeviceReporter(host.devices)
+
+    def health(now_ms: int) -> list[bool | None] | None:
+        report = reporter.report(now_ms)
+        return None if report is None else [device.healthy for device in report.devices]
+
+    assert health(0) == [True, True]
+    assert health(SYNC_EVERY_MS) is None
+    host.device_faults[1] = "Xid79"
+    assert health(2 * SYNC_EVERY_MS) == [True, False]
+    del host.device_faults[1]
+    assert health(3 * SYNC_EVERY_MS) == [True, True]
