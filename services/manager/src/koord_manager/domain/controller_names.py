@@ -1,5 +1,6 @@
 """Names of the manager's controllers: their queues in the work queue and the label `controller` of their metrics."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from koord_manager.domain.enabled import COLOCATION_PROFILE, NODE_METRIC, NODE_RESOURCE, NODE_SLO, QUOTA_PROFILE
@@ -23,3 +24,9 @@ DESIRED_STATE: Final = "desired-state"
 
 NODE_POLICIES: Final = (NODE_SLO, NODE_METRIC, RATIOS, DEVICES)
 """Controllers that render a node's policy from its object and the configuration; in this order."""
+CONTROLLERS_OF_KIND: Final[Mapping[str, tuple[str, ...]]] = {
+    "elasticquotaprofiles": (QUOTA_PROFILE,),
+    "recommendations": (RECOMMENDER, REPLACEMENT),
+    "scheduleexplanations": (EXPLANATION_EXPIRY,),
+}
+"""Plural of a custom resource -> the controllers that reconcile its objects."""

@@ -9,8 +9,8 @@ from typing import Final
 
 from koordcore.bus.adapters.desired import BucketRefused
 from koordcore.bus.client.connection import NoAnswer, NotConnected
+from koordcore.events.envelope import name_from_token
 
-from koord_manager.domain.cluster.view import node_name
 from koord_manager.domain.configuration.node_policies import NodePolicies
 from koord_manager.domain.controller_names import DESIRED_STATE
 from koord_manager.domain.nodes.desired_state import desired_node
@@ -41,7 +41,7 @@ async def write_desired_states(context: ManagerContext, policies: NodePolicies) 
             try:
                 desired = desired_node(view, token, policies.colocation(token, node)) if node else None
                 if desired is None:
-                    await context.desired.delete(node_name(token))
+                    await context.desired.delete(name_from_token(token))
                     term_state.nodes.discard(token)
                 else:
                     await context.desired.put(desired)

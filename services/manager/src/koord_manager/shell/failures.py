@@ -1,8 +1,9 @@
 """Report the decisions that failed in a cycle, in the log and as metrics."""
 
+from koordcore.events.envelope import name_from_token
 from koordcore.state.aggregates import WorkloadState
 
-from koord_manager.domain.cluster.view import ManagerView, node_name
+from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.controller_names import DESIRED_STATE, HEALTH, NODE_POLICIES, OVERCOMMIT, WORKLOAD
 from koord_manager.shell.context import ManagerContext
 
@@ -33,7 +34,7 @@ def object_name(view: ManagerView, controller: str, name: str) -> str:
     if not name:
         return "(the whole controller)"
     if controller in _NODE_CONTROLLERS:
-        return node_name(name)
+        return name_from_token(name)
     if controller == WORKLOAD:
         state = view.state.of_kind(WorkloadState).get(name)
         meta = state.object.metadata if state else None

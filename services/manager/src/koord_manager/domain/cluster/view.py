@@ -56,15 +56,13 @@ from koord_manager.domain.admission.context.fold_facts import facts_of, fold_fac
 from koord_manager.domain.controller_names import (
     AGENT_EVICTION,
     CONFIGURATION,
+    CONTROLLERS_OF_KIND,
     DESIRED_STATE,
     EVICTION,
     EXPLANATION_EXPIRY,
     NODE_OBJECTS,
     NODE_POLICIES,
     OVERCOMMIT,
-    QUOTA_PROFILE,
-    RECOMMENDER,
-    REPLACEMENT,
     WORKLOAD,
 )
 from koord_manager.domain.node_resources.amounts import PodFacts, pod_facts
@@ -73,12 +71,6 @@ from koord_manager.domain.work_queue import WorkQueue
 
 TOPOLOGIES = "noderesourcetopologies"
 DEVICES = "devices"
-_CONTROLLERS_OF = {
-    "elasticquotaprofiles": (QUOTA_PROFILE,),
-    "recommendations": (RECOMMENDER, REPLACEMENT),
-    "scheduleexplanations": (EXPLANATION_EXPIRY,),
-}
-"""Plural of a custom resource -> the controllers that reconcile its objects."""
 MAX_EVICTIONS = 32
 """Maximum number of evictions remembered for each node; controllers read those of the last ten minutes."""
 
@@ -176,7 +168,6 @@ class ManagerView:
             case NodeSpecAdded() | NodeSpecChanged() | NodeSpecDeleted():
                 self._queue_inputs(ref.id)
                 self._queue_policies(ref.id)
-                self.queue.add(NODE_OBJECTS, ref.id)
                 self.node_version += 1
                 if isinstance(event, NodeSpecDeleted):
                     self.reports.pop(ref.id, None)
@@ -191,13 +182,10 @@ class ManagerView:
             case NodeHealthAssessed() if event.cause in ("level", "offsets", "off"):
                 self._queue_inputs(ref.id)
                 self._queue_policies(ref.id)
-            case NodeTopologyReported():
+            case NodeTopologyReported() | DeviceInventoryChanged():
                 self._topologies.pop(ref.id, None)
                 self._queue_policies(ref.id)
                 self.queue.add(OVERCOMMIT, ref.id)
-                self.queue.add(NODE_OBJECTS, ref.id)
-            case DeviceInventoryChanged():
-                self.queue.add(NODE_OBJECTS, ref.id)
             case PodsEvictedByAgent():
                 self._evicted(ref.id, event, stored.occurred_at)
                 self.queue.add(AGENT_EVICTION, ref.id)
@@ -253,8 +241,7 @@ class ManagerView:
             self._devices.pop(id_, None)
             self._queue_policies(id_)
             self.queue.add(OVERCOMMIT, id_)
-            self.queue.add(NODE_OBJECTS, id_)
-        for controller in _CONTROLLERS_OF.get(plural, ()):
+        for controller in CONTROLLERS_OF_KIND.get(plural, ()):
             self.queue.add(controller, id_)
 
     def _drop_pod(self, uid: str, event: PodSpecDeleted) -> None:
@@ -289,7 +276,7 @@ class ManagerView:
             self.queue.add(OVERCOMMIT, node)
 
     def _queue_policies(self, node: str) -> None:
-        for controller in NODE_POLICIES:
+        for controller in (*NODE_POLICIES, NODE_OBJECTS):
             self.queue.add(controller, node)
 
     # -- looking up -------------------------------------------------------------------------------------------------
@@ -373,7 +360,7 @@ class ManagerView:
         """
         if token not in self._topologies:
             agent = self.state.of_kind(NodeAgentState).get(token)
-            stored = self.custom(TOPOLOGIES, "", node_name(token))
+            stored = self.custom(TOPOLOGIES, "", name_from_token(token))
             self._topologies[token] = (
                 topology_of_agent(agent.topology)
                 if agent is not None and agent.topology is not None
@@ -384,13 +371,13 @@ class ManagerView:
     def device(self, token: str) -> Device | None:
         """Return the devices of a node, or None if there is no Device object."""
         if token not in self._devices:
-            stored = self.custom(DEVICES, "", node_name(token))
+            stored = self.custom(DEVICES, "", name_from_token(token))
             self._devices[token] = device_from(stored.object if stored else None)
         return self._devices[token]
 
     def device_version(self, token: str) -> int:
         """Return the position of the node's Device object, or 0 if there is none."""
-        stored = self.custom(DEVICES, "", node_name(token))
+        stored = self.custom(DEVICES, "", name_from_token(token))
         return stored.seq if stored else 0
 
     def running_on(self, token: str) -> list[str]:
@@ -401,8 +388,3 @@ class ManagerView:
     def config(self, namespace: str, name: str) -> ConfigState | None:
         """Return the state of a ConfigMap, or None if it is unknown."""
         return self.state.of_kind(ConfigState).get(namespaced_token(namespace, name))
-
-
-def node_name(token: str) -> str:
-    """Return the name of a node from its token."""
-    return name_from_token(token)

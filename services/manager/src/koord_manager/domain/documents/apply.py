@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
-from koordcore.events.envelope import AggregateRef, Draft, name_token, namespaced_token
+from koordcore.events.envelope import AggregateRef, Draft, name_from_token, name_token, namespaced_token
 from koordcore.events.objects.mirror import (
     ConfigAccepted,
     ConfigRejected,
@@ -43,7 +43,7 @@ from koord_manager.domain.admission.config_map_validating import check_data
 from koord_manager.domain.admission.json_object import seen, texts
 from koord_manager.domain.admission.options import Options
 from koord_manager.domain.admission.recording.recorded_object import LAST_APPLIED, our_sections
-from koord_manager.domain.cluster.view import ManagerView, node_name
+from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.config_checks.cautions import cautions
 from koord_manager.domain.config_checks.slo_config import check_slo_config
 from koord_manager.domain.documents.admitting import (
@@ -243,7 +243,7 @@ def _apply_config(view: ManagerView, config: ConfigMap, now: str, options: Optio
         return Applied("unchanged", "", [], warnings=warnings)
     if is_slo_config:
         nodes = [
-            NodeLabels(name=node_name(token), labels=node.metadata.labels)
+            NodeLabels(name=name_from_token(token), labels=node.metadata.labels)
             for token in view.nodes()
             if (node := view.node(token))
         ]

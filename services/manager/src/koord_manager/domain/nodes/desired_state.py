@@ -11,7 +11,7 @@ Source:
 from collections.abc import Mapping
 from typing import Any
 
-from koordcore.events.envelope import AggregateRef
+from koordcore.events.envelope import AggregateRef, name_from_token
 from koordcore.events.scheduling.node_ledger import PodDetails, PodOnNode, details_of, pod_details, pod_on_node
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol import keys
@@ -22,7 +22,7 @@ from koordcore.state.aggregates import NodePolicyState, PodSpecState
 from koordcore.state.node_policy import decided_annotations
 from koordcore.values.resources import parse_amounts
 
-from koord_manager.domain.cluster.view import ManagerView, node_name
+from koord_manager.domain.cluster.view import ManagerView
 
 
 def desired_node(view: ManagerView, token: str, strategy: ColocationStrategy) -> DesiredNode | None:
@@ -47,7 +47,7 @@ def desired_node(view: ManagerView, token: str, strategy: ColocationStrategy) ->
     }
     kinds = ("node", "nodepolicy", "nodespec")
     return DesiredNode(
-        node=node_name(token),
+        node=name_from_token(token),
         pods=list(pods.values()),
         details=_changed_details(view, pods),
         others=[pod_on_node(uid, pod, allocation_of(pod.metadata.annotations)) for uid, pod in view.others_on(token)],

@@ -7,11 +7,11 @@ Source:
     agent spec, 12.1; event-bus spec, 2.1
 """
 
-from koordcore.events.envelope import AggregateRef, Draft
+from koordcore.events.envelope import AggregateRef, Draft, name_from_token
 from koordcore.events.objects.gateway import PodEvictionRequested
 from koordcore.state.aggregates import EvictionState, NodeAgentState, PodSpecState
 
-from koord_manager.domain.cluster.view import ManagerView, node_name
+from koord_manager.domain.cluster.view import ManagerView
 
 INITIATOR = "agent"
 REASON = "Evicted"
@@ -30,7 +30,7 @@ def agent_requests(view: ManagerView, token: str) -> list[Draft]:
         event = PodEvictionRequested(
             namespace=meta.namespace,
             name=meta.name,
-            node=node_name(token),
+            node=name_from_token(token),
             initiator=INITIATOR,
             reason=REASON,
             message=reason,

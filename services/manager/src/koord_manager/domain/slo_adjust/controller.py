@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from koordcore.events.agents.observation import NodeUsageReported
-from koordcore.events.envelope import AggregateRef, Draft
+from koordcore.events.envelope import AggregateRef, Draft, name_from_token
 from koordcore.events.management.adjustment import SLO_ADJUST, MassAbnormalityChanged, NodeHealthAssessed
 from koordcore.protocol import keys
 from koordcore.protocol.config.sections import SectionName
@@ -21,7 +21,7 @@ from koordcore.protocol.objects import Node
 from koordcore.state.aggregates import ControllerState, NodeHealth, NodePolicyState
 from koordcore.values import codec
 
-from koord_manager.domain.cluster.view import ManagerView, node_name
+from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.configuration.node_policies import NodePolicies
 from koord_manager.domain.configuration.slo_adjust_policy import SloAdjustPolicy
 from koord_manager.domain.controller_names import HEALTH
@@ -127,7 +127,7 @@ def health_drafts(
             abnormal=len(guarded.abnormal),
             cap=guarded.cap,
             nodes=len(seen),
-            examples=[node_name(token) for token in guarded.abnormal[:_EXAMPLES]],
+            examples=[name_from_token(token) for token in guarded.abnormal[:_EXAMPLES]],
         )
         drafts.append(Draft(SLO_ADJUST, event, view.state.last_seq(SLO_ADJUST)))
     return drafts

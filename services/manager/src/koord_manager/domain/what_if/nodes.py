@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Final
 
 from koordcore.events.agents.observation import NodeUsageReported
-from koordcore.events.envelope import HEADER_OCCURRED_AT, AggregateRef, BasedOn, Event, StoredEvent
+from koordcore.events.envelope import HEADER_OCCURRED_AT, AggregateRef, BasedOn, Event, StoredEvent, name_from_token
 from koordcore.events.management.adjustment import ConfigWarned, MassAbnormalityChanged, NodeHealthAssessed
 from koordcore.events.management.nodepolicy import (
     NodeDevicesComputed,
@@ -28,7 +28,7 @@ from koordcore.events.management.quota_profile import QuotaProfileRendered
 from koordcore.state.aggregates import CustomObjectState, NodePolicyState
 from koordcore.state.cluster import evolve
 
-from koord_manager.domain.cluster.view import ManagerView, node_name
+from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.config_checks.cautions import config_warnings
 from koord_manager.domain.configuration.node_policies import NodePolicies, slo_config_state
 from koord_manager.domain.enabled import NODE_RESOURCE, QUOTA_PROFILE
@@ -132,7 +132,7 @@ class NodeDecisions:
         """Return the nodes whose policy differs from the recorded one, by name."""
         recorded = self.view.state.of_kind(NodePolicyState)
         fates = [
-            NodeFate(node_name(token), recorded.get(token), self.rerun.get(token))
+            NodeFate(name_from_token(token), recorded.get(token), self.rerun.get(token))
             for token in sorted(recorded.keys() | self.rerun.keys())
             if self.view.node(token) is not None
         ]
