@@ -13,7 +13,7 @@ from koordcore.values import codec
 from koordctl.demo.arrivals import arrivals
 from koordctl.demo.trace import (
     BATCH_CPU,
-    GPU,
+    GPUS,
     InvalidTrace,
     TracePod,
     node_manifest,
@@ -26,8 +26,12 @@ from koordctl.demo.trace import (
 TRACE = Path(__file__).parents[4] / "examples" / "openb"
 
 
-def pod(qos_class: str = "LS", *, gpus: int = 0, models: tuple[str, ...] = (), memory_mib: int = 4096) -> TracePod:
-    return TracePod(name="p", cpu_milli=2000, memory_mib=memory_mib, gpus=gpus, models=models, qos=qos_class)
+def pod(
+    qos_class: str = "LS", *, gpus: int = 0, gpu_milli: int = 1000, models: tuple[str, ...] = (), memory_mib: int = 4096
+) -> TracePod:
+    return TracePod(
+        name="p", cpu_milli=2000, memory_mib=memory_mib, gpus=gpus, gpu_milli=gpu_milli, models=models, qos=qos_class
+    )
 
 
 def as_object(row: TracePod) -> Pod:
@@ -56,9 +60,22 @@ def test_best_effort_pod_asks_for_batch_resources_only() -> None:
 
 def test_latency_sensitive_pod_asks_for_cpu_and_declares_what_it_uses() -> None:
     found = as_object(pod("LS", gpus=2))
-    assert pod_requests(found) == {"cpu": 2000, "memory": 4096 << 20, GPU: 2}
-    assert found.spec.containers[0].resources.limits == {GPU: "2"}
+    gpus = {"koordinator.sh/gpu-core": 200, "koordinator.sh/gpu-memory-ratio": 200}
+    assert pod_requests(found) == {"cpu": 2000, "memory": 4096 << 20, **gpus}
+    assert found.spec.containers[0].resources.limits == {name: str(amount) for name, amount in gpus.items()}
     assert "diurnal" in found.metadata.annotations["simulation.koordstream.io/usage"]
+
+
+@pytest.mark.parametrize(("gpu_milli", "percent"), [(1000, 100), (460, 46), (465, 47), (1, 1)])
+def test_a_share_of_a_gpu_is_asked_for_in_percent(gpu_milli: int, percent: int) -> None:
+    found = pod_requests(as_object(pod(gpus=1, gpu_milli=gpu_milli)))
+    assert (found["koordinator.sh/gpu-core"], found["koordinator.sh/gpu-memory-ratio"]) == (percent, percent)
+
+
+def test_nodes_name_their_gpus_for_the_agent_that_simulates_them() -> None:
+    labels = [node_manifest(node)["metadata"]["labels"] for node in read_nodes(TRACE, limit=60)]
+    assert {label.get(GPUS) for label in labels} >= {None, "2", "8"}
+    assert all((GPUS in label) == ("node.koordinator.sh/gpu-model" in label) for label in labels)
 
 
 @pytest.mark.parametrize(("qos_class", "expected"), [("Guaranteed", "Guaranteed"), ("Burstable", "Burstable")])

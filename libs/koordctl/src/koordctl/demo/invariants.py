@@ -5,7 +5,8 @@ published overcommit, placements from their events. Feed every event of the stre
 then call `findings`.
 
 A pod must not be placed while it is already placed. The pods on a node must not request more of a resource than the
-node offers; for a batch resource this is the highest amount that was published since the position of the decision.
+node offers; for batch resources and devices this is the highest amount that was published since the position of the
+decision.
 
 The ledger of a node and the events of the pods must name the same pods. A pod must not be given a CPU, a share of a
 device, a virtual function or a part of a reservation that was not free. Every submitted pod must be placed or have an
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field
 
 from koordcore.events.agents.nodestate import PodsStarted
 from koordcore.events.envelope import Event, StoredEvent, name_from_token, name_token
-from koordcore.events.management.nodepolicy import NodeOvercommitComputed
+from koordcore.events.management.nodepolicy import NodeDevicesComputed, NodeOvercommitComputed
 from koordcore.events.objects.mirror import (
     NodeSpecAdded,
     NodeSpecChanged,
@@ -29,6 +30,7 @@ from koordcore.events.objects.mirror import (
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
 from koordcore.events.scheduling.pod import PodPlaced, PodReleased
 from koordcore.protocol.pod_resources import pod_requests
+from koordcore.protocol.resource_names import GPU_CORE
 from koordcore.state.allocation_rules import objections
 from koordcore.values.resources import Amounts, parse_amounts
 
@@ -44,6 +46,7 @@ class _Node:
     Attributes:
         allocatable: Allocatable amounts of the Node object.
         batch: (position, batch-cpu, batch-memory) of each published overcommit, oldest first.
+        devices: (position, amounts) of the resources of its devices, as they were published, oldest first.
         requested: Sum of the requests of its pods.
         pods: Uids of its pods, by their own events.
         ledger: Its pods by uid, by the node's ledger.
@@ -51,6 +54,7 @@ class _Node:
 
     allocatable: Amounts = field(default_factory=dict[str, int])
     batch: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
+    devices: list[tuple[int, Amounts]] = field(default_factory=list[tuple[int, Amounts]])
     requested: Amounts = field(default_factory=dict[str, int])
     pods: set[str] = field(default_factory=set[str])
     ledger: dict[str, PodOnNode] = field(default_factory=dict[str, PodOnNode])
@@ -58,10 +62,15 @@ class _Node:
     def offered(self, resource: str, since: int) -> int:
         """Return the amount that the node offers of a resource.
 
-        For a batch resource, this is the highest amount in force at any position after `since`.
+        For batch resources and devices, this is the highest amount in force at any position after `since`.
         """
         if resource not in (BATCH_CPU, BATCH_MEMORY):
-            return self.allocatable.get(resource, 0)
+            most = self.allocatable.get(resource, 0)
+            for position, amounts in reversed(self.devices):
+                most = max(most, amounts.get(resource, 0))
+                if position <= since:
+                    break
+            return most
         column = 1 if resource == BATCH_CPU else 2
         most = 0
         for entry in reversed(self.batch):
@@ -69,6 +78,23 @@ class _Node:
             if entry[0] <= since:
                 break
         return most
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuUse:
+    """What pods hold of the GPUs of the cluster.
+
+    Attributes:
+        pods: Number of pods with GPUs.
+        shared: Number of GPUs that more than one pod holds.
+        held: Percent of single GPUs that pods hold.
+        offered: 100 for each healthy GPU.
+    """
+
+    pods: int
+    shared: int
+    held: int
+    offered: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +193,20 @@ class Audit:
                 total[name] = total.get(name, 0) + amount
         return total
 
+    def gpu_use(self) -> GpuUse:
+        """Return what the pods on the nodes hold of the GPUs, by the nodes' ledgers."""
+        holders: dict[tuple[str, int], int] = {}
+        percent = pods = 0
+        for token, node in self._nodes.items():
+            for pod in node.ledger.values():
+                cards = [device for device in pod.allocation.devices if device.type == "gpu"]
+                pods += bool(cards)
+                percent += sum(card.amounts.get(GPU_CORE, 0) for card in cards)
+                for card in cards:
+                    holders[token, card.minor] = holders.get((token, card.minor), 0) + 1
+        offered = sum(node.devices[-1][1].get(GPU_CORE, 0) for node in self._nodes.values() if node.devices)
+        return GpuUse(pods=pods, shared=sum(count > 1 for count in holders.values()), held=percent, offered=offered)
+
     def name_of(self, uid: str) -> str:
         """Return `namespace/name` of a pod that was submitted, else its uid."""
         return self._names.get(uid, uid)
@@ -201,6 +241,8 @@ class Audit:
             case NodeOvercommitComputed():
                 offer = (stored.seq, event.batch_cpu_milli or 0, event.batch_memory_bytes or 0)
                 self._node(token).batch.append(offer)
+            case NodeDevicesComputed():
+                self._node(token).devices.append((stored.seq, event.resources))
             case PodPlaced():
                 self._placed(stored, uid, event)
             case PodReleased():

@@ -43,6 +43,9 @@ LOOK_SECONDS: Final = 2.0
 NO_LIMIT: Final = -1
 RUSH: Final = {"latencySensitiveLoad": 1.5, "bestEffortLoad": 4.0}
 """Factors on the pods' use so far: more users, and batch work that takes all it can get."""
+NOT_FOUND: Final = 404
+FAULT: Final = "Xid79"
+"""Code of the fault of a GPU that has fallen off the bus."""
 VERIFY_TRIES: Final = 5
 """Tries to find the three hashes at one position while the log moves."""
 CPU: Final = "cpu"
@@ -116,14 +119,19 @@ async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStac
     # 2. configuration and nodes; best-effort pods need reports of the nodes before they can be placed
     watching.step(f"registering {len(options.nodes):,} simulated nodes and this host ({host})")
     await _prepare(client, options, host)
-    await _until(lambda: len(tail.overcommit) > len(options.nodes), tail, WARM_UP_SECONDS)
-    watching.step(f"batch resources are published for {len(tail.overcommit):,} nodes")
+    with_gpus = sum(bool(node.gpus) for node in options.nodes)
+    await _until(
+        lambda: len(tail.overcommit) > len(options.nodes) and len(tail.devices) >= with_gpus, tail, WARM_UP_SECONDS
+    )
+    watching.step(
+        f"batch resources are published for {len(tail.overcommit):,} nodes, devices for {len(tail.devices):,}"
+    )
 
     # 3. the pods, in the trace's order
     watching.step(f"sending {len(options.pods):,} pods")
     loading = time.monotonic()
     events_before = (await log.bus.events.head()).last_seq
-    await _send(client, options, tail, watching)
+    await _send(client, options, processes, tail, watching)
     await _settle(len(options.pods), tail, watching)
     loaded_s = time.monotonic() - loading
     events_after = (await log.bus.events.head()).last_seq
@@ -159,6 +167,7 @@ async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStac
 
     # 6. the summary
     waits, asked = audit.waits_ms, audit.requests_on_nodes
+    gpus = audit.gpu_use()
     real_usage = real[0].node_usage if real else None
     violations = findings.sentences()
     if not verification.equal:
@@ -187,6 +196,10 @@ async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStac
         utilisation_with_overcommit_percent=share_percent(usage.total_milli, capacity),
         real_node=host,
         real_node_cpu_milli=real_usage.cpu_milli if real_usage else 0,
+        gpu_pods=gpus.pods,
+        shared_gpus=gpus.shared,
+        gpu_allocated_percent=share_percent(gpus.held, gpus.offered),
+        device_reports_after_start=max(0, audit.by_type.get("DeviceInventoryChanged", 0) - with_gpus),
         suppressions=audit.by_type.get("BeCpuSuppressed", 0),
         protected=protection_of(protected, capacity),
         unprotected=protection_of(unprotected, capacity),
@@ -252,11 +265,16 @@ async def _prepare(client: httpx.AsyncClient, options: DemoOptions, host: str) -
         await submit(client, [node_manifest(node) for node in options.nodes[begin : begin + CHUNK]])
 
 
-async def _send(client: httpx.AsyncClient, options: DemoOptions, tail: Tail, watching: Watching) -> None:
+async def _send(
+    client: httpx.AsyncClient, options: DemoOptions, processes: Sequence[ProcessSpec], tail: Tail, watching: Watching
+) -> None:
     """Submit every group of pods at its time.
 
-    If the manager is slower than the trace, the next group waits for its answer.
+    If the manager is slower than the trace, the next group waits for its answer. Meanwhile one GPU fails and recovers:
+    its pods stay, and it takes no new pods until then.
     """
+    broken = next((node.name for node in options.nodes if node.gpus), "")
+    faults = [(len(options.pods) // 3, FAULT), (2 * len(options.pods) // 3, "")] if broken else []
     began = time.monotonic()
     for group in arrivals(len(options.pods), options.seconds):
         ahead = group.at_seconds - (time.monotonic() - began)
@@ -264,6 +282,20 @@ async def _send(client: httpx.AsyncClient, options: DemoOptions, tail: Tail, wat
             await asyncio.sleep(ahead)
         await submit(client, [pod_manifest(pod) for pod in options.pods[group.begin : group.end]])
         watching.progress(tail.counts(group.end, len(options.pods)))
+        while faults and group.end >= faults[0][0]:
+            await _set_fault(processes, broken, faults.pop(0)[1], watching)
+
+
+async def _set_fault(processes: Sequence[ProcessSpec], node: str, fault: str, watching: Watching) -> None:
+    """Let the first GPU of a simulated node fail, or make it healthy again if the fault is empty."""
+    watching.step(f"GPU 0 of {node} fails ({fault})" if fault else f"GPU 0 of {node} is healthy again")
+    async with httpx.AsyncClient(timeout=10, trust_env=False) as client:
+        for spec in processes:
+            if spec.name.startswith(SIMULATOR):
+                body = {"node": node, "minor": 0, "fault": fault}
+                answer = await client.put(f"{spec.urls['http']}/simulation/devices", json=body)
+                if answer.status_code != NOT_FOUND:  # another process simulates the node
+                    answer.raise_for_status()
 
 
 async def _settle(sent: int, tail: Tail, watching: Watching) -> None:

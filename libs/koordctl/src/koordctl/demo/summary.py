@@ -49,6 +49,10 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         hash_projector: Hash of the projector's rows.
         utilisation_requested_only_percent: CPU in use by pods on their own requests, as a share of the cluster's CPU.
         utilisation_with_overcommit_percent: The same with best-effort pods on batch resources.
+        gpu_pods: Pods that hold GPUs.
+        shared_gpus: GPUs that more than one pod holds.
+        gpu_allocated_percent: What pods hold of the healthy GPUs.
+        device_reports_after_start: Reports of GPUs that failed or came back.
         protected: Service during a load peak with best effort suppressed.
         unprotected: Service during the same load peak with suppression switched off.
         violations: One sentence for each broken invariant.
@@ -74,6 +78,10 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     utilisation_with_overcommit_percent: float
     real_node: str
     real_node_cpu_milli: int
+    gpu_pods: int = 0
+    shared_gpus: int = 0
+    gpu_allocated_percent: float = NO_VALUE
+    device_reports_after_start: int = 0
     suppressions: int
     protected: Protection
     unprotected: Protection
@@ -141,6 +149,9 @@ def table(summary: Summary) -> list[tuple[str, str]]:
         ("cpu requested, with overcommit", f"{summary.requested_cpu_with_overcommit_percent:.1f} %"),
         ("cpu utilisation, without overcommit", f"{summary.utilisation_requested_only_percent:.1f} %"),
         ("cpu utilisation, with overcommit", f"{summary.utilisation_with_overcommit_percent:.1f} %"),
+        ("pods with GPUs", f"{summary.gpu_pods:,}, {summary.shared_gpus:,} GPUs have several"),
+        ("GPUs allocated", f"{summary.gpu_allocated_percent:.1f} %"),
+        ("GPUs that failed or came back", f"{summary.device_reports_after_start:,}"),
         ("best-effort quota changes", f"{summary.suppressions:,}"),
         ("load peak, protection on", summary.protected.sentence()),
         ("load peak, protection off", summary.unprotected.sentence()),

@@ -38,6 +38,7 @@ class Tail:
         explained: Uids with at least one explanation.
         evicted: Uids of pods that were evicted for others.
         overcommit: Subject tokens of nodes with published batch resources.
+        devices: Subject tokens of nodes whose devices are published.
         suppressions: Number of changes of best-effort quotas.
         moved: Set after each batch.
     """
@@ -46,6 +47,7 @@ class Tail:
     explained: set[str] = field(default_factory=set[str])
     evicted: set[str] = field(default_factory=set[str])
     overcommit: set[str] = field(default_factory=set[str])
+    devices: set[str] = field(default_factory=set[str])
     suppressions: int = 0
     moved: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -74,6 +76,8 @@ class Tail:
                 self.evicted.add(stored.ref.id)
             case "NodeOvercommitComputed":
                 self.overcommit.add(stored.ref.id)
+            case "NodeDevicesComputed":
+                self.devices.add(stored.ref.id)
             case "BeCpuSuppressed":
                 self.suppressions += 1
             case _:

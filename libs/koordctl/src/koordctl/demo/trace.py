@@ -1,9 +1,10 @@
 """The nodes and pods of the openb trace as Kubernetes manifests. The module is pure, except for reading the two files.
 
 A latency-sensitive pod requests CPU and memory, and uses less than that, following a daily profile. A best-effort pod
-requests its amounts as batch resources, so it runs on what other pods leave unused.
+requests its amounts as batch resources, so it runs on what other pods leave unused. The agents report the GPUs of their
+nodes as devices. A pod requests whole GPUs, or a share of one.
 
-A GPU is a plain countable resource here: a share of a GPU takes a whole one. Next module to read: `arrivals`.
+Next module to read: `arrivals`.
 
 Source:
     examples/openb/README.md
@@ -18,9 +19,11 @@ from typing import Any, Final
 
 from koordcore.events.scheduling.node_ledger import USAGE_PROFILE
 from koordcore.protocol.keys import GPU_MODEL
+from koordcore.protocol.resource_names import GPU_CORE, GPU_MEMORY_RATIO
 
 NAMESPACE: Final = "openb"
-GPU: Final = "nvidia.com/gpu"
+GPUS: Final = "koordstream.io/simulated-gpus"
+"""Label of a Node with its number of GPUs: the agent that simulates the node reports so many devices."""
 BATCH_CPU: Final = "kubernetes.io/batch-cpu"
 BATCH_MEMORY: Final = "kubernetes.io/batch-memory"
 QOS_LABEL: Final = "koordinator.sh/qosClass"
@@ -56,7 +59,8 @@ class TracePod:
         name: Name of the pod.
         cpu_milli: Requested CPU in milli-cores.
         memory_mib: Requested memory in MiB.
-        gpus: Number of whole GPUs; a share of a GPU counts as one.
+        gpus: Number of GPUs. A pod with one GPU may request a share of it.
+        gpu_milli: Thousandths of each GPU; 1000 is a whole GPU.
         models: GPU models that the pod accepts; empty accepts every model.
         qos: QoS class in the trace: LS, BE, Burstable or Guaranteed.
     """
@@ -65,6 +69,7 @@ class TracePod:
     cpu_milli: int
     memory_mib: int
     gpus: int
+    gpu_milli: int
     models: tuple[str, ...]
     qos: str
 
@@ -106,6 +111,7 @@ def read_pods(folder: Path, *, limit: int | None = None) -> list[TracePod]:
             cpu_milli=row.number("cpu_milli"),
             memory_mib=row.number("memory_mib"),
             gpus=row.number("num_gpu"),
+            gpu_milli=row.number("gpu_milli"),
             models=tuple(part for part in row.text("gpu_spec").split("|") if part),
             qos=row.text("qos"),
         )
@@ -122,7 +128,7 @@ def node_manifest(node: TraceNode) -> Manifest:
     }
     labels = {"kubernetes.io/hostname": node.name, "koordstream.io/trace": "openb"}
     if node.gpus:
-        amounts[GPU] = str(node.gpus)
+        labels[GPUS] = str(node.gpus)
         labels[GPU_MODEL] = node.model
     return {
         "apiVersion": "v1",
@@ -143,7 +149,8 @@ def pod_manifest(pod: TracePod) -> Manifest:
         amounts["cpu"] = f"{pod.cpu_milli}m"
         if pod.memory_mib:
             amounts["memory"] = f"{pod.memory_mib}Mi"
-    gpus = {GPU: str(pod.gpus)} if pod.gpus else {}
+    percent = str(gpu_percent(pod))
+    gpus = {GPU_CORE: percent, GPU_MEMORY_RATIO: percent} if pod.gpus else {}
     requests = {**amounts, **gpus}
     # Extended resources cannot be overcommitted: their limit is their request. Only Guaranteed pods limit the rest.
     limits = requests if is_best_effort or pod.qos == "Guaranteed" else gpus
@@ -161,6 +168,11 @@ def pod_manifest(pod: TracePod) -> Manifest:
     if pod.models:
         spec["affinity"] = _on_models(pod.models)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def gpu_percent(pod: TracePod) -> int:
+    """Return what a pod asks of GPUs in percent: 100 for each of several GPUs, or the share of one, rounded up."""
+    return pod.gpus * 100 if pod.gpus > 1 else -(-pod.gpu_milli // 10)
 
 
 def usage_profile(name: str) -> Manifest:

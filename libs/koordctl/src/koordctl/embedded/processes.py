@@ -36,6 +36,8 @@ from koordcore.values.invalid import InvalidInput
 from koordctl.access.log import DEFAULT_CLUSTER, key_folder
 
 SERVICES: Final = ("manager", "scheduler", "projector")
+_OWN_FLAGS: Final = {"manager": ("--feature-gates", "EnableSyncGPUSharedResource=true")}
+"""Flags of a service. Admission adds gpu.shared to the requests of pods with GPUs, so nodes have to offer it."""
 PORTS_FILE: Final = "ports.json"
 SIMULATOR: Final = "agent-sim-"
 READY_SECONDS: Final = 60.0
@@ -143,7 +145,7 @@ def specs(options: StackOptions) -> list[ProcessSpec]:
     for name in SERVICES:
         # The address holds the password: not on a command line, which every user of the machine can read.
         env = {"KOORD_PROJECTOR_DSN": postgres.dsn} if name == "projector" else {}
-        found.append(_service(options, name, name, ports[name], nats_url, (), env))
+        found.append(_service(options, name, name, ports[name], nats_url, _OWN_FLAGS.get(name, ()), env))
     found += [
         _service(options, name, "agent", ports[name], nats_url, _agent_flags(options, name), {}) for name in agents
     ]
