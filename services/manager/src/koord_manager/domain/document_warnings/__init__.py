@@ -2,12 +2,13 @@
 
 `metadata` checks labels and annotations by `metadata_rules`. `unknown_fields` checks names of fields by
 `koordcore.protocol.kubernetes_fields` and the custom resource definitions. `label_selectors` finds selectors that match
-nothing, and `spelling` suggests names. `koord_manager.domain.config_checks.cautions` checks the data of
-slo-controller-config.
+nothing, and `spelling` suggests names. `hardware` checks requests for devices and reports of hardware.
+`koord_manager.domain.config_checks.cautions` checks the data of slo-controller-config.
 """
 
 from itertools import chain, islice
 
+from koord_manager.domain.document_warnings.hardware import hardware_warnings
 from koord_manager.domain.document_warnings.label_selectors import unreadable_selectors
 from koord_manager.domain.document_warnings.metadata import metadata_warnings
 from koord_manager.domain.document_warnings.unknown_fields import unknown_fields
@@ -23,5 +24,13 @@ def document_warnings(document: object) -> tuple[str, ...]:
         document: JSON value, as `koordcore.protocol.manifests.read_documents` gives it; of whatever shape.
     """
     return tuple(
-        islice(chain(unknown_fields(document), unreadable_selectors(document), metadata_warnings(document)), MOST)
+        islice(
+            chain(
+                unknown_fields(document),
+                unreadable_selectors(document),
+                metadata_warnings(document),
+                hardware_warnings(document),
+            ),
+            MOST,
+        )
     )

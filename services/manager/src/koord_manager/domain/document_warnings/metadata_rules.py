@@ -9,13 +9,29 @@ Source:
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple, TypeVar, cast
 
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.cpu import CoreSchedPolicy, NodeCpuBindPolicy
+from koordcore.protocol.annotations.devices import (
+    APPLY_FOR_ALL,
+    DEVICE_LEVEL,
+    PCIE_LEVEL,
+    REQUESTS_AS_COUNT,
+    SAME_PCIE,
+    SCOPE_LEVELS,
+    parse_device_hints,
+    parse_joint_allocation,
+)
 from koordcore.protocol.annotations.eviction import parse_eviction_cost
 from koordcore.protocol.annotations.gang import MATCH_POLICIES, MODE_NON_STRICT, MODE_STRICT
-from koordcore.protocol.annotations.gpu import PARTITION_HONOR, PARTITION_PREFER
+from koordcore.protocol.annotations.gpu import (
+    ALLOCATE_BEST_EFFORT,
+    ALLOCATE_RESTRICTED,
+    PARTITION_HONOR,
+    PARTITION_PREFER,
+    parse_gpu_partition_spec,
+)
 from koordcore.protocol.annotations.normalization import parse_cpu_normalization_enabled
 from koordcore.protocol.lenient_json import fold_keys, parse_json
 from koordcore.protocol.priority import PriorityBand
@@ -25,6 +41,8 @@ from koordcore.values.duration import parse_duration
 from koordcore.values.integers import parse_decimal, parse_literal
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import parse_quantity
+
+T = TypeVar("T")
 
 
 class MetadataRule(NamedTuple):
@@ -113,6 +131,40 @@ def _json_list(*allowed: str) -> Callable[[str], None]:
     return check
 
 
+def _parsed(key: str, text: str, parse: Callable[[Mapping[str, str]], T]) -> T:
+    """Return what `parse` makes of the text. The path of an error starts below the key."""
+    try:
+        return parse({key: text})
+    except InvalidInput as error:
+        raise InvalidInput(error.rule, error.value, error.path.removeprefix(f"[{key}]").lstrip(".")) from error
+
+
+def _device_hints(text: str) -> None:
+    for type_, hint in _parsed(keys.DEVICE_ALLOCATE_HINT, text, parse_device_hints).items():
+        for name, value, allowed in (
+            ("allocateStrategy", hint.allocate_strategy, (APPLY_FOR_ALL, REQUESTS_AS_COUNT)),
+            ("requiredTopologyScope", hint.required_scope, tuple(SCOPE_LEVELS)),
+            ("exclusivePolicy", hint.exclusive_policy, (DEVICE_LEVEL, PCIE_LEVEL)),
+        ):
+            if value and value not in allowed:
+                raise InvalidInput(f"one of {', '.join(allowed)}", value, f"{type_}.{name}")
+
+
+def _joint_allocation(text: str) -> None:
+    joint = _parsed(keys.DEVICE_JOINT_ALLOCATE, text, parse_joint_allocation)
+    if joint is None or len(joint.types) < 2:
+        raise InvalidInput("two device types or more", list(joint.types) if joint else [], "deviceTypes")
+    if joint.required_scope not in ("", SAME_PCIE):
+        raise InvalidInput(SAME_PCIE, joint.required_scope, "requiredScope")
+
+
+def _partition_spec(text: str) -> None:
+    spec = _parsed(keys.GPU_PARTITION_SPEC, text, parse_gpu_partition_spec)
+    allowed = (ALLOCATE_BEST_EFFORT, ALLOCATE_RESTRICTED)
+    if spec is not None and spec.allocate_policy not in allowed:
+        raise InvalidInput(f"one of {', '.join(allowed)}", spec.allocate_policy, "allocatePolicy")
+
+
 _TEXT: Final = MetadataRule(str)
 """Any text; the key is listed so that a wrong place is reported."""
 
@@ -175,9 +227,9 @@ POD: Final = Holder(
                 singleNUMANodeExclusive=("Preferred", "Required"),
             )
         ),
-        keys.DEVICE_ALLOCATE_HINT: MetadataRule(_json_object(), _IGNORED),
-        keys.DEVICE_JOINT_ALLOCATE: MetadataRule(_json_object(), _IGNORED),
-        keys.GPU_PARTITION_SPEC: MetadataRule(_json_object(allocatePolicy=("BestEffort", "Restricted"))),
+        keys.DEVICE_ALLOCATE_HINT: MetadataRule(_device_hints),
+        keys.DEVICE_JOINT_ALLOCATE: MetadataRule(_joint_allocation),
+        keys.GPU_PARTITION_SPEC: MetadataRule(_partition_spec),
         keys.RESERVATION_AFFINITY: MetadataRule(_json_object()),
         keys.EXACT_MATCH_RESERVATION: MetadataRule(_json_object(), _IGNORED),
         keys.EVICTION_COST: MetadataRule(_cost, _ZERO),
@@ -204,7 +256,7 @@ _PARTITIONS: Final = _one_of((PARTITION_HONOR, PARTITION_PREFER), f"it counts as
 NODE: Final = Holder(
     labels={
         keys.CPU_BIND_POLICY: _one_of(NodeCpuBindPolicy, "it counts as None"),
-        keys.NUMA_ALLOCATE_STRATEGY: _one_of(("MostAllocated", "LeastAllocated"), _IGNORED),
+        keys.NUMA_ALLOCATE_STRATEGY: _one_of(("MostAllocated", "LeastAllocated", "DistributeEvenly"), _IGNORED),
         keys.NUMA_TOPOLOGY_POLICY: _one_of(_NUMA_POLICIES, _IGNORED),
         keys.ENABLE_NUMA_RESERVATION: _switch(default=False),
         keys.CPU_RECLAIM_RATIO: _RATIO,

@@ -79,7 +79,7 @@ export class HardwarePanel {
     const sized = Math.max(100, card.percent_used);
     const isWhole = card.type === "gpu" || card.functions.length === 0;
     return h("div", { class: `card ${card.state}`, "data-uids": uids.join(" "), title: [`${card.type} ${card.minor} ${card.id}`, card.functions.length > 0 && `${held} of ${card.functions.length} virtual functions given`, ...said].filter(Boolean).join("\n") },
-      h("div", { class: "card-head" }, h("b", {}, `${card.type.toUpperCase()} ${card.minor}`), h("span", {}, card.state === "healthy" ? (isWhole ? `${card.percent_used} %` : `${held}/${card.functions.length}`) : card.state)),
+      h("div", { class: "card-head" }, h("b", {}, `${card.type.toUpperCase()} ${card.minor}`), h("span", {}, card.state === "healthy" ? (isWhole ? `${card.percent_used}%` : `${held}/${card.functions.length}`) : card.state)),
       isWhole && h("div", { class: "fillings" }, card.shares.map((share) => h("i", { css: { width: `${(share.percent / sized) * 100}%`, background: this.#tint(share.uid) } }))),
       card.functions.length > 0 && h("div", { class: "functions" }, card.functions.map((each) => h("i", {
         title: `${each.bus_id}: ${each.owners.map((uid) => this.#name(uid)).join(" and ") || "free"}`, css: each.owners.length ? { background: this.#tint(each.owners[0]) } : {} }))));

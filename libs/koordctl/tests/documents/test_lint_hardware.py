@@ -1,0 +1,165 @@
+"""`koord lint` and hardware: hints, requests, Device and NodeResourceTopology objects, valid and malformed."""
+
+import json
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+from koord_manager.domain.admission.options import Options
+from koordcore.protocol import keys
+from koordcore.stories.device_cards import cards_of
+from koordcore.stories.hardware import node_hardware
+from koordctl.documents.linting import Finding, Linter
+from support.hardware import device_document, topology_document
+from support.mutations import copied, damaged, mutated
+
+SEEDS = 8
+DOCUMENTS = 2_500
+"""Documents of one seed: 20,000 in all."""
+BAD_SELECTOR = {"matchExpressions": [{"key": "a", "operator": "~"}]}
+ANNOTATIONS = {
+    keys.RESOURCE_SPEC: {"requiredCPUBindPolicy": "FullPCPUs", "preferredCPUExclusivePolicy": "PCPULevel"},
+    keys.NUMA_TOPOLOGY_SPEC: {"numaTopologyPolicy": "SingleNUMANode", "singleNUMANodeExclusive": "Required"},
+    keys.DEVICE_ALLOCATE_HINT: {
+        "gpu": {"selector": {"matchLabels": {"a": "b"}}, "requiredTopologyScope": "PCIe"},
+        "rdma": {"vfSelector": {}, "allocateStrategy": "ApplyForAll", "exclusivePolicy": "DeviceLevel"},
+    },
+    keys.DEVICE_JOINT_ALLOCATE: {"deviceTypes": ["gpu", "rdma"], "requiredScope": "SamePCIe"},
+    keys.GPU_PARTITION_SPEC: {"allocatePolicy": "Restricted", "ringBusBandwidth": "200Gi"},
+}
+
+
+def pod(requests: dict[str, Any], annotations: dict[str, str] | None = None, qos: str = "LSR") -> dict[str, Any]:
+    container = {"name": "main", "image": "x", "resources": {"requests": requests, "limits": requests}}
+    labels = {keys.QOS_CLASS: qos}
+    meta = {"name": "p", "namespace": "default", "labels": labels, "annotations": annotations or {}}
+    spec = {"priorityClassName": "koord-prod", "containers": [container]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+
+
+def lint(document: object) -> Finding:
+    return Linter(Options()).judge([document])[0]
+
+
+@pytest.mark.parametrize(
+    ("requests", "sentence"),
+    [
+        ({"koordinator.sh/gpu": "150"}, "koordinator.sh/gpu"),
+        ({"koordinator.sh/gpu-memory-ratio": "250"}, "koordinator.sh/gpu-memory-ratio"),
+        ({"koordinator.sh/gpu-core": "150", "koordinator.sh/gpu-memory-ratio": "150"}, "invalid resource unit"),
+        ({"koordinator.sh/gpu-core": "50"}, "invalid resource device requests"),
+        ({"nvidia.com/gpu": "1", "koordinator.sh/gpu-core": "50"}, "invalid resource device requests"),
+        ({"koordinator.sh/rdma": "101"}, "koordinator.sh/rdma"),
+    ],
+)
+def test_device_requests_that_the_scheduler_refuses_are_warned_about(requests: dict[str, str], sentence: str) -> None:
+    found = lint(pod({"cpu": "2", "memory": "1Gi", **requests}))
+    refused = [each for each in found.warnings if "the scheduler refuses the pod" in each]
+    assert len(refused) == 1, found
+    assert sentence in refused[0]
+    assert "spec.containers[*].resources.requests" in refused[0]
+
+
+def test_valid_requests_and_hints_give_no_warning() -> None:
+    texts = {key: json.dumps(value) for key, value in ANNOTATIONS.items()}
+    requests = {"cpu": "4", "memory": "1Gi", "koordinator.sh/gpu": "200", "koordinator.sh/rdma": "1"}
+    assert lint(pod(requests, texts)).warnings == ()
+    for document in (device_document("n1"), topology_document("n1")):
+        found = lint(document)
+        assert (found.warnings, found.violations) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        (keys.RESOURCE_SPEC, {"requiredCPUBindPolicy": "WholeCores"}, "requiredCPUBindPolicy: should be one of"),
+        (keys.RESOURCE_SPEC, {"preferredCPUExclusivePolicy": "Socket"}, "preferredCPUExclusivePolicy"),
+        (keys.NUMA_TOPOLOGY_SPEC, {"numaTopologyPolicy": "TwoZones"}, "numaTopologyPolicy: should be one of"),
+        (keys.DEVICE_ALLOCATE_HINT, {"gpu": {"requiredTopologyScope": "Rack"}}, "gpu.requiredTopologyScope: should be"),
+        (keys.DEVICE_ALLOCATE_HINT, {"rdma": {"allocateStrategy": "All"}}, "rdma.allocateStrategy: should be one of"),
+        (keys.DEVICE_ALLOCATE_HINT, {"gpu": {"exclusivePolicy": "NUMA"}}, "gpu.exclusivePolicy: should be one of"),
+        (
+            keys.DEVICE_ALLOCATE_HINT,
+            {"gpu": {"selector": {"matchExpressions": [{"key": "a", "operator": "~"}]}}},
+            "gpu",
+        ),
+        (keys.DEVICE_JOINT_ALLOCATE, {"deviceTypes": ["gpu"]}, "deviceTypes: should be two device types or more"),
+        (keys.DEVICE_JOINT_ALLOCATE, {"deviceTypes": ["gpu", "rdma"], "requiredScope": "Node"}, "requiredScope"),
+        (keys.GPU_PARTITION_SPEC, {"ringBusBandwidth": "fast"}, "ringBusBandwidth"),
+    ],
+)
+def test_bad_hints_are_warned_about_with_field_rule_and_value(key: str, value: object, words: str) -> None:
+    found = lint(pod({"cpu": "4", "memory": "1Gi"}, {key: json.dumps(value)}))
+    about = [each for each in found.warnings if f"metadata.annotations[{key}]" in each]
+    assert len(about) == 1, found.warnings
+    assert words in about[0]
+    assert about[0].count(key) == 1
+
+
+def test_a_bind_policy_of_a_pod_that_owns_no_cpus_is_warned_about() -> None:
+    text = json.dumps(ANNOTATIONS[keys.RESOURCE_SPEC])
+    assert any(
+        "only pods of QoS class LSE or LSR" in each
+        for each in lint(pod({"cpu": "4"}, {keys.RESOURCE_SPEC: text}, "LS")).warnings
+    )
+
+
+def test_ignored_entries_of_reports_are_warned_about() -> None:
+    device = device_document("n1", gpus=2)
+    device["spec"]["devices"].append(dict(device["spec"]["devices"][0]))
+    device["metadata"]["annotations"] = {keys.GPU_PARTITIONS: '{"x": []}'}
+    warnings = lint(device).warnings
+    assert any("spec.devices[3].minor: must be stated once for each type" in each for each in warnings)
+    assert any(keys.GPU_PARTITIONS in each for each in warnings)
+    topology = topology_document("n1", annotations={keys.CPU_TOPOLOGY: '{"detail": [{"id": -1}]}'})
+    assert any(keys.CPU_TOPOLOGY in each for each in lint(topology).warnings)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_malformed_documents_are_refused_or_ignored_with_a_reason(seed: int) -> None:
+    rng = random.Random(seed)
+    linter = Linter(Options())
+    outcomes: Counter[str] = Counter()
+    for _ in range(DOCUMENTS):
+        document = malformed(rng)
+        finding = linter.judge([document])[0]
+        for violation in finding.violations:
+            assert violation.sentence()
+        outcomes["refused" if finding.violations else "warned" if finding.warnings else "accepted"] += 1
+        # Whatever an API server has stored is read without a crash, and what is ignored has a reason.
+        if isinstance(document, dict):
+            hardware = node_hardware("n1", node=None, topology=document, device=document, pods={})
+            assert all(hardware.problems)
+            cards, ignored = cards_of(document, {})
+            assert len({(card.type, card.minor) for card in cards}) == len(cards)
+            assert all(error.rule for error in ignored)
+    assert min(outcomes["refused"], outcomes["warned"]) > DOCUMENTS // 20, outcomes
+
+
+def malformed(rng: random.Random) -> Any:
+    """Return a Device, a NodeResourceTopology or a pod with hints, with broken structure or broken annotations."""
+    texts = {key: json.dumps(value) for key, value in ANNOTATIONS.items()}
+    requests = {"cpu": "4", "memory": "1Gi", "koordinator.sh/gpu": "200", "koordinator.sh/rdma": "1"}
+    document = copied(
+        rng.choice(
+            (
+                device_document("n1", gpus=rng.choice((0, 1, 2)), functions=1),
+                topology_document("n1", cores=2),
+                pod(requests, texts),
+            )
+        )
+    )
+    if document["kind"] == "Device":
+        partitions = {"1": [{"minors": [0], "ringBusBandwidth": "400Gi", "allocationScore": 1}]}
+        document["metadata"]["annotations"] = {keys.GPU_PARTITIONS: json.dumps(partitions)}
+    annotations = document["metadata"]["annotations"]
+    if rng.random() < 0.5:
+        key = rng.choice(list(annotations))
+        annotations[key] = (
+            json.dumps(mutated(rng, json.loads(annotations[key])))
+            if rng.random() < 0.7
+            else damaged(rng, annotations[key].encode()).decode("utf-8", "replace")
+        )
+        return document
+    return mutated(rng, document)
