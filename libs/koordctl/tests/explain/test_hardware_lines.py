@@ -52,7 +52,7 @@ def test_the_tree_says_who_holds_what() -> None:
         "      gpu 2 GPU-02: free",
         "      gpu 3 GPU-03: free",
         "      rdma 1 0000:a1:00.0: free, 0 of 4 virtual functions given",
-        "shop/web (LSR) holds CPUs 0-2,8-9 (FullPCPUs, PCPULevel); zone 0: cpu 5, memory 2.0Gi",
+        "shop/web (LSR) holds CPUs 0-2,8-9 (FullPCPUs, PCPULevel); zone 0: cpu 5, memory 2.0Gi; gpu 1 40%; rdma 0 1%",
     ]
 
 
@@ -60,6 +60,6 @@ def test_a_placement_names_the_chosen_hardware_and_its_place() -> None:
     assert list(chosen_lines(GIVEN, hardware())) == [
         "CPUs 0-2,8-9 (FullPCPUs, PCPULevel): 2 whole cores and 1 CPU of other cores in zone 0",
         "zone 0: cpu 5, memory 2.0Gi",
-        "gpu 1 GPU-01 (switch pcie-0, zone 0): koordinator.sh/gpu-memory-ratio 40",
-        "rdma 0 (switch pcie-0, zone 0): koordinator.sh/rdma 1, virtual functions 0000:a0:00.2",
+        "gpu 1 GPU-01 (switch pcie-0, zone 0): gpu-memory-ratio 40",
+        "rdma 0 (switch pcie-0, zone 0): rdma 1, virtual functions 0000:a0:00.2",
     ]

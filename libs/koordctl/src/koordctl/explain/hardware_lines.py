@@ -18,6 +18,7 @@ from koordcore.values.cpuset import format_cpuset
 from koordctl.render.units import amount_text, amounts_text
 
 SHARED_POOL = "shared pools"
+_DOMAIN = "koordinator.sh/"
 
 
 def hardware_from_events(
@@ -51,7 +52,7 @@ def hardware_lines(hardware: NodeHardware) -> Iterator[str]:
         yield "place not reported" if socket.id == UNKNOWN else f"socket {socket.id}"
         for zone in socket.zones:
             yield from (f"  {line}" for line in _zone_lines(zone, names))
-    yield from (_owner_line(owner) for owner in hardware.owners)
+    yield from (_owner_line(owner, hardware.cards) for owner in hardware.owners)
     yield from (f"conflict: {sentence}" for sentence in hardware.conflicts)
     yield from (f"ignored: {sentence}" for sentence in hardware.problems)
 
@@ -83,7 +84,8 @@ def chosen_lines(allocation: Allocation, hardware: NodeHardware) -> Iterator[str
         with_functions = f", virtual functions {functions}" if functions else ""
         id_ = f" {device.id}" if device.id else ""
         template = f", template {device.template}" if device.template else ""
-        yield f"{device.type} {device.minor}{id_}{place}: {amounts_text(device.amounts)}{with_functions}{template}"
+        amounts = amounts_text({name.removeprefix(_DOMAIN): amount for name, amount in device.amounts.items()})
+        yield f"{device.type} {device.minor}{id_}{place}: {amounts}{with_functions}{template}"
 
 
 def _folded(events: Iterable[StoredEvent]) -> AggregateState | None:
@@ -149,13 +151,15 @@ def _card_line(card: Card, names: Mapping[str, str]) -> str:
     return f"{card.type} {card.minor}{id_}{state}: {given}{f' ({shares})' if shares else ''}{functions}"
 
 
-def _owner_line(owner: Owner) -> str:
+def _owner_line(owner: Owner, cards: Iterable[Card]) -> str:
     parts: list[str] = []
     if owner.cpuset:
         policy = ", ".join(filter(None, (owner.cpu_bind_policy, owner.cpu_exclusive_policy)))
         parts.append(f"CPUs {owner.cpuset}{f' ({policy})' if policy else ''}")
     parts += [f"zone {zone}: {amounts_text(amounts)}" for zone, amounts in sorted(owner.zones.items())]
-    return f"{owner.namespace}/{owner.name} ({owner.qos}) holds {'; '.join(parts) or 'devices'}"
+    held = [(card, share) for card in cards for share in card.shares if share.uid == owner.uid]
+    parts += [f"{card.type} {card.minor} {share.percent}%" for card, share in held]
+    return f"{owner.namespace}/{owner.name} ({owner.qos}) holds {'; '.join(parts)}"
 
 
 def _touches(zone: Zone, given: frozenset[int]) -> bool:
