@@ -1,12 +1,14 @@
 """Pictures of a running dashboard for the README: `python tests/support/pictures.py http://127.0.0.1:PORT docs/images`.
 
-Wants Chromium at /usr/bin/chromium and the demo running, with pods placed.
+Wants Chromium at /usr/bin/chromium and the demo running, with pods placed; `dashboard-hardware` wants nodes with Device
+objects.
 """
 
 import json
 import sys
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 from playwright.sync_api import sync_playwright
 
@@ -28,6 +30,17 @@ def _page_of_a_held_node(url: str) -> str:
     return f"/#/nodes/{max(held, key=lambda node: node['be_cpu_used'] or 0)['name']}"
 
 
+def _page_of_a_shared_node(url: str) -> str:
+    """The page of the node whose GPUs most pods share."""
+    with urllib.request.urlopen(f"{url}/api/devices?limit=500") as answer:
+        nodes = json.load(answer)["nodes"]
+
+    def shared(node: dict[str, Any]) -> tuple[int, int]:
+        return sum(len(card["shares"]) > 1 for card in node["cards"]), len(node["owners"])
+
+    return f"/#/nodes/{max(nodes, key=shared)['node']}"
+
+
 def main() -> None:
     """Writes the pictures into the folder named on the command line, or only those that are named after it."""
     url, folder, wanted = sys.argv[1].rstrip("/"), Path(sys.argv[2]), sys.argv[3:]
@@ -35,6 +48,7 @@ def main() -> None:
         "dashboard-cluster-dark": (lambda: "/#/cluster", "dark"),
         "dashboard-pod": (lambda: _page_of_a_told_pod(url), "light"),
         "dashboard-node": (lambda: _page_of_a_held_node(url), "light"),
+        "dashboard-hardware": (lambda: _page_of_a_shared_node(url), "light"),
     }
     pictures = [(name, page(), scheme) for name, (page, scheme) in pages.items() if name in wanted or not wanted]
     with sync_playwright() as playwright:
