@@ -3,9 +3,10 @@
 import json
 import random
 from collections import Counter
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from koord_manager.domain.admission.context.hardware_shapes import HardwareShapes
 from koord_manager.domain.admission.options import Options
 from koordcore.protocol import keys
 from koordcore.stories.device_cards import cards_of
@@ -18,7 +19,7 @@ SEEDS = 8
 DOCUMENTS = 2_500
 """Documents of one seed: 20,000 in all."""
 BAD_SELECTOR = {"matchExpressions": [{"key": "a", "operator": "~"}]}
-ANNOTATIONS = {
+ANNOTATIONS: dict[str, dict[str, Any]] = {
     keys.RESOURCE_SPEC: {"requiredCPUBindPolicy": "FullPCPUs", "preferredCPUExclusivePolicy": "PCPULevel"},
     keys.NUMA_TOPOLOGY_SPEC: {"numaTopologyPolicy": "SingleNUMANode", "singleNUMANodeExclusive": "Required"},
     keys.DEVICE_ALLOCATE_HINT: {
@@ -116,6 +117,45 @@ def test_ignored_entries_of_reports_are_warned_about() -> None:
     assert any(keys.CPU_TOPOLOGY in each for each in lint(topology).warnings)
 
 
+def test_requests_beyond_every_node_of_the_cluster_are_warned_about() -> None:
+    cluster = [topology_document("n1", cores=4), topology_document("n2", cores=6), device_document("n1", gpus=8)]
+    single = {keys.NUMA_TOPOLOGY_SPEC: json.dumps({"numaTopologyPolicy": "SingleNUMANode"})}
+    switch = {keys.DEVICE_ALLOCATE_HINT: json.dumps({"gpu": {"requiredTopologyScope": "PCIe"}})}
+    for requests, annotations, words in (
+        ({"cpu": "12", "memory": "64Gi"}, single, None),
+        (
+            {"cpu": "13", "memory": "64Gi"},
+            single,
+            "needs it in one zone, got 13; the largest zone of the cluster has 12",
+        ),
+        ({"cpu": "13", "memory": "64Gi"}, {}, None),
+        ({"cpu": "1", "memory": "65Gi"}, single, "got 65.0Gi; the largest zone of the cluster has 64.0Gi"),
+        ({"cpu": "1", "koordinator.sh/gpu": "800"}, {}, None),
+        ({"cpu": "1", "koordinator.sh/gpu": "900"}, {}, "got 9; the node with most healthy GPUs has 8"),
+        ({"cpu": "1", "koordinator.sh/gpu": "200"}, switch, None),
+        ({"cpu": "1", "koordinator.sh/gpu": "300"}, switch, "got 3; the PCIe switch with most healthy GPUs has 2"),
+    ):
+        linter = Linter(Options())
+        linter.judge(cluster)
+        warnings = linter.judge([pod(requests, annotations)])[0].warnings
+        assert len(warnings) == (words is not None), (requests, warnings)
+        assert words is None or words in warnings[0]
+
+
+def test_the_largest_zone_leaves_with_its_last_node() -> None:
+    shapes = HardwareShapes()
+    assert shapes.largest_zone is None
+    for node, cores in (("n1", 4), ("n2", 6), ("n3", 6)):
+        shapes.topology_observed(node, topology_document(node, cores=cores))
+    for gone, cpus in (("n2", 12), ("n3", 8)):
+        shapes.topology_observed(gone, None)
+        assert shapes.largest_zone is not None
+        assert shapes.largest_zone.cpu_milli == cpus * 1000
+    shapes.topology_observed("n1", topology_document("n1", cores=2))
+    assert shapes.largest_zone is not None
+    assert shapes.largest_zone.cpu_milli == 4000
+
+
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_malformed_documents_are_refused_or_ignored_with_a_reason(seed: int) -> None:
     rng = random.Random(seed)
@@ -129,9 +169,10 @@ def test_malformed_documents_are_refused_or_ignored_with_a_reason(seed: int) -> 
         outcomes["refused" if finding.violations else "warned" if finding.warnings else "accepted"] += 1
         # Whatever an API server has stored is read without a crash, and what is ignored has a reason.
         if isinstance(document, dict):
-            hardware = node_hardware("n1", node=None, topology=document, device=document, pods={})
+            stored = cast("dict[str, Any]", document)
+            hardware = node_hardware("n1", node=None, topology=stored, device=stored, pods={})
             assert all(hardware.problems)
-            cards, ignored = cards_of(document, {})
+            cards, ignored = cards_of(stored, {})
             assert len({(card.type, card.minor) for card in cards}) == len(cards)
             assert all(error.rule for error in ignored)
     assert min(outcomes["refused"], outcomes["warned"]) > DOCUMENTS // 20, outcomes

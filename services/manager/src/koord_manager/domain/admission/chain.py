@@ -23,6 +23,7 @@ from koord_manager.domain.admission.context.quota import Quota, QuotaTree, read_
 from koord_manager.domain.admission.nodes.mutating import amplify_node
 from koord_manager.domain.admission.nodes.validating import validate_node
 from koord_manager.domain.admission.options import Draw, Options, draws_of
+from koord_manager.domain.admission.pods.impossible import impossible_requests
 from koord_manager.domain.admission.pods.mutating import mutate_pod
 from koord_manager.domain.admission.pods.validating import validate_pod
 from koord_manager.domain.admission.quotas.mutating import default_quota
@@ -119,6 +120,8 @@ def validate(request: Request, around: Surroundings) -> AdmissionDecision:
 
 
 def _warnings(request: Request, around: Surroundings) -> tuple[str, ...]:
+    if request.resource == "pods":
+        return _pod_warnings(request, around)
     if request.resource != "configmaps" or request.object is None or request.operation is Operation.DELETE:
         return ()
     names = around.facts.names
@@ -127,6 +130,16 @@ def _warnings(request: Request, around: Surroundings) -> tuple[str, ...]:
         return config_cautions(request.object, ours=ours, namespace=request.namespace)
     except (InvalidInput, RecursionError):
         return ()  # said as a violation
+
+
+def _pod_warnings(request: Request, around: Surroundings) -> tuple[str, ...]:
+    """Return warnings about a new pod; an object that is not a pod was refused before."""
+    if request.operation is not Operation.CREATE or request.object is None or request.subresource:
+        return ()
+    try:
+        return impossible_requests(pod_from_json(request.object), around.facts.hardware)
+    except (codec.DecodeError, RecursionError):
+        return ()
 
 
 def admit(request: Request, around: Surroundings) -> AdmissionDecision:

@@ -42,6 +42,7 @@ from koordcore.values.invalid import InvalidInput
 from koord_manager.domain.admission.config_map_validating import check_data
 from koord_manager.domain.admission.json_object import seen, texts
 from koord_manager.domain.admission.options import Options
+from koord_manager.domain.admission.pods.impossible import impossible_requests
 from koord_manager.domain.admission.recording.recorded_object import LAST_APPLIED, our_sections
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.config_checks.cautions import cautions
@@ -125,7 +126,10 @@ def _apply_pod(view: ManagerView, manifest: Manifest, pod: Pod, new_uid: str, no
         drafts = [Draft(AggregateRef("podspec", new_uid), PodSpecAdded(object=created.pod), 0)]
         if created.quota is not None:
             drafts.append(created.quota)
-        return Applied("created", new_uid, drafts, steps=created.steps, given=created.given, made=created.made)
+        warnings = impossible_requests(created.pod, view.admission.hardware)
+        return Applied(
+            "created", new_uid, drafts, steps=created.steps, given=created.given, made=created.made, warnings=warnings
+        )
     uid, state = existing
     old = state.object
     kept = old.metadata.annotations.get(APPLIED_DIGEST)

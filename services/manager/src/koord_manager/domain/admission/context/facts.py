@@ -18,6 +18,7 @@ from koordcore.protocol.objects import Pod, PriorityClass
 from koordcore.values.invalid import InvalidInput
 
 from koord_manager.domain.admission.context.enhanced_rules import EnhancedRules, read_rules
+from koord_manager.domain.admission.context.hardware_shapes import HardwareShapes
 from koord_manager.domain.admission.context.profile_index import ProfileIndex
 from koord_manager.domain.admission.context.profiles import (
     ColocationProfile,
@@ -58,6 +59,7 @@ class Facts:
     """The cluster state that admission reads.
 
     Attributes:
+        hardware: The largest zones and GPU groups of the cluster.
         unreadable: `<plural>=<namespace>/<name>` -> reason why a stored object is ignored.
         recommend: Sets the recommended requests of a new pod in place. It returns the name of the Recommendation, or
             None if nothing is recommended.
@@ -68,6 +70,7 @@ class Facts:
         self.quotas = Quotas()
         self.slo_config: Mapping[str, str] | None = None
         self.enhanced_rules = EnhancedRules()
+        self.hardware = HardwareShapes()
         self.unreadable: dict[str, str] = {}
         self.recommend: Recommend | None = None
         self._profiles: dict[str, ColocationProfile] = {}
@@ -96,6 +99,10 @@ class Facts:
                     self.quotas.put(read_quota(document))
                 case "elasticquotaprofiles":
                     self._quota_profiles[namespace, name] = read_quota_profile(document)
+                case "noderesourcetopologies":
+                    self.hardware.topology_observed(name, document)
+                case "devices":
+                    self.hardware.device_observed(name, document)
                 case _:
                     pass
         except (InvalidInput, RecursionError) as error:
@@ -113,6 +120,10 @@ class Facts:
                 self.quotas.remove(namespace, name)
             case "elasticquotaprofiles":
                 self._quota_profiles.pop((namespace, name), None)
+            case "noderesourcetopologies":
+                self.hardware.topology_observed(name, None)
+            case "devices":
+                self.hardware.device_observed(name, None)
             case _:
                 pass
 
