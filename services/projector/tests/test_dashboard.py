@@ -170,6 +170,7 @@ def test_the_hardware_of_a_node_is_drawn_with_its_holders(page: Page) -> None:
     panel.get_by_role("button", name="Pod").click()
     button.click()
     expect(page.locator("h1")).to_contain_text(owner["name"])
+    expect(page.locator(".step-placed .chip b", has_text="gpu").first).to_be_visible()
 
 
 def gpu_of(card: dict[str, Any], uid: str) -> bool:

@@ -65,6 +65,20 @@ function alike(timeline) {
   return groups;
 }
 
+// The hardware of a placement, one chip for the CPUs, each zone and each device.
+function given(allocation) {
+  if (!allocation) return null;
+  const listed = (amounts) => Object.entries(amounts ?? {}).map(([name, value]) => `${name.split("/").pop()} ${amount(name, value)}`).join(", ");
+  const policies = [allocation.cpu_bind_policy, allocation.cpu_exclusive_policy].filter(Boolean).join(", ");
+  const chips = [
+    allocation.cpuset && [`CPUs ${allocation.cpuset}`, policies],
+    ...(allocation.zones ?? []).map((zone) => [`zone ${zone.zone}`, listed(zone.amounts)]),
+    ...(allocation.devices ?? []).map((device) => [`${device.type} ${device.minor}`,
+      [listed(device.amounts), (device.virtual_functions ?? []).map((each) => each.bus_id).join(", ")].filter(Boolean).join("; ")]),
+  ].filter(Boolean);
+  return chips.length > 0 && h("div", { class: "given" }, chips.map(([what, detail]) => h("span", { class: "chip" }, h("b", {}, what), detail && ` ${detail}`)));
+}
+
 // The diagnosis tells of preemption by name: the sentence does not have to as well.
 const sentence = (entry) => (entry.body.diagnosis?.preemption ? entry.sentence.split(" preemption: ")[0] : entry.sentence);
 
@@ -84,6 +98,7 @@ function step(entries, first, page) {
     h("div", { class: "head" }, h("span", { class: "step" }, entry.step),
       h("span", { class: "when" }, moment(entry.occurred_at), entry !== first && ` · +${between(first.occurred_at, entry.occurred_at)}`)),
     h("div", {}, sentence(entry)),
+    given(entry.body.allocation),
     entry.explanation && explanation(entry.explanation, entry.body.node ?? ""),
     entry.body.diagnosis && diagnosis(entry.body.diagnosis),
     entries.length > 1 && h("div", { class: "again" }, `again ${entries.length === 2 ? "once" : `${grouped(entries.length - 1)} times`}, for the same reasons, until ${moment(last.occurred_at)}`),
