@@ -1,5 +1,6 @@
 """`koord top node|pod|gpu`: show current use from the newest report of each agent, and the given shares of GPUs."""
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, Literal, TypeAlias
@@ -15,7 +16,7 @@ from koordctl.access.clients import projector
 from koordctl.access.devices import devices_of
 from koordctl.access.log import open_log, wait_for
 from koordctl.render.device_tables import GPU_COLUMNS, GpuSort, gpu_rows, gpu_summary
-from koordctl.render.output import console, errors, fail, show_table
+from koordctl.render.output import console, fail, show_table
 from koordctl.render.units import cores, gibibytes
 
 app = typer.Typer(help="Current use of nodes and pods, and given shares of GPUs.", no_args_is_help=True)
@@ -112,9 +113,14 @@ def top_gpu(
         fail(f"--sort: must be given, free or name, got {sort!r}", status=2)
     where = f" on node {node}" if node else ""
     empty = f"no GPUs{where}: no Device object states one"
-    _show(GPU_COLUMNS, lambda: gpu_rows(devices_of(node, as_of), orders[sort])[:limit], watch=watch, empty=empty)
-    if not watch:
-        errors.print(gpu_summary(devices_of(node, as_of)), highlight=False, markup=False)
+    if watch:
+        _show(GPU_COLUMNS, lambda: gpu_rows(devices_of(node, as_of), orders[sort])[:limit], watch=watch, empty=empty)
+        return
+    devices = devices_of(node, as_of)
+    rows = gpu_rows(devices, orders[sort])
+    show_table(GPU_COLUMNS, rows[:limit], empty=empty)
+    if rows:
+        sys.stdout.write(f"{gpu_summary(devices)}\n")
 
 
 def _nodes(name: str | None) -> list[dict[str, Any]]:

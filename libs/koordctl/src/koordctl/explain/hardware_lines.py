@@ -47,7 +47,8 @@ def hardware_lines(hardware: NodeHardware) -> Iterator[str]:
     if cores:
         free = sum(zone.cores_free for zone in hardware.zones)
         cpus = sum(len(core.cpus) for core in cores)
-        yield f"{len(cores)} cores, {cpus} CPUs, {free} whole cores free{_policies(hardware)}"
+        sizes = f"{_counted(len(cores), 'core')}, {_counted(cpus, 'CPU')}, {_counted(free, 'whole core')} free"
+        yield f"{sizes}{_policies(hardware)}"
     for socket in hardware.sockets:
         yield "place not reported" if socket.id == UNKNOWN else f"socket {socket.id}"
         for zone in socket.zones:
@@ -170,9 +171,13 @@ def _cores_text(zone: Zone, given: frozenset[int]) -> str:
     """Return `2 whole cores and 1 CPU in zone 0`."""
     whole = sum(all(cpu.id in given for cpu in core.cpus) for core in zone.cores)
     single = sum(_part(core, given) for core in zone.cores)
-    parts = [f"{whole} whole {'core' if whole == 1 else 'cores'}"] if whole else []
-    parts += [f"{single} {'CPU' if single == 1 else 'CPUs'} of other cores"] if single else []
+    parts = [_counted(whole, "whole core")] if whole else []
+    parts += [f"{_counted(single, 'CPU')} of other cores"] if single else []
     return f"{' and '.join(parts)} in zone {zone.id}"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"1 {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _part(core: Core, given: frozenset[int]) -> int:

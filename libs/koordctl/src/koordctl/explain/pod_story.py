@@ -27,6 +27,7 @@ from koordctl.render.units import seconds_between
 
 Status: TypeAlias = Literal["Pending", "Placed", "Running", "Deleted", "Denied"]
 """Denied: admission has admitted no pod of this name."""
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
 _NO_HARDWARE: Final[Mapping[int, NodeHardware]] = MappingProxyType({})
 
 
@@ -122,9 +123,13 @@ def explained_pod(
     status: Status = "Pending"
     requests: dict[str, int] = {}
     moments = pod_story(uid, facts, explanations)
-    for _, _, stored, event, _ in moments:
+    entries: list[StoryEntry] = []
+    annotations: Mapping[str, str] = {}
+    for moment in moments:
+        _, _, stored, event, _ = moment
         match event:
             case PodSpecAdded() | PodSpecChanged():
+                annotations = event.object.metadata.annotations
                 namespace, name = event.object.metadata.namespace, event.object.metadata.name
                 requests = pod_requests(event.object)
                 submitted_at = submitted_at or stored.occurred_at
@@ -139,6 +144,7 @@ def explained_pod(
                 status = "Running" if node else status
             case _:
                 pass
+        entries.append(_entry(moment, annotations, hardware))
     return PodStory(
         namespace=namespace,
         name=name,
@@ -146,7 +152,7 @@ def explained_pod(
         status=status,
         node=node,
         requests=requests,
-        moments=[_entry(moment, hardware) for moment in moments],
+        moments=entries,
         used=used if node else None,
         wait_seconds=seconds_between(submitted_at, placed_at) if submitted_at and placed_at else None,
     )
@@ -158,7 +164,10 @@ def denied_pod(namespace: str, name: str, explanations: Iterable[StoredEvent]) -
     return PodStory(namespace=namespace, name=name, uid="", status="Denied", moments=moments)
 
 
-def _entry(moment: Moment, hardware: Mapping[int, NodeHardware] = _NO_HARDWARE) -> StoryEntry:
+def _entry(
+    moment: Moment, annotations: Mapping[str, str] = _NONE, hardware: Mapping[int, NodeHardware] = _NO_HARDWARE
+) -> StoryEntry:
+    """Return a moment as a document. `annotations` are those of the pod at that moment."""
     stored, event = moment.stored, moment.event
     entry = StoryEntry(
         step=moment.step,
@@ -170,7 +179,7 @@ def _entry(moment: Moment, hardware: Mapping[int, NodeHardware] = _NO_HARDWARE) 
     )
     match event:
         case PodPlaced():
-            written = binding_annotations(event.allocation, event.gang, event.annotations, {})
+            written = binding_annotations(event.allocation, event.gang, event.annotations, annotations)
             of_node = hardware.get(stored.seq)
             return msgspec.structs.replace(
                 entry,

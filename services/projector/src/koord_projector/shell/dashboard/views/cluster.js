@@ -12,7 +12,7 @@ const SAYS = {
   requested: "share of the allocatable amount that pods hold, best-effort pods excluded",
   used: "share of the allocatable amount that is really used, as the agents report",
   reclaimed: "share of the allocatable amount that is offered to best-effort pods because others do not use it",
-  stranded: "share of the GPUs that is free on partly given cards, where no pod that needs whole cards fits",
+  stranded: "share of the GPUs that is free on partly given cards, where no whole card fits",
 };
 const GPU_METRICS = { gpu: ["requested"], share: ["requested", "stranded"] };
 
