@@ -8,8 +8,10 @@ from koordcore.events.envelope import StoredEvent
 from koordcore.events.management.admission import AdmissionDecided
 from koordcore.events.objects.mirror import PodSpecAdded, PodSpecDeleted
 from koordcore.events.scheduling.pod import PodPlaced
+from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
 from koordcore.values import codec
+from koordcore.values.allocation import Allocation
 from koordctl.explain.pod_admission import (
     decision_on_generated,
     decisions_about_pod,
@@ -111,6 +113,24 @@ def test_the_annotations_that_a_placement_writes_are_shown() -> None:
     story = explained_pod("u", [added(), stored(11, "pod.u", placed)], [])
     assert msgspec.to_builtins(story)["moments"][1]["annotations"] == written
     assert 'writes scheduling.koordinator.sh/resource-status: {"cpuset":"0-1"}' in lines(story)
+
+
+def test_an_annotation_that_the_pod_has_already_is_not_shown_as_written() -> None:
+    spec = {keys.RESOURCE_SPEC: '{"requiredCPUBindPolicy":"FullPCPUs"}'}
+    metadata = {"namespace": "d", "name": "web", "annotations": spec}
+    submitted = stored(10, "podspec.u", PodSpecAdded(object=codec.convert({"metadata": metadata}, Pod)))
+    placed = PodPlaced(
+        namespace="d",
+        name="web",
+        node="n",
+        requests={},
+        attempt=1,
+        queued_at="",
+        explanation=EXPLANATION,
+        allocation=Allocation(cpuset="0-1", cpu_bind_policy="FullPCPUs"),
+    )
+    story = explained_pod("u", [submitted, stored(11, "pod.u", placed)], [])
+    assert list(story.moments[1].annotations) == [keys.RESOURCE_STATUS]
 
 
 def generated(labels: dict[str, str], seq: int = 10) -> StoredEvent:

@@ -82,7 +82,7 @@ def reasons_of(code: int, amounts: Mapping[str, int], policy: BindPolicy | None,
     cpus = amounts.get(CPU, 0) // 1000
     match kind:
         case Kind.FULL_CORES:
-            return (f"needs {whole_cores(cpus, per_core)} whole cores",)
+            return (f"needs {whole_cores_text(whole_cores(cpus, per_core))}",)
         case Kind.OPEN_CORES:
             return (f"needs {cpus} cores with a free CPU",)
         case Kind.FREE_CPUS:
@@ -100,10 +100,15 @@ def whole_cores(cpus: int, per_core: int) -> int:
     return -(-cpus // max(1, per_core))
 
 
+def whole_cores_text(number: int) -> str:
+    """Return `1 whole core`, `2 whole cores`."""
+    return f"{number} whole {'core' if number == 1 else 'cores'}"
+
+
 def needed_text(resource: str, amount: int, policy: BindPolicy | None, per_core: int) -> str:
     """Return what a pod needs of a resource in words."""
     if resource == CPU and policy is BindPolicy.FULL_PCPUS and amount % 1000 == 0:
-        return f"{whole_cores(amount // 1000, per_core)} whole cores"
+        return whole_cores_text(whole_cores(amount // 1000, per_core))
     return f"{quantity_of(resource, amount).canonical()} {resource}"
 
 

@@ -6,7 +6,7 @@ from koordcore.values.resources import quantity_of
 from koord_scheduler.domain.numa.accumulator import BindPolicy
 from koord_scheduler.domain.numa.books import NumaBooks
 from koord_scheduler.domain.numa.columns import WHOLE
-from koord_scheduler.domain.plugins.numa.codes import MOST_BITS, NUMBER_SHIFT, Kind, kind_of
+from koord_scheduler.domain.plugins.numa.codes import MOST_BITS, NUMBER_SHIFT, Kind, kind_of, whole_cores_text
 from koord_scheduler.domain.plugins.numa.need import Need
 
 
@@ -22,7 +22,7 @@ def details_of(need: Need, code: int, books: NumaBooks, row: int) -> str:
     columns, kind = books.columns, kind_of(code)
     match kind:
         case Kind.FULL_CORES:
-            return f"has {_cores(books, WHOLE, row)} whole cores"
+            return f"has {whole_cores_text(_cores(books, WHOLE, row))}"
         case Kind.OPEN_CORES:
             return f"has {columns.open.item(WHOLE, row)} cores with a free CPU"
         case Kind.FREE_CPUS:
@@ -46,7 +46,7 @@ def _of_zones(need: Need, bits: int, books: NumaBooks, row: int) -> str:
 
 def _left(need: Need, books: NumaBooks, row: int, zone: int, resource: str) -> str:
     if resource == CPU and need.binding.policy is BindPolicy.FULL_PCPUS:
-        return f"{_cores(books, zone + 1, row)} whole cores"
+        return whole_cores_text(_cores(books, zone + 1, row))
     left = books.columns.available(resource).item(zone + 1, row)
     if resource == CPU and need.binding.policy is not None:
         return f"{books.columns.open.item(zone + 1, row)} cores with a free CPU"
