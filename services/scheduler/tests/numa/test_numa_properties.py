@@ -15,6 +15,8 @@ from koord_scheduler.domain.numa.binding import Binding
 from koord_scheduler.domain.numa.cpu_layout import mask_of
 from koord_scheduler.domain.numa.hardware import cpu_layout
 from koord_scheduler.domain.numa.zones import NodeZones, Shortage, allocate, shortage
+from koord_scheduler.domain.plugins.numa import need
+from koord_scheduler.domain.plugins.numa import scores as scores_module
 from koord_scheduler.domain.plugins.numa.node_numa_resource import NodeNUMAResource
 from koord_scheduler.domain.pods.info import PodInfo
 from koordcore.protocol import keys
@@ -203,6 +205,29 @@ def test_a_filter_over_arrays_says_what_it_says_of_one_row_and_what_the_allocati
             assert ((scores >= 0) & (scores <= 100)).all()
 
 
+def no_single_zone(*_: object) -> None:
+    """Stands for `best_single_zone`, so that hints are merged."""
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_best_single_zone_is_the_one_that_a_merge_of_hints_chooses(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = Rows(random.Random(seed))
+    for _ in range(8):
+        pod_class = rows.cluster.pod_classes.of(rows.pod())
+        quick = [rows.plugin.estimate(pod_class, row) for row in range(4)]
+        scores = rows.plugin.score(pod_class, rows.nodes, np.arange(4, dtype=np.intp))
+        with monkeypatch.context() as patch:
+            patch.setattr(need, "best_single_zone", no_single_zone)
+            patch.setattr(scores_module, "best_single_zone", no_single_zone)
+            assert [rows.plugin.estimate(pod_class, row) for row in range(4)] == quick
+            again = rows.plugin.score(pod_class, rows.nodes, np.arange(4, dtype=np.intp))
+        feasible = [row for row in range(4) if quick[row] is not None]
+        if scores is not None and again is not None:
+            assert scores[feasible].tolist() == again[feasible].tolist()
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_books_return_to_where_they_were_and_equal_those_that_are_folded_anew(seed: int) -> None:
     rows = Rows(random.Random(seed))
@@ -229,7 +254,7 @@ def test_books_return_to_where_they_were_and_equal_those_that_are_folded_anew(se
 
 
 def arrays(columns: Any) -> list[Any]:
-    return [columns.free, columns.full, columns.open, columns.spanning, *columns.left.values()]
+    return [columns.free, columns.full, columns.open, columns.spanning, columns.single, *columns.left.values()]
 
 
 def same(one: Any, other: Any) -> bool:

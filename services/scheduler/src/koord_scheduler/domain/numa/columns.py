@@ -14,7 +14,7 @@ from koord_scheduler.domain.numa.accumulator import BindPolicy
 from koord_scheduler.domain.numa.cpu_layout import CpuLayout, CpuMask
 from koord_scheduler.domain.numa.node_book import NodeBook, Taken
 from koord_scheduler.domain.numa.zones import NodeZones
-from koord_scheduler.domain.topology_hints.merging import TopologyPolicy
+from koord_scheduler.domain.topology_hints.merging import TopologyPolicy, ZoneStatus
 
 WHOLE: Final = 0
 """Entry of the whole node in arrays over zones."""
@@ -40,6 +40,7 @@ class NumaColumns:
         full: int64 (Z + 1, N)  number of those whose core is free as a whole.
         open: int64 (Z + 1, N)  number of cores with a free CPU.
         spanning: int64 (Z + 1, N)  number of pods that have CPUs in this zone and in another one.
+        single: int64 (Z + 1, N)  number of pods that have CPUs in this zone only.
         exists: int64 (Z + 1, N)  1 if the zone exists; entry 0: if the node has zones.
     """
 
@@ -52,7 +53,8 @@ class NumaColumns:
         self.ratio = np.ones(capacity, np.float64)
         self.zone_ratio = np.ones(capacity, np.float64)
         self.bound = np.zeros(capacity, np.int64)
-        self.free, self.full, self.open, self.spanning, self.exists = (self._over_zones() for _ in range(5))
+        self.free, self.full, self.open = (self._over_zones() for _ in range(3))
+        self.spanning, self.single, self.exists = (self._over_zones() for _ in range(3))
         self.totals: dict[str, IntArray] = {}
         self.left: dict[str, IntArray] = {}
 
@@ -127,25 +129,45 @@ class NumaColumns:
 
     def _move_cores(self, row: int, layout: CpuLayout, before: CpuMask, after: CpuMask) -> None:
         """Count the CPUs and cores that have become free or are no longer free."""
-        free, full, opened = self.free.data, self.full.data, self.open.data
+        moved: dict[int, list[int]] = {}
         changed = before ^ after
         while changed:
             core = layout.core_of[(changed & -changed).bit_length() - 1]
-            changed &= ~core.cpus
-            was, now = before & core.cpus, after & core.cpus
-            more = now.bit_count() - was.bit_count()
-            more_full = len(core.members) * ((now == core.cpus) - (was == core.cpus))
-            more_open = (now != 0) - (was != 0)
-            for entry in (WHOLE, core.zone + 1):
-                free[entry, row] += more
-                full[entry, row] += more_full
-                opened[entry, row] += more_open
+            cpus = core.cpus
+            changed &= ~cpus
+            was, now = before & cpus, after & cpus
+            of_zone = moved.get(core.zone)
+            if of_zone is None:
+                of_zone = moved[core.zone] = [0, 0, 0]
+            of_zone[0] += now.bit_count() - was.bit_count()
+            of_zone[1] += len(core.members) * ((now == cpus) - (was == cpus))
+            of_zone[2] += (now != 0) - (was != 0)
+        arrays = (self.free.data, self.full.data, self.open.data)
+        for zone, amounts in moved.items():
+            for array, amount in zip(arrays, amounts, strict=True):
+                if amount:
+                    array[WHOLE, row] += amount
+                    array[zone + 1, row] += amount
 
     def _span(self, row: int, layout: CpuLayout, cpus: CpuMask, sign: int) -> None:
-        """Count a pod in each of its zones if it has more than one."""
+        """Count a pod in each of its zones: as one that spans zones, or as one that does not."""
         touched = [zone.id for zone in layout.zones.values() if zone.cpus & cpus]
-        for zone in touched if len(touched) > 1 else ():
-            self.spanning[zone + 1, row] += sign
+        array = self.spanning if len(touched) > 1 else self.single
+        for zone in touched:
+            array[zone + 1, row] += sign
+
+    def statuses(self, row: int, zones: Iterable[int]) -> dict[int, ZoneStatus]:
+        """Return for each zone of a node which pods with bound CPUs it has.
+
+        Source: scheduler-fine-grained spec, 1.7 (exclusive check).
+        """
+        statuses: dict[int, ZoneStatus] = {}
+        for zone in zones:
+            if self.spanning.item(zone + 1, row):
+                statuses[zone] = ZoneStatus.SHARED
+            else:
+                statuses[zone] = ZoneStatus.SINGLE if self.single.item(zone + 1, row) else ZoneStatus.IDLE
+        return statuses
 
     def _put_amounts(self, row: int, book: NodeBook, zones: Iterable[int]) -> None:
         node: NodeZones | None = None
@@ -159,7 +181,7 @@ class NumaColumns:
         for flags in (self.policy, self.bind_policy, self.per_core, self.bound):
             flags[row] = 0
         self.ratio[row] = self.zone_ratio[row] = 1.0
-        for array in (self.free, self.full, self.open, self.spanning, self.exists, *self.left.values()):
+        for array in (*self._counts(), *self.left.values()):
             array[:, row] = 0
         for array in self.totals.values():
             array[:, row] = NOT_REPORTED
@@ -182,12 +204,15 @@ class NumaColumns:
             self._reshape(((0, more), (0, 0)))
 
     def _reshape(self, by: tuple[tuple[int, int], tuple[int, int]]) -> None:
-        for name in ("free", "full", "open", "spanning", "exists"):
+        for name in ("free", "full", "open", "spanning", "single", "exists"):
             setattr(self, name, np.pad(getattr(self, name), by))
         for resource, array in self.left.items():
             self.left[resource] = np.pad(array, by)
         for resource, array in self.totals.items():
             self.totals[resource] = np.pad(array, by, constant_values=NOT_REPORTED)
+
+    def _counts(self) -> tuple[IntArray, ...]:
+        return (self.free, self.full, self.open, self.spanning, self.single, self.exists)
 
     def _over_zones(self) -> IntArray:
         return np.zeros((self.zones, self._capacity), np.int64)

@@ -100,23 +100,26 @@ class CpuLayout:
 
     def full_cores(self, free: CpuMask) -> CpuMask:
         """Return the CPUs of the cores whose CPUs are all free."""
-        found = 0
-        for core in self.cores:
-            if core.cpus & free == core.cpus:
-                found |= core.cpus
+        found, left = 0, free
+        while left:
+            cpus = self.core_of[(left & -left).bit_length() - 1].cpus
+            left &= ~cpus
+            if cpus & free == cpus:
+                found |= cpus
         return found
 
     def one_per_core(self, free: CpuMask) -> CpuMask:
         """Return the lowest free CPU of each core that has a free one."""
-        found = 0
-        for core in self.cores:
-            left = core.cpus & free
-            found |= left & -left
+        found, left = 0, free
+        while left:
+            lowest = left & -left
+            left &= ~self.core_of[lowest.bit_length() - 1].cpus
+            found |= lowest
         return found
 
     def cores_touched(self, cpus: CpuMask) -> int:
         """Return the number of cores that have at least one of the CPUs."""
-        return sum(1 for core in self.cores if core.cpus & cpus)
+        return len({self.core_of[cpu].key for cpu in cpus_in(cpus)})
 
 
 def _core(key: int, places: Sequence[CpuPlace]) -> Core:

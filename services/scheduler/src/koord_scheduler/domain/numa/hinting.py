@@ -5,15 +5,19 @@ Source: scheduler-fine-grained spec, 1.6; vectors scheduler/numa_admit.
 
 from collections.abc import Mapping
 from itertools import combinations
+from typing import Final
 
 from koordcore.protocol.amplification import amplify
 from koordcore.protocol.resource_names import CPU
 
+from koord_scheduler.domain.columns.resource_names import is_scalar
 from koord_scheduler.domain.numa.binding import Binding
 from koord_scheduler.domain.numa.scoring import Strategy
 from koord_scheduler.domain.numa.zones import NodeZones, shortage
 from koord_scheduler.domain.topology_hints.hints import Hint, Zones, ids_of, zones_of
 from koord_scheduler.domain.topology_hints.merging import TopologyPolicy
+
+_NO_AMOUNTS: Final[Mapping[str, int]] = {}
 
 
 def zone_hints(
@@ -57,16 +61,21 @@ def zone_score(
     node: NodeZones, requests: Mapping[str, int], binding: Binding | None, zones: Zones, strategy: Strategy
 ) -> int:
     """Return how good a set of zones looks once the pod is there, 0..100."""
-    used: dict[str, int] = {}
-    capacity: dict[str, int] = {}
-    for name, _ in strategy.weights:
-        for zone in ids_of(zones):
-            if name in node.allocatable.get(zone, {}):
-                total = node.allocatable[zone][name]
-                capacity[name] = capacity.get(name, 0) + total
-                used[name] = used.get(name, 0) + total - node.available_to(zone, name, binding)
-        used[name] = used.get(name, 0) + amplified_request(name, requests.get(name, 0), binding, node.ratio)
-    return strategy.score(used, capacity, requests)
+    total = weights = 0
+    ids = ids_of(zones)
+    for name, weight in strategy.weights:
+        request = requests.get(name, 0)
+        if not request and is_scalar(name):
+            continue
+        limit = left = 0
+        for zone in ids:
+            limit += node.allocatable.get(zone, _NO_AMOUNTS).get(name, 0)
+            left += node.available_to(zone, name, binding)
+        if limit > 0:
+            weighed = amplified_request(name, request, binding, node.ratio)
+            total += weight * strategy.part(limit - left + weighed, limit)
+            weights += weight
+    return total // weights if weights else 0
 
 
 def amplified_request(resource: str, amount: int, binding: Binding | None, ratio: float) -> int:

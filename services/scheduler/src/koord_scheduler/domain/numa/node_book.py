@@ -140,10 +140,6 @@ class NodeBook:
             most_allocated=hardware.strategy == MOST_ALLOCATED if hardware.strategy else most_allocated,
         )
 
-    def statuses(self) -> dict[int, ZoneStatus]:
-        """Return for each zone which pods with bound CPUs it has."""
-        return zone_statuses(self.zones(most_allocated=False), {uid: each.cpus for uid, each in self.pods.items()})
-
     def _use(self) -> CpuUse:
         if not self._exclusive:
             return NOT_USED

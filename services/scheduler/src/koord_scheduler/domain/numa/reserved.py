@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 from koordcore.protocol import keys, lenient_json
 from koordcore.protocol.annotations.cpu import KubeletCpuManagerPolicy, parse_system_qos_resource
-from koordcore.protocol.reservation import node_reservation, reported_reserved_cpus
+from koordcore.protocol.reservation import node_reservation, num_reserved_cpus, reported_reserved_cpus
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.topology import CpuTopology
 
@@ -57,7 +57,10 @@ def reserved_cpus(
 
 def node_reserved_cpus(layout: CpuLayout, annotations: Mapping[str, str]) -> str:
     """Return the CPU list of the node reservation; an amount becomes CPUs as the agent chooses them."""
-    return reported_reserved_cpus(node_reservation(annotations), CpuTopology(layout.places))
+    reservation = node_reservation(annotations)
+    if reservation.reserved_cpus or num_reserved_cpus(reservation):
+        return reported_reserved_cpus(reservation, CpuTopology(layout.places))
+    return ""
 
 
 def _system_cpus(annotations: Mapping[str, str]) -> str:

@@ -39,7 +39,11 @@ class Strategy:
             limit = capacity.get(name, 0)
             if limit <= 0 or (is_scalar(name) and not requests.get(name, 0)):
                 continue
-            taken = min(used.get(name, 0), limit)
-            total += weight * ((taken if self.most_allocated else limit - taken) * MAX_SCORE // limit)
+            total += weight * self.part(used.get(name, 0), limit)
             weights += weight
         return total // weights if weights else 0
+
+    def part(self, used: int, limit: int) -> int:
+        """Return the score of one resource, 0..100; `limit` is above 0."""
+        taken = min(used, limit)
+        return (taken if self.most_allocated else limit - taken) * MAX_SCORE // limit

@@ -47,6 +47,7 @@ class NodeZones:
     use: CpuUse = NOT_USED
     ratio: float = 1.0
     most_allocated: bool = False
+    _kept: dict[object, int] = field(default_factory=dict[object, int], repr=False, compare=False)
 
     @property
     def zones(self) -> Zones:
@@ -61,18 +62,26 @@ class NodeZones:
         """Return the CPUs that a binding may use: those that a required policy leaves of the free ones."""
         if not binding.is_required or self.layout is None:
             return self.free
-        if binding.policy is BindPolicy.FULL_PCPUS:
-            return self.layout.full_cores(self.free)
-        return self.layout.one_per_core(self.free)
+        kept = self._kept.get(binding.policy)
+        if kept is None:
+            is_full = binding.policy is BindPolicy.FULL_PCPUS
+            kept = self.layout.full_cores(self.free) if is_full else self.layout.one_per_core(self.free)
+            self._kept[binding.policy] = kept
+        return kept
 
     def available(self, zone: int, resource: str) -> int:
         """Return what a zone has left of a resource: milli-cores for CPU, amplified, else units."""
+        key = (zone, resource)
+        kept = self._kept.get(key)
+        if kept is not None:
+            return kept
         total = self.allocatable.get(zone, {}).get(resource, 0)
         used = self.allocated.get(zone, {}).get(resource, 0)
         if resource == CPU and self.ratio > 1:
             bound = self._cpus_of(zone, self.bound)
             used = used - 1000 * bound + amplify(1000 * bound, self.ratio)
-        return max(0, total - used)
+        kept = self._kept[key] = max(0, total - used)
+        return kept
 
     def available_to(self, zone: int, resource: str, binding: Binding | None) -> int:
         """Return the same for a pod: a required bind policy leaves only whole CPUs or cores."""

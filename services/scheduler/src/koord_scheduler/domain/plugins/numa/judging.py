@@ -22,7 +22,15 @@ from koord_scheduler.domain.numa.columns import POLICIES, WHOLE
 from koord_scheduler.domain.numa.hardware import INVALID_RATIO, NodeHardware
 from koord_scheduler.domain.numa.scoring import Strategy
 from koord_scheduler.domain.plugins.numa.codes import MOST_BITS, Kind, code_of
-from koord_scheduler.domain.plugins.numa.need import NO_ZONES, POLICY_MISMATCH, Need, Terms, plan, terms_on
+from koord_scheduler.domain.plugins.numa.need import (
+    NO_ZONES,
+    POLICY_MISMATCH,
+    Need,
+    Terms,
+    plan,
+    single_zones,
+    terms_on,
+)
 from koord_scheduler.domain.topology_hints.merging import TopologyPolicy
 
 _KINDS: Final = {
@@ -202,7 +210,7 @@ class Judge:
         return 0 if policy is TopologyPolicy.NONE else self._aligned(need, row, hardware, terms)
 
     def _aligned(self, need: Need, row: int, hardware: NodeHardware, terms: Terms) -> int:
-        zones = self.single_zones(need, row, hardware, terms.binding)
+        zones = single_zones(need, row, self._books, terms.binding)
         if zones and not need.providers:
             return 0
         is_single = terms.policy is TopologyPolicy.SINGLE_NUMA_NODE
@@ -215,34 +223,6 @@ class Judge:
         if need.providers or terms.policy is TopologyPolicy.RESTRICTED:
             return self._exact(need, row)
         return 0
-
-    def single_zones(self, need: Need, row: int, hardware: NodeHardware, binding: Binding | None) -> list[int]:
-        """Return the zones that have everything by themselves, ascending."""
-        columns, found = self._books.columns, list[int]()
-        reported = [
-            (resource, amount, columns.available(resource))
-            for resource, amount in need.amounts.items()
-            if any(resource in amounts for amounts in hardware.zones.values())
-        ]
-        usable = None if binding is None else columns.usable(binding.policy, is_required=binding.is_required)
-        if binding is not None and usable is not None and not any(resource == CPU for resource, _, _ in reported):
-            if usable.item(WHOLE, row) < binding.count:
-                return []
-            usable = None
-        for zone in hardware.zones:
-            if need.is_exclusive and columns.spanning.item(zone + 1, row):
-                continue
-            for resource, amount, left in reported:
-                available = left.item(zone + 1, row)
-                if available < amount:
-                    break
-                if resource == CPU and binding is not None and usable is not None:
-                    is_enough = usable.item(zone + 1, row) >= binding.count
-                    if not is_enough or amplify(amount, hardware.ratio) > available:
-                        break
-            else:
-                found.append(zone)
-        return found
 
     def _short(self, need: Need, row: int, hardware: NodeHardware, binding: Binding | None, kind: Kind) -> int:
         """Return the code with the resources that one zone, or all zones together, do not have enough of."""
@@ -272,7 +252,7 @@ class Judge:
         return code_of(kind, columns.per_core.item(row), bits)
 
     def _exact(self, need: Need, row: int) -> int:
-        planned = plan(need, row, self._books.book(row), self._strategy)
+        planned = plan(need, row, self._books, self._strategy)
         if not isinstance(planned, str):
             return 0
         number = self._numbers.get(planned)

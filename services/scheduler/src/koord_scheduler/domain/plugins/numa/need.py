@@ -7,13 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from koordcore.protocol.amplification import amplify
+from koordcore.protocol.resource_names import CPU
+
 from koord_scheduler.domain.framework.topology_points import TopologyHintsPlugin
 from koord_scheduler.domain.numa.binding import Binding, PodBinding, binding_on
+from koord_scheduler.domain.numa.books import NumaBooks
+from koord_scheduler.domain.numa.columns import WHOLE
 from koord_scheduler.domain.numa.hardware import NodeHardware
-from koord_scheduler.domain.numa.hinting import zone_hints
-from koord_scheduler.domain.numa.node_book import NodeBook
+from koord_scheduler.domain.numa.hinting import zone_hints, zone_score
 from koord_scheduler.domain.numa.scoring import Strategy
-from koord_scheduler.domain.numa.zones import Allocated, Shortage, allocate
+from koord_scheduler.domain.numa.zones import Allocated, NodeZones, Shortage, allocate
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 from koord_scheduler.domain.topology_hints.hints import Hints, Zones
 from koord_scheduler.domain.topology_hints.merging import TopologyPolicy, admitted
@@ -86,21 +90,27 @@ def terms_on(need: Need, hardware: NodeHardware) -> Terms | str:
     return binding if isinstance(binding, str) else Terms(policy, binding)
 
 
-def plan(need: Need, row: int, book: NodeBook, strategy: Strategy) -> Planned | str:
+def plan(need: Need, row: int, books: NumaBooks, strategy: Strategy) -> Planned | str:
     """Decide on zones and CPUs of a pod on a node, or say why it cannot be there. Nothing is changed.
 
     Args:
         need: What the pod needs.
         row: The node.
-        book: Its account.
+        books: The accounts of all nodes.
         strategy: Scores sets of zones.
     """
+    book = books.book(row)
     terms = terms_on(need, book.hardware)
     if isinstance(terms, str):
         return terms
     node = book.zones(most_allocated=strategy.most_allocated)
     affinity: Zones | None = None
+    single: tuple[int, int] | None = None
     if terms.policy is not TopologyPolicy.NONE:
+        single = best_single_zone(need, row, books, node, terms.binding, strategy)
+    if single is not None:
+        affinity = 1 << single[0]
+    elif terms.policy is not TopologyPolicy.NONE:
         most = 1 if terms.policy is TopologyPolicy.SINGLE_NUMA_NODE else None
         most = 2 if most is None and len(node.allocatable) > _MOST_ENUMERATED else most
         hints = zone_hints(node, need.amounts, terms.binding, terms.policy, strategy, most_zones=most)
@@ -110,7 +120,8 @@ def plan(need: Need, row: int, book: NodeBook, strategy: Strategy) -> Planned | 
             if isinstance(given, str):
                 return given
             providers.append(given)
-        decision = admitted(terms.policy, node.zones, providers, book.statuses() if need.is_exclusive else None)
+        exclusive = books.columns.statuses(row, node.allocatable) if need.is_exclusive else None
+        decision = admitted(terms.policy, node.zones, providers, exclusive)
         if not decision.is_admitted:
             return ", ".join(decision.reasons)
         affinity = decision.zones
@@ -120,3 +131,53 @@ def plan(need: Need, row: int, book: NodeBook, strategy: Strategy) -> Planned | 
                 return refusal
     allocated = allocate(node, need.amounts, terms.binding, affinity)
     return ", ".join(allocated.reasons) if isinstance(allocated, Shortage) else Planned(terms, affinity, allocated)
+
+
+def single_zones(need: Need, row: int, books: NumaBooks, binding: Binding | None) -> list[int]:
+    """Return the zones of a node that have everything by themselves, ascending.
+
+    Counts decide; the answer is that of a trial allocation in each zone (tested).
+    """
+    columns, hardware = books.columns, books.book(row).hardware
+    reported = [
+        (resource, amount, columns.available(resource))
+        for resource, amount in need.amounts.items()
+        if any(resource in amounts for amounts in hardware.zones.values())
+    ]
+    usable = None if binding is None else columns.usable(binding.policy, is_required=binding.is_required)
+    if binding is not None and usable is not None and not any(resource == CPU for resource, _, _ in reported):
+        if usable.item(WHOLE, row) < binding.count:
+            return []
+        usable = None
+    found: list[int] = []
+    for zone in hardware.zones:
+        if need.is_exclusive and columns.spanning.item(zone + 1, row):
+            continue
+        for resource, amount, left in reported:
+            available = left.item(zone + 1, row)
+            if available < amount:
+                break
+            if resource == CPU and binding is not None and usable is not None:
+                is_enough = usable.item(zone + 1, row) >= binding.count
+                if not is_enough or amplify(amount, hardware.ratio) > available:
+                    break
+        else:
+            found.append(zone)
+    return found
+
+
+def best_single_zone(
+    need: Need, row: int, books: NumaBooks, node: NodeZones, binding: Binding | None, strategy: Strategy
+) -> tuple[int, int] | None:
+    """Return the zone that a merge of hints would choose among those that have everything, and its score.
+
+    None: there is none, or other plugins or no reported resource at all make a merge necessary.
+    """
+    if need.providers or not any(node.reports(resource) for resource in need.amounts):
+        return None
+    best: tuple[int, int] | None = None
+    for zone in single_zones(need, row, books, binding):
+        score = zone_score(node, need.amounts, binding, 1 << zone, strategy)
+        if best is None or score > best[1]:
+            best = (zone, score)
+    return best

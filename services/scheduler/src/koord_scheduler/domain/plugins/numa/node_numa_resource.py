@@ -84,7 +84,7 @@ class NodeNUMAResource:
         self._zone_strategy = _strategy(args.numa_scoring_strategy)
         self._judge = Judge(cluster.nodes, cluster.numa, self._zone_strategy)
         strategy = _strategy(args.scoring_strategy)
-        self._scores = Scores(cluster.nodes, cluster.numa, self._judge, strategy, self._zone_strategy)
+        self._scores = Scores(cluster.nodes, cluster.numa, strategy, self._zone_strategy)
         self._providers: tuple[TopologyHintsPlugin, ...] = ()
         self._needs: WeakKeyDictionary[PodClass, Need] = WeakKeyDictionary()
         cluster.numa.allocator = self
@@ -200,7 +200,7 @@ class NodeNUMAResource:
         return None if isinstance(planned, str) else allocation_of(planned)
 
     def _plan(self, need: Need, row: int) -> Planned | str:
-        return plan(need, row, self._books.book(row), self._zone_strategy)
+        return plan(need, row, self._books, self._zone_strategy)
 
     def pages(self) -> Mapping[str, PageAnswer]:
         """See `PagesPlugin.pages`."""

@@ -14,9 +14,7 @@ from koord_scheduler.domain.numa.amplified import amplified_use
 from koord_scheduler.domain.numa.books import NumaBooks
 from koord_scheduler.domain.numa.hinting import amplified_request, zone_score
 from koord_scheduler.domain.numa.scoring import Strategy
-from koord_scheduler.domain.plugins.numa.judging import Judge
-from koord_scheduler.domain.plugins.numa.need import Need, Terms, plan, terms_on
-from koord_scheduler.domain.topology_hints.hints import ids_of, zones_of
+from koord_scheduler.domain.plugins.numa.need import Need, Terms, best_single_zone, plan, terms_on
 from koord_scheduler.domain.topology_hints.merging import TopologyPolicy
 
 NO_SCORE: Final = 0
@@ -25,12 +23,9 @@ NO_SCORE: Final = 0
 class Scores:
     """Scores nodes for one plugin."""
 
-    def __init__(
-        self, nodes: NodeColumns, books: NumaBooks, judge: Judge, strategy: Strategy, zone_strategy: Strategy
-    ) -> None:
+    def __init__(self, nodes: NodeColumns, books: NumaBooks, strategy: Strategy, zone_strategy: Strategy) -> None:
         self._nodes = nodes
         self._books = books
-        self._judge = judge
         self._strategy = strategy
         self._zone_strategy = zone_strategy
         self._columns = {name: nodes.column(name) for name, _ in strategy.weights}
@@ -72,13 +67,11 @@ class Scores:
         """Return the score of the zones that the pod would get; 0 if it would get none."""
         book, strategy = self._books.book(row), self._zone_strategy
         node = book.zones(most_allocated=strategy.most_allocated)
-        single = [] if need.providers else self._judge.single_zones(need, row, book.hardware, terms.binding)
-        if single:
-            return max(zone_score(node, need.amounts, terms.binding, zones_of([zone]), strategy) for zone in single)
-        if terms.policy is TopologyPolicy.SINGLE_NUMA_NODE and not need.providers:
-            return NO_SCORE
-        planned = plan(need, row, book, strategy)
+        single = best_single_zone(need, row, self._books, node, terms.binding, strategy)
+        if single is not None:
+            return single[1]
+        planned = plan(need, row, self._books, strategy)
         if isinstance(planned, str):
             return NO_SCORE
         zones = planned.affinity if planned.affinity is not None else node.zones
-        return zone_score(node, need.amounts, terms.binding, zones_of(ids_of(zones)), strategy)
+        return zone_score(node, need.amounts, terms.binding, zones, strategy)
