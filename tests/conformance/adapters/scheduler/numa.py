@@ -17,13 +17,14 @@ from koord_scheduler.domain.numa.binding import Binding, ResourceSpec, binding_o
 from koord_scheduler.domain.numa.cpu_layout import CpuLayout, cpus_in, mask_of, mask_text, parsed_mask
 from koord_scheduler.domain.numa.hinting import zone_hints
 from koord_scheduler.domain.numa.node_book import zone_statuses
-from koord_scheduler.domain.numa.reserved import PodCpuAlloc, node_reserved_cpus, reserved_cpus, zone_cpu_left
+from koord_scheduler.domain.numa.reserved import node_reserved_cpus, reserved_cpus, zone_cpu_left
 from koord_scheduler.domain.numa.scoring import Strategy
 from koord_scheduler.domain.numa.zones import Allocated, NodeZones, Shortage, allocate, sums
 from koord_scheduler.domain.topology_hints.hints import ids_of, zones_of
 from koord_scheduler.domain.topology_hints.merging import TopologyPolicy, admitted
 from koordcore.protocol import lenient_json
 from koordcore.protocol.annotations.cpu import KubeletCpuManagerPolicy, node_cpu_bind_policy
+from koordcore.protocol.annotations.cpu_topology import KubeletCpus
 from koordcore.protocol.reservation import node_reservation, trim_allocatable
 from koordcore.protocol.resource_names import CPU
 from koordcore.values.quantity import Quantity
@@ -148,7 +149,7 @@ def node_reserved(case: Json) -> Json:
     layout = layout_of(case["topology"])
     annotations: dict[str, str] = case.get("node_annotations") or {}
     kubelet = lenient_json.convert(case.get("kubelet_cpu_manager_policy"), KubeletCpuManagerPolicy)
-    allocs = lenient_json.convert(case.get("pod_cpu_allocs") or [], list[PodCpuAlloc])
+    allocs = lenient_json.convert(case.get("pod_cpu_allocs") or [], list[KubeletCpus])
     reserved = reserved_cpus(layout, annotations, kubelet, allocs)
     allocated = 0
     texts: list[str] = case.get("allocated_cpusets") or []

@@ -7,16 +7,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
+from koordcore.protocol.annotations.cpu_topology import HIGHEST_CPU
 from koordcore.values.cpuset import format_cpuset, parse_cpuset
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.topology import CpuPlace
 
 CpuMask: TypeAlias = int
 """A set of CPUs: bit i stands for CPU i."""
-HIGHEST_CPU: Final = 16_383
-"""Twice as many CPUs as Linux supports."""
 
 
 class Core(NamedTuple):

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
-import msgspec
-from koordcore.protocol import keys, lenient_json
+from koordcore.protocol import keys
 from koordcore.protocol.amplification import NO_RATIO, amplify, parse_ratios
 from koordcore.protocol.annotations.cpu import (
     KubeletCpuManagerPolicy,
@@ -18,23 +17,28 @@ from koordcore.protocol.annotations.cpu import (
     node_cpu_bind_policy,
     parse_kubelet_cpu_manager_policy,
 )
+from koordcore.protocol.annotations.cpu_topology import (
+    HIGHEST_ZONE,
+    KubeletCpus,
+    parse_cpu_topology,
+    parse_kubelet_cpus,
+)
 from koordcore.protocol.node_topology import NodeResourceTopology
 from koordcore.protocol.objects import Node
 from koordcore.protocol.resource_names import CPU
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import Amounts, parse_amounts
-from koordcore.values.topology import CpuPlace
 
 from koord_scheduler.domain.columns.node_columns import MAX_AMOUNT
-from koord_scheduler.domain.numa.cpu_layout import HIGHEST_CPU, CpuLayout, CpuMask
-from koord_scheduler.domain.numa.reserved import pod_cpu_allocs, reserved_cpus, zone_cpu_left
+from koord_scheduler.domain.numa.cpu_layout import CpuLayout, CpuMask
+from koord_scheduler.domain.numa.reserved import reserved_cpus, zone_cpu_left
 from koord_scheduler.domain.topology_hints.merging import TopologyPolicy
 
 INVALID_RATIO: Final = -1.0
 """The node's amplification annotation cannot be read."""
 HIGHEST_RATIO: Final = 1000.0
 """A higher amplification ratio is invalid."""
-MOST_ZONES: Final = 64
+MOST_ZONES: Final = HIGHEST_ZONE + 1
 """Zones with a higher id are ignored."""
 _ZONE_NAME: Final = re.compile(r"node-([0-9]{1,4})")
 _POLICIES: Final = {
@@ -84,21 +88,6 @@ UNKNOWN: Final = NodeHardware()
 """A node without NodeResourceTopology, labels and annotations."""
 
 
-class _Detail(msgspec.Struct, frozen=True):
-    """A logical CPU in annotation cpu-topology."""
-
-    id: int
-    core: int
-    socket: int
-    node: int
-
-
-class _CpuTopology(msgspec.Struct, frozen=True):
-    """Annotation cpu-topology."""
-
-    detail: list[_Detail] = []
-
-
 def hardware_of(node: Node, topology: NodeResourceTopology | None) -> NodeHardware:
     """Return what the node and its NodeResourceTopology say. Invalid annotations count as absent, each on its own."""
     labels, own = node.metadata.labels, node.metadata.annotations
@@ -106,7 +95,7 @@ def hardware_of(node: Node, topology: NodeResourceTopology | None) -> NodeHardwa
     layout = cpu_layout(reported.get(keys.CPU_TOPOLOGY, ""))
     kubelet = _kubelet(reported)
     annotations = {key: reported.get(key) or own.get(key, "") for key in _RESERVING}
-    reserved = 0 if layout is None else reserved_cpus(layout, annotations, kubelet, pod_cpu_allocs(reported))
+    reserved = 0 if layout is None else reserved_cpus(layout, annotations, kubelet, _kubelet_cpus(reported))
     node_ratios, ratios = _ratios(own), _ratios(reported)
     zones = {} if topology is None else _zones(topology, layout, reserved)
     if not ratios and node_ratios:
@@ -135,18 +124,10 @@ _RESERVING: Final = (keys.NODE_RESERVATION, keys.SYSTEM_QOS_RESOURCE)
 def cpu_layout(text: str) -> CpuLayout | None:
     """Return the CPUs of annotation cpu-topology; None if it is invalid or has no CPU. Equal texts share one layout."""
     try:
-        detail = lenient_json.decode(text, _CpuTopology).detail if text else []
+        places = parse_cpu_topology(text)
     except InvalidInput:
         return None
-    ids = {each.id for each in detail}
-    if not detail or len(ids) < len(detail) or min(ids) < 0 or max(ids) > HIGHEST_CPU:
-        return None
-    if any(not 0 <= each.node < MOST_ZONES or each.core < 0 or each.socket < 0 for each in detail):
-        return None
-    places = (
-        CpuPlace(cpu=each.id, core=each.socket << 16 | each.core, socket=each.socket, node=each.node) for each in detail
-    )
-    return CpuLayout(tuple(sorted(places, key=lambda place: place.cpu)))
+    return CpuLayout(places) if places else None
 
 
 def _kubelet(annotations: Mapping[str, str]) -> KubeletCpuManagerPolicy:
@@ -154,6 +135,13 @@ def _kubelet(annotations: Mapping[str, str]) -> KubeletCpuManagerPolicy:
         return parse_kubelet_cpu_manager_policy(annotations)
     except InvalidInput:
         return KubeletCpuManagerPolicy()
+
+
+def _kubelet_cpus(annotations: Mapping[str, str]) -> list[KubeletCpus]:
+    try:
+        return parse_kubelet_cpus(annotations)
+    except InvalidInput:
+        return []
 
 
 def _ratios(annotations: Mapping[str, str]) -> dict[str, float] | None:

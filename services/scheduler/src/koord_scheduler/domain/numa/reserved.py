@@ -5,9 +5,8 @@ Source: scheduler-fine-grained spec, 1.2 and 4.3; vectors scheduler/node_reserve
 
 from collections.abc import Iterable, Mapping
 
-import msgspec
-from koordcore.protocol import keys, lenient_json
 from koordcore.protocol.annotations.cpu import KubeletCpuManagerPolicy, parse_system_qos_resource
+from koordcore.protocol.annotations.cpu_topology import KubeletCpus
 from koordcore.protocol.reservation import node_reservation, num_reserved_cpus, reported_reserved_cpus
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.topology import CpuTopology
@@ -15,29 +14,11 @@ from koordcore.values.topology import CpuTopology
 from koord_scheduler.domain.numa.cpu_layout import CpuLayout, CpuMask, known_mask
 
 
-class PodCpuAlloc(msgspec.Struct, frozen=True):
-    """CPUs of a pod that the kubelet manages: an entry of annotation pod-cpu-allocs."""
-
-    uid: str = ""
-    cpuset: str = ""
-    managed_by_kubelet: bool = msgspec.field(default=False, name="managedByKubelet")
-
-
-def pod_cpu_allocs(annotations: Mapping[str, str]) -> list[PodCpuAlloc]:
-    """Return the pods whose CPUs the kubelet manages; an invalid annotation counts as absent."""
-    text = annotations.get(keys.POD_CPU_ALLOCS)
-    try:
-        entries = lenient_json.parse_json(text) if text else None
-        return [] if entries is None else lenient_json.convert(entries, list[PodCpuAlloc])
-    except InvalidInput:
-        return []
-
-
 def reserved_cpus(
     layout: CpuLayout,
     annotations: Mapping[str, str],
     kubelet: KubeletCpuManagerPolicy,
-    allocs: Iterable[PodCpuAlloc],
+    allocs: Iterable[KubeletCpus],
 ) -> CpuMask:
     """Return the CPUs that pods never get.
 
