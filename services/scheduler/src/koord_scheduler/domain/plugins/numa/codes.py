@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final
 
+from koordcore.protocol.amount_text import amount_text
 from koordcore.protocol.resource_names import CPU
-from koordcore.values.resources import quantity_of
 
 from koord_scheduler.domain.numa.accumulator import BindPolicy
 from koord_scheduler.domain.numa.binding import CONFLICT, NO_LAYOUT, NOT_WHOLE, NOT_WHOLE_CORES
@@ -82,11 +82,11 @@ def reasons_of(code: int, amounts: Mapping[str, int], policy: BindPolicy | None,
     cpus = amounts.get(CPU, 0) // 1000
     match kind:
         case Kind.FULL_CORES:
-            return (f"needs {whole_cores_text(whole_cores(cpus, per_core))}",)
+            return (f"needs {counted(whole_cores(cpus, per_core), 'whole core')}",)
         case Kind.OPEN_CORES:
-            return (f"needs {cpus} cores with a free CPU",)
+            return (f"needs {counted(cpus, 'core')} with a free CPU",)
         case Kind.FREE_CPUS:
-            return (f"needs {cpus} free CPUs",)
+            return (f"needs {counted(cpus, 'free CPU')}",)
         case Kind.ONE_ZONE | Kind.ALL_ZONES:
             return _zone_reasons(kind, per_core, number, amounts, policy)
         case Kind.EXACT:
@@ -100,16 +100,16 @@ def whole_cores(cpus: int, per_core: int) -> int:
     return -(-cpus // max(1, per_core))
 
 
-def whole_cores_text(number: int) -> str:
-    """Return `1 whole core`, `2 whole cores`."""
-    return f"{number} whole {'core' if number == 1 else 'cores'}"
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, in the plural unless it is 1."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def needed_text(resource: str, amount: int, policy: BindPolicy | None, per_core: int) -> str:
     """Return what a pod needs of a resource in words."""
     if resource == CPU and policy is BindPolicy.FULL_PCPUS and amount % 1000 == 0:
-        return whole_cores_text(whole_cores(amount // 1000, per_core))
-    return f"{quantity_of(resource, amount).canonical()} {resource}"
+        return counted(whole_cores(amount // 1000, per_core), "whole core")
+    return f"{amount_text(resource, amount)} {resource}"
 
 
 def _zone_reasons(

@@ -1,7 +1,7 @@
 """What a node has of the things that a pod lacks there, in numbers."""
 
+from koordcore.protocol.amount_text import amount_text
 from koordcore.protocol.resource_names import CPU
-from koordcore.values.resources import quantity_of
 
 from koord_scheduler.domain.numa.accumulator import BindPolicy
 from koord_scheduler.domain.numa.books import NumaBooks
@@ -50,7 +50,7 @@ def _left(need: Need, books: NumaBooks, row: int, zone: int, resource: str) -> s
     left = books.columns.available(resource).item(zone + 1, row)
     if resource == CPU and need.binding.policy is not None:
         return f"{books.columns.open.item(zone + 1, row)} cores with a free CPU"
-    return f"{quantity_of(resource, left).canonical()} {resource}"
+    return f"{amount_text(resource, left)} {resource}"
 
 
 def _cores(books: NumaBooks, entry: int, row: int) -> int:
