@@ -68,6 +68,8 @@ def put_workload(state: SchedulerState, uid: str, event: WorkloadObserved) -> No
 def put_object(state: SchedulerState, ref_id: str, event: CustomObjectObserved) -> None:
     """Add or change an object of a kind that placement reads."""
     plural = plural_of(ref_id)
+    if plural == NODE_TOPOLOGIES:
+        state.cluster.numa.share_texts(event.object)
     state.mirror.objects[ref_id] = event
     state.cluster.put_object(plural, event.object)
     if plural == NODE_TOPOLOGIES:

@@ -8,8 +8,9 @@ A fact may come before the node or the object that it needs; it counts as soon a
 Source: scheduler-fine-grained spec, 1.8 (6) and 6.
 """
 
-from typing import Protocol
+from typing import Any, Final, Protocol, cast
 
+from koordcore.protocol import keys
 from koordcore.protocol.node_topology import NodeResourceTopology
 from koordcore.protocol.objects import Node
 from koordcore.values.allocation import Allocation
@@ -20,6 +21,8 @@ from koord_scheduler.domain.numa.hardware import hardware_of
 from koord_scheduler.domain.numa.node_book import NodeBook, taken_of
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 from koord_scheduler.domain.pods.info import PodInfo
+
+_MOST_TEXTS: Final = 1024
 
 
 class Allocator(Protocol):
@@ -51,6 +54,7 @@ class NumaBooks:
         self._books: dict[int, NodeBook] = {}
         self._objects: dict[str, Node] = {}
         self._topologies: dict[str, NodeResourceTopology] = {}
+        self._texts: dict[str, str] = {}
 
     def book(self, row: int) -> NodeBook:
         """Return the account of a node."""
@@ -77,6 +81,20 @@ class NumaBooks:
         """Add or change the NodeResourceTopology of a node."""
         self._topologies[topology.metadata.name] = topology
         self._topology_changed(topology.metadata.name)
+
+    def share_texts(self, document: dict[str, Any]) -> None:
+        """Let equal CPU topologies of an object be one text: nodes of one model repeat kilobytes of it."""
+        metadata: object = document.get("metadata")
+        annotations: object = (
+            cast("dict[str, object]", metadata).get("annotations") if isinstance(metadata, dict) else None
+        )
+        if isinstance(annotations, dict):
+            entries = cast("dict[str, object]", annotations)
+            text = entries.get(keys.CPU_TOPOLOGY)
+            if isinstance(text, str):
+                if len(self._texts) >= _MOST_TEXTS:
+                    self._texts.clear()
+                entries[keys.CPU_TOPOLOGY] = self._texts.setdefault(text, text)
 
     def drop_topology(self, name: str) -> None:
         """Remove the NodeResourceTopology of a node."""
