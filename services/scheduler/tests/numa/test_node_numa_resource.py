@@ -95,8 +95,8 @@ def test_single_numa_node_takes_everything_from_one_zone() -> None:
 def test_a_refusal_has_numbers() -> None:
     log = SmallLog()
     add_numa_node(log, "a")
-    for index in range(2):
-        log.add_pod(lsr_pod(f"small{index}", 2, policy="SingleNUMANode", required="FullPCPUs"))
+    for index, cpus in enumerate((2, 6)):
+        log.add_pod(lsr_pod(f"small{index}", cpus, policy="SingleNUMANode", required="FullPCPUs"))
     log.add_pod(lsr_pod("big", 8, policy="SingleNUMANode", required="FullPCPUs"))
     scheduler = Scheduler(log)
     scheduler.run()
@@ -105,7 +105,7 @@ def test_a_refusal_has_numbers() -> None:
     assert isinstance(told, PodUnschedulable)
     assert told.diagnosis is not None
     details = [detail for failure in told.diagnosis.failures for detail in failure.details]
-    assert details == ["a: zone 0 has 3 whole cores, zone 1 has 3 whole cores"]
+    assert details == ["a: zone 0 has 3 whole cores, zone 1 has 1 whole core"]
 
 
 def test_a_topology_that_comes_late_lets_the_pod_in() -> None:

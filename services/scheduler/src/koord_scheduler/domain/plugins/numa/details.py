@@ -6,7 +6,7 @@ from koordcore.protocol.resource_names import CPU
 from koord_scheduler.domain.numa.accumulator import BindPolicy
 from koord_scheduler.domain.numa.books import NumaBooks
 from koord_scheduler.domain.numa.columns import WHOLE
-from koord_scheduler.domain.plugins.numa.codes import MOST_BITS, NUMBER_SHIFT, Kind, kind_of, whole_cores_text
+from koord_scheduler.domain.plugins.numa.codes import MOST_BITS, NUMBER_SHIFT, Kind, counted, kind_of
 from koord_scheduler.domain.plugins.numa.need import Need
 
 
@@ -22,11 +22,11 @@ def details_of(need: Need, code: int, books: NumaBooks, row: int) -> str:
     columns, kind = books.columns, kind_of(code)
     match kind:
         case Kind.FULL_CORES:
-            return f"has {whole_cores_text(_cores(books, WHOLE, row))}"
+            return f"has {_whole_cores(books, WHOLE, row)}"
         case Kind.OPEN_CORES:
-            return f"has {columns.open.item(WHOLE, row)} cores with a free CPU"
+            return f"has {counted(columns.open.item(WHOLE, row), 'core')} with a free CPU"
         case Kind.FREE_CPUS:
-            return f"has {columns.free.item(WHOLE, row)} free CPUs"
+            return f"has {counted(columns.free.item(WHOLE, row), 'free CPU')}"
         case Kind.ONE_ZONE | Kind.ALL_ZONES:
             return _of_zones(need, code >> NUMBER_SHIFT, books, row)
         case _:
@@ -46,13 +46,13 @@ def _of_zones(need: Need, bits: int, books: NumaBooks, row: int) -> str:
 
 def _left(need: Need, books: NumaBooks, row: int, zone: int, resource: str) -> str:
     if resource == CPU and need.binding.policy is BindPolicy.FULL_PCPUS:
-        return whole_cores_text(_cores(books, zone + 1, row))
+        return _whole_cores(books, zone + 1, row)
     left = books.columns.available(resource).item(zone + 1, row)
     if resource == CPU and need.binding.policy is not None:
-        return f"{books.columns.open.item(zone + 1, row)} cores with a free CPU"
+        return f"{counted(books.columns.open.item(zone + 1, row), 'core')} with a free CPU"
     return f"{amount_text(resource, left)} {resource}"
 
 
-def _cores(books: NumaBooks, entry: int, row: int) -> int:
+def _whole_cores(books: NumaBooks, entry: int, row: int) -> str:
     per_core = books.columns.per_core.item(row)
-    return books.columns.full.item(entry, row) // max(1, per_core)
+    return counted(books.columns.full.item(entry, row) // max(1, per_core), "whole core")
