@@ -16,6 +16,7 @@ from koordcore.protocol.objects import Pod
 from koordcore.state.allocation_rules import violations
 from koordcore.values.allocation import AllocatedDevice
 from support.scheduler.devices import CORE, RATIO, RDMA, VF_HINT, asking, board, device, gpu
+from support.scheduler.numa import add_numa_node, lsr_pod
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata
 
 MORE = {
@@ -304,3 +305,26 @@ def test_shares_wait_for_the_device_object_of_a_node_that_came_first() -> None:
     assert len(placed) == 4
     assert all(_given(scheduler, uid) for uid in placed)
     assert violations(scheduler.state.assumed.ledgers.holders("a")) == []
+
+
+def test_cores_gpus_and_rdma_devices_come_from_one_numa_node() -> None:
+    log = SmallLog()
+    add_numa_node(log, "a")
+    log.add_node(node("a", cpu="16", memory="64Gi", more=MORE))
+    _put(log, device("a", board()))
+    log.add_pod(_foreign("others", [1]))
+    joint = {"deviceTypes": ["gpu", "rdma"], "requiredScope": "SamePCIe"}
+    annotations = asking("x", {}, hints=VF_HINT, joint=joint).metadata.annotations
+    wanted = lsr_pod("job", 4, policy="SingleNUMANode", more={"nvidia.com/gpu": "4", RDMA: "1"})
+    log.add_pod(with_metadata(wanted, annotations=annotations))
+    scheduler = Scheduler(log)
+    scheduler.run()
+    holders = scheduler.state.assumed.ledgers.holders("a")
+    assert _minors(scheduler, "job") == [4, 5, 6, 7]
+    assert _minors(scheduler, "job", "rdma") == [3, 4]
+    assert [zone.zone for zone in holders["job"].allocation.zones] == [1]
+    assert holders["job"].allocation.cpuset == "8-11"
+    six = lsr_pod("six", 2, policy="SingleNUMANode", more={"nvidia.com/gpu": "2"})
+    log.add_pod(six)
+    scheduler.run()
+    assert _minors(scheduler, "six") == [2, 3]

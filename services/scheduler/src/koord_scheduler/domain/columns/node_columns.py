@@ -146,7 +146,7 @@ class NodeColumns:
     taint_set                      int32 (N,)    index into `taint_sets`; 0: no taints
     name_hash                      uint64 (N,)   place on the ring of equal totals, see `ranking`
     weight                         int64 (N,)    factor of the total score, in hundredths
-    unhealthy, is_on_trial         number of nodes whose weight is below 100; whether pods are moved for a trial
+    unhealthy                      number of nodes whose weight is below 100
     """
 
     def __init__(self, capacity: int = 64) -> None:
@@ -164,7 +164,7 @@ class NodeColumns:
         self.taint_set = np.zeros(capacity, np.int32)
         self.name_hash = np.zeros(capacity, np.uint64)
         self.weight = np.full(capacity, 100, np.int64)
-        self.unhealthy, self.is_on_trial = 0, False
+        self.unhealthy = 0
         self._look_at_single()
         self._capacity = capacity
         self._rows: dict[str, int] = {}
@@ -315,11 +315,11 @@ class NodeColumns:
     @contextmanager
     def unrecorded(self) -> Generator[None]:
         """Do not record changes of the load inside this context. The caller undoes them before its end."""
-        before, (self.load, self.is_on_trial) = (self.load, self.is_on_trial), (Journal(), True)
+        journal, self.load = self.load, Journal()
         try:
             yield
         finally:
-            self.load, self.is_on_trial = before
+            self.load = journal
 
     def label(self, key: str) -> LabelColumn:
         """Return the values of a label key. The column is created on first use and updated from then on."""

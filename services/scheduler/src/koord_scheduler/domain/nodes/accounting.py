@@ -40,7 +40,7 @@ class NodeAccounting:
 
     Attributes:
         followers: Notified of every pod.
-        concerned: (bit, follower): notified of pods whose `PodClass.concerned` has the bit, and of pods without spec.
+        concerned: (bit, follower): notified of pods whose `PodClass.concerned` has the bit.
         allocations: Notified of pods with an allocation, and of guests (`PodInfo.is_guest`).
     """
 
@@ -64,7 +64,7 @@ class NodeAccounting:
             follower.took(row, pod_info)
         pod_class = pod_info.pod_class
         for bit, follower in self.concerned:
-            if pod_class is None or pod_class.concerned & bit:
+            if pod_class is not None and pod_class.concerned & bit:
                 follower.took(row, pod_info)
         if pod_info.allocation is not NOTHING or pod_info.is_guest:
             for follower in self.allocations:
@@ -79,7 +79,7 @@ class NodeAccounting:
             follower.gave(row, pod_info)
         pod_class = pod_info.pod_class
         for bit, follower in self.concerned:
-            if pod_class is None or pod_class.concerned & bit:
+            if pod_class is not None and pod_class.concerned & bit:
                 follower.gave(row, pod_info)
         if pod_info.allocation is not NOTHING or pod_info.is_guest:
             for follower in self.allocations:

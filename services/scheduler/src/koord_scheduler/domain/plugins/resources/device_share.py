@@ -29,7 +29,6 @@ from koord_scheduler.domain.framework.extension_points import (
     CONCERNS,
     FILTER,
     FOLLOW_NODES,
-    FOLLOW_PODS,
     PAGES,
     PRE_FILTER,
     READ_POD,
@@ -37,6 +36,7 @@ from koord_scheduler.domain.framework.extension_points import (
     ROW_FILTER,
     ROW_SCORE,
     SCORE,
+    TOPOLOGY_HINTS,
 )
 from koord_scheduler.domain.framework.lifecycle_hooks import PageAnswer
 from koord_scheduler.domain.framework.node_points import Reads, RowFunction
@@ -60,8 +60,8 @@ class DeviceShare:
         ROW_SCORE,
         RESERVE,
         FOLLOW_NODES,
-        FOLLOW_PODS,
         READ_POD,
+        TOPOLOGY_HINTS,
         PAGES,
     )
     reads = Reads.LOAD
@@ -70,7 +70,6 @@ class DeviceShare:
     def __init__(self, cluster: Cluster, args: DeviceShareArgs) -> None:
         self._nodes = cluster.nodes
         self._affinities = cluster.affinities
-        self._pod_classes = cluster.pod_classes
         self._is_aligned = not args.disable_device_numa_topology_alignment
         strategy = args.scoring_strategy
         scoring = DeviceScoring(
@@ -82,6 +81,7 @@ class DeviceShare:
         self._warnings = cluster.warnings
         self._told: dict[str, frozenset[tuple[str, int]]] = {}
         cluster.devices.followers.append(self._tell_of_failures)
+        cluster.accounting.allocations.append(self)
 
     # --- what is read of pods ----------------------------------------------------------------------------------------
 
@@ -123,9 +123,9 @@ class DeviceShare:
         return self._asked(pod_class) is not None
 
     def took(self, row: int, pod_info: PodInfo) -> None:
-        """See `PodFollower.took`. A pod on trial has no allocation yet; it counts with what it would be given."""
+        """See `PodFollower.took`. A guest has no allocation; it counts with what it would be given."""
         devices = pod_info.allocation.devices
-        if not devices and self._nodes.is_on_trial and pod_info.pod_class is not None:
+        if pod_info.is_guest and not devices and pod_info.pod_class is not None:
             devices = self._would_give(row, pod_info.pod_class)
         if devices:
             self.states.take(row, pod_info.uid, devices)
