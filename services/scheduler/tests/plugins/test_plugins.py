@@ -169,6 +169,12 @@ def test_native_and_batch_resources_are_never_ignored() -> None:
     assert ignored == ["example.com/a"]
 
 
+def test_the_number_of_shared_cards_is_left_to_device_share() -> None:
+    fit = NodeResourcesFit(NodeResourcesFitArgs())
+    names = ("koordinator.sh/gpu.shared", "koordinator.sh/gpu-core", "koordinator.sh/gpu-memory-ratio")
+    assert [name for name in names if fit.ignores(name)] == ["koordinator.sh/gpu.shared"]
+
+
 def test_image_counts_by_its_size_and_by_how_many_nodes_have_it() -> None:
     made = frameworks()
     cluster, engine = made.cluster, made.first.engine

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from koordcore.protocol.resource_names import CPU, MEMORY
+from koordcore.protocol.resource_names import CPU, GPU_SHARED, MEMORY
 
 from koord_scheduler.domain.columns.node_columns import (
     PODS_COLUMN,
@@ -152,9 +152,15 @@ class NodeResourcesFit:
         return checks
 
     def ignores(self, resource: str) -> bool:
-        """Return whether the filter ignores the resource. Only those with a domain outside kubernetes.io can be."""
+        """Return whether the filter ignores the resource. Only those with a domain outside kubernetes.io can be.
+
+        It always ignores `koordinator.sh/gpu.shared`. Admission adds this number of cards to every pod with GPUs, nodes
+        offer it only with a gate, and DeviceShare compares it with the cards themselves.
+        """
         if not can_be_ignored(resource):
             return False
+        if resource == GPU_SHARED:
+            return True
         group = resource.partition("/")[0]
         return resource in self.args.ignored_resources or group in self.args.ignored_resource_groups
 
