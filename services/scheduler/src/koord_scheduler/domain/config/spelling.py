@@ -5,6 +5,8 @@ from typing import Final
 from pydantic.alias_generators import to_camel
 
 _SPELLED: Final = {
+    "milli_cpu": "milliCPU",
+    "num_gpu": "numGPU",
     "default_cpu_bind_policy": "defaultCPUBindPolicy",
     "disable_device_numa_topology_alignment": "disableDeviceNUMATopologyAlignment",
 }

@@ -6,7 +6,7 @@ Source: scheduler-fine-grained spec, 2.3, 2.5, 2.6.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from koordcore.protocol import keys
@@ -71,12 +71,14 @@ class Terms:
         zones: NUMA nodes of the affinity; None: any.
         scoring: Scoring strategy for devices.
         reserved: What the pod's reservations change.
+        card_scores: Minor -> score of GPUs that replaces the score of the strategy.
         is_reserving: Whether the pod is at Reserve: then well-planned secondary devices are allocated, too.
     """
 
     zones: frozenset[int] | None = None
     scoring: DeviceScoring = NO_SCORING
     reserved: Reserved = NOT_RESERVED
+    card_scores: Mapping[int, int] = field(default_factory=dict[int, int])
     is_reserving: bool = False
 
 
@@ -189,6 +191,7 @@ def _others(
         pcies=pcies,
         preferred=preferred,
         scoring=terms.scoring,
+        scores=terms.card_scores if type_ == GPU_TYPE else {},
     )
 
 
@@ -235,6 +238,9 @@ def _gpus(
         return _others(node, pod, GPU_TYPE, candidates, terms, per_card, wanted, most, pcies)
 
     def score(minor: int) -> int:
+        given = terms.card_scores.get(minor)
+        if given is not None:
+            return given
         left = candidates.free[minor]
         answer = known_scores.get(id(left))
         if answer is None:

@@ -41,6 +41,7 @@ class NodeStates:
     Attributes:
         columns: By device type.
         has_devices: bool (N,): the node has a Device object.
+        has_tree: bool (N,): its GPUs have a topology tree.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class NodeStates:
         capacity = nodes.capacity
         self.columns = {type_: TypeColumns(type_, capacity) for type_ in _TYPES}
         self.has_devices: BoolArray = np.zeros(capacity, np.bool_)
-        self._has_tree: BoolArray = np.zeros(capacity, np.bool_)
+        self.has_tree: BoolArray = np.zeros(capacity, np.bool_)
         self._honors: BoolArray = np.zeros(capacity, np.bool_)
         self._refuses_shares: BoolArray = np.zeros(capacity, np.bool_)
         self._layouts: dict[object, int] = {}
@@ -137,7 +138,7 @@ class NodeStates:
         self.has_devices[row] = inventory is not None
         if inventory is None or labels is None:
             self._devices.pop(row, None)
-            self._has_tree[row] = self._honors[row] = self._refuses_shares[row] = False
+            self.has_tree[row] = self._honors[row] = self._refuses_shares[row] = False
             use, known = DeviceUse(), Inventory(cards={}, by_minor={})
         else:
             use, known = self._use(row), inventory
@@ -145,7 +146,7 @@ class NodeStates:
             model = (labels.get(keys.GPU_VENDOR, ""), labels.get(keys.GPU_MODEL, ""))
             layout = (inventory.layout, model, labels.get(keys.GPU_PARTITION_POLICY, ""))
             self._layout_of[row] = self._layouts.setdefault(layout, len(self._layouts))
-            self._has_tree[row] = bool(inventory.zones)
+            self.has_tree[row] = bool(inventory.zones)
             self._honors[row] = partition_table(inventory, labels)[1] or inventory.is_well_planned
             self._refuses_shares[row] = model in self._unsupported
         for type_, column in self.columns.items():
@@ -156,7 +157,7 @@ class NodeStates:
         if len(self.has_devices) < capacity:
             more = np.zeros(capacity - len(self.has_devices), np.bool_)
             self.has_devices = np.concatenate([self.has_devices, more])
-            self._has_tree = np.concatenate([self._has_tree, more])
+            self.has_tree = np.concatenate([self.has_tree, more])
             self._honors = np.concatenate([self._honors, more])
             self._refuses_shares = np.concatenate([self._refuses_shares, more])
             for column in self.columns.values():
@@ -198,7 +199,7 @@ class NodeStates:
             counted = open_ & ~exact
             for type_, request in pod.requests.items():
                 short = counted & (self.columns[type_].fitting(request.per_device, rows) < request.count)
-                is_tree = self._has_tree[rows] if self._uses_tree(pod, type_) else np.zeros(len(rows), np.bool_)
+                is_tree = self.has_tree[rows] if self._uses_tree(pod, type_) else np.zeros(len(rows), np.bool_)
                 refuse(short & is_tree & open_, Refusal(INSUFFICIENT_GPUS, is_resolvable=True))
                 refuse(short & ~is_tree & open_, insufficient(type_))
         for place in row_list(np.flatnonzero(exact)):
@@ -228,7 +229,7 @@ class NodeStates:
                 return self._exact(pod, None, row)
             for type_, column, per_device, count in requests:
                 if column.fitting_on(row, per_device) < count:
-                    is_tree = self._uses_tree(pod, type_) and self._has_tree[row]
+                    is_tree = self._uses_tree(pod, type_) and self.has_tree[row]
                     refusal = Refusal(INSUFFICIENT_GPUS, is_resolvable=True) if is_tree else insufficient(type_)
                     return self._code(refusal)
             return FITS
@@ -270,8 +271,13 @@ class NodeStates:
         return code
 
     def allocate(self, pod: PodDevices, row: int, terms: Terms) -> tuple[AllocatedDevice, ...] | Refusal:
-        """Return what `allocate` returns for the node, kept for all nodes in the same state."""
+        """Return what `allocate` returns for the node, kept for all nodes in the same state.
+
+        Scores of cards depend on the CPU of the node, too, so nothing is kept with them.
+        """
         node = self._devices[row]
+        if terms.card_scores:
+            return allocate(node, pod, terms)
         key = (pod, terms.zones, self.state_of(row), terms.is_reserving)
         found = self._given.get(key)
         if found is None:

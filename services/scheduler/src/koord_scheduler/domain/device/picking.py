@@ -6,7 +6,7 @@ Source: scheduler-fine-grained spec, 2.5.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from koordcore.protocol.resource_names import GPU_MEMORY
 from koordcore.protocol.selectors import Selector
@@ -21,6 +21,9 @@ from koord_scheduler.domain.device.usage import DeviceUse
 
 MinorAmounts = Mapping[str, Mapping[int, Mapping[str, int]]]
 """Device type -> minor -> resource name -> amount."""
+
+NO_SCORES: Final[Mapping[int, int]] = {}
+"""Every card has the score of the strategy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +155,7 @@ def pick(
     pcies: Collection[str] = (),
     preferred: Collection[int] = (),
     scoring: DeviceScoring,
+    scores: Mapping[int, int] = NO_SCORES,
 ) -> list[Picked] | Refusal:
     """Return `wanted` to `most` devices: the default picker.
 
@@ -166,12 +170,13 @@ def pick(
         pcies: PCIe switches of the primary devices; devices there come first.
         preferred: Minors that come first, before all others.
         scoring: Scoring strategy.
+        scores: Minor -> score that replaces the score of the strategy.
     """
     known: dict[int, int] = {}  # unused devices of one kind have the same object left
     ranked: list[tuple[int, int, Card]] = []
     for card in candidates.cards:
         left = candidates.free[card.minor]
-        score = known.get(id(left))
+        score = scores.get(card.minor) if scores else known.get(id(left))
         if score is None:
             score = known[id(left)] = device_score(per_device, card.total, left, scoring)
         ranked.append((-score, card.minor, card))

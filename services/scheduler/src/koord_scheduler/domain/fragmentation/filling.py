@@ -24,6 +24,8 @@ SEQUENCES: Final = 32
 OFFERS: Final = 60
 STEP_MILLI: Final = 40
 """Losses that differ by less are equal. Equal nodes are filled in a fixed order, which keeps the others empty."""
+NO_ROOM: Final = int(np.iinfo(np.int64).min)
+"""Stands for the score of a share on a GPU without room for it."""
 _MOST_KNOWN: Final = 400_000
 """Values that are remembered. A value takes some 200 bytes."""
 
@@ -61,36 +63,41 @@ class ExpectedFilling:
             pod: The pod. CPU and memory are not checked.
 
         Returns:
-            int64 (N,): floor((value after - value before) / `STEP_MILLI`); higher is better.
+            int64 (N,): `steps`; higher is better. `NO_ROOM` if no GPU has room for a share.
             int64 (N,): the first GPU with the best score; `NO_GPU` if the pod does not share a GPU, or no GPU has room.
         """
+        if not pod.is_share:
+            scores = self.steps(nodes, after_whole_gpus(nodes, pod))
+            return scores, np.full(len(scores), NO_GPU, dtype=np.int64)
+        per_gpu = self.share_steps(nodes, pod)
+        gpus = per_gpu.argmax(axis=1)
+        scores = per_gpu[np.arange(len(gpus)), gpus]
+        return scores, np.where(scores == NO_ROOM, NO_GPU, gpus)
+
+    def steps(self, before: GpuColumns, after: GpuColumns) -> Ints:
+        """Return int64 (N,): floor((value after - value before) / `STEP_MILLI`) of each node."""
+        pairs = zip(self._values(before), self._values(after), strict=True)
+        return np.array([(then - now) // self._step for now, then in pairs], dtype=np.int64)
+
+    def share_steps(self, nodes: GpuColumns, pod: GpuPod) -> Ints:
+        """Return int64 (N, G): `steps` for a share on each GPU; `NO_ROOM` if it does not fit."""
+        found = np.full(nodes.gpu_milli_left.shape, NO_ROOM, dtype=np.int64)
         cpus: list[int] = nodes.milli_cpu_left.tolist()
         models: list[int] = nodes.model.tolist()
-        before: list[list[int]] = nodes.gpu_milli_left.tolist()
-        after: list[list[int]] = after_whole_gpus(nodes, pod).gpu_milli_left.tolist()
-        scores: list[int] = []
-        gpus: list[int] = []
-        for cpu, model, lefts, then in zip(cpus, models, before, after, strict=True):
+        all_lefts: list[list[int]] = nodes.gpu_milli_left.tolist()
+        for row, (cpu, model, lefts) in enumerate(zip(cpus, models, all_lefts, strict=True)):
             value = self._value(cpu, model, lefts)
-            if pod.is_share:
-                score, gpu = self._best_share(cpu - pod.milli_cpu, model, lefts, pod.gpu_milli, value)
-            else:
-                score, gpu = (self._value(cpu - pod.milli_cpu, model, then) - value) // self._step, NO_GPU
-            scores.append(score)
-            gpus.append(gpu)
-        return np.array(scores, dtype=np.int64), np.array(gpus, dtype=np.int64)
+            for gpu, left in enumerate(lefts):
+                if left >= pod.gpu_milli:
+                    then = [*lefts[:gpu], left - pod.gpu_milli, *lefts[gpu + 1 :]]
+                    found[row, gpu] = (self._value(cpu - pod.milli_cpu, model, then) - value) // self._step
+        return found
 
-    def _best_share(self, cpu: int, model: int, lefts: list[int], gpu_milli: int, value: int) -> tuple[int, int]:
-        """Return the best score of a share on a node of this value, and the first GPU that gives it."""
-        best, chosen = 0, NO_GPU
-        for gpu, left in enumerate(lefts):
-            if left < gpu_milli or left in lefts[:gpu]:
-                continue
-            after = self._value(cpu, model, [*lefts[:gpu], left - gpu_milli, *lefts[gpu + 1 :]])
-            score = (after - value) // self._step
-            if chosen == NO_GPU or score > best:
-                best, chosen = score, gpu
-        return best, chosen
+    def _values(self, nodes: GpuColumns) -> list[int]:
+        cpus: list[int] = nodes.milli_cpu_left.tolist()
+        models: list[int] = nodes.model.tolist()
+        lefts: list[list[int]] = nodes.gpu_milli_left.tolist()
+        return list(map(self._value, cpus, models, lefts))
 
     def _value(self, cpu: int, model: int, lefts: Iterable[int]) -> int:
         """Return the GPU milli that all sequences together fill on a node."""

@@ -58,12 +58,18 @@ def gradient_scores(measure: Measure, nodes: GpuColumns, pod: GpuPod) -> tuple[I
         int64 (N,): score 0..100, or -1 if no GPU has room for a share.
         int64 (N,): the first GPU that reaches the score; `NO_GPU` if the pod does not share a GPU.
     """
-    before = measure.fragment(nodes)
     if not pod.is_share:
-        scores = gradient_score(before - measure.fragment(after_whole_gpus(nodes, pod)))
+        scores = gradient_score(measure.fragment(nodes) - measure.fragment(after_whole_gpus(nodes, pod)))
         return scores, np.full(len(scores), NO_GPU, dtype=np.int64)
+    per_gpu = share_gradients(measure, nodes, pod)
+    gpus = per_gpu.argmax(axis=1)
+    return per_gpu[np.arange(len(gpus)), gpus], gpus
+
+
+def share_gradients(measure: Measure, nodes: GpuColumns, pod: GpuPod) -> Ints:
+    """Return int64 (N, G): the FGD score of a share on each GPU, or -1 if it does not fit."""
+    before = measure.fragment(nodes)
     after = measure.fragment_with_share(nodes, pod.milli_cpu, pod.gpu_milli)
     per_gpu = gradient_score(before[:, np.newaxis] - after)
     per_gpu[nodes.gpu_milli_left < pod.gpu_milli] = -1
-    gpus = per_gpu.argmax(axis=1)
-    return per_gpu[np.arange(len(gpus)), gpus], gpus
+    return per_gpu

@@ -9,10 +9,10 @@ from typing import Annotated, Final, Literal
 
 from koordcore.protocol.resource_names import FPGA, GPU_MEMORY, GPU_MEMORY_RATIO, HUAWEI_NPU_CORE, RDMA
 from koordcore.values.invalid import InvalidInput
-from pydantic import AfterValidator, field_validator
+from pydantic import AfterValidator, field_validator, model_validator
 
 from koord_scheduler.domain.config.args.kubernetes import CPU_AND_MEMORY, ScoredResources, WeightedResource
-from koord_scheduler.domain.config.wire import Bool, NotNegative, Percent, Positive, Text, WireModel
+from koord_scheduler.domain.config.wire import Bool, NotNegative, Percent, Positive, Text, WireModel, within
 
 Allocation = Literal["LeastAllocated", "MostAllocated"]
 
@@ -52,6 +52,12 @@ class DeviceScoringStrategy(WireModel):
     resources: Annotated[tuple[WeightedResource, ...], AfterValidator(_or_devices)] = _DEVICES
 
 
+def _positive(value: float) -> float:
+    if not 0 < value <= 1:
+        raise InvalidInput("a number above 0 and at most 1", value)
+    return value
+
+
 class GpuTemplates(WireModel):
     """Where the templates of shared GPU resources are stored, and which resources they match."""
 
@@ -67,6 +73,45 @@ class DeviceModel(WireModel):
     model: Text
 
 
+class TypicalGpuPod(WireModel):
+    """Requests that pods often have.
+
+    Attributes:
+        milli_cpu: Milli-cores.
+        gpu_milli: GPU milli on each GPU; 1000 is a whole GPU.
+        num_gpu: Number of GPUs; 0: the pod uses none.
+        gpu_models: Allowed GPU models, joined by "|"; empty: any.
+        frequency: Part of all pods.
+    """
+
+    milli_cpu: NotNegative
+    gpu_milli: Annotated[int, within(0, 1000)] = 0
+    num_gpu: NotNegative = 0
+    gpu_models: Text = ""
+    frequency: Annotated[float, AfterValidator(_positive)]
+
+
+class GpuFragmentation(WireModel):
+    """Scores by GPU fragmentation. Off by default; the reference has no such score.
+
+    Attributes:
+        policy: FGD, or ExpectedFilling, which allocates more GPUs in the benchmark.
+        weight: Weight beside the score of the scoring strategy, which has weight 1.
+        typical_pods: What pods often request. Required if enabled.
+    """
+
+    enabled: Bool = False
+    policy: Literal["FGD", "ExpectedFilling"] = "FGD"
+    weight: Positive = 1
+    typical_pods: tuple[TypicalGpuPod, ...] = ()
+
+    @model_validator(mode="after")
+    def _has_typical_pods(self) -> "GpuFragmentation":
+        if self.enabled and not self.typical_pods:
+            raise InvalidInput("at least one typical pod, because the scores compare with typical pods", [])
+        return self
+
+
 class DeviceShareArgs(WireModel):
     """Arguments of DeviceShare. `allocator` is accepted without effect, as in the reference."""
 
@@ -75,6 +120,7 @@ class DeviceShareArgs(WireModel):
     disable_device_numa_topology_alignment: Bool = False
     gpu_shared_resource_templates_config: GpuTemplates = GpuTemplates()
     gpu_share_unsupported_models: tuple[DeviceModel, ...] = ()
+    gpu_fragmentation: GpuFragmentation = GpuFragmentation()
 
 
 class PreAllocationConfig(WireModel):

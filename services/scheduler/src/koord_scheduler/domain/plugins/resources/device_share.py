@@ -10,13 +10,15 @@ import numpy as np
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Node, Pod
 from koordcore.protocol.pod_resources import pod_requests
+from koordcore.protocol.resource_names import CPU
 from koordcore.values.allocation import NOTHING, AllocatedDevice, Allocation
 from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows, row_list
-from koord_scheduler.domain.config.args.fine_grained import DeviceShareArgs
+from koord_scheduler.domain.config.args.fine_grained import DeviceShareArgs, GpuFragmentation
 from koord_scheduler.domain.device.allocator import Terms, allocate
 from koord_scheduler.domain.device.explaining import describe_card, shortage
+from koord_scheduler.domain.device.fragmentation import FragmentationScores
 from koord_scheduler.domain.device.node_states import NO_DEVICE_OBJECT, NodeStates
 from koord_scheduler.domain.device.numa_hints import device_hints
 from koord_scheduler.domain.device.pod_devices import PodDevices
@@ -24,6 +26,7 @@ from koord_scheduler.domain.device.refusal import Refusal
 from koord_scheduler.domain.device.requests import DEVICE_NAMES
 from koord_scheduler.domain.device.scores import MAX_SCORE, DeviceScoring
 from koord_scheduler.domain.facts.cluster import Cluster
+from koord_scheduler.domain.fragmentation.pods import TypicalPod, gpu_pod
 from koord_scheduler.domain.framework.cross_node_points import MOST_DETAILS
 from koord_scheduler.domain.framework.extension_points import (
     CONCERNS,
@@ -82,12 +85,25 @@ class DeviceShare:
         self._told: dict[str, frozenset[tuple[str, int]]] = {}
         cluster.devices.followers.append(self._tell_of_failures)
         cluster.accounting.allocations.append(self)
+        self._fragmentation = self._fragmentation_scores(args.gpu_fragmentation)
+
+    def _fragmentation_scores(self, args: GpuFragmentation) -> FragmentationScores | None:
+        if not args.enabled:
+            return None
+        typical = [
+            TypicalPod(gpu_pod(each.milli_cpu, each.gpu_milli, each.num_gpu, each.gpu_models), each.frequency)
+            for each in args.typical_pods
+        ]
+        return FragmentationScores(self._nodes, self.states, typical, args.policy, args.weight)
 
     # --- what is read of pods ----------------------------------------------------------------------------------------
 
     def concerns(self, pod: Pod) -> bool:
-        """See `ConcernedPlugin.concerns`: pods that request devices, and pods that others gave some."""
-        if keys.DEVICE_ALLOCATED in pod.metadata.annotations:
+        """See `ConcernedPlugin.concerns`: pods that request devices, and pods that others gave some.
+
+        Scores by fragmentation concern every pod, because pods without GPUs take the CPUs beside them.
+        """
+        if keys.DEVICE_ALLOCATED in pod.metadata.annotations or self._fragmentation is not None:
             return True
         containers = (*pod.spec.containers, *pod.spec.init_containers)
         return any(not DEVICE_NAMES.isdisjoint(each.resources.requests) for each in containers) or (
@@ -96,8 +112,6 @@ class DeviceShare:
 
     def read(self, pod: Pod) -> Hashable:
         """See `PodReader.read`."""
-        if not self.concerns(pod):
-            return None
         try:
             amounts = pod_requests(pod)
         except InvalidInput:
@@ -208,11 +222,16 @@ class DeviceShare:
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
         """See `ScorePlugin.score`."""
         asked = self._asked(pod)
+        if self._fragmentation is not None:
+            return self._fragmentation.combined(pod.requests.get(CPU, 0), asked, rows)
         return None if asked is None else self.states.scores(asked, rows)
 
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
         """See `RowScorePlugin.row_score`."""
-        asked = self._asked(pod)
+        asked, fragmentation = self._asked(pod), self._fragmentation
+        if fragmentation is not None:
+            milli_cpu = pod.requests.get(CPU, 0)
+            return lambda row: fragmentation.combined_on(row, milli_cpu, asked)
         return None if asked is None else lambda row: self.states.score_on(asked, row)
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
@@ -234,6 +253,7 @@ class DeviceShare:
         terms = Terms(
             zones=None if zones is None or not devices.inventory.numa_nodes else frozenset(ids_of(zones)),
             scoring=self.states.scoring,
+            card_scores=self._card_scores(pod, asked, row),
             is_reserving=True,
         )
         assert row is not None, "the node has devices"
@@ -243,6 +263,11 @@ class DeviceShare:
             message = f"node {node}: {found.reason}" + (f" ({text})" if text else "")
             return Rejection(plugin=self.name, message=message, resolvable=found.is_resolvable)
         return Allocation(devices=found)
+
+    def _card_scores(self, pod: PodRecord, asked: PodDevices, row: int | None) -> Mapping[int, int]:
+        if self._fragmentation is None or pod.subject is None or row is None:
+            return {}
+        return self._fragmentation.card_scores(pod.subject.pod_class.requests.get(CPU, 0), asked, row)
 
     def unreserve(self, pod: PodRecord, node: str) -> Sequence[str]:
         """See `ReservePlugin.unreserve`. Devices count with the pod on its node, so there is nothing to undo."""

@@ -1,0 +1,145 @@
+"""Scores of nodes and cards by GPU fragmentation: the devices as `domain.fragmentation` sees them.
+
+Source: gpu-fragmentation spec, 6.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from koordcore.protocol import keys
+from koordcore.protocol.resource_names import CPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
+
+from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows, row_list
+from koord_scheduler.domain.device.allocator import Terms, allocate
+from koord_scheduler.domain.device.columns import NAMES, UNLIMITED
+from koord_scheduler.domain.device.node_states import NodeStates
+from koord_scheduler.domain.device.pod_devices import PodDevices
+from koord_scheduler.domain.device.refusal import Refusal
+from koord_scheduler.domain.device.requests import GPU_TYPE, WHOLE
+from koord_scheduler.domain.fragmentation.nodes import GpuColumns
+from koord_scheduler.domain.fragmentation.pods import WHOLE_GPU, GpuPod, TypicalPod
+from koord_scheduler.domain.fragmentation.scoring import NO_SCORE, GpuScoring, ScoringName, node_scores, scoring_of
+
+_PER_PERCENT = WHOLE_GPU // WHOLE
+_CORE = NAMES[GPU_TYPE].index(GPU_CORE)
+_RATIO = NAMES[GPU_TYPE].index(GPU_MEMORY_RATIO)
+
+
+class FragmentationScores:
+    """How good a placement is for the GPU capacity that typical pods can use.
+
+    Args:
+        nodes: The nodes.
+        states: Their devices.
+        typical: What pods often request.
+        policy: Which score.
+        weight: Weight beside the score of the scoring strategy, which has weight 1.
+    """
+
+    def __init__(
+        self, nodes: NodeColumns, states: NodeStates, typical: Sequence[TypicalPod], policy: ScoringName, weight: int
+    ) -> None:
+        self._nodes = nodes
+        self._states = states
+        self._typical = tuple(typical)
+        self._policy: ScoringName = policy
+        self._weight = weight
+        self._models: tuple[str, ...] = ()
+        self._scoring: GpuScoring | None = None
+
+    def combined(self, milli_cpu: int, asked: PodDevices | None, rows: Rows) -> IntArray:
+        """Return the score of each row within 0..100, int64 (K,): the weighted mean with the scoring strategy.
+
+        Args:
+            milli_cpu: Milli-cores that the pod requests.
+            asked: What the pod asks of devices; None: nothing.
+            rows: The K nodes.
+        """
+        strategy = np.zeros(len(rows), np.int64) if asked is None else self._states.scores(asked, rows)
+        return (strategy + self._weight * self.node_scores(milli_cpu, asked, rows)) // (1 + self._weight)
+
+    def combined_on(self, row: int, milli_cpu: int, asked: PodDevices | None) -> int:
+        """Return `combined` of one row."""
+        return int(self.combined(milli_cpu, asked, np.array([row], np.intp))[0])
+
+    def node_scores(self, milli_cpu: int, asked: PodDevices | None, rows: Rows) -> IntArray:
+        """Return the score of each row by fragmentation, int64 (K,) within 0..100."""
+        scores = np.full(len(rows), NO_SCORE, np.int64)
+        gpu = asked.gpu if asked is not None else None
+        view = self._view(rows)
+        scoring = self._scoring_for(view.models)
+        if gpu is None or asked is None:
+            return node_scores(scoring, view, GpuPod(milli_cpu, 0, 0)) if asked is None else scores
+        shares = self._gpu_milli(asked, rows)
+        for share in np.unique(shares).tolist():
+            places = np.flatnonzero(shares == share)
+            pod = GpuPod(milli_cpu, share, gpu.count)
+            scores[places] = node_scores(scoring, view.of_rows(places), pod)
+        if gpu.is_shared:
+            # Scopes, partitions and hints may choose another card than the one with the best score.
+            for place in row_list(np.flatnonzero(self._states.has_devices[rows])):
+                row = int(rows[place])
+                if not asked.is_simple or self._states.has_tree[row] or gpu.count > 1:
+                    scores[place] = self._chosen_score(scoring, milli_cpu, asked, row, int(scores[place]))
+        return scores
+
+    def card_scores(self, milli_cpu: int, asked: PodDevices, row: int) -> dict[int, int]:
+        """Return minor -> score of each GPU of a node for a pod that shares one; empty for any other pod."""
+        gpu, devices = asked.gpu, self._states.devices_of(row)
+        if gpu is None or devices is None or not gpu.is_shared or gpu.count != 1:
+            return {}
+        rows = np.array([row], np.intp)
+        view = self._view(rows)
+        pod = GpuPod(milli_cpu, int(self._gpu_milli(asked, rows)[0]), 1)
+        scores = self._scoring_for(view.models).share_scores(view, pod)[0]
+        return {card.minor: int(scores[place]) for place, card in enumerate(devices.inventory.cards.get(GPU_TYPE, ()))}
+
+    def _chosen_score(self, scoring: GpuScoring, milli_cpu: int, asked: PodDevices, row: int, otherwise: int) -> int:
+        """Return the score of the cards that the allocator would choose on a node."""
+        devices = self._states.devices_of(row)
+        assert devices is not None, f"row {row} has a Device object"
+        cards = self.card_scores(milli_cpu, asked, row)
+        found = allocate(devices, asked, Terms(scoring=self._states.scoring, card_scores=cards))
+        if isinstance(found, Refusal):
+            return otherwise
+        minors = [each.minor for each in found if each.type == GPU_TYPE]
+        if cards:
+            return cards[minors[0]]
+        rows = np.array([row], np.intp)
+        view, share = self._view(rows), int(self._gpu_milli(asked, rows)[0])
+        lefts = view.gpu_milli_left.copy()
+        places = {card.minor: place for place, card in enumerate(devices.inventory.cards[GPU_TYPE])}
+        lefts[0, [places[minor] for minor in minors]] -= share
+        after = GpuColumns(view.milli_cpu_left - milli_cpu, lefts, view.gpu_count, view.model, view.models)
+        return int(scoring.scores_of(view, after, share * len(minors))[0])
+
+    def _scoring_for(self, models: tuple[str, ...]) -> GpuScoring:
+        if self._scoring is None or models != self._models:
+            self._models = models
+            self._scoring = scoring_of(self._policy, self._typical, models)
+        return self._scoring
+
+    def _view(self, rows: Rows) -> GpuColumns:
+        """Return the free CPU and GPU amounts of rows. A card without both amounts left has nothing left."""
+        left = self._states.columns[GPU_TYPE].left
+        percents = np.minimum(left[_CORE][rows], left[_RATIO][rows])
+        labels = self._nodes.label(keys.GPU_MODEL)
+        return GpuColumns(
+            milli_cpu_left=self._nodes.free[self._nodes.column(CPU)][rows],
+            gpu_milli_left=np.where(percents == UNLIMITED, 0, np.clip(percents, 0, WHOLE)) * _PER_PERCENT,
+            gpu_count=self._states.columns[GPU_TYPE].cards[rows],
+            model=labels.values[rows].astype(np.int64),
+            models=tuple(text or "" for text in labels.texts),
+        )
+
+    def _gpu_milli(self, asked: PodDevices, rows: Rows) -> IntArray:
+        """Return the GPU milli on each card, int64 (K,). It depends on the node if memory is requested in bytes."""
+        assert asked.gpu is not None, "the pod requests GPUs"
+        per_card = asked.gpu.per_device
+        percent = max(per_card.get(GPU_CORE, 0), per_card.get(GPU_MEMORY_RATIO, 0))
+        percents = np.full(len(rows), percent, np.int64)
+        memory = per_card.get(GPU_MEMORY, 0)
+        if memory:
+            capacity = np.maximum(self._states.columns[GPU_TYPE].memory[rows].max(axis=1), 1)
+            percents = np.maximum(percents, memory * WHOLE // capacity)
+        return np.minimum(percents * _PER_PERCENT, WHOLE_GPU)

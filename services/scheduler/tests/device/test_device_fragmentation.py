@@ -1,0 +1,199 @@
+"""DeviceShare's scores by GPU fragmentation: the choices are those of the policies."""
+
+from random import Random
+
+import msgspec
+import numpy as np
+import pytest
+from koord_scheduler.domain.columns.node_columns import node_shape
+from koord_scheduler.domain.device.allocator import Terms, allocate
+from koord_scheduler.domain.device.fragmentation import FragmentationScores
+from koord_scheduler.domain.device.pod_devices import PodDevices
+from koord_scheduler.domain.device.refusal import Refusal
+from koord_scheduler.domain.facts.cluster import Cluster
+from koord_scheduler.domain.fragmentation.arrivals import Arrivals, Placed
+from koord_scheduler.domain.fragmentation.nodes import NodeGpus, columns_of
+from koord_scheduler.domain.fragmentation.pods import GpuPod, TypicalPod, typical_pods
+from koord_scheduler.domain.fragmentation.policies import PolicyName, policy_of
+from koord_scheduler.domain.framework.plugin import Plugin
+from koord_scheduler.domain.plugins.resources.device_share import DeviceShare
+from koord_scheduler.domain.pods.info import PodInfo
+from koordcore.protocol import keys
+from koordcore.protocol.objects import Pod
+from koordcore.values.allocation import Allocation
+from support.scheduler.devices import CORE, RATIO, asking, board, device, gpu
+from support.scheduler.scheduling import frameworks, node
+
+KINDS = [
+    GpuPod(3000, 810, 1),
+    GpuPod(8000, 470, 1),
+    GpuPod(4000, 320, 1),
+    GpuPod(2000, 160, 1),
+    GpuPod(11000, 1000, 1),
+    GpuPod(16000, 1000, 2),
+    GpuPod(12000, 0, 0),
+]
+NODES = [NodeGpus(32000, (1000,) * 4, "G2")] * 4 + [NodeGpus(64000, (1000,) * 2, "T4")] * 3
+TYPICAL = typical_pods([*KINDS * 3, *KINDS[:5] * 4], 100)
+
+
+ENABLED = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: koord-scheduler
+  plugins:
+    filter: {{enabled: [{{name: DeviceShare}}]}}
+    score: {{enabled: [{{name: DeviceShare}}]}}
+    reserve: {{enabled: [{{name: DeviceShare}}]}}
+  pluginConfig:
+  - name: DeviceShare
+    args: {args}
+"""
+
+
+class _World:
+    """Nodes with GPUs, and the plugin's view of them."""
+
+    def __init__(self, nodes: list[NodeGpus], *, with_tree: bool = False, configuration: str = "") -> None:
+        made = frameworks(configuration)
+        self.cluster: Cluster = made.cluster
+        plugins: list[Plugin] = [plugin for plugin in made.first.profile.filters if plugin.name == "DeviceShare"]
+        (plugin,) = plugins
+        assert isinstance(plugin, DeviceShare)
+        self.plugin = plugin
+        for index, each in enumerate(nodes):
+            name = f"node-{index}"
+            cards = board(nics=False) if with_tree else [gpu(minor) for minor in range(len(each.gpu_milli_left))]
+            self.cluster.put_object("devices", device(name, cards))
+            cpu = f"{each.milli_cpu_left}m"
+            one = node(name, cpu=cpu, memory="4Ti", labels={keys.GPU_MODEL: each.gpu_model})
+            row, _ = self.cluster.nodes.put(name, node_shape(one))
+            self.cluster.put_node(row, one, node_shape(one))
+        self.rows = np.arange(len(nodes), dtype=np.intp)
+
+    def read(self, uid: str, wanted: GpuPod) -> tuple[PodInfo, PodDevices | None]:
+        requests = {"cpu": f"{wanted.milli_cpu}m"}
+        if wanted.is_share:
+            requests |= {CORE: str(wanted.gpu_milli // 10), RATIO: str(wanted.gpu_milli // 10)}
+        elif wanted.num_gpu:
+            requests["nvidia.com/gpu"] = str(wanted.num_gpu)
+        asked: Pod = asking(uid, requests)
+        subject = self.cluster.pod_classes.read(asked).subject
+        info = PodInfo(uid, subject.pod_class.demand, subject.pod_class, subject.kind, asked)
+        devices = subject.pod_class.aspects.get("DeviceShare")
+        return info, devices if isinstance(devices, PodDevices) else None
+
+    def scores(self, policy: str, typical: list[TypicalPod] = TYPICAL) -> FragmentationScores:
+        name = "FGD" if policy == "FGD" else "ExpectedFilling"
+        return FragmentationScores(self.cluster.nodes, self.plugin.states, typical, name, 1)
+
+    def place(self, scores: FragmentationScores, number: int, wanted: GpuPod) -> Placed | None:
+        """Place the pod on the first node with the best score, as Reserve does."""
+        info, asked = self.read(f"pod-{number}", wanted)
+        nodes = self.cluster.nodes
+        has_room = nodes.free[nodes.column("cpu")][self.rows] >= wanted.milli_cpu
+        if asked is not None:
+            has_room &= self.plugin.states.codes(asked, self.rows) == 0
+        rows = self.rows[has_room]
+        if not len(rows):
+            return None
+        row = int(rows[scores.node_scores(wanted.milli_cpu, asked, rows).argmax()])
+        devices = self.plugin.states.devices_of(row)
+        assert devices is not None
+        given = ()
+        if asked is not None:
+            cards = scores.card_scores(wanted.milli_cpu, asked, row)
+            found = allocate(devices, asked, Terms(scoring=self.plugin.states.scoring, card_scores=cards))
+            assert not isinstance(found, Refusal)
+            given = found
+        self.cluster.accounting.take(row, msgspec.structs.replace(info, allocation=Allocation(devices=given)))
+        return Placed(row, tuple(sorted(each.minor for each in given)))
+
+
+@pytest.mark.parametrize("name", [PolicyName.FGD, PolicyName.EXPECTED_FILLING])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_plugin_chooses_as_the_policy_does(name: PolicyName, seed: int) -> None:
+    world, random = _World(NODES), Random(seed)
+    columns = columns_of(NODES)
+    expected = Arrivals(columns, np.full(len(NODES), 1 << 40), policy_of(name, TYPICAL, columns.models))
+    scores = world.scores(name)
+    placed = 0
+    for number in range(80):
+        wanted = random.choice(KINDS)
+        found = world.place(scores, number, wanted)
+        assert found == expected.place(wanted, 0), number
+        placed += found is not None
+    assert 20 < placed < 80
+
+
+def test_scopes_keep_precedence_over_the_score_of_a_card() -> None:
+    """Switch 0 is in use, so a share goes there, although a card of another switch has the better score."""
+    world = _World([NodeGpus(90_000, (1000,) * 8, "G2")], with_tree=True)
+    scores = world.scores("FGD")
+    first = world.place(scores, 0, GpuPod(1000, 600, 1))
+    assert first == Placed(0, (0,))
+    _, asked = world.read("pod-1", GpuPod(1000, 500, 1))
+    assert asked is not None
+    cards = scores.card_scores(1000, asked, 0)
+    chosen = world.place(scores, 1, GpuPod(1000, 500, 1))
+    assert chosen is not None
+    assert chosen.gpus == (1,)
+    assert cards[0] == -1
+    assert cards[1] == max(cards.values())
+
+
+def test_the_node_score_is_that_of_the_card_that_the_allocator_chooses() -> None:
+    world = _World([NodeGpus(90_000, (1000,) * 8, "G2")], with_tree=True)
+    scores = world.scores("ExpectedFilling")
+    for number, wanted in enumerate([GpuPod(1000, 600, 1), GpuPod(1000, 300, 1), GpuPod(1000, 810, 1)]):
+        _, asked = world.read(f"probe-{number}", wanted)
+        assert asked is not None
+        cards = scores.card_scores(wanted.milli_cpu, asked, 0)
+        score = int(scores.node_scores(wanted.milli_cpu, asked, world.rows)[0])
+        placed = world.place(scores, number, wanted)
+        assert placed is not None
+        assert score == cards[placed.gpus[0]]
+
+
+def test_unhealthy_cards_have_nothing_left() -> None:
+    world = _World([NodeGpus(90_000, (1000, 1000), "G2")])
+    _, asked = world.read("pod", GpuPod(1000, 500, 1))
+    assert asked is not None
+    world.cluster.put_object("devices", device("node-0", [gpu(0, healthy=False), gpu(1)]))
+    cards = world.scores("FGD").card_scores(1000, asked, 0)
+    assert cards[0] == -1
+    assert cards[1] >= 0
+
+
+def test_the_plugin_weighs_both_scores_and_scores_every_pod() -> None:
+    listed = [
+        f"{{milliCPU: {pod.milli_cpu}, gpuMilli: {pod.gpu_milli}, numGPU: {pod.num_gpu}, frequency: {frequency}}}"
+        for pod, frequency in TYPICAL
+    ]
+    args = f"{{gpuFragmentation: {{enabled: true, weight: 3, typicalPods: [{', '.join(listed)}]}}}}"
+    world = _World(NODES, configuration=ENABLED.format(args=args))
+    scores = world.scores("FGD")
+    for number, wanted in enumerate(KINDS):
+        info, asked = world.read(f"pod-{number}", wanted)
+        assert info.pod_class is not None
+        assert info.pod is not None
+        assert world.plugin.concerns(info.pod)
+        found = world.plugin.score(info.pod_class, world.cluster.nodes, world.rows)
+        single = world.plugin.row_score(info.pod_class, world.cluster.nodes)
+        assert found is not None
+        assert single is not None
+        assert found.tolist() == [single(row) for row in range(len(NODES))]
+        own = np.zeros(len(NODES)) if asked is None else world.plugin.states.scores(asked, world.rows)
+        expected = (own + 3 * scores.node_scores(wanted.milli_cpu, asked, world.rows)) // 4
+        assert found.tolist() == expected.tolist()
+        world.place(scores, number, wanted)
+
+
+def test_without_the_argument_pods_without_devices_do_not_concern_the_plugin() -> None:
+    world = _World(NODES)
+    info, _ = world.read("pod", KINDS[-1])
+    assert info.pod_class is not None
+    assert info.pod is not None
+    assert not world.plugin.concerns(info.pod)
+    assert world.plugin.score(info.pod_class, world.cluster.nodes, world.rows) is None
