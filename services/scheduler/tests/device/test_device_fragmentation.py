@@ -18,11 +18,15 @@ from koord_scheduler.domain.fragmentation.policies import PolicyName, policy_of
 from koord_scheduler.domain.framework.plugin import Plugin
 from koord_scheduler.domain.plugins.resources.device_share import DeviceShare
 from koord_scheduler.domain.pods.info import PodInfo
+from koord_scheduler.domain.runtime.frameworks import Frameworks
+from koordcore.events import CATALOGUE
+from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
+from koordcore.events.scheduling.pod import PodPlaced
 from koordcore.protocol import keys
-from koordcore.protocol.objects import Pod
+from koordcore.protocol.objects import Node, Pod
 from koordcore.values.allocation import Allocation
 from support.scheduler.devices import CORE, RATIO, asking, board, device, gpu
-from support.scheduler.scheduling import frameworks, node
+from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node
 
 KINDS = [
     GpuPod(3000, 810, 1),
@@ -44,12 +48,44 @@ profiles:
 - schedulerName: koord-scheduler
   plugins:
     filter: {{enabled: [{{name: DeviceShare}}]}}
-    score: {{enabled: [{{name: DeviceShare}}]}}
+    score: {{enabled: [{{name: DeviceShare}}], disabled: [{{name: "*"}}]}}
     reserve: {{enabled: [{{name: DeviceShare}}]}}
   pluginConfig:
   - name: DeviceShare
     args: {args}
 """
+
+
+def _enabled(weight: int, policy: str = "FGD") -> str:
+    listed = [
+        f"{{milliCPU: {pod.milli_cpu}, gpuMilli: {pod.gpu_milli}, numGPU: {pod.num_gpu}, frequency: {frequency}}}"
+        for pod, frequency in TYPICAL
+    ]
+    args = f"enabled: true, policy: {policy}, weight: {weight}, typicalPods: [{', '.join(listed)}]"
+    return ENABLED.format(args=f"{{gpuFragmentation: {{{args}}}}}")
+
+
+def _plugin(made: Frameworks) -> DeviceShare:
+    plugins: list[Plugin] = [plugin for plugin in made.first.profile.filters if plugin.name == "DeviceShare"]
+    (plugin,) = plugins
+    assert isinstance(plugin, DeviceShare)
+    return plugin
+
+
+def _pod(uid: str, wanted: GpuPod) -> Pod:
+    requests = {"cpu": f"{wanted.milli_cpu}m"}
+    if wanted.is_share:
+        requests |= {CORE: str(wanted.gpu_milli // 10), RATIO: str(wanted.gpu_milli // 10)}
+    elif wanted.num_gpu:
+        requests["nvidia.com/gpu"] = str(wanted.num_gpu)
+    return asking(uid, requests)
+
+
+def _node(index: int, each: NodeGpus) -> Node:
+    count = len(each.gpu_milli_left)
+    more = {CORE: f"{count}00", RATIO: f"{count}00", "nvidia.com/gpu": str(count)}
+    cpu = f"{each.milli_cpu_left}m"
+    return node(f"node-{index}", cpu=cpu, memory="4Ti", labels={keys.GPU_MODEL: each.gpu_model}, more=more)
 
 
 class _World:
@@ -58,27 +94,18 @@ class _World:
     def __init__(self, nodes: list[NodeGpus], *, with_tree: bool = False, configuration: str = "") -> None:
         made = frameworks(configuration)
         self.cluster: Cluster = made.cluster
-        plugins: list[Plugin] = [plugin for plugin in made.first.profile.filters if plugin.name == "DeviceShare"]
-        (plugin,) = plugins
-        assert isinstance(plugin, DeviceShare)
-        self.plugin = plugin
+        self.plugin = _plugin(made)
         for index, each in enumerate(nodes):
             name = f"node-{index}"
             cards = board(nics=False) if with_tree else [gpu(minor) for minor in range(len(each.gpu_milli_left))]
             self.cluster.put_object("devices", device(name, cards))
-            cpu = f"{each.milli_cpu_left}m"
-            one = node(name, cpu=cpu, memory="4Ti", labels={keys.GPU_MODEL: each.gpu_model})
+            one = _node(index, each)
             row, _ = self.cluster.nodes.put(name, node_shape(one))
             self.cluster.put_node(row, one, node_shape(one))
         self.rows = np.arange(len(nodes), dtype=np.intp)
 
     def read(self, uid: str, wanted: GpuPod) -> tuple[PodInfo, PodDevices | None]:
-        requests = {"cpu": f"{wanted.milli_cpu}m"}
-        if wanted.is_share:
-            requests |= {CORE: str(wanted.gpu_milli // 10), RATIO: str(wanted.gpu_milli // 10)}
-        elif wanted.num_gpu:
-            requests["nvidia.com/gpu"] = str(wanted.num_gpu)
-        asked: Pod = asking(uid, requests)
+        asked = _pod(uid, wanted)
         subject = self.cluster.pod_classes.read(asked).subject
         info = PodInfo(uid, subject.pod_class.demand, subject.pod_class, subject.kind, asked)
         devices = subject.pod_class.aspects.get("DeviceShare")
@@ -167,12 +194,7 @@ def test_unhealthy_cards_have_nothing_left() -> None:
 
 
 def test_the_plugin_weighs_both_scores_and_scores_every_pod() -> None:
-    listed = [
-        f"{{milliCPU: {pod.milli_cpu}, gpuMilli: {pod.gpu_milli}, numGPU: {pod.num_gpu}, frequency: {frequency}}}"
-        for pod, frequency in TYPICAL
-    ]
-    args = f"{{gpuFragmentation: {{enabled: true, weight: 3, typicalPods: [{', '.join(listed)}]}}}}"
-    world = _World(NODES, configuration=ENABLED.format(args=args))
+    world = _World(NODES, configuration=_enabled(3))
     scores = world.scores("FGD")
     for number, wanted in enumerate(KINDS):
         info, asked = world.read(f"pod-{number}", wanted)
@@ -197,3 +219,42 @@ def test_without_the_argument_pods_without_devices_do_not_concern_the_plugin() -
     assert info.pod is not None
     assert not world.plugin.concerns(info.pod)
     assert world.plugin.score(info.pod_class, world.cluster.nodes, world.rows) is None
+
+
+@pytest.mark.parametrize("policy", ["FGD", "ExpectedFilling"])
+def test_the_scheduler_places_on_a_node_with_the_best_score_and_records_the_best_card(policy: str) -> None:
+    log, random = SmallLog(), Random(5)
+    scheduler = Scheduler(log, _enabled(1000, policy))
+    for index, each in enumerate(NODES):
+        cards = [gpu(minor) for minor in range(len(each.gpu_milli_left))]
+        log.say(
+            "customspec",
+            custom_ref("devices", "", f"node-{index}").id,
+            CustomObjectObserved(object=device(f"node-{index}", cards)),
+        )
+        log.add_node(_node(index, each))
+    scheduler.follow()
+    plugin = _plugin(scheduler.state.frameworks)
+    nodes = scheduler.state.frameworks.cluster.nodes
+    rows = np.arange(len(NODES), dtype=np.intp)
+    placed = 0
+    for number in range(60):
+        wanted = random.choice(KINDS)
+        read = scheduler.state.frameworks.cluster.pod_classes.read(_pod(f"pod-{number}", wanted)).subject.pod_class
+        has_room = nodes.free[nodes.column("cpu")][rows] >= wanted.milli_cpu
+        codes = plugin.filter(read, nodes, rows)
+        feasible = rows[has_room if codes is None else has_room & (codes == 0)]
+        scores = plugin.score(read, nodes, feasible)
+        assert scores is not None
+        log.add_pod(_pod(f"pod-{number}", wanted))
+        scheduler.run()
+        found = [event for event in map(CATALOGUE.read, log.events) if isinstance(event, PodPlaced)]
+        if not len(feasible):
+            assert len(found) == placed
+            continue
+        placed += 1
+        assert len(found) == placed, scheduler.explanations[-1]
+        row = nodes.row(found[-1].node)
+        assert scores[feasible.tolist().index(row)] == scores.max()
+        assert len(found[-1].allocation.devices) == wanted.num_gpu
+    assert 20 < placed < 60
