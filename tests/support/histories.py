@@ -88,6 +88,7 @@ from koordcore.events.objects.mirror import (
 )
 from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed, TopologyDomain
 from koordcore.events.scheduling.gang import GangPhaseChanged, GangPlaced, PlacedMember
+from koordcore.events.scheduling.gpu_workload import TypicalPod, TypicalPodsLearned
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
 from koordcore.events.scheduling.placement_explanation import NodeScore, PlacementExplanation, PluginExclusion
 from koordcore.events.scheduling.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased
@@ -133,7 +134,7 @@ ACTIONS = (
     "disturbed", "undisturbed", "agent-evicts", "knobs", "agent-stops", "agent-topology", "agent-devices",
     "namespace", "no-namespace", "class", "no-class", "workload", "scale", "no-workload",
     "config", "bad-config", "no-config", "skip", "nominate", "unnominate", "gang", "gang-phase", "quota",
-    "explanation", "topology",
+    "explanation", "topology", "gpu-workload",
     "custom", "no-custom",
     "recommend", "no-recommendation",
     "bound", "bind-failed", "evict", "evicted", "evict", "not-evicted", "drift", "no-drift", "genesis",
@@ -301,6 +302,10 @@ def _step(log: Recorder, action: Action) -> None:
         case "topology":
             domain = TopologyDomain(layer="ClusterTopologyLayer", nodes=variation)
             log.write("clustertopology", "default", ClusterTopologyComputed(name="default", domains=[domain]))
+        case "gpu-workload":
+            typical = TypicalPod(milli_cpu=1000, gpu_milli=100 * variation, num_gpu=1, frequency=1.0)
+            event = TypicalPodsLearned(pods=number, window_seconds=600, typical_pods=[typical])
+            log.write("gpuworkload", "default", event)
         case "add-node" if not exists:
             log.write("nodespec", token, NodeSpecAdded(object=node(name, 4 * (variation + 1))))
         case "change-node" if exists:

@@ -1,13 +1,16 @@
 """DeviceShare's scores by GPU fragmentation: the choices are those of the policies."""
 
+from datetime import datetime
 from random import Random
 
 import msgspec
 import numpy as np
 import pytest
 from koord_scheduler.domain.columns.node_columns import node_shape
+from koord_scheduler.domain.controllers.statuses import status_facts
 from koord_scheduler.domain.device.allocator import Terms, allocate
 from koord_scheduler.domain.device.fragmentation import FragmentationScores
+from koord_scheduler.domain.device.learned_pods import gpu_models, requests_of
 from koord_scheduler.domain.device.pod_devices import PodDevices
 from koord_scheduler.domain.device.refusal import Refusal
 from koord_scheduler.domain.facts.cluster import Cluster
@@ -21,12 +24,13 @@ from koord_scheduler.domain.pods.info import PodInfo
 from koord_scheduler.domain.runtime.frameworks import Frameworks
 from koordcore.events import CATALOGUE
 from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
+from koordcore.events.scheduling.gpu_workload import TypicalPodsLearned
 from koordcore.events.scheduling.pod import PodPlaced
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Node, Pod
 from koordcore.values.allocation import Allocation
 from support.scheduler.devices import CORE, RATIO, asking, board, device, gpu
-from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node
+from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod
 
 KINDS = [
     GpuPod(3000, 810, 1),
@@ -258,3 +262,76 @@ def test_the_scheduler_places_on_a_node_with_the_best_score_and_records_the_best
         assert scores[feasible.tolist().index(row)] == scores.max()
         assert len(found[-1].allocation.devices) == wanted.num_gpu
     assert 20 < placed < 60
+
+
+LEARNING = ENABLED.format(args="{gpuFragmentation: {enabled: true, learning: {window: 1h, refreshInterval: 10m}}}")
+
+
+def _created(log: SmallLog, scheduler: Scheduler, count: int, wanted: GpuPod, start: int) -> None:
+    for number in range(start, start + count):
+        log.add_pod(_pod(f"pod-{number}", wanted))
+    scheduler.follow()
+
+
+def _publish(scheduler: Scheduler, now: float) -> list[TypicalPodsLearned]:
+    for write in status_facts(scheduler.state, now):
+        scheduler.state.status.writes.put(write)
+    scheduler.send()
+    scheduler.follow()
+    return [each for each in map(CATALOGUE.read, scheduler.log.events) if isinstance(each, TypicalPodsLearned)]
+
+
+def test_typical_pods_are_learned_as_facts_of_the_log() -> None:
+    log = SmallLog()
+    scheduler = Scheduler(log, LEARNING)
+    log.add_node(_node(0, NODES[0]))
+    observed = CustomObjectObserved(object=device("node-0", [gpu(minor) for minor in range(4)]))
+    log.say("customspec", custom_ref("devices", "", "node-0").id, observed)
+    scheduler.follow()
+    plugin = _plugin(scheduler.state.frameworks)
+    nodes, rows = scheduler.state.frameworks.cluster.nodes, np.array([0], np.intp)
+    read = scheduler.state.frameworks.cluster.pod_classes.read(_pod("probe", KINDS[1])).subject.pod_class
+    assert plugin.control_due() is None
+    before = plugin.score(read, nodes, rows)
+    _created(log, scheduler, 3, KINDS[1], 0)
+    _created(log, scheduler, 1, KINDS[4], 3)
+    now = datetime.fromisoformat("2026-01-01T00:10:00Z").timestamp()
+    (learned,) = _publish(scheduler, now)
+    assert learned.pods == 4
+    assert [(each.milli_cpu, each.gpu_milli, each.frequency) for each in learned.typical_pods] == [
+        (8000, 470, 0.75),
+        (11000, 1000, 0.25),
+    ]
+    after = plugin.score(read, nodes, rows)
+    assert before is not None
+    assert after is not None
+    assert before.tolist() != after.tolist()
+    assert _publish(scheduler, now + 1) == [learned], "frozen between refreshes"
+    assert _publish(scheduler, now + 700) == [learned], "unchanged"
+    _created(log, scheduler, 4, KINDS[4], 4)
+    assert len(_publish(scheduler, now + 1400)) == 2
+    assert len(_publish(scheduler, now + 8000)[-1].typical_pods) == 0, "the window is over"
+
+    replayed = Scheduler(log, LEARNING)
+    replayed.follow()
+    restored = _plugin(replayed.state.frameworks)
+    assert restored.facts() != b""
+    assert restored.score(read, replayed.state.frameworks.cluster.nodes, rows) is not None
+    copy = Scheduler(SmallLog(), LEARNING)
+    _plugin(copy.state.frameworks).restore(plugin.facts())
+    assert _plugin(copy.state.frameworks).facts() == plugin.facts()
+
+
+def test_models_of_a_pod_come_from_its_selector_or_its_required_affinity() -> None:
+    assert gpu_models(_pod("p", KINDS[0])) == ""
+    assert gpu_models(pod("p", {}, nodeSelector={keys.GPU_MODEL: "T4"})) == "T4"
+    term = {"matchExpressions": [{"key": keys.GPU_MODEL, "operator": "In", "values": ["V100", "P100"]}]}
+    other = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+
+    def required(*terms: object) -> Pod:
+        selector = {"nodeSelectorTerms": list(terms)}
+        return pod("p", {}, affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": selector}})
+
+    assert gpu_models(required(term)) == "P100|V100"
+    assert gpu_models(required(term, other)) == ""
+    assert requests_of(asking("p", {"koordinator.sh/gpu-memory": "4Gi"})) is None

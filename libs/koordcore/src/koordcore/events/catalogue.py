@@ -5,7 +5,15 @@ from koordcore.events.agents import nodestate, observation
 from koordcore.events.management import adjustment, admission, nodepolicy, quota_profile, recommendation
 from koordcore.events.objects import custom, gateway, mirror
 from koordcore.events.registry import CATALOGUE
-from koordcore.events.scheduling import cluster_topology, explanations, gang, pod, quota, schedule_explanation
+from koordcore.events.scheduling import (
+    cluster_topology,
+    explanations,
+    gang,
+    gpu_workload,
+    pod,
+    quota,
+    schedule_explanation,
+)
 from koordcore.events.scheduling import node_ledger as node
 
 __all__ = ["CATALOGUE", "MODULES"]
@@ -20,6 +28,7 @@ MODULES = (
     quota,
     schedule_explanation,
     cluster_topology,
+    gpu_workload,
     nodepolicy,
     adjustment,
     quota_profile,

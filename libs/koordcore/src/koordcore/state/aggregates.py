@@ -18,6 +18,7 @@ from koordcore.events.management.recommendation import ContainerRecommendation, 
 from koordcore.events.objects.gateway import PodEvictionRequested
 from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed
 from koordcore.events.scheduling.gang import GangPhaseChanged, PlacedMember
+from koordcore.events.scheduling.gpu_workload import TypicalPodsLearned
 from koordcore.events.scheduling.node_ledger import PodOnNode
 from koordcore.events.scheduling.quota import QuotaStatusComputed
 from koordcore.events.scheduling.schedule_explanation import ScheduleExplanationComputed
@@ -284,6 +285,12 @@ class ClusterTopologyState(AggregateState, frozen=True, kw_only=True, omit_defau
     status: ClusterTopologyComputed
 
 
+class GpuWorkloadState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
+    """The typical pods that were learned last."""
+
+    learned: TypicalPodsLearned
+
+
 class DriftState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
     """Number of consecutive sweeps that found the same drift. It is dropped when the drift has ended."""
 
@@ -324,6 +331,7 @@ STATE_TYPES: dict[str, type[AggregateState]] = {
     "quota": QuotaState,
     "scheduleexplanation": ScheduleExplanationState,
     "clustertopology": ClusterTopologyState,
+    "gpuworkload": GpuWorkloadState,
     "drift": DriftState,
     "genesis": GenesisState,
     "fold": FoldControlState,

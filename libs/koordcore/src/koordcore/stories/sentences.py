@@ -69,6 +69,8 @@ def summarize(type_name: str, kind: str, id_: str, body: dict[str, Any]) -> str:
             return f"explanation {body.get('namespace')}/{body.get('name')}: {answer}"
         case "ClusterTopologyComputed":
             return f"the network has {len(body.get('domains', ()))} domains"
+        case "TypicalPodsLearned":
+            return f"{len(body.get('typical_pods', ()))} typical pods were learned from {body.get('pods')} pods"
         case "GangPhaseChanged":
             return f"gang {body.get('namespace')}/{body.get('name')} is {body.get('phase')}"
         case "PodBound":

@@ -79,7 +79,17 @@ MANAGER = ServiceManifest(
 
 SCHEDULER = ServiceManifest(
     name="scheduler",
-    appends=("pod", "node", "reservation", "gang", "quota", "scheduleexplanation", "clustertopology", "eviction"),
+    appends=(
+        "pod",
+        "node",
+        "reservation",
+        "gang",
+        "quota",
+        "scheduleexplanation",
+        "clustertopology",
+        "gpuworkload",
+        "eviction",
+    ),
     reports=(("explanations", "*"),),
     follows=("ev", "obs"),
     snapshots=True,

@@ -7,6 +7,7 @@ import msgspec
 from koordcore.events.envelope import Event, StoredEvent
 from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed
 from koordcore.events.scheduling.gang import GangPhaseChanged, GangPlaced
+from koordcore.events.scheduling.gpu_workload import TypicalPodsLearned
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pods_after
 from koordcore.events.scheduling.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased
 from koordcore.events.scheduling.quota import QuotaStatusComputed
@@ -14,6 +15,7 @@ from koordcore.events.scheduling.schedule_explanation import ScheduleExplanation
 from koordcore.state.aggregates import (
     ClusterTopologyState,
     GangState,
+    GpuWorkloadState,
     NodeLedger,
     PodState,
     QuotaState,
@@ -103,5 +105,6 @@ OF_SCHEDULERS: Final[dict[type[Event], Evolve]] = {
     GangPhaseChanged: _gang_phase,
     QuotaStatusComputed: lambda _, event, at: QuotaState(seq=at.seq, status=event),
     ScheduleExplanationComputed: lambda _, event, at: ScheduleExplanationState(seq=at.seq, status=event),
+    TypicalPodsLearned: lambda _, event, at: GpuWorkloadState(seq=at.seq, learned=event),
     ClusterTopologyComputed: lambda _, event, at: ClusterTopologyState(seq=at.seq, status=event),
 }

@@ -31,7 +31,7 @@ class FragmentationScores:
     Args:
         nodes: The nodes.
         states: Their devices.
-        typical: What pods often request.
+        typical: What pods often request; empty: every score is 50.
         policy: Which score.
         weight: Weight beside the score of the scoring strategy, which has weight 1.
     """
@@ -41,11 +41,17 @@ class FragmentationScores:
     ) -> None:
         self._nodes = nodes
         self._states = states
-        self._typical = tuple(typical)
+        self.typical = tuple(typical)
         self._policy: ScoringName = policy
         self._weight = weight
         self._models: tuple[str, ...] = ()
         self._scoring: GpuScoring | None = None
+
+    def learn(self, typical: Sequence[TypicalPod]) -> None:
+        """Score with other typical pods from now on."""
+        self.typical = tuple(typical)
+        self._scoring = None
+        self._nodes.judge_anew()
 
     def combined(self, milli_cpu: int, asked: PodDevices | None, rows: Rows) -> IntArray:
         """Return the score of each row within 0..100, int64 (K,): the weighted mean with the scoring strategy.
@@ -65,6 +71,8 @@ class FragmentationScores:
     def node_scores(self, milli_cpu: int, asked: PodDevices | None, rows: Rows) -> IntArray:
         """Return the score of each row by fragmentation, int64 (K,) within 0..100."""
         scores = np.full(len(rows), NO_SCORE, np.int64)
+        if not self.typical:
+            return scores
         gpu = asked.gpu if asked is not None else None
         view = self._view(rows)
         scoring = self._scoring_for(view.models)
@@ -86,7 +94,7 @@ class FragmentationScores:
     def card_scores(self, milli_cpu: int, asked: PodDevices, row: int) -> dict[int, int]:
         """Return minor -> score of each GPU of a node for a pod that shares one; empty for any other pod."""
         gpu, devices = asked.gpu, self._states.devices_of(row)
-        if gpu is None or devices is None or not gpu.is_shared or gpu.count != 1:
+        if gpu is None or devices is None or not self.typical or not gpu.is_shared or gpu.count != 1:
             return {}
         rows = np.array([row], np.intp)
         view = self._view(rows)
@@ -116,7 +124,7 @@ class FragmentationScores:
     def _scoring_for(self, models: tuple[str, ...]) -> GpuScoring:
         if self._scoring is None or models != self._models:
             self._models = models
-            self._scoring = scoring_of(self._policy, self._typical, models)
+            self._scoring = scoring_of(self._policy, self.typical, models)
         return self._scoring
 
     def _view(self, rows: Rows) -> GpuColumns:

@@ -44,6 +44,7 @@ _KINDS: Final = (
     "quota",
     "scheduleexplanation",
     "clustertopology",
+    "gpuworkload",
 )
 """Kinds of aggregates that a scheduler folds."""
 
@@ -139,7 +140,7 @@ def _is_known(state: SchedulerState, stored: StoredEvent) -> bool:
             return pod is not None and stored.seq <= pod.seq
         case "node":
             return stored.seq <= state.assumed.ledgers.seq(name_from_token(stored.ref.id))
-        case "eviction" | "gang" | "quota" | "scheduleexplanation" | "clustertopology":
+        case "eviction" | "gang" | "quota" | "scheduleexplanation" | "clustertopology" | "gpuworkload":
             return stored.seq <= state.status.writes.seqs.get(stored.ref, 0)
         case _:
             return False

@@ -9,10 +9,10 @@ from typing import Annotated, Final, Literal
 
 from koordcore.protocol.resource_names import FPGA, GPU_MEMORY, GPU_MEMORY_RATIO, HUAWEI_NPU_CORE, RDMA
 from koordcore.values.invalid import InvalidInput
-from pydantic import AfterValidator, field_validator, model_validator
+from pydantic import AfterValidator, field_validator
 
 from koord_scheduler.domain.config.args.kubernetes import CPU_AND_MEMORY, ScoredResources, WeightedResource
-from koord_scheduler.domain.config.wire import Bool, NotNegative, Percent, Positive, Text, WireModel, within
+from koord_scheduler.domain.config.wire import Bool, Duration, NotNegative, Percent, Positive, Text, WireModel, within
 
 Allocation = Literal["LeastAllocated", "MostAllocated"]
 
@@ -73,6 +73,12 @@ class DeviceModel(WireModel):
     model: Text
 
 
+def _at_least_a_second(seconds: float) -> float:
+    if seconds < 1:
+        raise InvalidInput("a duration of at least 1s", f"{seconds}s")
+    return seconds
+
+
 class TypicalGpuPod(WireModel):
     """Requests that pods often have.
 
@@ -91,25 +97,35 @@ class TypicalGpuPod(WireModel):
     frequency: Annotated[float, AfterValidator(_positive)]
 
 
+class TypicalPodLearning(WireModel):
+    """How typical pods are learned.
+
+    Attributes:
+        window: Seconds. Pods that were created earlier do not count.
+        popularity_threshold_percent: Typical pods cover this part of the pods.
+        refresh_interval: Seconds between two results.
+    """
+
+    window: Duration = 86_400.0
+    popularity_threshold_percent: Annotated[int, within(1, 100)] = 95
+    refresh_interval: Annotated[Duration, AfterValidator(_at_least_a_second)] = 600.0
+
+
 class GpuFragmentation(WireModel):
     """Scores by GPU fragmentation. Off by default; the reference has no such score.
 
     Attributes:
         policy: FGD, or ExpectedFilling, which allocates more GPUs in the benchmark.
         weight: Weight beside the score of the scoring strategy, which has weight 1.
-        typical_pods: What pods often request. Required if enabled.
+        typical_pods: What pods often request. Empty: it is learned from the pods of the cluster.
+        learning: How it is learned.
     """
 
     enabled: Bool = False
     policy: Literal["FGD", "ExpectedFilling"] = "FGD"
     weight: Positive = 1
     typical_pods: tuple[TypicalGpuPod, ...] = ()
-
-    @model_validator(mode="after")
-    def _has_typical_pods(self) -> "GpuFragmentation":
-        if self.enabled and not self.typical_pods:
-            raise InvalidInput("at least one typical pod, because the scores compare with typical pods", [])
-        return self
+    learning: TypicalPodLearning = TypicalPodLearning()
 
 
 class DeviceShareArgs(WireModel):

@@ -7,6 +7,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import cast
 
 import numpy as np
+from koordcore.events.envelope import Event, StoredEvent
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Node, Pod
 from koordcore.protocol.pod_resources import pod_requests
@@ -16,9 +17,11 @@ from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows, row_list
 from koord_scheduler.domain.config.args.fine_grained import DeviceShareArgs, GpuFragmentation
+from koord_scheduler.domain.device import learned_pods
 from koord_scheduler.domain.device.allocator import Terms, allocate
 from koord_scheduler.domain.device.explaining import describe_card, shortage
 from koord_scheduler.domain.device.fragmentation import FragmentationScores
+from koord_scheduler.domain.device.learned_pods import LearnedPods
 from koord_scheduler.domain.device.node_states import NO_DEVICE_OBJECT, NodeStates
 from koord_scheduler.domain.device.numa_hints import device_hints
 from koord_scheduler.domain.device.pod_devices import PodDevices
@@ -30,7 +33,9 @@ from koord_scheduler.domain.fragmentation.pods import TypicalPod, gpu_pod
 from koord_scheduler.domain.framework.cross_node_points import MOST_DETAILS
 from koord_scheduler.domain.framework.extension_points import (
     CONCERNS,
+    CONTROLLER,
     FILTER,
+    FOLD,
     FOLLOW_NODES,
     PAGES,
     PRE_FILTER,
@@ -41,7 +46,7 @@ from koord_scheduler.domain.framework.extension_points import (
     SCORE,
     TOPOLOGY_HINTS,
 )
-from koord_scheduler.domain.framework.lifecycle_hooks import PageAnswer
+from koord_scheduler.domain.framework.lifecycle_hooks import Eviction, PageAnswer, Status
 from koord_scheduler.domain.framework.node_points import Reads, RowFunction
 from koord_scheduler.domain.framework.outcomes import Rejection
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
@@ -66,6 +71,8 @@ class DeviceShare:
         READ_POD,
         TOPOLOGY_HINTS,
         PAGES,
+        FOLD,
+        CONTROLLER,
     )
     reads = Reads.LOAD
     normalizes = True
@@ -86,6 +93,7 @@ class DeviceShare:
         cluster.devices.followers.append(self._tell_of_failures)
         cluster.accounting.allocations.append(self)
         self._fragmentation = self._fragmentation_scores(args.gpu_fragmentation)
+        self._learned = _learned_pods(args.gpu_fragmentation)
 
     def _fragmentation_scores(self, args: GpuFragmentation) -> FragmentationScores | None:
         if not args.enabled:
@@ -301,6 +309,38 @@ class DeviceShare:
         is_restricted = zones is not None and self._is_aligned and node is not None and bool(node.inventory.numa_nodes)
         return self.states.refused_within(asked, row, frozenset(ids_of(zones)) if is_restricted and zones else None)
 
+    # --- typical pods, learned ---------------------------------------------------------------------------------------
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """See `FoldingPlugin.kinds`."""
+        return learned_pods.KINDS if self._learned is not None else frozenset()
+
+    def apply(self, event: Event, stored: StoredEvent) -> bool:
+        """See `FoldingPlugin.apply`. Typical pods change scores only, so no waiting pod gets more room."""
+        if self._learned is not None and self._fragmentation is not None and self._learned.apply(event, stored):
+            self._fragmentation.learn(self._learned.typical)
+        return False
+
+    def facts(self) -> bytes:
+        """See `FoldingPlugin.facts`."""
+        return self._learned.facts() if self._learned is not None else b""
+
+    def restore(self, facts: bytes) -> None:
+        """See `FoldingPlugin.restore`. A snapshot of a run that learned nothing is empty."""
+        if facts and self._learned is not None and self._fragmentation is not None:
+            self._learned.restore(facts)
+            self._fragmentation.learn(self._learned.typical)
+
+    def control_due(self) -> float | None:
+        """See `ControllerPlugin.control_due`."""
+        return self._learned.due() if self._learned is not None else None
+
+    def control(self, now: float) -> Sequence[Eviction | Status]:
+        """See `ControllerPlugin.control`."""
+        event = self._learned.learn(now) if self._learned is not None else None
+        return [] if event is None else [Status(learned_pods.REF, event)]
+
     # --- pages -------------------------------------------------------------------------------------------------------
 
     def pages(self) -> Mapping[str, PageAnswer]:
@@ -342,6 +382,13 @@ class DeviceShare:
             for part in ("total", "free", "used")
         }
         return {**sums, "devices": by_type, "pods": pods}
+
+
+def _learned_pods(args: GpuFragmentation) -> LearnedPods | None:
+    if not args.enabled or args.typical_pods:
+        return None
+    learning = args.learning
+    return LearnedPods(learning.window, learning.refresh_interval, learning.popularity_threshold_percent)
 
 
 def _sum(amounts: Sequence[Mapping[str, int]]) -> dict[str, int]:

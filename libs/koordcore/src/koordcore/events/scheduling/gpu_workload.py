@@ -1,0 +1,45 @@
+"""Requests that pods often have, learned from the pods of the cluster. Writer: schedulers.
+
+Aggregate: `gpuworkload.default`.
+
+Source:
+    gpu-fragmentation spec, 3 and 6
+"""
+
+import msgspec
+
+from koordcore.events.envelope import Event
+from koordcore.events.registry import CATALOGUE
+
+
+class TypicalPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Requests that many pods have.
+
+    Attributes:
+        milli_cpu: Milli-cores.
+        gpu_milli: GPU milli on each GPU; 1000 is a whole GPU.
+        num_gpu: Number of GPUs; 0: the pods use none.
+        gpu_models: Allowed GPU models, joined by "|"; empty: any.
+        frequency: Part of all typical pods, 0..1.
+    """
+
+    milli_cpu: int
+    gpu_milli: int = 0
+    num_gpu: int = 0
+    gpu_models: str = ""
+    frequency: float = 0.0
+
+
+@CATALOGUE.register(kind="gpuworkload")
+class TypicalPodsLearned(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """The scheduler scores GPU fragmentation with these typical pods from now on.
+
+    Attributes:
+        pods: Number of pods that were created in the window.
+        window_seconds: Length of the window.
+        typical_pods: By falling frequency.
+    """
+
+    pods: int
+    window_seconds: int
+    typical_pods: list[TypicalPod] = []

@@ -1,0 +1,157 @@
+"""Typical pods, learned from the pods that were created in a window of time.
+
+The counts and the result are folds of the log, so a replay gives the same scores.
+
+Source: gpu-fragmentation spec, 3 and 6.
+"""
+
+from collections import Counter
+from datetime import datetime
+from typing import Final
+
+import msgspec
+from koordcore.events.envelope import AggregateRef, Event, StoredEvent
+from koordcore.events.objects.mirror import PodSpecAdded
+from koordcore.events.scheduling.gpu_workload import TypicalPod as LearnedPod
+from koordcore.events.scheduling.gpu_workload import TypicalPodsLearned
+from koordcore.protocol import keys
+from koordcore.protocol.objects import Pod
+from koordcore.protocol.pod_resources import pod_requests
+from koordcore.protocol.resource_names import CPU, GPU_CORE, GPU_MEMORY_RATIO
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+
+from koord_scheduler.domain.device.requests import GPU_TYPE, WHOLE, device_requests
+from koord_scheduler.domain.fragmentation.pods import WHOLE_GPU, GpuPod, TypicalPod, gpu_pod, typical_pods
+
+KINDS: Final = frozenset({"podspec", "gpuworkload"})
+REF: Final = AggregateRef("gpuworkload", "default")
+
+
+class _Facts(msgspec.Struct, frozen=True):
+    """A snapshot."""
+
+    counts: list[tuple[int, list[tuple[GpuPod, int]]]]
+    learned: TypicalPodsLearned | None
+    due: float
+
+
+class LearnedPods:
+    """Counts of created pods, and the typical pods that were published last.
+
+    Args:
+        window_seconds: Pods older than this do not count. It is a multiple of the interval, or rounded up to one.
+        interval_seconds: Seconds between two results. Pods are counted by intervals.
+        threshold_percent: Typical pods cover this part of the pods.
+    """
+
+    def __init__(self, window_seconds: float, interval_seconds: float, threshold_percent: float) -> None:
+        self._window = window_seconds
+        self._interval = interval_seconds
+        self._threshold = threshold_percent
+        self._counts: dict[int, Counter[GpuPod]] = {}
+        self._learned: TypicalPodsLearned | None = None
+        self._due = 0.0
+
+    @property
+    def typical(self) -> list[TypicalPod]:
+        """The typical pods that were published last; empty if none were."""
+        listed = self._learned.typical_pods if self._learned is not None else []
+        return [
+            TypicalPod(GpuPod(each.milli_cpu, each.gpu_milli, each.num_gpu, each.gpu_models), each.frequency)
+            for each in listed
+        ]
+
+    def apply(self, event: Event, stored: StoredEvent) -> bool:
+        """Fold an event. Return whether the typical pods have changed."""
+        match event:
+            case PodSpecAdded(object=pod):
+                requests = requests_of(pod)
+                if requests is not None:
+                    interval = int(_seconds(stored.occurred_at) // self._interval)
+                    self._counts.setdefault(interval, Counter())[requests] += 1
+            case TypicalPodsLearned():
+                changed = self._learned is None or self._learned.typical_pods != event.typical_pods
+                self._learned = event
+                self._due = _seconds(stored.occurred_at) + self._interval
+                return changed
+            case _:
+                pass
+        return False
+
+    def due(self) -> float | None:
+        """Return when typical pods are learned again, in unix seconds; None if there are no pods."""
+        return self._due if self._counts else None
+
+    def learn(self, now: float) -> TypicalPodsLearned | None:
+        """Return the typical pods of the window that ends now; None if they have not changed."""
+        self._due = now + self._interval
+        first = int((now - self._window) // self._interval)
+        for interval in [interval for interval in self._counts if interval < first]:
+            del self._counts[interval]
+        counts: Counter[GpuPod] = Counter()
+        for each in self._counts.values():
+            counts.update(each)
+        found = [
+            LearnedPod(
+                milli_cpu=each.pod.milli_cpu,
+                gpu_milli=each.pod.gpu_milli,
+                num_gpu=each.pod.num_gpu,
+                gpu_models=each.pod.gpu_spec,
+                frequency=each.frequency,
+            )
+            for each in typical_pods(counts.elements(), self._threshold)
+        ]
+        if self._learned is not None and self._learned.typical_pods == found:
+            return None
+        return TypicalPodsLearned(pods=counts.total(), window_seconds=int(self._window), typical_pods=found)
+
+    def facts(self) -> bytes:
+        """Return the state as bytes, for a snapshot."""
+        counts = [(interval, sorted(counter.items())) for interval, counter in sorted(self._counts.items())]
+        return codec.encode(_Facts(counts, self._learned, self._due))
+
+    def restore(self, facts: bytes) -> None:
+        """Set the state from the bytes of `facts`."""
+        found = codec.decode(facts, _Facts)
+        self._counts = {interval: Counter(dict(counts)) for interval, counts in found.counts}
+        self._learned = found.learned
+        self._due = found.due
+
+
+def requests_of(pod: Pod) -> GpuPod | None:
+    """Return the requests of a pod as the measure sees them.
+
+    None if they are not valid, or if it requests GPU memory in bytes only: the percentage depends on the card.
+    """
+    try:
+        amounts = pod_requests(pod)
+        gpu = device_requests(amounts).get(GPU_TYPE)
+    except InvalidInput:
+        return None
+    if gpu is None:
+        return gpu_pod(amounts.get(CPU, 0), 0, 0)
+    percent = max(gpu.per_device.get(GPU_CORE, 0), gpu.per_device.get(GPU_MEMORY_RATIO, 0))
+    if not percent:
+        return None
+    return gpu_pod(amounts.get(CPU, 0), percent * WHOLE_GPU // WHOLE, gpu.count, gpu_models(pod))
+
+
+def gpu_models(pod: Pod) -> str:
+    """Return the GPU models that the node selector or the required node affinity names, joined by "|"; empty: any."""
+    selected = pod.spec.node_selector.get(keys.GPU_MODEL)
+    if selected:
+        return selected
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
+    required = affinity.required if affinity is not None else None
+    models: set[str] = set()
+    for term in required.node_selector_terms if required is not None else ():
+        named = [each.values for each in term.match_expressions if each.key == keys.GPU_MODEL and each.operator == "In"]
+        if not named:
+            return ""
+        models.update(*named)
+    return "|".join(sorted(models))
+
+
+def _seconds(occurred_at: str) -> float:
+    return datetime.fromisoformat(occurred_at).timestamp()
