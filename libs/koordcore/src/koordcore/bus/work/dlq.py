@@ -53,7 +53,11 @@ class DeadLetters:
         )
 
     async def park(self, parked: Parked) -> int:
-        """Store an item and return its number. No-op if this message of the consumer is already parked."""
+        """Store an item and return its number.
+
+        If the same message of the same consumer was stored within the duplicate window of the stream, nothing is stored
+        and the number of the first one is returned.
+        """
         header = encode_headers({"Nats-Msg-Id": f"{parked.consumer}:{parked.stream}:{parked.seq}"})
         reply = await self._connection.request(
             self._names.dlq_subject(parked.consumer), codec.encode(parked), header=header, timeout=5

@@ -99,7 +99,13 @@ def _parse_cpu_qos(text: str) -> CpuQos:
 
 
 class CoreSchedPolicy(StrEnum):
-    """Whether a pod shares physical cores with other pods of its core-scheduling group."""
+    """Value of the label for core scheduling.
+
+    Attributes:
+        DEFAULT: The pod shares physical cores with pods of its core-scheduling group only.
+        NONE: The pod takes no part in core scheduling.
+        EXCLUSIVE: The pod shares physical cores with no other pod.
+    """
 
     DEFAULT = ""
     NONE = "none"

@@ -219,7 +219,7 @@ class NodeMeasuring:
         self._monitor.forget(gone)
 
     def collect_garbage(self, now_ms: int) -> None:
-        """Drop samples that no report needs any more."""
+        """Drop samples older than their retention. If the store is still too large, halve its longest series."""
         self._monitor.store.collect_garbage(now_ms)
 
     def close(self, now_ms: int) -> None:

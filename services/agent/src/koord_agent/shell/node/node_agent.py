@@ -172,7 +172,7 @@ class NodeAgent:
         self._measuring.close(now_ms)
 
     def collect_garbage(self, now_ms: int) -> None:
-        """Drop samples that no report needs any more."""
+        """Drop samples older than their retention. If the store is still too large, halve its longest series."""
         self._measuring.collect_garbage(now_ms)
 
     def not_said(self, facts: Iterable[Event]) -> None:

@@ -41,7 +41,7 @@ class DeviceResources(NamedTuple):
     """Resources and labels that a node gets from its devices.
 
     Attributes:
-        resources: Resource name -> whole units; known resources that are missing are removed from the node.
+        resources: Resource name -> whole units, of healthy devices. `device_event` decides what else the node keeps.
         labels: Labels of the Device that are copied to the node and never removed.
     """
 

@@ -36,7 +36,7 @@ PoliciesInForce = Mapping[str, NodePolicyState]
 
 
 class HealthStep(NamedTuple):
-    """The new health of one node."""
+    """In a re-run: the token of a node, and the event with the health that its assessment gives."""
 
     token: str
     event: NodeHealthAssessed
@@ -93,7 +93,7 @@ def repeat_guard(
 
 
 class TriedHealth:
-    """Assessments under another `slo-adjust-config`, from the retained reports.
+    """Assesses all nodes of a re-run under another `slo-adjust-config`, from the reports that the stream still has.
 
     Attributes:
         mass_abnormal: Whether more nodes look abnormal than may be lowered, or None before the first assessment.

@@ -219,7 +219,16 @@ class Writer:
             await cursor.execute(_UPSERT_POSITION, (OBSERVATIONS, position, "", ""))
 
     async def archive_explanations(self, after: int, position: int, rows: Sequence[ExplanationRow]) -> None:
-        """Write explanations and the position of their stream. Raises as `write` does."""
+        """Write explanations and the new position of their stream in one transaction. Stored ones are skipped.
+
+        Args:
+            after: Position of the stream that the database must have now.
+            position: The new position.
+            rows: The explanations.
+
+        Raises:
+            Moved: The database has another position.
+        """
         async with self._connection.transaction(), self._connection.cursor() as cursor:
             await _require_position(cursor, EXPLANATIONS, after)
             lines = [

@@ -19,7 +19,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
 
     Attributes:
         on_node: The pod as its node's agent sees it, with its allocation.
-        attempt: Number of the pod's attempts.
+        attempt: 1 for the pod's first attempt, this one included.
         queued_at: RFC 3339 time of submission.
         trigger: Id of the event that made the attempt worthwhile.
         basis: What the decision was based on; None if that was not recorded.

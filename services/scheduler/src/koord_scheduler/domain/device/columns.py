@@ -143,7 +143,10 @@ class TypeColumns:
         return found
 
     def fitting_on(self, row: int, per_device: Mapping[str, int]) -> int:
-        """Return the same for one row, without arrays."""
+        """Return the number of cards of a row with at least `per_device` left on each.
+
+        For GPUs, a missing memory or memory ratio follows from the size of the card. No arrays are used.
+        """
         needs = self._needs(per_device)
         memory, ratio = per_device.get(GPU_MEMORY), per_device.get(GPU_MEMORY_RATIO)
         is_filled = self.type == GPU_TYPE and (memory is None) != (ratio is None)

@@ -57,7 +57,10 @@ class NodeLedger:
 
 
 class Ledgers:
-    """The ledgers of all nodes. `NodeAccounting` always has the same pods."""
+    """The pods of every node, each with its sources (log, assumption, API). Changes are also made in `NodeAccounting`.
+
+    Only the ledger keeps pods that are set aside or whose node was deleted. Only the accounting has pods of trials.
+    """
 
     def __init__(self, accounting: NodeAccounting) -> None:
         self._occupancy = accounting
