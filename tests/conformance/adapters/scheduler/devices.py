@@ -10,12 +10,12 @@ from koord_scheduler.domain.device.inventory import read_device
 from koord_scheduler.domain.device.partitions import choose_partition
 from koord_scheduler.domain.device.pod_devices import PodDevices
 from koord_scheduler.domain.device.refusal import Refusal
-from koord_scheduler.domain.device.requests import GPU_TYPE, device_requests, filled
 from koord_scheduler.domain.device.scores import DeviceScoring, device_score
 from koord_scheduler.domain.device.usage import DeviceUse
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.allocation import parse_allocation
 from koordcore.protocol.annotations.gpu import parse_gpu_partition_spec, parse_gpu_partitions
+from koordcore.protocol.device_requests import GPU_TYPE, device_requests, filled
 from koordcore.values.quantity import parse_value
 from koordcore.values.resources import parse_amounts
 

@@ -17,6 +17,7 @@ from koordcore.protocol.annotations.devices import (
     SAME_PCIE,
     DeviceHint,
 )
+from koordcore.protocol.device_requests import GPU_TYPE, WHOLE, TypeRequest
 from koordcore.values.allocation import AllocatedDevice
 
 from koord_scheduler.domain.device.gpu_tree import GpuSearch, search_tree
@@ -34,7 +35,6 @@ from koord_scheduler.domain.device.picking import (
 )
 from koord_scheduler.domain.device.pod_devices import PodDevices
 from koord_scheduler.domain.device.refusal import Refusal, insufficient
-from koord_scheduler.domain.device.requests import GPU_TYPE, WHOLE, TypeRequest
 from koord_scheduler.domain.device.scores import NO_SCORING, DeviceScoring, device_score
 from koord_scheduler.domain.device.usage import DeviceUse
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 import numpy as np
+from koordcore.protocol.device_requests import FPGA_TYPE, GPU_TYPE, RDMA_TYPE, WHOLE
 from koordcore.protocol.resource_names import (
     FPGA,
     GPU_CORE,
@@ -23,7 +24,6 @@ from numpy.typing import NDArray
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, Rows
 from koord_scheduler.domain.device.inventory import Card
-from koord_scheduler.domain.device.requests import FPGA_TYPE, GPU_TYPE, RDMA_TYPE, WHOLE
 from koord_scheduler.domain.device.scores import MAX_SCORE, DeviceScoring
 from koord_scheduler.domain.device.usage import DeviceUse
 

@@ -6,6 +6,7 @@ Source: scheduler-fine-grained spec, 2.4 to 2.7.
 from collections.abc import Mapping
 
 from koordcore.protocol.annotations.devices import SAME_PCIE
+from koordcore.protocol.device_requests import GPU_TYPE, TypeRequest
 from koordcore.protocol.resource_names import GPU_MEMORY
 
 from koord_scheduler.domain.device.allocator import JOINT_VIOLATED, NOT_IN_SCOPE, NodeDevices
@@ -13,7 +14,6 @@ from koord_scheduler.domain.device.gpu_tree import free_in_scopes
 from koord_scheduler.domain.device.inventory import Card
 from koord_scheduler.domain.device.picking import is_fitting
 from koord_scheduler.domain.device.pod_devices import PodDevices
-from koord_scheduler.domain.device.requests import GPU_TYPE, TypeRequest
 
 _PLURALS = {"gpu": "GPUs", "rdma": "RDMA devices", "fpga": "FPGAs"}
 _SINGULARS = {"gpu": "GPU", "rdma": "RDMA device", "fpga": "FPGA"}

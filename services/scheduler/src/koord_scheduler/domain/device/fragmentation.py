@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from koordcore.protocol import keys
+from koordcore.protocol.device_requests import GPU_TYPE, WHOLE
 from koordcore.protocol.resource_names import CPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 
 from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows, row_list
@@ -15,7 +16,6 @@ from koord_scheduler.domain.device.columns import NAMES, UNLIMITED
 from koord_scheduler.domain.device.node_states import NodeStates
 from koord_scheduler.domain.device.pod_devices import PodDevices
 from koord_scheduler.domain.device.refusal import Refusal
-from koord_scheduler.domain.device.requests import GPU_TYPE, WHOLE
 from koord_scheduler.domain.fragmentation.nodes import GpuColumns
 from koord_scheduler.domain.fragmentation.pods import WHOLE_GPU, GpuPod, TypicalPod
 from koord_scheduler.domain.fragmentation.scoring import NO_SCORE, GpuScoring, ScoringName, node_scores, scoring_of

@@ -15,21 +15,13 @@ from koordcore.protocol.annotations.gpu import (
     gpu_partition_policy,
     parse_gpu_partitions,
 )
-from koordcore.protocol.devices import DeviceDetails
+from koordcore.protocol.device_requests import GPU_TYPE
+from koordcore.protocol.devices import UNKNOWN_NUMA_NODE, DeviceDetails, device_amounts, read_devices
 from koordcore.protocol.objects import ObjectMeta, object_from_json
-from koordcore.protocol.resource_names import DEPRECATED_DEVICE, rename_resources
-from koordcore.values import codec
 from koordcore.values.allocation import VirtualFunction
 from koordcore.values.invalid import InvalidInput
-from koordcore.values.resources import parse_amounts
 
 from koord_scheduler.domain.columns.node_columns import MAX_AMOUNT
-from koord_scheduler.domain.device.requests import GPU_TYPE
-
-UNKNOWN_NUMA: Final = -1
-MOST_MINOR: Final = 255
-MOST_NUMA_NODE: Final = 63
-"""Largest indexes that are accepted. They bound the work that one document can cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +41,7 @@ class Card:
         total: Capacity by resource name; empty if the device is unhealthy. Devices of a node with equal capacities
             share one object.
         has_topology: Whether the object states where the device is.
-        numa: NUMA node; `UNKNOWN_NUMA` matches every NUMA affinity.
+        numa: NUMA node; `UNKNOWN_NUMA_NODE` matches every NUMA affinity.
         pcie: PCIe switch. Ids are compared as texts.
     """
 
@@ -60,7 +52,7 @@ class Card:
     is_healthy: bool = True
     total: Mapping[str, int] = field(default_factory=dict[str, int])
     has_topology: bool = False
-    numa: int = UNKNOWN_NUMA
+    numa: int = UNKNOWN_NUMA_NODE
     pcie: str = ""
     groups: tuple[FunctionGroup, ...] = ()
 
@@ -116,11 +108,7 @@ def inventory_of(cards: Sequence[Card], meta: ObjectMeta | None = None) -> tuple
     totals: dict[tuple[tuple[str, int], ...], Mapping[str, int]] = {}
     for each in cards:
         card = replace(each, total=totals.setdefault(tuple(each.total.items()), each.total))
-        of_type = by_minor.setdefault(card.type, {})
-        if card.minor in of_type:
-            problems.append(f"{card.type} {card.minor} is stated twice; the first one counts")
-        else:
-            of_type[card.minor] = card
+        by_minor.setdefault(card.type, {}).setdefault(card.minor, card)
     sorted_cards = {type_: tuple(of_type[minor] for minor in sorted(of_type)) for type_, of_type in by_minor.items()}
     labels = meta.labels if meta is not None else {}
     partitions: GpuPartitionTable | None = None
@@ -134,7 +122,7 @@ def inventory_of(cards: Sequence[Card], meta: ObjectMeta | None = None) -> tuple
         cards=sorted_cards,
         by_minor=by_minor,
         zones=_zones(sorted_cards.get(GPU_TYPE, ())),
-        numa_nodes=tuple(sorted({card.numa for card in cards if card.has_topology and card.numa != UNKNOWN_NUMA})),
+        numa_nodes=tuple(sorted({card.numa for card in cards if card.has_topology and card.numa != UNKNOWN_NUMA_NODE})),
         partitions=partitions,
         honors_partitions=honors_partitions,
         is_well_planned=is_well_planned,
@@ -161,42 +149,13 @@ def read_device(document: object) -> tuple[str, Inventory, list[str]]:
     meta = object_from_json(parts.get("metadata") or {}, ObjectMeta)
     if not meta.name:
         raise InvalidInput("the name of a node", meta.name, "metadata.name")
-    cards: list[Card] = []
-    problems: list[str] = []
-    for index, raw in enumerate(_entries(parts.get("spec"))):
-        try:
-            cards.append(_card(object_from_json(raw, DeviceDetails)))
-        except (codec.DecodeError, InvalidInput) as error:
-            problems.append(f"spec.devices[{index}] is ignored: {error}")
-    inventory, more = inventory_of(cards, meta)
-    return meta.name, inventory, problems + more
-
-
-def _entries(spec: object) -> list[object]:
-    if spec is None:
-        return []
-    if not isinstance(spec, dict):
-        raise InvalidInput("an object", spec, "spec")
-    entries = cast("dict[str, object]", spec).get("devices")
-    if entries is None:
-        return []
-    if not isinstance(entries, list):
-        raise InvalidInput("a list", entries, "spec.devices")
-    return cast("list[object]", entries)
+    devices, ignored = read_devices(parts)
+    inventory, problems = inventory_of([_card(device) for device in devices], meta)
+    return meta.name, inventory, [f"ignored: {error}" for error in ignored] + problems
 
 
 def _card(device: DeviceDetails) -> Card:
-    if not device.type:
-        raise InvalidInput("a device type", device.type, "type")
-    if not 0 <= device.minor <= MOST_MINOR:
-        raise InvalidInput(f"an index from 0 to {MOST_MINOR}", device.minor, "minor")
-    numa = device.topology.node_id if device.topology is not None else UNKNOWN_NUMA
-    if not UNKNOWN_NUMA <= numa <= MOST_NUMA_NODE:
-        raise InvalidInput(f"an index from {UNKNOWN_NUMA} to {MOST_NUMA_NODE}", numa, "topology.nodeID")
-    try:
-        total = parse_amounts(rename_resources(device.resources, DEPRECATED_DEVICE))
-    except InvalidInput as error:
-        raise error.at("resources") from error
+    total = device_amounts(device)
     topology = device.topology
     return Card(
         type=device.type,
@@ -206,7 +165,7 @@ def _card(device: DeviceDetails) -> Card:
         is_healthy=device.health,
         total={name: min(total[name], MAX_AMOUNT) for name in sorted(total) if total[name] > 0 and device.health},
         has_topology=topology is not None,
-        numa=numa,
+        numa=topology.node_id if topology is not None else UNKNOWN_NUMA_NODE,
         pcie=topology.pcie_id if topology is not None else "",
         groups=tuple(
             FunctionGroup(

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 import numpy as np
 from koordcore.protocol import keys
+from koordcore.protocol.device_requests import GPU_TYPE
 from koordcore.values.allocation import AllocatedDevice
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows, row_list
@@ -21,7 +22,6 @@ from koord_scheduler.domain.device.inventories import Inventories
 from koord_scheduler.domain.device.inventory import Inventory, partition_table
 from koord_scheduler.domain.device.pod_devices import PodDevices
 from koord_scheduler.domain.device.refusal import Refusal, insufficient
-from koord_scheduler.domain.device.requests import GPU_TYPE
 from koord_scheduler.domain.device.scores import NO_SCORING, DeviceScoring
 from koord_scheduler.domain.device.usage import DeviceUse
 

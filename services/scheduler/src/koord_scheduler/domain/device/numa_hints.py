@@ -6,12 +6,12 @@ Source: scheduler-fine-grained spec, 2.10.
 from itertools import combinations
 from typing import Final
 
+from koordcore.protocol.device_requests import GPU_TYPE
 from koordcore.values.allocation import AllocatedDevice
 
 from koord_scheduler.domain.device.allocator import NodeDevices, Terms, allocate
 from koord_scheduler.domain.device.pod_devices import PodDevices
 from koord_scheduler.domain.device.refusal import Refusal
-from koord_scheduler.domain.device.requests import GPU_TYPE
 from koord_scheduler.domain.device.scores import DeviceScoring
 from koord_scheduler.domain.topology_hints.hints import NO_HINTS, Hint, Hints, zones_of
 

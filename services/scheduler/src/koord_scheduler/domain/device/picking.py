@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Final, NamedTuple
 
+from koordcore.protocol.device_requests import GPU_TYPE, filled
+from koordcore.protocol.devices import UNKNOWN_NUMA_NODE
 from koordcore.protocol.resource_names import GPU_MEMORY
 from koordcore.protocol.selectors import Selector
 from koordcore.values.allocation import VirtualFunction
 
-from koord_scheduler.domain.device.inventory import UNKNOWN_NUMA, Card, Inventory
+from koord_scheduler.domain.device.inventory import Card, Inventory
 from koord_scheduler.domain.device.pod_devices import PodDevices
 from koord_scheduler.domain.device.refusal import Refusal, insufficient
-from koord_scheduler.domain.device.requests import GPU_TYPE, filled
 from koord_scheduler.domain.device.scores import DeviceScoring, device_score
 from koord_scheduler.domain.device.usage import DeviceUse
 
@@ -114,7 +115,7 @@ def candidates_of(
 def _is_visible(
     card: Card, zones: Collection[int] | None, selector: Selector | None, required: Mapping[int, object] | None
 ) -> bool:
-    if zones is not None and not (card.has_topology and (card.numa == UNKNOWN_NUMA or card.numa in zones)):
+    if zones is not None and not (card.has_topology and (card.numa == UNKNOWN_NUMA_NODE or card.numa in zones)):
         return False
     if selector is not None and not selector.matches(card.labels):
         return False

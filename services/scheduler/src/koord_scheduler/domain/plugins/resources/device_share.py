@@ -9,6 +9,7 @@ from typing import cast
 import numpy as np
 from koordcore.events.envelope import Event, StoredEvent
 from koordcore.protocol import keys
+from koordcore.protocol.device_requests import DEVICE_NAMES
 from koordcore.protocol.objects import Node, Pod
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.protocol.resource_names import CPU
@@ -26,7 +27,6 @@ from koord_scheduler.domain.device.node_states import NO_DEVICE_OBJECT, NodeStat
 from koord_scheduler.domain.device.numa_hints import device_hints
 from koord_scheduler.domain.device.pod_devices import PodDevices
 from koord_scheduler.domain.device.refusal import Refusal
-from koord_scheduler.domain.device.requests import DEVICE_NAMES
 from koord_scheduler.domain.device.scores import MAX_SCORE, DeviceScoring
 from koord_scheduler.domain.facts.cluster import Cluster
 from koord_scheduler.domain.fragmentation.pods import TypicalPod, gpu_pod
