@@ -1,6 +1,7 @@
 """A real Postgres: created once, killed, recovered, refused, as root and not."""
 
 import asyncio
+import ctypes
 import os
 import shutil
 import signal
@@ -16,6 +17,7 @@ import psycopg
 import pytest
 from koordcore.embedded.binaries import postgres_installation
 from koordcore.embedded.errors import AlreadyRunningError, EmbeddedError, PortInUseError
+from koordcore.embedded.ports import is_port_free
 from koordcore.embedded.postgres import PostgresConfig, PostgresServer
 from koordcore.embedded.postgres_location import TRAVERSABLE_ROOT, locate, pointer_file
 from koordcore.embedded.postmaster import live_postmaster
@@ -25,6 +27,10 @@ from support.until import until
 pytestmark = pytest.mark.postgres
 ANYBODY_MAY_ENTER = all(folder.stat().st_mode & 0o001 for folder in Path(sys.prefix).absolute().parents)
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+LISTENING = "0A"
+"""State of a listening socket in /proc/net/tcp."""
+PIDFD_GETFD = 438
+"""Number of the system call on every Linux architecture."""
 
 
 @pytest.fixture
@@ -81,6 +87,41 @@ async def test_start_waits_for_a_backend_that_has_not_noticed_the_kill(directory
             assert not starting.done()
             os.kill(backend, signal.SIGCONT)
             await starting
+        assert query(server.dsn, "SELECT 1") == [(1,)]
+
+
+def duplicate_listener(pid: int, port: int) -> socket.socket:
+    """Return a duplicate of the socket with which process `pid` listens, as a worker that it forks has one."""
+    inodes = {
+        fields[9]
+        for fields in map(str.split, Path("/proc/net/tcp").read_text().splitlines()[1:])
+        if fields[1].endswith(f":{port:04X}") and fields[3] == LISTENING
+    }
+    wanted = {f"socket:[{inode}]" for inode in inodes}
+    opened = Path(f"/proc/{pid}/fd").iterdir()
+    number = next(int(file.name) for file in opened if str(file.readlink()) in wanted)
+    process = os.pidfd_open(pid)
+    try:
+        copy = ctypes.CDLL(None, use_errno=True).syscall(PIDFD_GETFD, process, number, 0)
+    finally:
+        os.close(process)
+    assert copy >= 0, os.strerror(ctypes.get_errno())
+    return socket.socket(fileno=copy)
+
+
+@as_root
+@pytest.mark.root
+@pytest.mark.skipif(sys.platform != "linux", reason="duplicates a socket through a pidfd")
+async def test_kill_waits_until_a_forked_worker_has_released_the_port(directory: Path) -> None:
+    async with PostgresServer(PostgresConfig(data_dir=directory / "data")) as server:
+        assert server.pid is not None
+        held = duplicate_listener(server.pid, server.port)
+        killing = asyncio.create_task(server.kill())
+        await until(lambda: not server.is_running)
+        assert not is_port_free(server.port)
+        held.close()
+        await killing
+        await server.start()
         assert query(server.dsn, "SELECT 1") == [(1,)]
 
 

@@ -1,15 +1,17 @@
 """An embedded server as one object: nats-server and Postgres start, stop and restart in the same way."""
 
 import asyncio
+import time
 from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from koordcore.embedded.errors import PortInUseError, StartError
 from koordcore.embedded.ports import is_port_free
-from koordcore.embedded.process import ChildProcess, ProcessSpec
+from koordcore.embedded.process import POLL_SECONDS, ChildProcess, ProcessSpec
 
 PORT_ATTEMPTS = 5
+PORT_RELEASE_SECONDS = 5.0
 C = TypeVar("C")
 """Type of the configuration of a server."""
 
@@ -79,9 +81,19 @@ class EmbeddedServer(ABC, Generic[C]):
             await self._child.stop()
 
     async def kill(self) -> None:
-        """Kill the server. `start` recovers everything that was acknowledged, on the same port."""
-        if self._child is not None:
-            await self._child.kill()
+        """Kill the server. `start` recovers everything that was acknowledged, on the same port.
+
+        The call waits up to 5 s until the server's ports are free: a worker process that the server had just forked may
+        hold them for a moment after the server has ended.
+        """
+        if self._child is None:
+            return
+        await self._child.kill()
+        deadline = time.monotonic() + PORT_RELEASE_SECONDS
+        while not all(is_port_free(port) for port in self._child.spec.ports.values()):
+            if time.monotonic() > deadline:
+                return
+            await asyncio.sleep(POLL_SECONDS)
 
     async def restart(self) -> None:
         """Stop the server and start it again on the same data and ports."""
