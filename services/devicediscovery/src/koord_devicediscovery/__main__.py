@@ -1,0 +1,17 @@
+"""`python -m koord_devicediscovery`: flags -> compose -> run."""
+
+import sys
+
+from koordcore.service.run import run_service
+
+from koord_devicediscovery.compose import compose
+from koord_devicediscovery.settings import DiscoverySettings
+
+
+def main() -> None:
+    """Find devices until the service is stopped; with `--oneshot`, once."""
+    sys.exit(run_service(DiscoverySettings, compose))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""The loop of device discovery: look at all vendors, write the file, sleep, again.
+
+Source: runtime spec, 8.2.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Final
+
+from koordcore.service.telemetry.logging import logger
+
+from koord_devicediscovery.domain.inventory import Inventory, take_inventory
+from koord_devicediscovery.domain.machine import DiscoveryError, Machine
+from koord_devicediscovery.domain.vendors.vendor import Vendor
+from koord_devicediscovery.settings import DiscoverySettings
+from koord_devicediscovery.shell.device_file import remove_devices, write_devices
+from koord_devicediscovery.shell.metrics import DiscoveryMetrics
+
+_log: Final = logger("devicediscovery")
+_VERBOSE: Final = 4
+"""Verbosity from which every look is logged."""
+
+
+class Discovery:
+    """Runs the loop.
+
+    Args:
+        settings: Settings of the start.
+        load: Reads the settings again, for `reload`.
+        machine_of: Returns the machine with the tool of one vendor.
+        metrics: Metrics of the looks.
+        looked: Called after each look whose result was written.
+    """
+
+    def __init__(
+        self,
+        settings: DiscoverySettings,
+        load: Callable[[], DiscoverySettings],
+        machine_of: Callable[[Vendor], Machine],
+        *,
+        metrics: DiscoveryMetrics,
+        looked: Callable[[], None],
+    ) -> None:
+        self._load = load
+        self._settings = settings
+        self._machine_of = machine_of
+        self._metrics = metrics
+        self._looked = looked
+        self._inventory = Inventory()
+        self._woken = asyncio.Event()
+        self._stopping = False
+
+    async def run(self) -> None:
+        """Look and write until `stop` is called; with `--oneshot`, once.
+
+        Raises:
+            DiscoveryError: With `--oneshot`, a vendor's tool failed. What was found is written.
+            OSError: With `--oneshot`, the file cannot be written.
+        """
+        while not self._stopping:
+            self._woken.clear()
+            await self._look()
+            if self._settings.oneshot:
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._woken.wait(), self._settings.sleep_interval)
+
+    async def stop(self) -> None:
+        """End the loop after the look in progress."""
+        self._stopping = True
+        self._woken.set()
+
+    async def close(self) -> None:
+        """Remove the file, unless this is a run with `--oneshot`."""
+        if not self._settings.oneshot:
+            await asyncio.to_thread(remove_devices, self._settings.output)
+
+    def reload(self) -> None:
+        """Remove the file, read the settings again, and look at once. Invalid settings change nothing (SIGHUP)."""
+        try:
+            settings = self._load()
+        except ValueError as error:
+            _log.error("settings_refused", error=str(error))
+            return
+        remove_devices(self._settings.output)
+        self._settings = settings
+        _log.info("settings_loaded", settings=settings.shown())
+        self._woken.set()
+
+    async def _look(self) -> None:
+        oneshot, output = self._settings.oneshot, self._settings.output
+        self._inventory = found = await asyncio.to_thread(take_inventory, self._inventory, self._machine_of)
+        for what, why in found.errors.items():
+            _log.error("discovery_failed", what=what, error=why)
+        self._metrics.observe(found)
+        try:
+            await asyncio.to_thread(write_devices, output, found.devices)
+        except OSError as error:
+            if oneshot:
+                raise
+            _log.error("device_file_not_written", path=str(output), error=str(error))
+            return
+        self._looked()
+        if self._settings.v >= _VERBOSE or found.errors:
+            _log.info("devices_written", path=str(output or "stdout"), devices=len(found.devices))
+        if oneshot and found.errors:
+            raise DiscoveryError("; ".join(f"{what}: {why}" for what, why in found.errors.items()))

@@ -1,0 +1,73 @@
+"""Combine the vendors' devices. The last good result of a vendor stays in force while its tool fails.
+
+Source: runtime spec, 8.2.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from koord_devicediscovery.domain.machine import DiscoveryError, Machine
+from koord_devicediscovery.domain.vendors.cambricon import CAMBRICON
+from koord_devicediscovery.domain.vendors.huawei import HUAWEI
+from koord_devicediscovery.domain.vendors.kunlun import KUNLUN
+from koord_devicediscovery.domain.vendors.metax import METAX
+from koord_devicediscovery.domain.vendors.vendor import Vendor
+from koord_devicediscovery.domain.xpu import Xpu, unhealthy
+
+VENDORS: Final = (HUAWEI, CAMBRICON, KUNLUN, METAX)
+"""All vendors, in the order in which the file has their devices."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """Devices of a node after one look at all vendors.
+
+    Attributes:
+        by_vendor: Key of a vendor -> its devices.
+        errors: Key of a vendor, or `<vendor>/<minor>` of a card, -> why its description failed in this look.
+    """
+
+    by_vendor: Mapping[str, Sequence[Xpu]] = field(default_factory=dict[str, Sequence[Xpu]])
+    errors: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def devices(self) -> list[Xpu]:
+        """All devices, in the order of `VENDORS`."""
+        return [device for vendor in VENDORS for device in self.by_vendor.get(vendor.key, ())]
+
+
+def take_inventory(
+    before: Inventory, machine_of: Callable[[Vendor], Machine], vendors: Sequence[Vendor] = VENDORS
+) -> Inventory:
+    """Describe the devices of every vendor whose cards the machine has.
+
+    Args:
+        before: Result of the look before. If a vendor's tool fails, its devices are taken from it. If only the
+            command for one card fails, that card is taken from it and is unhealthy.
+        machine_of: Returns the machine with the tool of one vendor.
+        vendors: Vendors to look for.
+    """
+    by_vendor: dict[str, Sequence[Xpu]] = {}
+    errors: dict[str, str] = {}
+    for vendor in vendors:
+        machine = machine_of(vendor)
+        if not vendor.is_present(machine):
+            continue
+        known = before.by_vendor.get(vendor.key, ())
+        try:
+            found = vendor.discover(machine)
+        except DiscoveryError as error:
+            errors[vendor.key] = str(error)
+            by_vendor[vendor.key] = known
+            continue
+        errors.update({f"{vendor.key}/{minor}": why for minor, why in found.failed.items()})
+        lost = (
+            msgspec.structs.replace(device, status=unhealthy("query failed", found.failed[device.minor]))
+            for device in known
+            if device.minor in found.failed
+        )
+        by_vendor[vendor.key] = sorted((*found.devices, *lost), key=lambda device: int(device.minor))
+    return Inventory(by_vendor=by_vendor, errors=errors)

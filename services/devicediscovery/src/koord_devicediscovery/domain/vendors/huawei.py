@@ -1,0 +1,104 @@
+"""Ascend cards of Huawei, described by `npu-smi`.
+
+Source: runtime spec, 8.4.
+"""
+
+import re
+from typing import Final
+
+from koordcore.protocol.resource_names import GPU_MEMORY
+
+from koord_devicediscovery.domain.machine import (
+    DiscoveryError,
+    Machine,
+    ToolError,
+    field_of,
+    first_line_with,
+    lines_with,
+    sum_of_last_fields,
+    topology_of,
+)
+from koord_devicediscovery.domain.vendors.vendor import Found, Vendor
+from koord_devicediscovery.domain.xpu import HEALTHY, Xpu, unhealthy
+
+_DEVICE_FILE: Final = re.compile(r"/dev/davinci([0-9]+)")
+_AI_CPUS: Final = {"Ascend-910B": 0, "Ascend-910B2": 6, "Ascend-910B3": 7, "Ascend-910B4": 7}
+"""AI CPUs of the models whose tool need not be asked."""
+_WITHOUT_MEMORY_COMMAND: Final = "Command or option is not found"
+_MEMORY_OF_310P3: Final = "21527Mi"
+
+
+def _discover(machine: Machine) -> Found:
+    model = _model(machine.ask("mapping"))
+    cards = [int(field_of(fields, -1, "NPU ID")) for fields in lines_with(machine.ask("list"), "NPU ID")]
+    minors = sorted(int(match[1]) for path in machine.device_files() if (match := _DEVICE_FILE.fullmatch(path)))
+    if len(minors) < len(cards):
+        raise DiscoveryError(f"npu-smi lists {len(cards)} cards, but /dev has {len(minors)} files davinci<n>")
+    cores = 8 if model == "Ascend-310P3" else sum_of_last_fields(machine.ask("common"), "Aicore Count")
+    devices: list[Xpu] = []
+    failed: dict[str, str] = {}
+    for card, minor in zip(cards, minors, strict=False):
+        resources = {
+            GPU_MEMORY: _memory(machine, card),
+            "huawei.com/npu-cpu": str(_ai_cpus(machine, model, card)),
+            "huawei.com/npu-core": str(cores),
+            "huawei.com/npu-dvpp": "100",
+        }
+        try:
+            board = machine.ask("board", card)
+            bus_id = field_of(first_line_with(board, "PCIe Bus Info"), -1, "PCIe Bus Info")
+            faults = sum_of_last_fields(board, "Chip Fault")
+        except DiscoveryError as error:
+            failed[str(minor)] = str(error)
+            continue
+        devices.append(
+            Xpu(
+                vendor="huawei",
+                model=model,
+                uuid=f"npu-{card}-{minor}",
+                minor=str(minor),
+                resources=resources,
+                topology=topology_of(machine, bus_id),
+                status=HEALTHY if faults <= 0 else unhealthy("chip error", f"the board reports {faults} chip faults"),
+            )
+        )
+    return Found(devices=devices, failed=failed)
+
+
+def _model(mapping: str) -> str:
+    lines = mapping.splitlines()
+    fields = lines[1].split() if len(lines) > 1 else []
+    if len(fields) < 2:
+        raise DiscoveryError(f"the second line of `npu-smi info -m` must end with the model, got {' '.join(fields)!r}")
+    return "-".join(fields[-2:])
+
+
+def _memory(machine: Machine, card: int) -> str:
+    try:
+        output = machine.ask("memory", card)
+    except ToolError as error:
+        if _WITHOUT_MEMORY_COMMAND in error.output:
+            return _MEMORY_OF_310P3
+        raise
+    return f"{sum_of_last_fields(output, 'DDR Capacity', 'HBM Capacity')}Mi"
+
+
+def _ai_cpus(machine: Machine, model: str, card: int) -> int:
+    known = _AI_CPUS.get(model)
+    return sum_of_last_fields(machine.ask("cpu_num_cfg", card), "AI") if known is None else known
+
+
+HUAWEI: Final = Vendor(
+    key="huawei",
+    pci_vendor="19e5",
+    not_cards=frozenset(("1710", "1711")),  # bridges of servers of the same maker
+    commands={
+        "mapping": ("npu-smi", "info", "-m"),
+        "list": ("npu-smi", "info", "-l"),
+        "common": ("npu-smi", "info", "-t", "common", "-i", "0"),
+        "memory": ("npu-smi", "info", "-t", "memory", "-i", "{card}"),
+        "cpu_num_cfg": ("npu-smi", "info", "-t", "cpu-num-cfg", "-i", "{card}"),
+        "board": ("npu-smi", "info", "-t", "board", "-i", "{card}"),
+    },
+    discover=_discover,
+)

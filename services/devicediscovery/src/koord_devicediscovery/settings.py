@@ -1,0 +1,133 @@
+"""Settings of device discovery: flags > environment > configuration file > defaults, under the reference's names.
+
+Source: runtime spec, 8.1.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, ClassVar, Final, Literal, Self
+
+import msgspec
+import yaml
+from koordcore.service.configuration.flags import InvalidFlag, parse_flags
+from koordcore.service.configuration.settings import InvalidSettings, Seconds, ServiceSettings
+from koordcore.values.invalid import InvalidInput
+from pydantic import BeforeValidator, Field
+
+_TRUE: Final = frozenset(("1", "t", "T", "true", "True", "TRUE"))
+_FALSE: Final = frozenset(("0", "f", "F", "false", "False", "FALSE"))
+
+
+def _boolean(value: object) -> object:
+    match value:
+        case str() if value in _TRUE:
+            return True
+        case str() if value in _FALSE:
+            return False
+        case str():
+            raise InvalidInput("one of 1 t T true True TRUE 0 f F false False FALSE", value)
+        case _:
+            return value
+
+
+Boolean = Annotated[bool, BeforeValidator(_boolean)]
+
+
+class DiscoverySettings(ServiceSettings):
+    """Settings of device discovery. It does not use the log; the agent tells what the file says."""
+
+    service: ClassVar[str] = "devicediscovery"
+    about: ClassVar[str] = (
+        "Finds Huawei, Cambricon, Kunlun and MetaX accelerators with the tools of their vendors and describes them in "
+        "a file, from which the agent makes the Device object. NVIDIA GPUs and RDMA cards are found by the agent."
+    )
+
+    oneshot: Boolean = Field(False, description="Look once, write the file, leave it and exit.")
+    no_timestamp: Boolean = Field(False, description="Accepted for compatibility; the file has no timestamp.")
+    sleep_interval: Seconds = Field(900.0, ge=0, description="Time between two looks.")
+    prints_output_file: str = Field(
+        "/var/run/koordlet/xpu-device-infos/ic-device", description="File to write; empty: standard output."
+    )
+    config_file: str = Field("", description="YAML or JSON file with `version: v1` and `flags: {kdd: {...}}`.")
+    v: int = Field(1, ge=0, description="Verbosity of the log; from 4 on, every look is logged.")
+    host_root: Path = Field(
+        Path("/hostfs"), description="Root file system of the host, in which the tools run; absent: this one."
+    )
+    sys_dir: Path = Field(Path("/sys"), description="Folder of sysfs.")
+    dev_dir: Path = Field(Path("/dev"), description="Folder of device files.")
+
+    @property
+    def output(self) -> Path | None:
+        """The file to write; None for standard output."""
+        return Path(self.prints_output_file) if self.prints_output_file else None
+
+    @classmethod
+    def load(cls, words: Sequence[str], environ: Mapping[str, str]) -> Self:
+        """Merge the settings of the reference's sources with those of every service, and validate them.
+
+        Args:
+            words: Command line without the program's name.
+            environ: The process environment. The reference's variables begin with `KDD_`; two have an older name.
+
+        Raises:
+            InvalidSettings: A setting is invalid, or the configuration file is missing or has another version.
+            HelpRequested: The command line asks for help.
+        """
+        try:
+            flags = parse_flags(cls.flag_specs(), words)
+        except InvalidFlag as error:
+            raise InvalidSettings([str(error)]) from error
+        from_environ = _of_environment(environ)
+        path = flags.get("config_file", [from_environ.get("config_file", "")])[-1]
+        prefix = cls.env_prefix()
+        given = {**_of_file(path), **from_environ}
+        return super().load(words, {**{prefix + name.upper(): text for name, text in given.items()}, **environ})
+
+
+def _of_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return setting -> text. An empty boolean is false, an empty text is a text, an empty duration is not set."""
+    given: dict[str, str] = {}
+    for name in ("oneshot", "no_timestamp"):
+        text = environ.get(f"KDD_{name.upper()}")
+        if text is not None:
+            given[name] = text or "false"
+    if environ.get("KDD_SLEEP_INTERVAL"):
+        given["sleep_interval"] = environ["KDD_SLEEP_INTERVAL"]
+    for name in ("prints_output_file", "config_file"):
+        text = environ.get(f"KDD_{name.upper()}", environ.get(name.upper()))
+        if text is not None:
+            given[name] = text
+    return given
+
+
+class _Options(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """`flags.kdd` of the configuration file; a number instead of a duration is refused later, with its setting."""
+
+    oneshot: bool | str | None = None
+    sleep_interval: str | int | float | None = None
+    prints_output_file: str | None = None
+
+
+class _Flags(msgspec.Struct, forbid_unknown_fields=True):
+    kdd: _Options | None = None
+
+
+class _ConfigurationFile(msgspec.Struct, forbid_unknown_fields=True):
+    version: Literal["v1", ""] | None = None
+    flags: _Flags | None = None
+
+
+def _of_file(path: str) -> dict[str, str]:
+    """Return setting -> text of a configuration file; empty if there is none."""
+    if not path:
+        return {}
+    try:
+        document = yaml.safe_load(Path(path).read_text())
+        found = msgspec.convert({} if document is None else document, _ConfigurationFile)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InvalidSettings([f"config_file: {path} must be a readable YAML or JSON file: {error}"]) from error
+    except msgspec.ValidationError as error:
+        raise InvalidSettings([f"config_file {path}: {error}"]) from error
+    options = found.flags and found.flags.kdd
+    given = {} if options is None else msgspec.structs.asdict(options)
+    return {name: str(value) for name, value in given.items() if value is not None}

@@ -1,0 +1,30 @@
+"""Metrics of device discovery."""
+
+from koordcore.service.telemetry.metrics import Metrics
+from prometheus_client import Counter, Gauge
+
+from koord_devicediscovery.domain.inventory import Inventory
+
+
+class DiscoveryMetrics:
+    """Metrics of the looks, on the registry of the process."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        registry = metrics.registry
+        self._looks = Counter("koord_devicediscovery_looks", "Looks at all vendors", registry=registry)
+        self._failures = Counter(
+            "koord_devicediscovery_failures", "Vendors and cards whose tool failed", ["vendor"], registry=registry
+        )
+        self._devices = Gauge(
+            "koord_devicediscovery_devices", "Devices in the file", ["vendor", "healthy"], registry=registry
+        )
+
+    def observe(self, found: Inventory) -> None:
+        """Count one look at all vendors, its failures, and the devices that it left in the file."""
+        self._looks.inc()
+        for what in found.errors:
+            self._failures.labels(what.partition("/")[0]).inc()
+        for vendor, devices in found.by_vendor.items():
+            for healthy in (True, False):
+                count = sum(1 for device in devices if device.status.healthy is healthy)
+                self._devices.labels(vendor, str(healthy).lower()).set(count)

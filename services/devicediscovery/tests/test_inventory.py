@@ -1,0 +1,125 @@
+"""The inventory over several looks: a failing tool or card neither hides nor revives other devices."""
+
+from dataclasses import dataclass, field
+
+from koord_devicediscovery.domain.inventory import Inventory, take_inventory
+from koord_devicediscovery.domain.machine import DiscoveryError, PciFunction, PciLocation, ToolError
+from koord_devicediscovery.domain.vendors.vendor import Found, Vendor
+from koord_devicediscovery.domain.xpu import HEALTHY, Xpu, XpuTopology, file_content, gpu_resources
+from koordcore.values import codec
+
+HUAWEI_PCI, METAX_PCI = PciFunction("19e5", "d500"), PciFunction("9999", "4000")
+METAX = {
+    "hwinfo": "Model Name : MXC500\nMemory Capacity : 64GB\n" * 11,
+    "list": "".join(f"GPU#{card} MXC500 0000:00:{card:02x}.0 0 Available (uuid-{card})\n" for card in (10, 1, 0))
+    + "".join(f"GPU#{card} MXC500 0000:00:{card:02x}.0 0 Available (uuid-{card})\n" for card in range(2, 10)),
+}
+
+
+@dataclass
+class FakeMachine:
+    """Answers from a table of `<query>` or `<query>.<card>`; what is missing fails."""
+
+    functions: tuple[PciFunction, ...]
+    answers: dict[str, str] = field(default_factory=dict[str, str])
+
+    def pci_functions(self) -> tuple[PciFunction, ...]:
+        return self.functions
+
+    def locate(self, bus_id: str) -> PciLocation | None:
+        return PciLocation(1, "pci0000:80") if bus_id == "0000:81:00.0" else None
+
+    def device_files(self) -> list[str]:
+        return ["/dev/davinci10", "/dev/davinci2", "/dev/davinci_manager"]
+
+    def ask(self, query: str, card: int | None = None) -> str:
+        key = query if card is None else f"{query}.{card}"
+        if key not in self.answers:
+            raise ToolError(key, 1, "no such card")
+        return self.answers[key]
+
+
+def metax(*cards: int) -> dict[str, str]:
+    answers = dict(METAX)
+    for card in cards:
+        answers[f"card.{card}"] = f"GPU#{card} MXC500 0000:81:00.0\n"
+        answers[f"ecc.{card}"] = "SRAM Uncorrectable : 0\n"
+    return answers
+
+
+def test_card_numbers_are_matched_whole() -> None:
+    found = take_inventory(Inventory(), lambda _: FakeMachine((METAX_PCI,), metax(0, 1, 10)))
+    assert [(device.minor, device.uuid) for device in found.devices] == [
+        ("0", "uuid-0"),
+        ("1", "uuid-1"),
+        ("10", "uuid-10"),
+    ]
+
+
+def test_card_whose_command_fails_is_left_out_until_it_was_seen_and_unhealthy_afterwards() -> None:
+    first = take_inventory(Inventory(), lambda _: FakeMachine((METAX_PCI,), metax(0)))
+    assert [device.minor for device in first.devices] == ["0"]
+    assert set(first.errors) == {f"metax/{card}" for card in range(1, 11)}
+    second = take_inventory(first, lambda _: FakeMachine((METAX_PCI,), metax(1)))
+    assert [(device.minor, device.status.healthy) for device in second.devices] == [("0", False), ("1", True)]
+    third = take_inventory(second, lambda _: FakeMachine((METAX_PCI,), metax(0, 1)))
+    assert [device.status for device in third.devices] == [HEALTHY, HEALTHY]
+
+
+def test_failing_tool_keeps_its_last_devices_and_hides_no_other_vendor() -> None:
+    good = take_inventory(Inventory(), lambda _: FakeMachine((HUAWEI_PCI, METAX_PCI), metax(0)))
+    assert [device.vendor for device in good.devices] == ["metax"]
+    assert "huawei" in good.errors
+    broken = take_inventory(good, lambda _: FakeMachine((HUAWEI_PCI, METAX_PCI)))
+    assert broken.devices == good.devices
+    assert set(broken.errors) == {"huawei", "metax"}
+
+
+def test_vendor_whose_cards_are_gone_has_no_devices() -> None:
+    good = take_inventory(Inventory(), lambda _: FakeMachine((METAX_PCI,), metax(0)))
+    assert take_inventory(good, lambda _: FakeMachine(())).devices == []
+
+
+def test_minors_are_paired_in_the_order_of_their_numbers() -> None:
+    answers = {
+        "mapping": "NPU ID Chip Name\n0 0 0 Ascend 910B4\n",
+        "list": "NPU ID : 5\nNPU ID : 3\n",
+        "common": "Aicore Count : 20\n",
+        **{f"memory.{card}": f"HBM Capacity(MB) : {card}000\n" for card in (3, 5)},
+        **{f"board.{card}": "PCIe Bus Info : 0000:C1:00.0\n" for card in (3, 5)},
+    }
+    found = take_inventory(Inventory(), lambda _: FakeMachine((HUAWEI_PCI,), answers))
+    assert [(device.uuid, device.resources["koordinator.sh/gpu-memory"]) for device in found.devices] == [
+        ("npu-5-2", "5000Mi"),
+        ("npu-3-10", "3000Mi"),
+    ]
+    assert {device.topology for device in found.devices} == {
+        XpuTopology(socket_id="-1", node_id="-1", bus_id="0000:c1:00.0")
+    }
+
+
+def test_error_of_a_vendor_is_reported_with_its_message() -> None:
+    def discover(_machine: object) -> Found:
+        raise DiscoveryError("says nothing useful")
+
+    vendor = Vendor(key="acme", pci_vendor="19e5", commands={}, discover=discover)
+    found = take_inventory(Inventory(), lambda _: FakeMachine((HUAWEI_PCI,)), (vendor,))
+    assert found.errors == {"acme": "says nothing useful"}
+
+
+def test_file_has_two_spaces_and_omits_what_is_unknown() -> None:
+    device = Xpu(
+        vendor="metax",
+        model="M",
+        uuid="u",
+        minor="0",
+        resources=gpu_resources("64Gi"),
+        topology=XpuTopology(socket_id="-1", node_id="-1", bus_id="0000:00:00.0"),
+        status=HEALTHY,
+    )
+    content = file_content([device]).decode()
+    assert content.startswith('[\n  {\n    "vendor": "metax"')
+    (entry,) = codec.decode(content.encode(), list[dict[str, object]])
+    assert entry["topology"] == {"socketID": "-1", "nodeID": "-1", "busID": "0000:00:00.0"}
+    assert entry["status"] == {"healthy": True}
+    assert file_content([]) == b"[]\n"
