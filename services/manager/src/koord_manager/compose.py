@@ -49,7 +49,7 @@ from koord_manager.shell.webhooks.wiring import Webhooks, add_webhooks, are_want
 
 
 async def compose(shell: Shell[ManagerSettings]) -> None:
-    """Add all components of the manager to the service."""
+    """Read the settings, connect to the bus, and add all components of the manager to the service."""
     settings = shell.settings
     resources = AsyncExitStack()
     bus = await resources.enter_async_context(open_bus(bus_settings(settings), metrics=shell.metrics.bus))
@@ -64,9 +64,9 @@ async def compose(shell: Shell[ManagerSettings]) -> None:
 
 
 def is_mirrored(view: ManagerView) -> bool:
-    """Return whether the log has seen an API server, which always has namespaces.
+    """Return whether the log contains the objects of an API server: at least one namespace, which every API server has.
 
-    Before that, admission has no state to decide on.
+    Until then, admission has no cluster state to decide on, so the webhooks are not ready.
     """
     return bool(view.state.of_kind(NamespaceState))
 
@@ -83,13 +83,14 @@ def assemble(
 
     Args:
         shell: Settings, metrics and logger of the service.
-        bus: The bus.
+        bus: Connection to the event log.
         leadership: Whether this instance leads.
         api: API server whose objects are mirrored, or None if objects come by `koord apply`.
-        webhooks: Where and with which certificate webhooks are served, or None for the process environment.
+        webhooks: Where and with which certificate webhooks are served. If None, the environment variables of the
+            process decide.
 
     Returns:
-        The webhooks, or None if they are not served.
+        The webhook server, or None if the settings switch webhooks off.
     """
     settings = shell.settings
     view = ManagerView(config_names=config_names(settings))

@@ -1,7 +1,8 @@
 """The main loop: every controller reconciles the objects that changed, then agents get their desired states.
 
-All instances fold, only the leader decides. Decisions are synchronous, so none sees a part of another one. `domain`
-makes the decisions, `shell.controllers` takes the keys, and `shell.reconcile` appends the facts.
+All instances fold the log, only the leader decides. A decision is synchronous, so it never sees half of another one.
+`domain` makes the decisions. `shell.controllers` takes the keys of changed objects from the work queue.
+`shell.reconcile` appends the facts.
 """
 
 import asyncio
@@ -33,12 +34,14 @@ from koord_manager.shell.failures import report_failures
 
 
 class Controller(NamedTuple):
-    """One controller of the cycle.
+    """One controller of the manager's cycle.
 
     Attributes:
-        name: Name in logs and metrics, if the controller fails as a whole.
-        changes: Name of its changes in the log, or empty if they are not logged.
-        reconcile: Decides the objects whose keys are ready, and returns the number of changes.
+        name: Name in logs and metrics for a failure of the whole controller, in contrast to one object's.
+        changes: Noun for the cycle's log line, such as `node policies` in "3 node policies"; empty if changes are not
+            logged.
+        reconcile: Function that decides the objects whose keys are ready in the work queue. It returns the number of
+            changes.
     """
 
     name: str
@@ -63,7 +66,10 @@ CONTROLLERS: Final = (
 
 
 async def run_cycles(context: ManagerContext, controllers: Controllers) -> None:
-    """Run a cycle every `control_seconds` of real time while this instance leads, until cancelled."""
+    """Run a cycle every `control_seconds` of real time while this instance leads.
+
+    Never return; the caller cancels it.
+    """
     while True:
         if await reason_not_to_decide(context) is None:
             summary = await run_cycle(context, controllers)
@@ -73,7 +79,7 @@ async def run_cycles(context: ManagerContext, controllers: Controllers) -> None:
 
 
 async def run_cycle(context: ManagerContext, controllers: Controllers) -> str:
-    """Run one cycle and return a sentence about the changes, or "" if nothing changed."""
+    """Run all controllers once and return a sentence about their changes, or "" if no controller changed anything."""
     # 1. Queue the objects whose back-off or timer is over, next to those that changed.
     now = context.clock.now()
     context.view.queue.begin(now.timestamp())

@@ -15,15 +15,15 @@ from koord_manager.domain.slo_adjust.controller import HealthController
 
 @dataclass(slots=True, kw_only=True)
 class Controllers:
-    """The controllers of one process.
+    """The controllers of one process, with the state that they keep between cycles.
 
     Attributes:
         enabled: Names of the controllers that run, from `enabled.CONTROLLERS`.
-        policies: The configuration in force.
-        health: Controller of node health.
-        quotas: Controller of the root quotas of ElasticQuotaProfiles.
-        recommender: Controller of Recommendations.
-        budgets: Disruption budgets, which are needed without an API server only.
+        policies: The slo-controller-config in force.
+        health: Assesses the health of nodes.
+        quotas: Keeps the root quotas of ElasticQuotaProfiles up to date.
+        recommender: Computes Recommendations.
+        budgets: PodDisruptionBudgets with the evictions that they allow; used only without an API server.
     """
 
     enabled: frozenset[str] = frozenset(CONTROLLERS)

@@ -28,9 +28,14 @@ _ALSO_CALLED: Final = {"profile": QUOTA_PROFILE}
 
 
 def is_enabled(name: str, entries: Sequence[str]) -> bool:
-    """Return whether the value of a flag enables a name.
+    """Return whether a flag such as `--controllers=*,-nodeslo` enables a controller or plugin.
 
-    `NAME` enables it and `-NAME` disables it; the first of these entries counts. Without one, `*` enables it.
+    The entry `NAME` enables it and `-NAME` disables it; the first of these counts. Without such an entry it is
+    enabled if the flag contains `*`.
+
+    Args:
+        name: Name of the controller or plugin.
+        entries: Entries of the flag.
 
     Source:
         manager spec, 2.3
@@ -43,5 +48,5 @@ def is_enabled(name: str, entries: Sequence[str]) -> bool:
 
 
 def enabled_of(names: Iterable[str], entries: Sequence[str]) -> frozenset[str]:
-    """Return the names that the value of a flag enables."""
+    """Return those of the names of controllers or plugins that the entries of a flag enable, by `is_enabled`."""
     return frozenset(name for name in names if is_enabled(name, entries))

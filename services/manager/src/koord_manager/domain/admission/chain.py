@@ -51,10 +51,11 @@ class Surroundings(NamedTuple):
     """Everything besides the request that the steps of admission read.
 
     Attributes:
-        facts: Cluster state.
+        facts: Profiles, namespaces, priority classes, quotas and configuration of the cluster.
         quotas: The quota tree, including accepted quotas that were not observed yet.
-        options: Gates and flags.
-        draw: Returns a number for a profile with a probability.
+        options: Feature gates and flags.
+        draw: Function that maps the name of a profile to a number from 0 to below 100. A profile with a probability
+            applies if the number is below its percentage.
     """
 
     facts: Facts
@@ -76,15 +77,19 @@ def surroundings(
     Args:
         request: The request.
         facts: Cluster state that admission reads.
-        options: Gates and flags.
-        pending: Accepted quotas that were not observed yet, or None for an accepted deletion.
-        draw: Draws for profiles with a probability; by default seeded with the uid of the request.
+        options: Feature gates and flags.
+        pending: Quota name -> accepted quota that was not observed yet, or None for an accepted deletion.
+        draw: Random numbers for profiles with a probability; by default derived from the uid of the request.
     """
     return Surroundings(facts, tree_with(facts.quotas, pending or {}), options, draw or draws_of(request.uid))
 
 
 def mutate(request: Request, around: Surroundings) -> AdmissionDecision:
-    """Return the decision of the mutating webhook for the object's kind; without one the object stays as it is."""
+    """Run the mutating webhook for the kind of the request's object, and return its decision.
+
+    If the kind has no mutating webhook, or if its gate is off, the object is allowed unchanged. If the webhook fails,
+    the decision contains a violation.
+    """
     step = _MUTATORS.get((request.resource, request.subresource))
     if step is None or request.object is None:
         return AdmissionDecision(object=request.object)
@@ -101,7 +106,11 @@ def mutate(request: Request, around: Surroundings) -> AdmissionDecision:
 
 
 def validate(request: Request, around: Surroundings) -> AdmissionDecision:
-    """Return the decision of the validating webhook for the object's kind; without one the object is allowed."""
+    """Run the validating webhook for the kind of the request's object, and return its decision.
+
+    If the kind has no validating webhook, or if its gate is off, the object is allowed. The decision never changes
+    the object.
+    """
     step = _VALIDATORS.get((request.resource, request.subresource))
     if step is None:
         return AdmissionDecision(object=request.object)
@@ -143,7 +152,7 @@ def _pod_warnings(request: Request, around: Surroundings) -> tuple[str, ...]:
 
 
 def admit(request: Request, around: Surroundings) -> AdmissionDecision:
-    """Return the decision of both webhooks: the object is changed first, then validated."""
+    """Change the object with the mutating webhook, validate the result, and return one decision for both."""
     mutated = mutate(request, around)
     if not mutated.allowed:
         return mutated

@@ -23,21 +23,21 @@ def validate_config(
     nodes: Iterable[NodeLabels],
     check_names: bool,
 ) -> list[Violation]:
-    """Return the first violation in a changed section of slo-controller-config.
+    """Return the first violation in a changed section of slo-controller-config, as a list of one or no violation.
 
     Other ConfigMaps and deletions are allowed.
 
     Args:
-        operation: The operation.
-        config: The ConfigMap.
+        operation: What the request does with the ConfigMap.
+        config: The submitted ConfigMap.
         old: The stored ConfigMap, or None if there is none.
-        ours: Namespace and name of the configuration.
+        ours: Namespace and name of slo-controller-config.
         namespace: Namespace of the request, for an object without one.
-        nodes: All nodes with their labels.
-        check_names: --node-strategy-name-need-check.
+        nodes: All nodes with their labels, because no two entries of a section may select the same node.
+        check_names: Whether the names of node strategies must be set and unique (--node-strategy-name-need-check).
 
     Raises:
-        InvalidInput: The ConfigMap cannot be read.
+        InvalidInput: The ConfigMap has the wrong shape.
 
     Source:
         manager spec, 12; vectors manager/configmap_validate
@@ -49,9 +49,17 @@ def validate_config(
 
 
 def config_cautions(config: JsonObject, *, ours: tuple[str, str], namespace: str) -> tuple[str, ...]:
-    """Return the warnings about an slo-controller-config, whether it is accepted or denied.
+    """Return the warnings about values of an slo-controller-config that are valid and probably wrong.
 
-    Raise InvalidInput if it has the wrong shape.
+    The result is empty for other ConfigMaps.
+
+    Args:
+        config: The ConfigMap.
+        ours: Namespace and name of slo-controller-config.
+        namespace: Namespace of the request, for an object without one.
+
+    Raises:
+        InvalidInput: The ConfigMap has the wrong shape.
     """
     return cautions(texts(config, "data")) if _is(config, ours, namespace) else ()
 
@@ -64,7 +72,16 @@ def _is(config: JsonObject, ours: tuple[str, str], namespace: str) -> bool:
 def check_data(
     data: Mapping[str, str], old_data: Mapping[str, str], nodes: Sequence[NodeLabels], *, check_names: bool
 ) -> list[Violation]:
-    """Return the first violation in a changed section."""
+    """Check the sections that differ between `old_data` and `data`.
+
+    Return the first violation as a list of one or none.
+
+    Args:
+        data: Section key -> JSON text of the submitted ConfigMap.
+        old_data: Section key -> JSON text of the stored ConfigMap, or empty if there is none.
+        nodes: All nodes with their labels.
+        check_names: Whether the names of node strategies must be set and unique.
+    """
     result = validate_config_map(data, old_data, nodes, check_names=check_names, require_both_bounds=True)
     if result.allowed or result.reason is None:
         return []

@@ -13,9 +13,10 @@ from koord_manager.domain.admission.request import JsonObject
 
 
 def copied(value: JsonObject) -> JsonObject:
-    """Return a deep copy of an object.
+    """Return a deep copy of a JSON object.
 
-    Raise InvalidInput for an object that is nested too deeply.
+    Raises:
+        InvalidInput: The object is nested too deeply.
     """
     try:
         return codec.decode(codec.encode(value), JsonObject)
@@ -24,9 +25,12 @@ def copied(value: JsonObject) -> JsonObject:
 
 
 def child(holder: JsonObject, name: str) -> JsonObject:
-    """Return the object at a name, after creating it if it is missing or null.
+    """Return the object in the field `name` of `holder`.
 
-    Raise InvalidInput if the value is not an object.
+    If the field is missing or null, create an empty object there first.
+
+    Raises:
+        InvalidInput: The value is not an object.
     """
     found = holder.get(name)
     if found is None:
@@ -37,10 +41,12 @@ def child(holder: JsonObject, name: str) -> JsonObject:
 
 
 def seen(holder: JsonObject | None, *names: str) -> JsonObject:
-    """Return the object at a path of names, or an empty mapping if a part of the path is missing or null.
+    """Return the object at a path of field names, or an empty mapping if a part of the path is missing or null.
+
+    `holder` is not changed.
 
     Raises:
-        InvalidInput: A step is not an object.
+        InvalidInput: A value on the path is not an object.
     """
     for depth, name in enumerate(names):
         found = holder.get(name) if holder else None
@@ -53,7 +59,7 @@ def seen(holder: JsonObject | None, *names: str) -> JsonObject:
 
 
 def items(holder: JsonObject, name: str) -> list[JsonObject]:
-    """Return the objects in a list, or an empty list if it is missing or null.
+    """Return the objects in the list field `name`, or an empty list if the field is missing or null.
 
     Raises:
         InvalidInput: The value is not a list of objects.
@@ -71,9 +77,10 @@ def items(holder: JsonObject, name: str) -> list[JsonObject]:
 
 
 def text(holder: JsonObject, name: str) -> str:
-    """Return the text at a name, or "" if it is missing or null.
+    """Return the string in the field `name`, or "" if the field is missing or null.
 
-    Raise InvalidInput if the value is not a text.
+    Raises:
+        InvalidInput: The value is not a string.
     """
     found = holder.get(name)
     if found is None:
@@ -84,9 +91,10 @@ def text(holder: JsonObject, name: str) -> str:
 
 
 def texts(holder: JsonObject, *names: str) -> dict[str, str]:
-    """Return the labels, annotations or another map of texts at a path of names.
+    """Return the map of strings at a path of field names, such as labels, or an empty map if it is missing or null.
 
-    Raise InvalidInput if a value is not a text.
+    Raises:
+        InvalidInput: A value of the map is not a string.
     """
     found = seen(holder, *names)
     for key, value in found.items():

@@ -57,7 +57,16 @@ GATE_DEFAULTS: Final[Mapping[str, bool]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BindingPolicy:
-    """Rules for users who bind pods (flags --binding-admission-*); without user names every user may bind."""
+    """Rules about the users who may bind pods (flags --binding-admission-*).
+
+    Attributes:
+        user_names: A user may bind if its name contains one of these texts. If empty, every user may bind.
+        dry_run: Whether a binding that would be denied is only counted.
+        namespaces: Namespaces in which the rules apply; `*` means all.
+        exclude_namespaces: Namespaces in which every user may bind.
+        bypass_labels: Label keys of pods that every user may bind.
+        bypass_annotations: Annotation keys of pods that every user may bind.
+    """
 
     user_names: tuple[str, ...] = ()
     dry_run: bool = False
@@ -72,10 +81,10 @@ class Options:
     """Feature gates and flags of admission.
 
     Attributes:
-        gates: Gates with other values than their defaults; it may contain all gates.
-        check_strategy_names: Flag --node-strategy-name-need-check.
-        recommended_usage: Flag --recommended-usage.
-        binding: Rules for users who bind pods.
+        gates: Gate -> whether it is on. A gate that is missing has its default.
+        check_strategy_names: Whether names of node strategies are checked (--node-strategy-name-need-check).
+        recommended_usage: Whether new pods get the annotation `recommended-usage` (--recommended-usage).
+        binding: Rules about the users who may bind pods.
     """
 
     gates: Mapping[str, bool] = field(default_factory=dict[str, bool])
@@ -94,7 +103,10 @@ _RECOMMENDED_USAGE: Final = "recommended-usage"
 
 
 def changed_settings(options: Options) -> list[str]:
-    """Return the gates and flags that differ from their defaults, as `name=true` or `name=false`, for the record."""
+    """Return the gates and flags that differ from their defaults, as `name=true` or `name=false` in order of name.
+
+    A decision of admission records them, so that it can be repeated (`options_from`).
+    """
     gates = {gate: is_on for gate, is_on in options.gates.items() if is_on != GATE_DEFAULTS.get(gate, is_on)}
     flags = {_CHECKS_NAMES: options.check_strategy_names, _RECOMMENDED_USAGE: options.recommended_usage}
     settings_by_name = {**gates, **{flag: is_on for flag, is_on in flags.items() if is_on}}
@@ -102,7 +114,7 @@ def changed_settings(options: Options) -> list[str]:
 
 
 def options_from(settings: Iterable[str]) -> Options:
-    """Return the options that `changed_settings` recorded; unknown names are ignored."""
+    """Return the options for gates and flags as `changed_settings` returned them; unknown names are ignored."""
     settings_by_name = {name: text == "true" for name, _, text in (setting.partition("=") for setting in settings)}
     return Options(
         gates={name: is_on for name, is_on in settings_by_name.items() if name in GATE_DEFAULTS},
@@ -116,9 +128,12 @@ Draw = Callable[[str], float]
 
 
 def draws_of(seed: str) -> Draw:
-    """Return a function that draws a number for a profile from the request's uid and the profile's name.
+    """Return a function that maps the name of a profile to a number from 0 to below 100.
 
-    The same request always gets the same number.
+    The number is a hash of the seed and the name, so the same request always gets the same number.
+
+    Args:
+        seed: Uid of the request.
     """
 
     def draw(profile: str) -> float:

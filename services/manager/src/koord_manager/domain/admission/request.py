@@ -15,7 +15,7 @@ JsonObject = dict[str, Any]
 
 
 class Operation(StrEnum):
-    """What the request does with the object."""
+    """What a request does with the object: CREATE, UPDATE, DELETE or CONNECT."""
 
     CREATE = "CREATE"
     UPDATE = "UPDATE"
@@ -50,12 +50,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
-    """One rule that an object breaks.
+    """A rule of admission that an object breaks.
 
     Attributes:
-        rule: Id of the rule (manager spec, 10 to 13).
+        rule: Id of the rule, such as `required-labels`.
         field: Path of the field, such as `labels.koordinator.sh/qosClass`.
-        message: Sentence for the user, as the API server writes it.
+        message: Sentence for the user, with the text that the API server shows.
     """
 
     rule: str
@@ -64,12 +64,17 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def violation_of(error: InvalidInput, rule: str) -> Violation:
-    """Return the violation for a value that could not be parsed."""
+    """Return the violation for a value that could not be parsed.
+
+    Args:
+        error: The parse error; its path and message become field and message.
+        rule: Id of the rule to report.
+    """
     return Violation(rule=rule, field=error.path, message=error.sentence())
 
 
 class Refused(Exception):
-    """Raised by a step that denies the object; the chain catches it."""
+    """Raised by a step of admission that denies the object, with its violations. `chain` turns it into a decision."""
 
     def __init__(self, violations: list[Violation]) -> None:
         super().__init__(joined(violations))
@@ -77,7 +82,7 @@ class Refused(Exception):
 
 
 def joined(violations: list[Violation]) -> str:
-    """Return the messages of violations as one text, several of them as `[a, b]`."""
+    """Return the messages of violations as one text: the message itself for one, `[a, b]` for several."""
     sentences = [violation.message for violation in violations]
     return sentences[0] if len(sentences) == 1 else f"[{', '.join(sentences)}]"
 

@@ -27,10 +27,21 @@ _REVIEW_VERSIONS: Final = ("v1", "v1beta1")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
-    """One webhook of a configuration object.
+    """One entry of a webhook configuration object: which requests the API server sends to which path.
 
     Attributes:
-        gates: Gates that all have to be on.
+        name: Short name, the first part of `entry_name`.
+        kind: Whether it changes objects or validates them.
+        path: HTTP path.
+        group: API group of the resource.
+        version: API version of the resource.
+        resource: Plural, with a subresource as in `pods/binding`.
+        operations: Operations that are sent, such as CREATE.
+        scope: `Cluster` or `Namespaced`.
+        failure_policy: What the API server does if the webhook does not answer.
+        gates: The webhook is served if all these feature gates are on.
+        namespace_selector: Selector of namespaces whose objects are sent, or None for all.
+        object_selector: Selector of objects that are sent, or None for all.
     """
 
     name: str
@@ -139,7 +150,7 @@ WEBHOOKS: Final[tuple[Webhook, ...]] = (
 
 
 def served(options: Options) -> list[Webhook]:
-    """Return the webhooks whose gates are all on."""
+    """Return the webhooks whose feature gates are all on, in the order of the configuration objects."""
     return [webhook for webhook in WEBHOOKS if all(options.enabled(gate) for gate in webhook.gates)]
 
 
@@ -153,7 +164,12 @@ class Address:
     port: int = 9876
 
     def client_config(self, path: str, ca_bundle: bytes) -> JsonObject:
-        """Return `clientConfig` for a path; `ca_bundle` is PEM text, or empty while there is no certificate."""
+        """Return the field `clientConfig` of a webhook entry for a path.
+
+        Args:
+            path: HTTP path of the webhook.
+            ca_bundle: Certificates of the CA as PEM text; empty while there is no certificate.
+        """
         bundle = {"caBundle": base64.b64encode(ca_bundle).decode()} if ca_bundle else {}
         if self.host:
             shown = f"[{self.host}]" if ":" in self.host else self.host
@@ -164,11 +180,16 @@ class Address:
 def configuration(
     kind: Literal["mutate", "validate"], name: str, options: Options, address: Address, ca_bundle: bytes
 ) -> JsonObject:
-    """Return a configuration object that registers the served webhooks.
+    """Return a configuration object that registers the webhooks whose gates are on.
 
-    `k8s/base/webhooks.yaml` contains the same object with all webhooks.
+    `k8s/base/webhooks.yaml` contains the objects with all webhooks.
 
-    `k8s/base/webhooks.yaml` has all entries.
+    Args:
+        kind: Whether to register the mutating or the validating webhooks.
+        name: Name of the object.
+        options: Feature gates.
+        address: How the API server reaches the webhooks.
+        ca_bundle: Certificates of the CA as PEM text; empty while there is no certificate.
     """
     entries: list[JsonObject] = []
     for webhook in served(options):
@@ -205,10 +226,16 @@ def configuration(
 
 
 def reconciled(present: JsonObject, options: Options, address: Address, ca_bundle: bytes) -> JsonObject | None:
-    """Return the corrected configuration object, or None if it is correct.
+    """Return the corrected webhook configuration object, or None if `present` is correct.
 
-    The installed webhooks are saved once in the annotation `template`. The registered webhooks are those of the
-    template that are served, with our CA and address. Defaults that the API server filled in stay.
+    At the first call, the installed entries are saved in the annotation `template`. The result has those entries of
+    the template whose webhooks are served, with the given address and CA. Fields that the API server filled in stay.
+
+    Args:
+        present: The configuration object at the API server.
+        options: Feature gates.
+        address: How the API server reaches the webhooks.
+        ca_bundle: Certificates of the CA as PEM text; empty while there is no certificate.
 
     Raises:
         InvalidInput: The annotation `template` is not valid.

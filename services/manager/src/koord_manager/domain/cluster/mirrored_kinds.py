@@ -47,7 +47,10 @@ CUSTOM: Final = "customspec"
 
 
 def objects_of_kind(view: ManagerView, kind: str) -> Iterator[tuple[AggregateRef, KubeObject | dict[str, Any]]]:
-    """Yield every mirrored object of a kind, or every custom resource for a kind that is not in `AGGREGATES`."""
+    """Yield every existing mirrored object of a kind, with its aggregate.
+
+    If the kind is not in `AGGREGATES`, yield every existing custom resource of any kind.
+    """
     aggregate = AGGREGATES.get(kind, CUSTOM)
     for id_, state in view.state.of_kind(STATE_TYPES[aggregate]).items():
         found = object_of(state)
@@ -56,7 +59,10 @@ def objects_of_kind(view: ManagerView, kind: str) -> Iterator[tuple[AggregateRef
 
 
 def object_of(state: AggregateState | None) -> KubeObject | dict[str, Any] | None:
-    """Return the object that a state mirrors, or None if the object is gone or the state mirrors none."""
+    """Return the object that the state of an aggregate mirrors.
+
+    Return None if the state is None, if the object was deleted, or if such an aggregate mirrors no object.
+    """
     match state:
         case PodSpecState() | NodeSpecState() | ConfigState() | NamespaceState() | PriorityClassState():
             return state.object
@@ -67,7 +73,11 @@ def object_of(state: AggregateState | None) -> KubeObject | dict[str, Any] | Non
 
 
 def ref_of_name(view: ManagerView, kind: str, namespace: str, name: str) -> AggregateRef | None:
-    """Return the aggregate of an object of a kind in `AGGREGATES`, or None if no pod or workload has this name."""
+    """Return the aggregate of an object of a kind in `AGGREGATES`.
+
+    Pods and workloads are identified by their uid in the log. Return None if no existing pod or workload has this
+    name.
+    """
     found = view.pod(namespace, name) if kind == "Pod" else None
     if kind in ("Deployment", "Job"):
         found = view.workload(kind, namespace, name)
@@ -78,7 +88,10 @@ def ref_of_name(view: ManagerView, kind: str, namespace: str, name: str) -> Aggr
 
 
 def deleted(kind: str, namespace: str, name: str) -> Event:
-    """Return the fact that an object is gone; for a kind that is not in `AGGREGATES`, that of a custom resource."""
+    """Return the event that an object was deleted.
+
+    For a kind that is not in `AGGREGATES`, return that of a custom resource.
+    """
     match kind:
         case "Pod":
             return PodSpecDeleted(namespace=namespace, name=name)

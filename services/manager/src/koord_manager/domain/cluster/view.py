@@ -1,7 +1,8 @@
 """Fold the log, and keep the indexes that the manager's decisions read.
 
-Each index is updated from the event that changes it, at a cost that does not grow with the cluster. The same events add
-the keys of the objects they concern to the work queue.
+Each index is updated from the event that changes it, at a cost that does not grow with the cluster. The same events
+add the keys of the objects they concern to the work queue. Nodes are identified by their *token*: the name of the
+node as a part of a NATS subject, with `_` for `.`.
 """
 
 from collections.abc import Iterator
@@ -76,15 +77,16 @@ MAX_EVICTIONS = 32
 
 
 class ManagerView:
-    """The folded cluster with its indexes, the newest usage reports, and the work queue.
+    """All that the manager knows of the cluster: the folded log with indexes, usage reports, and the work queue.
 
     Attributes:
         state: The fold of the facts.
         queue: Keys of changed objects, for the controllers.
-        reports: Node token -> newest usage report. Reports may be lost, so a missing one means that none was received.
-        obs_position: Position of the last usage report.
+        reports: Node token -> newest usage report. Reports may be lost, so a missing one means that none was
+            received.
+        obs_position: Position of the last usage report in the stream of observations.
         node_version: Number that grows with each change of a node object.
-        evictions: Node token -> (time, number of best-effort pods that the agent evicted), newest last.
+        evictions: Node token -> (RFC 3339 time, number of best-effort pods that the agent evicted), newest last.
         admission: Cluster state that admission reads, from the same fold.
     """
 
@@ -100,11 +102,11 @@ class ManagerView:
 
     @property
     def slo_config_name(self) -> tuple[str, str]:
-        """Namespace and name of the configuration ConfigMap."""
+        """Namespace and name of the ConfigMap slo-controller-config."""
         return self._config_names.slo_namespace, self._config_names.slo_name
 
     def load(self, state: ClusterState) -> None:
-        """Replace the state, for example by that of a snapshot, and add the keys of all objects to the queue."""
+        """Replace the folded state, for example by a snapshot, and add the keys of all its objects to the queue."""
         self.state = state
         self._pods = PodIndex()
         self._workload_uids: dict[tuple[str, str, str], str] = {}
@@ -141,13 +143,13 @@ class ManagerView:
         queue.add_all(EXPLANATION_EXPIRY, state.of_kind(ScheduleExplanationState))
 
     def recommend_with(self, recommend: Recommend) -> None:
-        """Set the function that recommends requests for new pods (`Facts.recommend`)."""
+        """Set the function that sets recommended requests of new pods during admission (`Facts.recommend`)."""
         self._recommend = self.admission.recommend = recommend
 
     # -- folding ----------------------------------------------------------------------------------------------------
 
     def fold(self, stored: StoredEvent) -> Event | None:
-        """Apply one fact to the state, the indexes and the queue, and return its event.
+        """Apply one fact to the state, the indexes and the queue. Return its event, or None if the state ignores it.
 
         Raises:
             UnreadableEvent: The event cannot be decoded; the view is unchanged.
@@ -217,7 +219,7 @@ class ManagerView:
         return event
 
     def observe(self, position: int, node: str, report: NodeUsageReported) -> None:
-        """Add a usage report of a node; no-op if a newer one is known."""
+        """Store a report at its position in the stream, and queue its node; no-op if a newer one is stored."""
         self.obs_position = max(self.obs_position, position)
         known = self.reports.get(node)
         if known is not None and known.updated_at > report.updated_at:
@@ -282,19 +284,19 @@ class ManagerView:
     # -- looking up -------------------------------------------------------------------------------------------------
 
     def pod(self, namespace: str, name: str) -> tuple[str, PodSpecState] | None:
-        """Return uid and spec of a pod by name, or None if there is none."""
+        """Return uid and folded state of a pod by name, or None if no such pod exists."""
         uid = self._pods.uid(namespace, name)
         spec = self.state.of_kind(PodSpecState).get(uid) if uid else None
         return (uid, spec) if uid and spec else None
 
     def workload(self, kind: str, namespace: str, name: str) -> tuple[str, WorkloadState] | None:
-        """Return uid and state of a workload by name, or None if there is none."""
+        """Return uid and folded state of a workload by name, or None if no such workload was observed."""
         uid = self._workload_uids.get((kind, namespace, name))
         state = self.state.of_kind(WorkloadState).get(uid) if uid else None
         return (uid, state) if uid and state else None
 
     def pods_of_workload(self, uid: str) -> list[str]:
-        """Return the uids of the live pods that a workload controls, oldest first."""
+        """Return the uids of the existing pods that a workload owns, oldest first."""
         specs = self.state.of_kind(PodSpecState)
         return sorted(self._pods.of_owner(uid), key=lambda pod: (specs[pod].added_seq, pod))
 
@@ -308,15 +310,15 @@ class ManagerView:
         return [token for token, spec in self.state.of_kind(NodeSpecState).items() if spec.object is not None]
 
     def ledger(self, token: str) -> NodeLedger | None:
-        """Return the ledger of a node, or None if it has none."""
+        """Return the ledger of a node (the pods that hold its resources), or None if no pod was ever placed on it."""
         return self.state.of_kind(NodeLedger).get(token)
 
     def policy(self, token: str) -> NodePolicyState | None:
-        """Return the published policy of a node, or None if it has none."""
+        """Return the policies that the manager last published for a node, or None if it published nothing."""
         return self.state.of_kind(NodePolicyState).get(token)
 
     def others_on(self, token: str) -> Iterator[tuple[str, Pod]]:
-        """Yield uid and object of the pods on a node that are not in its ledger, because somebody else bound them."""
+        """Yield uid and object of the pods on a node that are not in its ledger: others bound them. Order: uid."""
         specs, ledger = self.state.of_kind(PodSpecState), self.ledger(token)
         ours = ledger.pods if ledger is not None else {}
         bound = sorted(self._pods.bound_on(token))
@@ -329,7 +331,7 @@ class ManagerView:
         return bound.union(ledger.pods) if ledger is not None else bound
 
     def pods_with_facts(self, token: str) -> Iterator[tuple[Pod, PodFacts]]:
-        """Yield the pods of a node, each with the facts that overcommit reads; the order is not defined."""
+        """Yield all pods of a node in any order, each with its `PodFacts`, from which overcommit is computed."""
         specs, facts = self.state.of_kind(PodSpecState), self._pod_facts
         for uid in self._uids_on(token):
             spec = specs.get(uid)
@@ -340,21 +342,21 @@ class ManagerView:
                 yield known
 
     def custom(self, plural: str, namespace: str, name: str) -> CustomObjectState | None:
-        """Return the state of a custom resource (its object is None if deleted), or None if it was never observed."""
+        """Return the state of a custom resource (its object is None after deletion), or None if never observed."""
         return self.state.of_kind(CustomObjectState).get(custom_ref(plural, namespace, name).id)
 
     def customs(self, plural: str) -> list[tuple[str, CustomObjectState]]:
-        """Return id and state of all existing custom resources of a kind, in order of id."""
+        """Return id (`<namespace>=<name>` or `<name>`) and state of the existing custom resources of a kind, by id."""
         states = self.state.of_kind(CustomObjectState)
         found = ((id_, states[id_]) for id_ in sorted(self._customs.get(plural, ())) if id_ in states)
         return [(id_.partition("=")[2], state) for id_, state in found if state.object is not None]
 
     def custom_version(self, plural: str) -> int:
-        """Return the position of the last change of a custom resource of a kind, or of the loaded state if later."""
+        """Return a number that grows with each change of a custom resource of a kind; it tells if a cache is valid."""
         return self._custom_versions.get(plural, self._loaded_at)
 
     def topology(self, token: str) -> NodeResourceTopology | None:
-        """Return the NUMA zones and the processor of a node, or None if they are unknown.
+        """Return the NUMA zones and the processor of a node, or None if neither its agent nor an object reports them.
 
         The report of our agent takes precedence over the NodeResourceTopology object.
         """
@@ -369,22 +371,22 @@ class ManagerView:
         return self._topologies[token]
 
     def device(self, token: str) -> Device | None:
-        """Return the devices of a node, or None if there is no Device object."""
+        """Return the parsed Device object of a node, or None if the node has none."""
         if token not in self._devices:
             stored = self.custom(DEVICES, "", name_from_token(token))
             self._devices[token] = device_from(stored.object if stored else None)
         return self._devices[token]
 
     def device_version(self, token: str) -> int:
-        """Return the position of the node's Device object, or 0 if there is none."""
+        """Return the position of the last event about the node's Device object, or 0 if there was none."""
         stored = self.custom(DEVICES, "", name_from_token(token))
         return stored.seq if stored else 0
 
     def running_on(self, token: str) -> list[str]:
-        """Return the uids of the pods that the node's agent reports as running, in ascending order."""
+        """Return the uids of the pods that the node's agent last reported as running, in ascending order."""
         agent = self.state.of_kind(NodeAgentState).get(token)
         return agent.running if agent else []
 
     def config(self, namespace: str, name: str) -> ConfigState | None:
-        """Return the state of a ConfigMap, or None if it is unknown."""
+        """Return the state of a ConfigMap, or None if it was never observed."""
         return self.state.of_kind(ConfigState).get(namespaced_token(namespace, name))

@@ -20,9 +20,9 @@ _RECLAIM = ("cpuReclaimThresholdPercent", "memoryReclaimThresholdPercent")
 
 
 def config_warnings(config: SloControllerConfig) -> dict[str, str]:
-    """Return warnings about the colocation strategies of a configuration: field -> sentence.
+    """Return warnings about valid values of the colocation strategies that are probably wrong: field -> sentence.
 
-    The cluster strategy and every node entry are checked, whether an entry selects a node or not.
+    The cluster strategy and the strategies of all node entries are checked, even if an entry selects no node.
     """
     section = config.section(SectionName.COLOCATION)
     if section is None or not section.cluster["enable"]:
@@ -63,9 +63,14 @@ def _last(path: str) -> str:
 
 
 def cautions(data: Mapping[str, str]) -> tuple[str, ...]:
-    """Return warnings about the data of slo-controller-config, as `field: sentence`.
+    """Return warnings about values of slo-controller-config that are valid and probably wrong, or ignored.
 
-    They include ignored fields. A section that is not valid has no warnings.
+    Each is a text `field: sentence`.
+
+    A section that is not valid has no warnings.
+
+    Args:
+        data: Section key -> JSON text.
     """
     found = config_warnings(read_config_map(None, data).config)
     return (*unread(data), *(f"{field}: {sentence}" for field, sentence in found.items()))

@@ -27,10 +27,12 @@ _MOST: Final = 50
 
 
 def unread(data: Mapping[str, str]) -> tuple[str, ...]:
-    """Return a sentence for each ignored part of the data, or an empty tuple for invalid JSON.
+    """Return a sentence for each unknown section, field and policy of slo-controller-config.
+
+    Text that is not valid JSON has none.
 
     Args:
-        data: Key -> JSON text.
+        data: Section key -> JSON text.
     """
     return tuple(islice(_unread(data), _MOST))
 

@@ -27,14 +27,15 @@ _DEFAULT_COLOCATION: Final = default_config().sections[SectionName.COLOCATION].c
 
 
 class NodePolicies:
-    """The configuration in force, and the strategies that it gives each node.
+    """The slo-controller-config in force, and the strategies that it gives each node.
 
     Args:
-        sync_shared_gpus: Gate EnableSyncGPUSharedResource.
-        plugins: Node resource plugins that run (`enabled.PLUGINS`); values of other plugins stay.
+        sync_shared_gpus: Whether nodes get the resource `gpu.shared` (gate EnableSyncGPUSharedResource).
+        plugins: Names of the node resource plugins that run (`enabled.PLUGINS`). What other plugins compute is not
+            changed.
 
     Attributes:
-        version: Position of the accepted configuration, or 0 for the defaults.
+        version: Position of the event that accepted the configuration, or 0 for the defaults.
         config: All sections with their defaults.
         slo_adjust: Settings of node health.
     """
@@ -48,7 +49,7 @@ class NodePolicies:
         self.slo_adjust = _slo_adjust(self.config)
 
     def refresh(self, view: ManagerView) -> None:
-        """Use the folded ConfigMap; a section that is not valid keeps its previous value.
+        """Read the folded ConfigMap slo-controller-config. If a section is not valid, its previous value stays.
 
         If the ConfigMap is deleted, its last values stay in force until a restart.
 
@@ -62,16 +63,21 @@ class NodePolicies:
         self.accept(accepted.data if accepted else None, state.accepted_seq if state and accepted else 0)
 
     def accept(self, data: Mapping[str, str] | None, version: int) -> None:
-        """Use the data of a ConfigMap; None stands for a missing ConfigMap, so the defaults apply."""
+        """Put the data of a ConfigMap into force.
+
+        Args:
+            data: Section key -> JSON text, or None for a missing ConfigMap; then the defaults apply.
+            version: Position of the event that accepted the data, or 0 for the defaults.
+        """
         self.version = version
         self.config = read_config_map(self.config, data).config
         self._strategies = NodeStrategies(self.config)
         self.slo_adjust = _slo_adjust(self.config)
 
     def configured(self, token: str, node: Node) -> ColocationStrategy:
-        """Return the configured colocation strategy of a node.
+        """Return the configured colocation strategy of a node; a disabled one if there is no valid configuration.
 
-        Until a valid configuration was accepted, the strategy is disabled.
+        The first matching node entry takes precedence over the cluster strategy.
         """
         found = self._strategies.colocation(node.metadata.labels, node.metadata.annotations)
         if found is None:
@@ -81,7 +87,12 @@ class NodePolicies:
         return found
 
     def colocation(self, token: str, node: Node, health: NodeHealth | None = None) -> ColocationStrategy:
-        """Return the colocation strategy in force: as configured, with thresholds lowered by the health of the node.
+        """Return the colocation strategy of a node, with reclaim thresholds lowered by the health of the node.
+
+        Args:
+            token: Token of the node.
+            node: The node.
+            health: Published health of the node, or None if it has none.
 
         Source:
             manager spec, 16.4
@@ -97,10 +108,14 @@ class NodePolicies:
         )
 
     def measuring(self, node: Node, *, measures_already: bool) -> Strategy | None:
-        """Return the strategy that tells the agent how to measure, or None if its present policy stays.
+        """Return the strategy by which the node's agent measures and reports, or None if its present one stays.
 
-        If colocation is off on the node, the defaults apply. While the configuration is missing or invalid, the
-        defaults apply to nodes without a policy, and other nodes keep theirs.
+        If colocation is off on the node, the defaults apply. If the configuration is invalid, the defaults apply to
+        nodes without a measuring policy, and the other nodes keep theirs.
+
+        Args:
+            node: The node.
+            measures_already: Whether a measuring policy is published for the node.
 
         Source:
             manager spec, 4.2
@@ -112,12 +127,12 @@ class NodePolicies:
 
 
 def report_expiry(report: NodeUsageReported, strategy: ColocationStrategy) -> float:
-    """Return the Unix time in seconds after which a usage report is too old to be used."""
+    """Return the Unix time in seconds after which a usage report is too old: its time plus `degradeTimeMinutes`."""
     return datetime.fromisoformat(report.updated_at).timestamp() + strategy.degrade_time_minutes * 60
 
 
 def slo_config_state(view: ManagerView) -> ConfigState | None:
-    """Return the state of the configuration ConfigMap, or None if it was never observed."""
+    """Return the folded state of the ConfigMap slo-controller-config, or None if it was never observed."""
     names = view.admission.names
     return view.config(names.slo_namespace, names.slo_name)
 

@@ -9,11 +9,11 @@ from koordcore.protocol.config.strategy import Strategy
 
 
 class SignalBounds(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds of a signal of node health.
+    """Bounds of one signal of node health, such as CPU utilization, in the unit of the signal.
 
     Attributes:
-        warn: Value from which the signal has an effect.
-        critical: Value from which it has its full effect.
+        warn: Value at which the severity of the signal is 0; above it, the severity grows linearly.
+        critical: Value from which the severity is 1.
     """
 
     warn: float
@@ -21,7 +21,25 @@ class SignalBounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SloAdjustPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Settings of node health, with the names and units of slo-adjust-config."""
+    """The section slo-adjust-config: when nodes count as unhealthy, and by how much they are lowered.
+
+    Attributes:
+        enable: Whether node health is on.
+        interval_seconds: Time between two assessments.
+        smoothing_factor: Weight of the present assessment in the smoothed abnormality, from 0 to 1.
+        warn_level: Abnormality (0 to 1) from which a healthy node becomes Warning.
+        critical_level: Abnormality from which a node becomes Critical.
+        recover_level: Abnormality below which a node becomes Healthy again.
+        min_weight: Lowest weight of a node, of 100.
+        step_down: Percent points by which thresholds fall with each assessment as Critical.
+        step_up: Percent points by which they rise with each assessment as Healthy.
+        max_drop: Maximum fall of a threshold in percent points.
+        healthy_rounds_before_raise: Number of healthy assessments in a row before thresholds rise.
+        suppress_floor_percent: Health never lowers cpuSuppressThresholdPercent below this.
+        memory_evict_floor_percent: Health never lowers memoryEvictThresholdPercent below this.
+        max_abnormal_ratio: Maximum share of nodes with a lowered weight, from 0 to 1.
+        signals: Name of a signal -> its bounds.
+    """
 
     enable: bool
     interval_seconds: int
@@ -41,5 +59,5 @@ class SloAdjustPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 
 def slo_adjust_policy(strategy: Strategy) -> SloAdjustPolicy:
-    """Return the typed value of a section whose defaults are merged in."""
+    """Return the strategy of slo-adjust-config, into which its defaults are merged, as a typed value."""
     return msgspec.convert(strategy, SloAdjustPolicy)

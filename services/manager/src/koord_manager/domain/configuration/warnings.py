@@ -13,7 +13,10 @@ from koord_manager.domain.configuration.node_policies import NodePolicies, slo_c
 
 
 def warning_drafts(policies: NodePolicies, view: ManagerView) -> list[Draft]:
-    """Return `ConfigWarned` if the warnings about the configuration have changed, otherwise an empty list."""
+    """Return the fact `ConfigWarned` if the warnings about slo-controller-config differ from the recorded ones.
+
+    Otherwise return an empty list.
+    """
     state = slo_config_state(view)
     warnings = config_warnings(policies.config) if state is not None and state.object is not None else {}
     if state is None or warnings == state.warnings:

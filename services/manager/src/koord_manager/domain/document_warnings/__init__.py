@@ -21,7 +21,7 @@ def document_warnings(document: object) -> tuple[str, ...]:
     """Return a sentence for each part of a document that is accepted and ignored.
 
     Args:
-        document: JSON value, as `koordcore.protocol.manifests.read_documents` gives it; of whatever shape.
+        document: Any JSON value, as `koordcore.protocol.manifests.read_documents` returns it.
     """
     return tuple(
         islice(

@@ -46,11 +46,12 @@ T = TypeVar("T")
 
 
 class MetadataRule(NamedTuple):
-    """The rule for the value of one key.
+    """The rule for the value of one label or annotation.
 
     Attributes:
-        check: Function that raises InvalidInput for a text that is not valid.
-        effect: What readers do with such a text, or empty if that depends on the text.
+        check: Function that raises InvalidInput for a value that is not valid.
+        effect: What the readers of the label or annotation do with an invalid value; empty if that depends on the
+            value.
     """
 
     check: Callable[[str], object]
@@ -58,7 +59,7 @@ class MetadataRule(NamedTuple):
 
 
 class Holder(NamedTuple):
-    """Rules for the labels and annotations of one kind of object, by key."""
+    """The rules for one kind of object: label key -> rule, and annotation key -> rule."""
 
     labels: Mapping[str, MetadataRule]
     annotations: Mapping[str, MetadataRule]

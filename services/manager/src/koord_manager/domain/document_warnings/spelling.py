@@ -10,9 +10,13 @@ _LONGEST: Final = 80
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return text such as `; did you mean nodeSelector?`, or "" if no known name is similar.
+    """Return text such as `; did you mean nodeSelector?` with the most similar known name, or "" if none is similar.
 
     The case of letters is ignored.
+
+    Args:
+        name: The unknown name.
+        known: All known names.
     """
     if len(name) > _LONGEST:
         return ""
@@ -22,6 +26,6 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 
 def place(path: str, name: str) -> str:
-    """Return `path.name`; a long name is cut."""
+    """Return the path of a field, `path.name`, with a long name cut."""
     shown = name if len(name) <= _LONGEST else f"{name[:_LONGEST]}..."
     return f"{path}.{shown}" if path else shown

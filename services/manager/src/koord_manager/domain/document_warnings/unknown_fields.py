@@ -24,7 +24,7 @@ _DIRECTIVE: Final = "$"
 
 
 def unknown_fields(document: object) -> Iterator[str]:
-    """Yield a sentence for each unknown field of a document; an unknown kind has none."""
+    """Yield a sentence for each unknown field of a document. A document of an unknown kind yields nothing."""
     if not isinstance(document, dict):
         return
     entries = cast("dict[str, object]", document)

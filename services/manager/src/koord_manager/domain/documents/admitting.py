@@ -40,7 +40,10 @@ WITHIN_RULE = "within rule "
 
 
 class AdmissionRefused(InvalidManifest):
-    """Raised if admission denies an object, with the violations for the user and the decision for the record."""
+    """Raised if admission denies an object.
+
+    It contains the violations for the user, and in `decision` the admission decision that is recorded.
+    """
 
     def __init__(self, violations: list[Violation]) -> None:
         super().__init__(
@@ -60,7 +63,8 @@ class CreatedPod(NamedTuple):
         steps: Names of the steps of admission that changed it.
         given: The document before the steps, with the priority of its class.
         made: The document after the steps.
-        quota: Fact with the new usage of the pod's quota, stored together with the pod, or None if no quota is charged.
+        quota: Fact with the new usage of the pod's quota, to be appended together with the pod; None if no quota is
+            charged.
     """
 
     pod: Pod
@@ -84,16 +88,16 @@ def created_pod(
     options: Options,
     accounts: Accounts | None = None,
 ) -> CreatedPod:
-    """Return a new pod after admission, with its priority, QoS class and phase.
+    """Run admission for a new pod and return it, with its priority, QoS class and phase.
 
     Args:
         view: The cluster.
-        document: A Pod, not changed.
+        document: A Pod as JSON, not changed.
         namespace: Namespace of the pod.
-        uid: Uid of the pod, which seeds the draws of profiles with a probability.
+        uid: Uid of the pod, from which random numbers for profiles with a probability derive.
         now: Creation time, RFC 3339.
-        options: Gates and flags of admission.
-        accounts: Quota usage of pods of the same decision.
+        options: Feature gates and flags of admission.
+        accounts: Quota usage that other pods of the same decision have changed and that is not in the log yet.
 
     Raises:
         InvalidManifest: The document is refused, with every violation that was found.
@@ -122,7 +126,17 @@ def created_pod(
 
 
 def judge_pod(view: ManagerView, pod: Pod, old: Pod | None, options: Options) -> None:
-    """Raise AdmissionRefused if a pod breaks a rule of admission."""
+    """Check a pod with the rules of the validating webhook, if its gate is on.
+
+    Args:
+        view: The cluster.
+        pod: The pod to store.
+        old: The stored pod, or None for a new one.
+        options: Feature gates and flags of admission.
+
+    Raises:
+        AdmissionRefused: The pod breaks a rule.
+    """
     if not options.enabled("PodValidatingWebhook"):
         return
     facts = view.admission
@@ -134,10 +148,17 @@ def judge_pod(view: ManagerView, pod: Pod, old: Pod | None, options: Options) ->
 def quota_account(
     view: ManagerView, pod: Pod, old: Pod | None, options: Options, accounts: Accounts | None = None
 ) -> Draft | None:
-    """Return the fact with the usage of a quota once a new pod is counted, or None if nothing is charged.
+    """Return the fact with the usage of a pod's quota after the pod is added, or None if no quota is charged.
+
+    Args:
+        view: The cluster.
+        pod: The pod to store.
+        old: The stored pod, or None for a new one.
+        options: Feature gates and flags of admission.
+        accounts: Quota usage that other pods of the same decision have changed and that is not in the log yet.
 
     Raises:
-        AdmissionRefused: The quota is exceeded or does not exist.
+        AdmissionRefused: The pod would exceed the quota, or the quota does not exist.
 
     Source:
         manager spec, 10.4
@@ -171,10 +192,10 @@ def quota_account(
 
 
 def with_priority_of_class(view: ManagerView, document: dict[str, Any]) -> dict[str, Any]:
-    """Return the document of a pod with the priority of its priority class, as the API server sets it before webhooks.
+    """Return the document of a pod with the priority of its PriorityClass, as the API server sets it before webhooks.
 
     Raises:
-        InvalidManifest: The class is unknown, or the priority differs from that of the class.
+        InvalidManifest: The class is unknown, or the document's priority differs from that of the class.
     """
     written: object = document.get("spec")
     if not isinstance(written, dict) or not cast("dict[str, Any]", written).get("priorityClassName"):
@@ -188,7 +209,14 @@ def with_priority_of_class(view: ManagerView, document: dict[str, Any]) -> dict[
 
 
 def keep_identity(meta: ObjectMeta, old: ObjectMeta | None, uid: str, now: str) -> None:
-    """Set uid and creation time of an object to those of its first version; values in the manifest are ignored."""
+    """Set uid and creation time of an object, in place; values in the manifest are ignored.
+
+    Args:
+        meta: Metadata of the object to store.
+        old: Metadata of the stored object, whose uid and time are kept, or None for a new object.
+        uid: Uid for a new object.
+        now: Creation time for a new object, RFC 3339.
+    """
     meta.uid = old.uid if old else uid
     meta.creation_timestamp = old.creation_timestamp if old else now
     meta.resource_version = ""
@@ -197,10 +225,10 @@ def keep_identity(meta: ObjectMeta, old: ObjectMeta | None, uid: str, now: str) 
 
 
 def resolve_priority(view: ManagerView, spec: PodSpec) -> None:
-    """Set the priority and the preemption policy of the pod's priority class, in place.
+    """Set the priority and the preemption policy of the pod's PriorityClass in its spec, in place.
 
     Raises:
-        InvalidManifest: The class is unknown, or the priority differs from that of the class.
+        InvalidManifest: The class is unknown, or the priority in the spec differs from that of the class.
     """
     if not spec.priority_class_name:
         return

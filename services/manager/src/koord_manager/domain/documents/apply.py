@@ -66,14 +66,14 @@ APPLIED_DIGEST = "koordstream.io/applied-digest"
 def decide_apply(
     view: ManagerView, manifest: Manifest, *, new_uid: str, now: str, options: Options | None = None
 ) -> Applied:
-    """Return the facts that a manifest leads to.
+    """Decide `koord apply` of one manifest: return the facts that mirror its object.
 
     Args:
         view: The cluster.
-        manifest: A manifest of the right shape; the rules of its kind are checked after admission changed it.
+        manifest: A manifest whose fields have the right types. The rules of its kind are checked after admission.
         new_uid: Uid for a new object.
         now: Creation time of a new object, RFC 3339.
-        options: Gates and flags of admission.
+        options: Feature gates and flags of admission; None for the defaults.
 
     Raises:
         InvalidManifest: The document is refused.
@@ -179,7 +179,11 @@ def _without_last_applied(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def refuse_immutable_changes(new: PodSpec, old: PodSpec) -> None:
-    """Raise InvalidManifest if a pod's spec changes in more than images and added tolerations, as Kubernetes does."""
+    """Check that an update of a pod changes only fields that Kubernetes allows: images, and added tolerations.
+
+    Raises:
+        InvalidManifest: Another field of the spec changed.
+    """
     violations: list[InvalidInput] = []
     for field in msgspec.structs.fields(PodSpec):
         before, after = getattr(old, field.name), getattr(new, field.name)

@@ -32,14 +32,14 @@ _OURS = ("uid", "creationTimestamp", "generation", "resourceVersion", "managedFi
 
 
 def apply_custom(view: ManagerView, custom: CustomObject, *, new_uid: str, now: str, options: Options) -> Applied:
-    """Return the facts that the manifest of a custom resource leads to.
+    """Decide `koord apply` of a custom resource: return the fact that mirrors it.
 
     Args:
         view: The cluster.
         custom: The manifest.
         new_uid: Uid for a new object.
         now: Creation time of a new object, RFC 3339.
-        options: Gates and flags of admission.
+        options: Feature gates and flags of admission.
 
     Raises:
         InvalidManifest: The document is refused, with every violation that was found.
@@ -88,7 +88,9 @@ def apply_custom(view: ManagerView, custom: CustomObject, *, new_uid: str, now: 
 
 
 def delete_custom(view: ManagerView, kind: str, namespace: str, name: str, options: Options) -> list[Draft] | None:
-    """Return the fact that deletes a custom resource, or None if there is no such object or kind.
+    """Return the fact that deletes a custom resource, as a list of one.
+
+    Return None if the object does not exist, or if the kind is unknown.
 
     Raises:
         AdmissionRefused: Admission denies the deletion, for example of a quota with pods.
@@ -113,7 +115,7 @@ def delete_custom(view: ManagerView, kind: str, namespace: str, name: str, optio
 
 
 def resource_of_kind(kind: str) -> ResourceVersion | None:
-    """Return the stored version of a kind's definition, or None if the protocol does not have the kind."""
+    """Return the stored version of a custom resource definition by kind, or None if the protocol has no such kind."""
     return next((found for found in accepted_kinds() if found.kind == kind and found.stored), None)
 
 

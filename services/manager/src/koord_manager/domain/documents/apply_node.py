@@ -40,13 +40,13 @@ _WRITTEN: Final = ("labels", "annotations")
 
 
 def apply_node(view: ManagerView, manifest: Manifest, *, now: str, options: Options) -> Applied:
-    """Return the facts that the manifest of a Node leads to.
+    """Decide `koord apply` of a Node: return the facts that mirror it.
 
     Args:
         view: The cluster.
         manifest: The manifest.
         now: Creation time of a new node, RFC 3339.
-        options: Gates and flags of admission.
+        options: Feature gates and flags of admission.
 
     Raises:
         InvalidManifest: The document is refused, with every violation that was found.

@@ -19,13 +19,18 @@ class Target(NamedTuple):
 
 
 def decide_delete(view: ManagerView, target: Target, options: Options | None = None) -> list[Draft] | None:
-    """Return the facts of one deletion, to append together, or None if there is no such object.
+    """Decide `koord delete` of one object: return the facts to append together, or None if the object does not exist.
 
     The workload controller deletes the pods of a deleted workload. The scheduler returns the resources of a deleted
     pod to its node.
 
+    Args:
+        view: The cluster.
+        target: The object.
+        options: Feature gates and flags of admission; None for the defaults.
+
     Raises:
-        InvalidManifest: Admission refuses the deletion.
+        InvalidManifest: Admission denies the deletion.
     """
     kind, namespace, name = target
     if kind not in AGGREGATES:

@@ -17,7 +17,13 @@ from koord_manager.domain.admission.recording.recorded_object import LAST_APPLIE
 
 
 def three_way(stored: Mapping[str, Any], last: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the object to store; no argument is changed."""
+    """Return the object to store: `stored`, changed by the difference between `last` and `new`. No argument is changed.
+
+    Args:
+        stored: The stored object.
+        last: The manifest that was applied last, or empty if there was none.
+        new: The manifest to apply.
+    """
     result = {name: value for name, value in stored.items() if name in new or name not in last}
     for name, value in new.items():
         if name in stored and name in last and last[name] == value:
@@ -30,7 +36,7 @@ def three_way(stored: Mapping[str, Any], last: Mapping[str, Any], new: Mapping[s
 
 
 def last_applied(annotations: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the last applied manifest from the annotations of an object, or an empty mapping if there is none."""
+    """Return the manifest that `koord apply` applied last, from an annotation; an empty mapping if there is none."""
     try:
         return codec.decode(str(annotations.get(LAST_APPLIED) or "{}"), dict[str, Any])
     except codec.DecodeError:

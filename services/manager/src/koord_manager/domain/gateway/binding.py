@@ -25,11 +25,15 @@ from koord_manager.domain.gateway.requests import Json, Meaning, Request, meanin
 
 
 class Binding(NamedTuple):
-    """The data of a binding that has to be sent to the API server.
+    """A binding that has to be sent to the API server.
 
     Attributes:
-        placement: Sequence of the `PodPlaced`.
-        annotations: Annotations that the binding sets on the pod.
+        uid: Uid of the pod.
+        namespace: Namespace of the pod.
+        name: Name of the pod.
+        node: Name of the node.
+        placement: Position in the log of the `PodPlaced` that it carries out.
+        annotations: Annotations that the binding sets on the pod, such as those of its allocation.
     """
 
     uid: str
@@ -58,7 +62,7 @@ class Later(NamedTuple):
     """The outcome of a binding is not known yet.
 
     Attributes:
-        look: Whether the pod has to be read to find out; otherwise the binding is sent again.
+        look: Whether the caller has to read the pod to find out. Otherwise it sends the binding again later.
     """
 
     look: bool = False
@@ -67,7 +71,7 @@ class Later(NamedTuple):
 def pending_binding(view: ManagerView, uid: str) -> Binding | None:
     """Return the binding that has to be sent for a pod.
 
-    Return None if the pod has no placement, if its binding has an outcome, or if the pod is gone.
+    Return None if the pod is not placed, if the outcome of its binding is recorded, or if the pod is deleted.
     """
     placed = view.state.of_kind(PodState).get(uid)
     spec = view.state.of_kind(PodSpecState).get(uid)
@@ -81,7 +85,10 @@ def pending_binding(view: ManagerView, uid: str) -> Binding | None:
 
 
 def known_outcome(view: ManagerView, binding: Binding) -> Settled | None:
-    """Return the outcome that the mirrored pod already shows, or None if the binding has to be sent."""
+    """Return the outcome that the mirrored pod already shows, or None if the binding has to be sent.
+
+    For example, an earlier attempt may have bound the pod.
+    """
     spec = view.state.of_kind(PodSpecState).get(binding.uid)
     return outcome_of_pod(binding, spec.object) if spec is not None else None
 
@@ -99,7 +106,7 @@ def outcome_of_pod(binding: Binding, pod: Pod) -> Settled | None:
 
 
 def binding_request(binding: Binding) -> Request:
-    """Return the request that binds a pod to its node."""
+    """Return the HTTP request that binds a pod to its node."""
     meta: Json = {"name": binding.name, "namespace": binding.namespace, "uid": binding.uid}
     if binding.annotations:
         meta["annotations"] = binding.annotations
@@ -113,7 +120,15 @@ def binding_request(binding: Binding) -> Request:
 
 
 def judge_binding(status: int, message: str) -> Settled | Later | None:
-    """Return what the answer to a binding means, or None if the pod does not exist."""
+    """Return what the API server's answer to a binding means.
+
+    Args:
+        status: HTTP status; 0 stands for no answer.
+        message: Text of the answer.
+
+    Returns:
+        The final outcome, or `Later` if it is not known yet. None if the pod does not exist.
+    """
     match meaning_of(status):
         case Meaning.DONE:
             return Settled()
@@ -130,7 +145,14 @@ def judge_binding(status: int, message: str) -> Settled | Later | None:
 def judge_look(binding: Binding, status: int, pod: Pod | None) -> Settled | Later | None:
     """Return the outcome of a binding that the API server refused as a conflict, from the pod that was read afterwards.
 
-    Return None if the pod does not exist, or if another pod has its name now.
+    Args:
+        binding: The binding.
+        status: HTTP status of reading the pod.
+        pod: The pod, or None if it could not be read.
+
+    Returns:
+        The final outcome, or `Later` if the binding has to be sent again. None if the pod does not exist, or if
+        another pod has its name now.
     """
     if pod is None:
         return None if meaning_of(status) is Meaning.GONE else Later()
@@ -140,9 +162,9 @@ def judge_look(binding: Binding, status: int, pod: Pod | None) -> Settled | Late
 
 
 def outcome_draft(view: ManagerView, binding: Binding, settled: Settled) -> Draft | None:
-    """Return the fact that records the outcome of a binding.
+    """Return the fact that records the final outcome of a binding: `PodBound` or `PodBindFailed`.
 
-    Return None if it is recorded already, or if the pod is gone.
+    Return None if it is recorded already, or if the pod is deleted.
     """
     spec = view.state.of_kind(PodSpecState).get(binding.uid)
     if spec is None or (spec.binding is not None and spec.binding.placement >= binding.placement):
@@ -157,5 +179,5 @@ def outcome_draft(view: ManagerView, binding: Binding, settled: Settled) -> Draf
 
 
 def pod_path(namespace: str, name: str) -> str:
-    """Return the path of a pod at the API server."""
+    """Return the path of a pod in the API of the API server."""
     return f"/api/v1/namespaces/{namespace}/pods/{name}"

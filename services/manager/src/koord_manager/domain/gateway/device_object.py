@@ -32,9 +32,10 @@ _UNKNOWN_SOCKET: Final = -1
 
 
 def pending_device(view: ManagerView, token: str) -> Request | None:
-    """Return the write that updates or creates the Device of a node, or None if it is up to date or without a report.
+    """Return the request that creates or updates the Device object of a node from the agent's report.
 
-    A node without devices gets no object; an object that exists is emptied.
+    Return None if the object is up to date, or if the agent has not reported its devices. If the node has no devices,
+    no object is created, and an existing object gets an empty list.
     """
     node, agent = view.node(token), view.state.of_kind(NodeAgentState).get(token)
     if node is None or agent is None or agent.devices is None:

@@ -22,12 +22,12 @@ HEAL_AT: Final = 3
 
 
 class Drift(NamedTuple):
-    """A difference between the fold and the API server in one object.
+    """A difference between the folded log and the API server in one object.
 
     Attributes:
         seen: The object as the API server has it.
         difference: "missing-in-api", "missing-in-log" or "differs".
-        fingerprint: Digest of both sides, which tells whether the next sweep finds the same difference.
+        fingerprint: Digest of both versions. If the next sweep finds the same digest, it is the same difference.
     """
 
     seen: Seen
@@ -36,7 +36,7 @@ class Drift(NamedTuple):
 
 
 def find_drift(view: ManagerView, seen: Seen) -> Drift | None:
-    """Return the difference between the fold and an object of the API server, or None if they agree."""
+    """Return the difference between the folded log and an object of the API server, or None if they agree."""
     draft = next_draft(view, seen)
     if draft is None:
         return None
@@ -49,25 +49,31 @@ def find_drift(view: ManagerView, seen: Seen) -> Drift | None:
 
 
 def drift_ref(ref: AggregateRef) -> AggregateRef:
-    """Return the aggregate that counts the drifts of another aggregate."""
+    """Return the aggregate (`drift.<kind>=<id>`) that records the drifts of another aggregate."""
     return AggregateRef("drift", f"{ref.kind}={ref.id}")
 
 
 def drift_draft(view: ManagerView, drift: Drift) -> Draft:
-    """Return the fact that a drift was found."""
+    """Return the fact `DriftObserved`, which records that a sweep found a drift."""
     ref = drift_ref(drift.seen.ref)
     event = DriftObserved(aggregate=str(drift.seen.ref), difference=drift.difference, fingerprint=drift.fingerprint)
     return Draft(ref, event, view.state.last_seq(ref))
 
 
 def is_due(view: ManagerView, drift: Drift) -> bool:
-    """Return whether enough sweeps in a row found this drift, so that it has to be corrected."""
+    """Return whether three sweeps in a row found this drift, so that the object has to be mirrored again."""
     state = view.state.of_kind(DriftState).get(drift_ref(drift.seen.ref).id)
     return state is not None and state.fingerprint == drift.fingerprint and state.times >= HEAL_AT
 
 
 def healed_draft(view: ManagerView, ref: AggregateRef, how: str) -> Draft | None:
-    """Return the fact that the drift of an aggregate is over, or None if none was recorded."""
+    """Return the fact that the drift of an aggregate is over, or None if no open drift is recorded.
+
+    Args:
+        view: The cluster.
+        ref: Aggregate of the mirrored object.
+        how: How the drift ended, for the fact.
+    """
     where = drift_ref(ref)
     state = view.state.of_kind(DriftState).get(where.id)
     if state is None or not state.times:
@@ -76,5 +82,5 @@ def healed_draft(view: ManagerView, ref: AggregateRef, how: str) -> Draft | None
 
 
 def open_drifts(view: ManagerView) -> list[AggregateRef]:
-    """Return the aggregates with a recorded drift that is not over."""
+    """Return the aggregates of mirrored objects whose recorded drift is not over."""
     return [AggregateRef(*id_.split("=", 1)) for id_, state in view.state.of_kind(DriftState).items() if state.times]

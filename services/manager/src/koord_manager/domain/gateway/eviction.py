@@ -21,7 +21,13 @@ from koord_manager.domain.gateway.requests import Json, Meaning, Request, meanin
 
 
 class Eviction(NamedTuple):
-    """An eviction that has to be carried out."""
+    """An eviction that was requested in the log and that the gateway has to carry out.
+
+    Attributes:
+        uid: Uid of the pod.
+        request: The event that requested it.
+        requested_at: Time of that event, RFC 3339.
+    """
 
     uid: str
     request: PodEvictionRequested
@@ -29,42 +35,51 @@ class Eviction(NamedTuple):
 
 
 class Evicted(NamedTuple):
-    """The eviction was carried out.
+    """Outcome of an eviction: the pod is evicted.
 
     Attributes:
-        gone: Whether the pod did not exist any more.
+        gone: Whether the pod did not exist any more, so that nothing had to be done.
     """
 
     gone: bool = False
 
 
 class GivenUp(NamedTuple):
-    """The eviction failed for good."""
+    """Outcome of an eviction: it failed and is not retried.
+
+    Attributes:
+        reason: Reason in one word, for the fact.
+        message: Explanation.
+    """
 
     reason: str
     message: str
 
 
 class Waits(NamedTuple):
-    """The eviction has to be retried."""
+    """Outcome of an attempt to evict: it has to be retried.
+
+    Attributes:
+        why: Reason, for example the disruption budget that refuses it.
+    """
 
     why: str
 
 
 def pending_eviction(view: ManagerView, uid: str) -> Eviction | None:
-    """Return the eviction that has to be carried out for a pod, or None if nobody requested one."""
+    """Return the eviction that has to be carried out for a pod, or None if none is requested and open."""
     state = view.state.of_kind(EvictionState).get(uid)
     return Eviction(uid, state.request, state.requested_at) if state is not None else None
 
 
 def is_leaving(view: ManagerView, eviction: Eviction) -> bool:
-    """Return whether the pod is gone or being deleted, so that no request is needed."""
+    """Return whether the pod of an eviction is deleted or being deleted, so that no request has to be sent."""
     spec = view.state.of_kind(PodSpecState).get(eviction.uid)
     return spec is None or spec.object.metadata.deletion_timestamp is not None
 
 
 def eviction_request(eviction: Eviction) -> Request:
-    """Return the request that evicts or deletes the pod."""
+    """Return the HTTP request that evicts the pod, or that deletes it for the method `delete`."""
     asked = eviction.request
     options: Json = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": eviction.uid}}
     if asked.grace_period_seconds is not None:
@@ -82,9 +97,13 @@ def eviction_request(eviction: Eviction) -> Request:
 
 
 def judge_eviction(eviction: Eviction, status: int, message: str, now: datetime) -> Evicted | GivenUp | Waits:
-    """Return what the answer to an eviction means.
+    """Return what the API server's answer to an eviction means.
 
-    Status 409 means that the pod is gone and another one has its name.
+    Args:
+        eviction: The eviction.
+        status: HTTP status; 409 means that another pod has the name now, so the pod is gone.
+        message: Text of the answer.
+        now: The time, to check the time limit of the eviction.
     """
     match meaning_of(status):
         case Meaning.DONE:
@@ -102,7 +121,10 @@ def judge_eviction(eviction: Eviction, status: int, message: str, now: datetime)
 
 
 def eviction_draft(view: ManagerView, eviction: Eviction, ended: Evicted | GivenUp) -> Draft | None:
-    """Return the fact that records the outcome of an eviction, or None if it is recorded already."""
+    """Return the fact that records the outcome of an eviction: `PodEvicted` or a failure.
+
+    Return None if it is recorded already.
+    """
     state = view.state.of_kind(EvictionState).get(eviction.uid)
     if state is None:
         return None

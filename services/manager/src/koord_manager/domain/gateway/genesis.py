@@ -34,12 +34,12 @@ _FINISHED: Final = ("Succeeded", "Failed")
 def genesis_drafts(seen: Iterable[Seen], *, cluster_epoch: int, now: str) -> Iterator[Draft]:
     """Yield the first facts of a log, each for a new aggregate.
 
-    They are the mirrored objects, the placements of running pods, and the ledgers of nodes. The last fact records the
-    genesis itself.
+    They are the mirrored objects, then the placements of running pods and the ledgers of nodes. The last fact records
+    the genesis itself.
 
     Args:
         seen: The objects of the API server.
-        cluster_epoch: Epoch greater than that of any earlier log.
+        cluster_epoch: Number of this log of the cluster, greater than that of any earlier log.
         now: Time for pods whose object has no creation time, RFC 3339.
     """
     nothing = ManagerView()

@@ -62,6 +62,8 @@ class Seen(NamedTuple):
     """An object as the API server has it, reduced by `cleaned` to what the log keeps.
 
     Attributes:
+        resource: Its kind of resource.
+        object: The object; typed, or JSON for a custom resource.
         gone: Whether the object was deleted; then `object` is its last version.
     """
 
@@ -117,7 +119,7 @@ def name_of(found: Object) -> tuple[str, str, str]:
 
 
 def mirrored_ref(resource: Mirrored, found: Object) -> AggregateRef:
-    """Return the aggregate that mirrors an object."""
+    """Return the aggregate that mirrors an object of the API server, such as `podspec.<uid>`."""
     namespace, name, uid = name_of(found)
     match resource.kind:
         case "Pod":
@@ -135,7 +137,7 @@ def mirrored_ref(resource: Mirrored, found: Object) -> AggregateRef:
 
 
 def next_draft(view: ManagerView, seen: Seen) -> Draft | None:
-    """Return the next fact that the log needs to agree with an observed object, or None if it agrees."""
+    """Compare an object of the API server with the log, and return the next fact to append, or None if they agree."""
     found, ref, last = seen.object, seen.ref, view.state.last_seq(seen.ref)
     if isinstance(found, ConfigMap) and not seen.gone:
         return _config(view, seen, found)
@@ -219,7 +221,10 @@ def _uid(document: Json) -> str:
 
 
 def known_of(view: ManagerView, resource: Mirrored) -> dict[AggregateRef, Object]:
-    """Return the objects of a resource that the log has. After a complete list, those that are not in it are gone."""
+    """Return the existing objects of a resource in the log, by aggregate.
+
+    After a complete list of the API server, objects that the list does not contain are deleted.
+    """
     if resource.kind == "ConfigMap":
         name = resource.field_selector.removeprefix("metadata.name=")
         config = view.config(resource.namespace, name)

@@ -93,11 +93,11 @@ class _NodeMetric(KubeStruct):
 
 
 def report_of(node_metric: dict[str, Any], uid_of: Callable[[str, str], str]) -> NodeUsageReported | None:
-    """Return the usage report in the status of a NodeMetric object, or None if it has none.
+    """Return the usage report in the status of a NodeMetric object, or None if the status contains no report yet.
 
     Args:
         node_metric: The object.
-        uid_of: Returns the uid of a pod by namespace and name, or empty if it is unknown.
+        uid_of: Function that returns the uid of a pod by namespace and name, or "" if the pod is unknown.
     """
     try:
         found = object_from_json(node_metric, _NodeMetric)

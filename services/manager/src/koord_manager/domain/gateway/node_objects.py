@@ -31,23 +31,21 @@ _SLO_GROUP = "slo.koordinator.sh/v1alpha1"
 
 
 class Known(NamedTuple):
-    """The uid and the spec of an object at the API server."""
+    """A NodeSLO or NodeMetric object at the API server: its uid and its spec."""
 
     uid: str
     spec: Json
 
 
 def pending_node_slo(view: ManagerView, token: str, known: Mapping[str, Known]) -> Request | None:
-    """Return the write that brings the NodeSLO of a node up to date, or None if it is.
+    """Return the request that creates, updates or deletes the NodeSLO object of a node, or None if it is up to date.
 
-    The write creates the object, changes it, or deletes it after the node.
-
-    Return after its node deletes the NodeSLO object, or None if it is up to date.
+    The object is deleted if the node does not exist any more.
 
     Args:
         view: The cluster.
         token: Token of the node.
-        known: Name -> the object of the API server.
+        known: Name -> NodeSLO object at the API server.
     """
     name = name_from_token(token)
     policy = view.policy(token)
@@ -63,9 +61,14 @@ def pending_node_slo(view: ManagerView, token: str, known: Mapping[str, Known]) 
 
 
 def pending_node_metric(view: ManagerView, token: str, known: Mapping[str, Known]) -> Request | None:
-    """Return the write that brings the spec of a node's NodeMetric up to date, or None if it is.
+    """Return the request that creates, updates or deletes the NodeMetric object of a node, or None if it is up to date.
 
-    The write creates the object, changes it, or deletes it after the node.
+    Only the spec is compared. The object is deleted if the node does not exist any more.
+
+    Args:
+        view: The cluster.
+        token: Token of the node.
+        known: Name -> NodeMetric object at the API server.
     """
     name = name_from_token(token)
     policy = view.policy(token)
@@ -109,7 +112,12 @@ def _without_none(value: Any) -> Any:
 
 
 def node_metric_status(name: str, report: NodeUsageReported) -> Request:
-    """Return the request that writes a report of our agent as the status of the NodeMetric."""
+    """Return the request that writes a usage report of our agent as the status of a NodeMetric object.
+
+    Args:
+        name: Name of the node.
+        report: The report.
+    """
     status: Json = {
         "updateTime": report.updated_at,
         "podsMetric": [
@@ -174,10 +182,13 @@ def _amounts(usage: Usage) -> Json:
 
 
 def pending_zones(view: ManagerView, token: str) -> Request | None:
-    """Return the write of batch resources into the zones of a node's topology object, or None if they are up to date.
+    """Return the request that writes batch resources into the zones of a node's NodeResourceTopology object.
+
+    Return None if they are up to date. Capacity, allocatable and available get the same amount. Other resources of
+    the zones stay.
 
     Source:
-        manager spec, 5.4: equal capacity, allocatable and available; other resources are kept; sorted by name
+        manager spec, 5.4
     """
     name = name_from_token(token)
     policy = view.policy(token)

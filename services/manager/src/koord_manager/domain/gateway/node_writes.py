@@ -29,9 +29,10 @@ LENT: Final = (BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY)
 
 
 def wanted_resources(policy: NodePolicyState) -> dict[str, int | None]:
-    """Return the extended resources that a node shall have, in whole units.
+    """Return the extended resources that the manager computed for a node: name -> whole units.
 
-    None stands for a resource that has to be removed. Resources that were never computed are not included.
+    None stands for a resource that has to be removed from the node. Resources that were never computed are not
+    included.
     """
     lent = lent_resources(policy)
     decided = [*(LENT if policy.computed_at else ()), *_decided_devices(policy)]
@@ -54,9 +55,10 @@ def _decided_devices(policy: NodePolicyState) -> tuple[str, ...]:
 
 
 def wanted_annotations(policy: NodePolicyState) -> dict[str, str | None]:
-    """Return the annotations that a node shall have.
+    """Return the annotations that the manager computed for a node: key -> text.
 
-    None stands for an annotation that has to be removed. Annotations that were never computed are not included.
+    None stands for an annotation that has to be removed from the node. Annotations that were never computed are not
+    included.
     """
     wanted: dict[str, str | None] = dict(decided_annotations(policy))
     if policy.ratios_computed:
@@ -68,7 +70,7 @@ def wanted_annotations(policy: NodePolicyState) -> dict[str, str | None]:
 
 
 def pending_status(view: ManagerView, token: str) -> Request | None:
-    """Return the patch of a node's capacity and allocatable, or None if they are up to date."""
+    """Return the request that patches capacity and allocatable in a node's status, or None if they are up to date."""
     node, policy = view.node(token), view.policy(token)
     if node is None or policy is None or not (node.status.capacity or node.status.allocatable):
         return None  # a node without capacity or allocatable is never written (5.8)
@@ -85,7 +87,7 @@ def pending_status(view: ManagerView, token: str) -> Request | None:
 
 
 def pending_metadata(view: ManagerView, token: str) -> Request | None:
-    """Return the patch of a node's annotations and labels, or None if they are up to date."""
+    """Return the request that patches the annotations and labels of a node, or None if they are up to date."""
     node, policy = view.node(token), view.policy(token)
     if node is None or policy is None:
         return None

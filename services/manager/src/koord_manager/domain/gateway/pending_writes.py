@@ -49,14 +49,14 @@ LONGEST_DELAY_SECONDS: Final = 30.0
 
 
 class PendingWrites:
-    """Keys of objects with writes that have to be decided, and the Kubernetes events to record.
+    """Keys of objects for which a write to the API server may be pending, and Kubernetes events to record.
 
-    One task owns an instance.
+    Only one task may use an instance.
 
     Attributes:
         queue: Keys of the objects, in the queues of `QUEUES`.
         nominated: Uid of a pod -> node to write as its nominated node, or empty to clear it.
-        events: Kubernetes events to record.
+        events: Kubernetes events to record, at most 10,000; if there are more, the oldest are dropped.
     """
 
     def __init__(self, jitter: Callable[[], float] = lambda: 1.0) -> None:
@@ -66,7 +66,10 @@ class PendingWrites:
         self._profiles_of: dict[tuple[str, str], dict[AggregateRef, None]] = {}  # by namespace and name of a root quota
 
     def seed(self, view: ManagerView) -> None:
-        """Add the keys of all objects that may have a pending write, when this instance becomes the leader."""
+        """Start again when this instance becomes the leader: add the keys of all objects that may have a pending write.
+
+        Kubernetes events that were not recorded are dropped.
+        """
         self.queue.add_all(BINDING, (uid for uid, pod in view.state.of_kind(PodState).items() if pod.node))
         self.queue.add_all(EVICTION, view.state.of_kind(EvictionState))
         self.queue.add_all(NODE, view.state.of_kind(NodeSpecState))
@@ -83,7 +86,7 @@ class PendingWrites:
         self.queue.add(STATUS, f"{ref.kind}/{ref.id}")
 
     def note(self, view: ManagerView, folded: Iterable[tuple[AggregateRef, Event]]) -> None:
-        """Queue the objects that have to be written, and the Kubernetes events to record, because of folded events."""
+        """Queue the objects and the Kubernetes events that have to be written because of these folded events."""
         for ref, event in folded:
             self._note(view, ref, event)
 

@@ -31,7 +31,15 @@ class Involved(NamedTuple):
 
 
 class KubernetesEvent(NamedTuple):
-    """A Kubernetes event to record; `type` is "Normal" or "Warning"."""
+    """A Kubernetes event to record about an object.
+
+    Attributes:
+        involved: The object.
+        reason: Reason in one word, such as `FailedScheduling`.
+        message: Sentence for the user.
+        type: "Normal" or "Warning".
+        component: Name of the component that reports it.
+    """
 
     involved: Involved
     reason: str
@@ -75,12 +83,18 @@ def preempted(uid: str, namespace: str, name: str, message: str) -> KubernetesEv
 
 
 def event_collection(namespace: str) -> str:
-    """Return the path for Kubernetes events of a namespace; an empty namespace stands for `default`."""
+    """Return the path of the Kubernetes events of a namespace; an empty namespace stands for `default`."""
     return f"/api/v1/namespaces/{namespace or 'default'}/events"
 
 
 def event_creation(event: KubernetesEvent, now: str, instance: str) -> Request:
-    """Return the request that creates a Kubernetes event; `now` is RFC 3339 in whole seconds."""
+    """Return the request that creates a Kubernetes event.
+
+    Args:
+        event: The event.
+        now: The time, RFC 3339 in whole seconds.
+        instance: Name of the manager's process, which reports it.
+    """
     involved = event.involved
     namespace = involved.namespace or "default"
     body: Json = {
@@ -108,16 +122,27 @@ def event_creation(event: KubernetesEvent, now: str, instance: str) -> Request:
 
 
 def event_repetition(event: KubernetesEvent, now: str, count: int) -> Request:
-    """Return the request that sets the count of a repeated Kubernetes event."""
+    """Return the request that updates the count and the time of a Kubernetes event that exists.
+
+    Args:
+        event: The event.
+        now: The time, RFC 3339 in whole seconds.
+        count: How often it happened.
+    """
     body: Json = {"count": count, "lastTimestamp": now}
     path = f"{event_collection(event.involved.namespace)}/{event.name}"
     return Request("event", "PATCH", path, body, STRATEGIC_PATCH)
 
 
 def unschedulable_condition(uid: str, pod: Pod, message: str, now: str, nominated: str) -> Request:
-    """Return the request that sets the pod's condition PodScheduled to False, with the reason.
+    """Return the request that sets the pod's condition PodScheduled to False with the reason Unschedulable.
 
-    The request also sets the nominated node, if there is one.
+    Args:
+        uid: Uid of the pod.
+        pod: The pod.
+        message: Sentence of the scheduler.
+        now: The time, RFC 3339.
+        nominated: Node to write as the nominated node as well, or empty.
     """
     was_false = any(item.type == "PodScheduled" and item.status == "False" for item in pod.status.conditions)
     condition: Json = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
@@ -139,7 +164,7 @@ def nominated_node(uid: str, pod: Pod, node: str) -> Request:
 
 
 def disruption_target(uid: str, namespace: str, name: str, message: str, now: str) -> Request:
-    """Return the request that sets the pod's condition DisruptionTarget before it is preempted."""
+    """Return the request that sets the condition DisruptionTarget of a pod before it is preempted."""
     condition: Json = {
         "type": "DisruptionTarget",
         "status": "True",

@@ -43,7 +43,7 @@ _QUOTA_ANNOTATIONS = (
 
 
 def ref_of_object(plural: str, namespace: str, name: str) -> AggregateRef | None:
-    """Return the aggregate whose facts are the status of a custom resource, or None for other resources."""
+    """Return the aggregate whose facts contain the status of a custom resource, or None if no service computes it."""
     match plural:
         case "podgroups":
             return AggregateRef("gang", _token(namespace, name))
@@ -63,7 +63,15 @@ def ref_of_object(plural: str, namespace: str, name: str) -> AggregateRef | None
 
 
 def with_published_status(view: ManagerView, plural: str, document: Json) -> Json:
-    """Return a custom resource with the status that was computed for it."""
+    """Return a custom resource with the status that the scheduler or the manager computed for it.
+
+    The object is returned unchanged if no status was computed.
+
+    Args:
+        view: The cluster.
+        plural: Plural of its kind.
+        document: The object, not changed.
+    """
     meta: Json = document["metadata"]
     ref = ref_of_object(plural, str(meta.get("namespace", "")), str(meta.get("name", "")))
     match view.state.get(ref) if ref is not None else None:
@@ -94,7 +102,7 @@ def _token(namespace: str, name: str) -> str:
 
 
 def pod_group_status(computed: GangPhaseChanged) -> Json:
-    """Return `status` of a PodGroup from the phase of its gang."""
+    """Return `status` of a PodGroup from the event with the phase of its gang."""
     status: Json = {
         "phase": computed.phase,
         "occupiedBy": computed.occupied_by,
@@ -107,17 +115,21 @@ def pod_group_status(computed: GangPhaseChanged) -> Json:
 
 
 def quota_annotations(computed: QuotaStatusComputed) -> dict[str, dict[str, str]]:
-    """Return the annotations of an ElasticQuota with its computed amounts: key -> resource list."""
+    """Return the annotations of an ElasticQuota with its computed amounts: annotation key -> (resource -> quantity)."""
     return {key: amounts_text(getattr(computed, field)) for key, field in _QUOTA_ANNOTATIONS}
 
 
 def list_text(amounts: Mapping[str, str]) -> str:
-    """Return a resource list as the text of an annotation."""
+    """Return a resource list (resource -> quantity) as the JSON text of an annotation."""
     return json.dumps(amounts, separators=(",", ":"))
 
 
 def amounts_text(amounts: Mapping[str, int]) -> dict[str, str]:
-    """Return amounts as quantities: cpu in milli-cores, other resources in whole units, without zeros."""
+    """Return amounts as quantities, without those that are zero.
+
+    Args:
+        amounts: Resource -> amount; cpu in milli-cores, other resources in whole units.
+    """
     return {
         name: (of_milli(amount) if name == CPU else of_value(amount)).canonical()
         for name, amount in sorted(amounts.items())
@@ -126,7 +138,7 @@ def amounts_text(amounts: Mapping[str, int]) -> dict[str, str]:
 
 
 def recommendation_status(computed: RecommendationState) -> Json:
-    """Return `status` of a Recommendation."""
+    """Return `status` of a Recommendation from its folded state."""
     return {
         "podStatus": {
             "containerStatuses": [
@@ -148,7 +160,7 @@ def recommendation_status(computed: RecommendationState) -> Json:
 
 
 def bounds_text(containers: list[ContainerRecommendation]) -> str:
-    """Return the text of the annotation `bounds`: lower bound, upper bound and uncapped target of each container."""
+    """Return the JSON text of the annotation `bounds`: lower, upper and uncapped target amounts of each container."""
     bounds = {
         item.name: {
             "lowerBound": _recommended(item.lower_bound),

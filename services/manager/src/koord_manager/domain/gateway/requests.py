@@ -16,10 +16,10 @@ STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 
 
 class Request(NamedTuple):
-    """A request to the API server.
+    """An HTTP request to the API server.
 
     Attributes:
-        purpose: Name of the write in metrics and in the log.
+        purpose: Name of the write in metrics and logs, such as `bind`.
         body: JSON value, or None for no body.
     """
 

@@ -14,14 +14,15 @@ NODE_SLOS = "nodeslos"
 
 
 class Intake(StrEnum):
-    """What is done with an observed object.
+    """What the gateway does with an observed object of a resource.
 
     Attributes:
-        TYPED: It becomes a fact with a typed part of the object (pods, nodes ...).
-        CUSTOM: It becomes a fact with the object as JSON.
-        TRIMMED: As CUSTOM, with only the metadata and spec that placement reads (owners, services, volumes).
-        METRIC: It becomes a usage report (NodeMetric of Koordinator's node agent).
-        KNOWN: It becomes no fact; its uid and spec are remembered, because this manager writes it (NodeSLO).
+        TYPED: Write a fact with a typed part of the object (pods, nodes ...).
+        CUSTOM: Write a fact with the object as JSON.
+        TRIMMED: Write a fact with metadata and only those fields of the spec that placement reads (owners, services,
+            volumes).
+        METRIC: Publish a usage report (NodeMetric of Koordinator's node agent).
+        KNOWN: Write no fact. Remember the uid and spec in memory, because this manager writes the object (NodeSLO).
     """
 
     TYPED = "typed"
@@ -33,13 +34,14 @@ class Intake(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mirrored:
-    """One resource that is listed and watched.
+    """One resource of the API server that is listed and watched.
 
     Attributes:
         group: API group, or empty for the core group.
-        field_selector: Restricts the list, or empty for everything.
-        namespace: Restricts the list to one namespace, or empty for all.
-        has_sections: Whether it is the ConfigMap whose sections are validated one by one.
+        intake: What is done with its objects.
+        field_selector: Field selector that restricts the list, or empty for all objects.
+        namespace: Namespace to which the list is restricted, or empty for all.
+        has_sections: Whether it is slo-controller-config, whose sections are validated one by one.
     """
 
     group: str
@@ -99,7 +101,13 @@ OTHERS = (
 
 
 def config_map(namespace: str, name: str, *, has_sections: bool = False) -> Mirrored:
-    """Return the resource that stands for one ConfigMap by name, because other ConfigMaps must not be read."""
+    """Return a resource that lists and watches one ConfigMap only, because the manager may not read other ConfigMaps.
+
+    Args:
+        namespace: Namespace of the ConfigMap.
+        name: Name of the ConfigMap.
+        has_sections: Whether it is slo-controller-config, whose sections are validated one by one.
+    """
     return Mirrored(
         group="",
         version="v1",
@@ -114,10 +122,11 @@ def config_map(namespace: str, name: str, *, has_sections: bool = False) -> Mirr
 
 
 def custom_resources(*, take_node_metrics: bool) -> tuple[Mirrored, ...]:
-    """Return the custom resources of the protocol.
+    """Return the custom resources of Koordinator's protocol that are mirrored.
 
     Args:
-        take_node_metrics: Whether NodeMetric objects come from a stock node agent; else they are ours to write.
+        take_node_metrics: Whether Koordinator's own node agent writes the status of NodeMetric objects. Then they
+            become usage reports; otherwise this manager writes them.
     """
     return tuple(
         Mirrored(
@@ -150,13 +159,13 @@ def mirrored_resources(
     take_node_metrics: bool,
     namespace: str = "",
 ) -> tuple[Mirrored, ...]:
-    """Return every mirrored resource in the order of the first list: referenced kinds come first.
+    """Return every mirrored resource, in the order in which they are first listed: referenced kinds before their users.
 
     Args:
         slo_config: Namespace and name of slo-controller-config.
         other_configs: Namespace and name of further ConfigMaps.
-        take_node_metrics: Whether NodeMetric objects come from a stock node agent.
-        namespace: Restricts namespaced kinds to one namespace, or empty for all (flag `--namespace`).
+        take_node_metrics: Whether Koordinator's own node agent writes the status of NodeMetric objects.
+        namespace: Namespace to which namespaced kinds are restricted, or empty for all (flag `--namespace`).
     """
     found = (
         NAMESPACES,

@@ -20,7 +20,7 @@ _SCHEDULING: Final = "/apis/scheduling.koordinator.sh/v1alpha1"
 
 
 def explanation_status(computed: ScheduleExplanationComputed) -> Json:
-    """Return `status` of a ScheduleExplanation."""
+    """Return `status` of a ScheduleExplanation from the event that contains the scheduler's answer."""
     return {
         "schedulable": computed.schedulable,
         "schedulableAfterPreemption": computed.schedulable_after_preemption,
@@ -31,9 +31,13 @@ def explanation_status(computed: ScheduleExplanationComputed) -> Json:
 
 
 def explanation_writes(found: Json, computed: ScheduleExplanationComputed) -> list[Request]:
-    """Return the status write of a ScheduleExplanation, or its deletion if it expired.
+    """Return the request that writes the status of a ScheduleExplanation, or that deletes it if it expired.
 
-    Return an empty list if the object is another one with the same name, or if its status is up to date.
+    Return an empty list if the status is up to date, or if the object was created again after the scheduler answered.
+
+    Args:
+        found: The object at the API server.
+        computed: The scheduler's answer.
     """
     uid = str(found["metadata"].get("uid", ""))
     if uid != computed.uid:
@@ -50,12 +54,17 @@ def explanation_writes(found: Json, computed: ScheduleExplanationComputed) -> li
 
 
 def topology_status(computed: ClusterTopologyComputed) -> Json:
-    """Return `status` of a ClusterNetworkTopology."""
+    """Return `status` of the ClusterNetworkTopology from the event with the computed domains."""
     return {"detailStatus": [_topology_domain(each) for each in computed.domains]}
 
 
 def topology_writes(found: Json, computed: ClusterTopologyComputed) -> list[Request]:
-    """Return the status write of a ClusterNetworkTopology, or an empty list if it is up to date."""
+    """Return the request that writes the status of the ClusterNetworkTopology, or an empty list if it is up to date.
+
+    Args:
+        found: The object at the API server.
+        computed: The computed domains.
+    """
     status = topology_status(computed)
     if found.get("status") == status:
         return []

@@ -48,7 +48,12 @@ _ANALYSIS = "/apis/analysis.koordinator.sh/v1alpha1"
 
 
 def pending_objects(view: ManagerView, ref: AggregateRef) -> list[Request]:
-    """Return the requests that bring the object of an aggregate up to date; its kind is one of `STATUS_KINDS`."""
+    """Return the requests that write the computed status of an aggregate to its custom resource; empty if up to date.
+
+    Args:
+        view: The cluster.
+        ref: Aggregate of a kind in `STATUS_KINDS`, such as `gang.<ns=name>`.
+    """
     state = view.state.get(ref)
     match state:
         case GangState(status=GangPhaseChanged() as status):
@@ -201,9 +206,14 @@ def _root_quota(view: ManagerView, id_: str, wanted: QuotaProfileState) -> list[
 
 
 def quota_refused(view: ManagerView, request: Request, message: str) -> KubernetesEvent | None:
-    """Return the Kubernetes event about a profile whose root quota the API server refused.
+    """Return the Kubernetes event that the API server refused the root quota of an ElasticQuotaProfile.
 
-    Return None for requests about other objects.
+    Return None if the request was not about a root quota.
+
+    Args:
+        view: The cluster.
+        request: The refused request.
+        message: Text of the API server's answer.
 
     Source:
         manager spec, 14, 17.2

@@ -39,10 +39,10 @@ _FIELDS: Final = ("capacity", "allocatable")
 
 
 def pending_topology(view: ManagerView, token: str) -> Request | None:
-    """Return the write that creates or changes the NodeResourceTopology of a node.
+    """Return the request that creates or updates the NodeResourceTopology object of a node from the agent's report.
 
-    Return None if it is up to date or the agent has not reported. The node owns the object, so it is deleted with its
-    node.
+    Return None if the object is up to date, or if the agent has not reported. The node owns the object, so the API
+    server deletes it with the node.
     """
     node, agent = view.node(token), view.state.of_kind(NodeAgentState).get(token)
     if node is None or agent is None or agent.topology is None:
@@ -71,7 +71,7 @@ def _document(name: str, node: Node, report: NodeTopologyReported) -> Json:
 
 
 def owned_by(node: Node) -> Json:
-    """Return the metadata that makes a node the owner of an object; empty if the node has no uid."""
+    """Return the `ownerReferences` that make a node the owner of an object, or {} if the node has no uid."""
     if not node.metadata.uid:
         return {}
     owner = {"apiVersion": "v1", "kind": "Node", "name": node.metadata.name, "uid": node.metadata.uid}
@@ -81,13 +81,15 @@ def owned_by(node: Node) -> Json:
 def metadata_operations(
     metadata: Json, labels: Mapping[str, str], annotations: Mapping[str, str], managed: Collection[str]
 ) -> list[Json]:
-    """Return JSON-patch operations that set labels and annotations, compared by value.
+    """Return the JSON-patch operations that set labels and annotations of a stored object.
+
+    JSON texts of annotations are compared by value.
 
     Args:
-        metadata: Of the stored object.
-        labels: Wanted labels; others stay.
-        annotations: Wanted annotations; others stay.
-        managed: Keys of labels and annotations that are removed if they are not wanted.
+        metadata: Metadata of the stored object.
+        labels: Labels to set; other labels stay.
+        annotations: Annotations to set; other annotations stay.
+        managed: Keys of labels and annotations that are removed if they are not to be set.
     """
     operations: list[Json] = []
     for field, wanted in (("labels", labels), ("annotations", annotations)):

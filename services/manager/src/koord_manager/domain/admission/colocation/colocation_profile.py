@@ -28,14 +28,19 @@ TRANSLATION: Final = "ResourceTranslation"
 def mutate_by_profiles(
     pod: JsonObject, namespace: str, facts: Facts, options: Options, draw: Draw
 ) -> tuple[JsonObject, list[str]]:
-    """Apply every matching profile and the translation to a pod, and return the pod and the names of the steps.
+    """Apply the matching profiles to a pod in order of name, then translate its cpu and memory.
+
+    The translation replaces cpu and memory by batch or mid resources.
 
     Args:
-        pod: Changed in place unless a patch replaces it.
+        pod: Changed in place, unless the patch of a profile replaces it.
         namespace: Namespace of the request.
         facts: Cluster state that admission reads.
-        options: Gates and flags.
-        draw: Draws for profiles with a probability.
+        options: Feature gates and flags.
+        draw: Random numbers for profiles with a probability.
+
+    Returns:
+        The pod, and the names of the steps that were run: one for each applied profile, and one for the translation.
 
     Raises:
         InvalidInput: A probability or quantity is invalid, a priority class does not exist, or a patch cannot be
@@ -64,7 +69,15 @@ def mutate_by_profiles(
 
 
 def is_matching(profile: ColocationProfile, namespace: str, labels: Mapping[str, str], facts: Facts) -> bool:
-    """Return whether a profile selects a pod; an invalid selector or an unknown namespace selects nothing.
+    """Return whether a profile selects a pod: whether its selectors match the labels of the namespace and of the pod.
+
+    An invalid selector matches nothing. An unknown namespace matches only a missing or empty namespace selector.
+
+    Args:
+        profile: The profile.
+        namespace: Namespace of the pod.
+        labels: Labels of the pod.
+        facts: Cluster state with the labels of the namespaces.
 
     Source:
         manager spec, 8.2 (1)
@@ -78,9 +91,10 @@ def is_matching(profile: ColocationProfile, namespace: str, labels: Mapping[str,
 
 
 def is_drawn(profile: ColocationProfile, draw: Draw) -> bool:
-    """Return whether the probability of a profile includes this request.
+    """Return whether a profile applies to this request by its probability: whether `draw` is below its percentage.
 
-    Raise InvalidInput if the probability is not valid.
+    Raises:
+        InvalidInput: The probability of the profile is not a valid percentage.
 
     Source:
         manager spec, 8.2 (3)
@@ -163,10 +177,12 @@ def _set_priority(profile: ColocationProfile, pod_spec: JsonObject | None, found
 
 
 def translate(pod: JsonObject) -> bool:
-    """Replace cpu and memory by batch or mid resources, in place, and return whether anything changed.
+    """Replace cpu and memory of a pod by batch or mid resources, in place, and return whether the pod changed.
+
+    The priority class of the pod decides between batch and mid; the pod of another priority class stays unchanged.
 
     Raises:
-        InvalidInput: The pod cannot be read, or a quantity is invalid.
+        InvalidInput: The pod has the wrong shape, or a quantity is invalid.
 
     Source:
         manager spec, 8.3

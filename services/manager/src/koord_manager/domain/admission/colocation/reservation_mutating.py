@@ -14,12 +14,16 @@ from koord_manager.domain.admission.request import JsonObject, Operation
 def mutate_reservation(
     operation: Operation, reservation: JsonObject, facts: Facts, draw: Draw
 ) -> tuple[JsonObject, list[str]]:
-    """Apply every profile whose `selector` matches the labels of a Reservation, and return it with the steps.
+    """Apply every colocation profile whose pod selector matches the labels of a Reservation.
 
-    Namespace selectors, the skip annotation and the translation of resources are not used.
+    In contrast to pods, namespace selectors and the skip annotation are ignored, and resources are not translated.
+
+    Returns:
+        The Reservation, and the names of the steps that changed it.
 
     Raises:
-        InvalidInput: As for pods.
+        InvalidInput: A probability or quantity is invalid, a priority class does not exist, or a patch cannot be
+            applied.
 
     Source:
         manager spec, 8.4

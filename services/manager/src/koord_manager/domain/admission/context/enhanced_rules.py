@@ -22,16 +22,23 @@ class _Rule(msgspec.Struct, rename="camel", frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class EnhancedRules:
-    """The rules about labels that pods must have; without the ConfigMap they are off."""
+    """Rules of pod-enhanced-validator-config: each lists labels that pods must have, and namespaces that are exempt.
+
+    Attributes:
+        enabled: Whether the rules are checked; False without the ConfigMap.
+        rules: Checked in the order of the ConfigMap.
+    """
 
     enabled: bool = False
     rules: tuple[_Rule, ...] = ()
 
 
 def read_rules(previous: EnhancedRules, data: Mapping[str, str] | None) -> EnhancedRules:
-    """Return the rules of the ConfigMap's data.
+    """Return the rules in the data of the ConfigMap pod-enhanced-validator-config.
 
-    Without the ConfigMap the rules are off. If the text is not valid, the previous rules stay.
+    Args:
+        previous: The rules until now, which stay if the text of the new ones is not valid JSON.
+        data: Data of the ConfigMap, or None if it does not exist; then the rules are off.
     """
     if data is None:
         return EnhancedRules()
@@ -45,9 +52,14 @@ def read_rules(previous: EnhancedRules, data: Mapping[str, str] | None) -> Enhan
 
 
 def check_labels(rules: EnhancedRules, namespace: str, labels: Mapping[str, str]) -> list[Violation]:
-    """Return the first rule that a pod breaks, as a list of one or no violation.
+    """Return a violation of the first rule whose required labels a pod lacks, as a list of one or no violation.
 
-    A pod with the label skip-enhanced-validation breaks no rule.
+    If the label skip-enhanced-validation of the pod is "true", no rule is checked.
+
+    Args:
+        rules: The rules.
+        namespace: Namespace of the pod.
+        labels: Labels of the pod.
     """
     if not rules.enabled or labels.get(keys.SKIP_ENHANCED_VALIDATION) == "true":
         return []

@@ -56,13 +56,17 @@ class ConfigNames:
 
 
 class Facts:
-    """The cluster state that admission reads.
+    """The cluster state that admission reads: profiles, quotas, namespaces, priority classes, nodes and configuration.
 
     Attributes:
-        hardware: The largest zones and GPU groups of the cluster.
-        unreadable: `<plural>=<namespace>/<name>` -> reason why a stored object is ignored.
-        recommend: Sets the recommended requests of a new pod in place. It returns the name of the Recommendation, or
-            None if nothing is recommended.
+        names: Names of the ConfigMaps that the manager reads.
+        quotas: All ElasticQuotas.
+        slo_config: Data of slo-controller-config, or None if it does not exist.
+        enhanced_rules: Labels that pods must have.
+        hardware: The largest NUMA zones and GPU groups of the cluster.
+        unreadable: `<plural>=<namespace>/<name>` -> reason why a stored custom resource is ignored.
+        recommend: Function that sets the recommended requests of a new pod in place, or None if there is no
+            recommender. It returns the name of the Recommendation, or None if nothing is recommended for the pod.
     """
 
     def __init__(self, names: ConfigNames = ConfigNames()) -> None:
@@ -87,7 +91,16 @@ class Facts:
     # -- taking in ---------------------------------------------------------------------------------------------------
 
     def observe(self, plural: str, namespace: str, name: str, document: JsonObject) -> None:
-        """Add or replace a custom resource; no-op for kinds that admission does not read."""
+        """Add or replace a custom resource; no-op for kinds that admission does not read.
+
+        If the object is not valid, it is removed, and the reason is stored in `unreadable`.
+
+        Args:
+            plural: Plural of its kind, such as `elasticquotas`.
+            namespace: Its namespace, or empty for a cluster-scoped kind.
+            name: Its name.
+            document: The object.
+        """
         key = f"{plural}={namespace}/{name}"
         self.unreadable.pop(key, None)
         try:
@@ -110,7 +123,7 @@ class Facts:
             self.unreadable[key] = str(error)
 
     def forget(self, plural: str, namespace: str, name: str) -> None:
-        """Remove a custom resource."""
+        """Remove a custom resource, for example after its deletion; no-op if it is unknown."""
         self.unreadable.pop(f"{plural}={namespace}/{name}", None)
         match plural:
             case "clustercolocationprofiles":
@@ -156,7 +169,7 @@ class Facts:
             self.enhanced_rules = read_rules(self.enhanced_rules, data)
 
     def pod_observed(self, uid: str, pod: Pod) -> None:
-        """Count a new or changed pod for its namespace and quota."""
+        """Count a new or changed pod in the numbers of pods of its namespace and of the quota that its label names."""
         self.pod_gone(uid)
         namespace = pod.metadata.namespace
         self._pod_namespace[uid] = namespace
@@ -167,7 +180,7 @@ class Facts:
             self._pods_of_quota[quota] = self._pods_of_quota.get(quota, 0) + 1
 
     def pod_gone(self, uid: str) -> None:
-        """Remove a pod from the counts; no-op if it is unknown."""
+        """Remove a deleted pod from the numbers of pods of its namespace and quota; no-op if it was never counted."""
         namespace = self._pod_namespace.pop(uid, None)
         if namespace is not None:
             _decrement(self._pods_of_namespace, namespace)
@@ -176,7 +189,7 @@ class Facts:
             _decrement(self._pods_of_quota, quota)
 
     def with_profiles(self, index: ProfileIndex) -> "Facts":
-        """Return the same facts with other colocation profiles; the result is valid until the next change."""
+        """Return a shallow copy with other colocation profiles. It may only be used until the original changes."""
         other = copy.copy(self)
         other._profile_index = index
         return other
@@ -184,13 +197,13 @@ class Facts:
     # -- looking up --------------------------------------------------------------------------------------------------
 
     def profiles(self) -> ProfileIndex:
-        """Return the index of all colocation profiles."""
+        """Return the index of all valid colocation profiles."""
         if self._profile_index is None:
             self._profile_index = ProfileIndex(self._profiles)
         return self._profile_index
 
     def namespace_labels(self, name: str) -> Mapping[str, str] | None:
-        """Return the labels of a namespace, or None if it is unknown."""
+        """Return the labels of a namespace, or None if the namespace was never observed or was deleted."""
         return self._namespaces.get(name)
 
     def priority_class(self, name: str) -> PriorityClass | None:
@@ -210,7 +223,7 @@ class Facts:
         return (NodeLabels(name=name, labels=self._nodes[name]) for name in sorted(self._nodes))
 
     def pods_of_quota(self, name: str) -> int:
-        """Return the number of pods with the quota's label."""
+        """Return the number of pods whose quota label has this name."""
         return self._pods_of_quota.get(name, 0)
 
     def pods_of_namespace(self, name: str) -> int:

@@ -37,7 +37,7 @@ from koord_manager.domain.admission.request import JsonObject
 
 
 def facts_of(state: ClusterState, names: ConfigNames) -> Facts:
-    """Return the cluster state of admission for a whole folded state."""
+    """Build the cluster state of admission from a folded state of the log, for example from a snapshot."""
     facts = Facts(names)
     for namespace in state.of_kind(NamespaceState).values():
         if namespace.object is not None:
@@ -61,7 +61,13 @@ def facts_of(state: ClusterState, names: ConfigNames) -> Facts:
 
 
 def fold_fact(facts: Facts, ref: AggregateRef, event: Event) -> None:
-    """Apply one event to the cluster state of admission; no-op for events that it does not read."""
+    """Update the cluster state of admission with one event of the log; no-op for kinds of events that it does not read.
+
+    Args:
+        facts: Changed in place.
+        ref: Aggregate of the event, such as `podspec.<uid>`.
+        event: The event.
+    """
     match event:
         case PodSpecAdded() | PodSpecChanged():
             facts.pod_observed(ref.id, event.object)

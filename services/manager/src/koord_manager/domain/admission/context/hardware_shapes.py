@@ -1,6 +1,7 @@
-"""The largest zones and GPU groups that any node of the cluster has, kept up to date at a constant cost per event.
+"""The largest NUMA zones and GPU groups that any node of the cluster has, kept up to date at a constant cost per event.
 
-Nodes of one model have one shape, and shapes are counted. So a question costs as much as there are models.
+Nodes of one hardware model have equal shapes, and the nodes of each shape are counted. So the cost of a query grows
+with the number of models, not of nodes.
 """
 
 from collections import Counter
@@ -19,12 +20,12 @@ _CORE = 1000
 
 
 class ZoneShape(NamedTuple):
-    """The zones of a node.
+    """The number of NUMA zones of a node, and the amounts of its largest zone.
 
     Attributes:
         zones: Number of zones.
-        cpu_milli: CPU of the largest zone, rounded up to whole cores.
-        memory_bytes: Memory of the largest zone, rounded up to whole GiB.
+        cpu_milli: Largest CPU of a zone in milli-cores, rounded up to whole cores.
+        memory_bytes: Largest memory of a zone, rounded up to whole GiB.
     """
 
     zones: int = 0
@@ -33,7 +34,13 @@ class ZoneShape(NamedTuple):
 
 
 class GpuShape(NamedTuple):
-    """The healthy GPUs of a node: all, and the most in one NUMA zone and under one PCIe switch."""
+    """Numbers of healthy GPUs of a node.
+
+    Attributes:
+        node: GPUs of the node.
+        zone: Most GPUs in one of its NUMA zones.
+        switch: Most GPUs under one of its PCIe switches.
+    """
 
     node: int = 0
     zone: int = 0
@@ -67,7 +74,10 @@ class _Shapes(Generic[S]):
 
 
 class HardwareShapes:
-    """What NodeResourceTopology and Device objects say about the size of the nodes."""
+    """The size of the nodes: NUMA zones from NodeResourceTopology objects, and GPUs from Device objects.
+
+    Admission uses the maxima to warn about requests that no node can meet.
+    """
 
     def __init__(self) -> None:
         self._zones = _Shapes[ZoneShape]()
@@ -75,18 +85,18 @@ class HardwareShapes:
 
     @property
     def largest_zone(self) -> ZoneShape | None:
-        """The most zones and the largest amounts of a zone; None if no node reports zones."""
+        """The maximum of each field of `ZoneShape` over all nodes; None if no node reports zones."""
         found = self._zones.largest()
         return None if found is None else ZoneShape(*found)
 
     @property
     def most_gpus(self) -> GpuShape | None:
-        """The most GPUs of a node, of a zone, and of a switch; None if no node has a Device object with GPUs."""
+        """The maximum of each field of `GpuShape` over all nodes; None if no Device object has healthy GPUs."""
         found = self._gpus.largest()
         return None if found is None else GpuShape(*found)
 
     def topology_observed(self, node: str, document: Mapping[str, object] | None) -> None:
-        """Set the zones of a node from its NodeResourceTopology; None removes them."""
+        """Set the zones of a node from its NodeResourceTopology object, or remove them if the object is None."""
         topology = topology_from(document)
         amounts = [_amounts(zone.resources) for zone in topology.zones] if topology is not None else []
         cpus = [_rounded_up(each.get(CPU, 0), _CORE) for each in amounts]
@@ -94,7 +104,7 @@ class HardwareShapes:
         self._zones.put(node, ZoneShape(len(amounts), max(cpus), max(memory)) if amounts else None)
 
     def device_observed(self, node: str, document: Mapping[str, object] | None) -> None:
-        """Set the GPUs of a node from its Device; None removes them."""
+        """Set the GPUs of a node from its Device object, or remove them if the object is None."""
         devices = read_devices(document)[0] if document is not None else []
         gpus = [device for device in devices if device.type == GPU_TYPE and device.health]
         places = [gpu.topology for gpu in gpus if gpu.topology is not None]

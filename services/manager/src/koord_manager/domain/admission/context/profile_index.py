@@ -15,10 +15,10 @@ from koord_manager.domain.admission.context.profiles import ColocationProfile, M
 
 
 class ProfileIndex:
-    """Colocation profiles, indexed by a label that they require.
+    """Colocation profiles, indexed by a label that their pod selector requires.
 
     Args:
-        profiles: Name of the object -> profile.
+        profiles: Name of a profile -> profile.
     """
 
     def __init__(self, profiles: Mapping[str, ColocationProfile]) -> None:
@@ -35,7 +35,10 @@ class ProfileIndex:
                 self._by_label.setdefault((asked.key, value), []).append(place)
 
     def candidates(self, labels: Mapping[str, str]) -> list[ColocationProfile]:
-        """Return the profiles that may select a pod with these labels, in order of name; no other profile does."""
+        """Return the profiles whose pod selector may match these labels, in order of name.
+
+        No other profile can match.
+        """
         places = list(self._by_none)
         for label in labels.items():
             places += self._by_label.get(label, ())

@@ -51,7 +51,12 @@ class _Profile(KubeStruct):
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A parsed label selector; without a selector everything matches, and an invalid one matches nothing."""
+    """A parsed label selector of a profile.
+
+    Attributes:
+        selector: None if the selector is missing; then all labels match.
+        valid: False if the selector is not valid; then no labels match.
+    """
 
     selector: Selector | None = None
     valid: bool = True
@@ -68,18 +73,27 @@ class Match:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColocationProfile:
-    """A parsed colocation profile.
+    """A parsed ClusterColocationProfile: which pods it selects, and what it sets on them.
 
     Attributes:
-        version: Digest of the object, which changes with every change of the object.
-        managed: Whether the profile controller also applies the profile to waiting pods.
+        version: Digest of the object, which differs after every change of the object.
+        managed: Whether the profile controller also applies the profile to existing pods that wait to be scheduled.
         terminating: Whether the object is being deleted.
         namespaces: Selector of namespaces.
         pods: Selector of pods.
-        probability: Percentage of requests, 100 if absent. It is an InvalidInput if the text is not valid; then
-            requests are denied.
-        skips_translation: Whether resources are not translated to batch or mid resources.
-        patch: The strategic merge patch, or None if absent. It is an InvalidInput if the value is not an object.
+        probability: Percentage of requests to which the profile applies, 100 if absent. It is an InvalidInput if the
+            text is not valid; then requests are denied.
+        skips_translation: Whether cpu and memory are not replaced by batch or mid resources.
+        qos_class: QoS class to set, or empty.
+        priority_class_name: Priority class to set, or empty.
+        koordinator_priority: Value of the priority label to set, or None.
+        labels: Labels to set.
+        annotations: Annotations to set.
+        label_keys_mapping: Label key to read -> label key that gets its value.
+        annotation_keys_mapping: Annotation key to read -> annotation key that gets its value.
+        label_suffixes: Label key -> suffix to add to its value.
+        scheduler_name: Scheduler to set, or empty.
+        patch: Strategic merge patch to apply, or None if absent. It is an InvalidInput if the value is not an object.
     """
 
     name: str
@@ -103,14 +117,15 @@ class ColocationProfile:
 
     @property
     def has_pod_selector(self) -> bool:
-        """Whether the profile has a pod selector, without which the profile controller ignores it."""
+        """Whether the profile has a pod selector. The profile controller ignores profiles without one."""
         return self.pods.selector is not None
 
 
 def read_profile(document: JsonObject) -> ColocationProfile:
-    """Return the parsed profile of an object.
+    """Parse a ClusterColocationProfile object.
 
-    Raise InvalidInput with the field that is not valid.
+    Raises:
+        InvalidInput: A field is not valid; the error names it.
     """
     spec_fields = {name: value for name, value in seen(document, "spec").items() if name != "patch"}
     try:
@@ -180,7 +195,12 @@ def _probability(written: int | float | str | None) -> int | InvalidInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaProfile:
-    """The fields of an ElasticQuotaProfile that admission of pods reads."""
+    """The fields of an ElasticQuotaProfile that admission of pods reads.
+
+    Attributes:
+        tree_id: Id of the quota tree that the profile maintains.
+        selector: Selector of the nodes that belong to the tree.
+    """
 
     namespace: str
     name: str
@@ -188,7 +208,10 @@ class QuotaProfile:
     selector: LabelSelector
 
     def expressions(self) -> list[JsonObject]:
-        """Return the node selector as expressions of node affinity: labels by key, then the expressions."""
+        """Return the node selector as match expressions for node affinity.
+
+        Its labels come first, in order of key, then its expressions.
+        """
         labelled = [
             LabelSelectorRequirement(key=key, operator="In", values=[value])
             for key, value in sorted(self.selector.match_labels.items())
@@ -203,9 +226,10 @@ class QuotaProfile:
 
 
 def read_quota_profile(document: JsonObject) -> QuotaProfile:
-    """Return the parsed quota profile of an object.
+    """Parse an ElasticQuotaProfile object.
 
-    Raise InvalidInput with the field that is not valid.
+    Raises:
+        InvalidInput: A field is not valid; the error names it.
     """
     metadata = seen(document, "metadata")
     try:

@@ -23,7 +23,13 @@ RESERVED_NAMES: Final = frozenset((keys.ROOT_QUOTA, keys.SYSTEM_QUOTA, keys.DEFA
 
 @dataclass(frozen=True, eq=False)
 class Quota:
-    """The fields of an ElasticQuota that admission reads."""
+    """The fields of an ElasticQuota that admission reads.
+
+    Attributes:
+        min: Guaranteed amounts of spec.min.
+        max: Upper limits of spec.max.
+        used: Usage of the quota in its status.
+    """
 
     namespace: str
     name: str
@@ -35,12 +41,15 @@ class Quota:
 
     @property
     def is_parent(self) -> bool:
-        """Whether the quota may have children; then no pod may use it."""
+        """Whether the label `is-parent` is "true". Then the quota may have children, and no pod may use it directly."""
         return self.labels.get(keys.QUOTA_IS_PARENT) == "true"
 
     @property
     def parent(self) -> str:
-        """Name of the parent; without the label it is the root quota. It is empty for the root quota itself."""
+        """Name of the parent quota from a label; the root quota if the label is missing.
+
+        It is empty for the root quota itself.
+        """
         if self.name == keys.ROOT_QUOTA:
             return ""
         return self.labels.get(keys.QUOTA_PARENT) or keys.ROOT_QUOTA
@@ -57,7 +66,7 @@ class Quota:
 
     @property
     def is_forced(self) -> bool:
-        """Whether a label exempts the quota from the rules about sums."""
+        """Whether the label `allow-force-update` exempts the quota from the rules about the sums of its children."""
         return self.labels.get(keys.QUOTA_ALLOW_FORCE_UPDATE) == "true"
 
     @cached_property
@@ -70,7 +79,7 @@ class Quota:
 
     @cached_property
     def guaranteed(self) -> ResourceList:
-        """Guarantee that the quota controller computed, from an annotation; empty if it is absent or not valid."""
+        """Amounts that the quota controller guarantees, from an annotation; empty if it is absent or not valid."""
         try:
             return resources_of(self.annotations, keys.QUOTA_GUARANTEED)
         except InvalidInput:
@@ -78,9 +87,10 @@ class Quota:
 
 
 def read_quota(document: JsonObject) -> Quota:
-    """Return the parsed quota of an object.
+    """Parse an ElasticQuota object.
 
-    Raise InvalidInput with the field that is not valid.
+    Raises:
+        InvalidInput: A field is not valid; the error names it.
     """
     spec, status = seen(document, "spec"), seen(document, "status")
     return Quota(
@@ -102,9 +112,10 @@ def _amounts(holder: JsonObject, name: str, path: str) -> ResourceList:
 
 
 def resources_of(annotations: Mapping[str, str], key: str) -> ResourceList:
-    """Return the resource list in an annotation, or an empty mapping if it is absent.
+    """Parse the resource list in the annotation `key`; return an empty mapping if the annotation is absent or empty.
 
-    Raise InvalidInput if it is not valid.
+    Raises:
+        InvalidInput: The annotation is not a valid resource list.
     """
     written = annotations.get(key)
     if not written:
@@ -116,9 +127,10 @@ def resources_of(annotations: Mapping[str, str], key: str) -> ResourceList:
 
 
 def text_list(written: str) -> tuple[str, ...]:
-    """Return the texts of a JSON list, or an empty tuple for an empty text.
+    """Parse a JSON list of strings; return an empty tuple for an empty text and for null.
 
-    Raise InvalidInput for any other text.
+    Raises:
+        InvalidInput: The text is not a JSON list of strings.
     """
     if not written:
         return ()
@@ -131,7 +143,10 @@ def text_list(written: str) -> tuple[str, ...]:
 
 
 class QuotaTree(Protocol):
-    """The queries of the quota rules about existing quotas."""
+    """Queries about existing quotas, which the rules for quotas and pods need.
+
+    `Quotas` and `QuotasWithPending` implement it.
+    """
 
     def get(self, name: str) -> Quota | None:
         """Return the quota of a name, or None if there is none; names are unique in the cluster."""
@@ -142,15 +157,15 @@ class QuotaTree(Protocol):
         ...
 
     def of_namespace(self, namespace: str) -> Quota | None:
-        """Return the quota whose annotation names a namespace, or None if there is none.
+        """Return the quota whose annotation `namespaces` contains a namespace, or None if there is none.
 
-        If several quotas name it, the first by name is returned.
+        If the annotations of several quotas contain it, return the first quota by name.
         """
         ...
 
 
 class Quotas:
-    """All quotas, indexed by name, parent and namespace."""
+    """All observed quotas, indexed by name, parent and namespace."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, Quota] = {}
@@ -160,7 +175,8 @@ class Quotas:
     def put(self, quota: Quota) -> None:
         """Add or replace a quota.
 
-        If two quotas have one name, which admission prevents, the later one counts.
+        If two quotas of different namespaces have the same name, the one added later replaces the other. Admission
+        prevents this case.
         """
         self._drop(quota.name)
         self._by_name[quota.name] = quota
@@ -169,7 +185,7 @@ class Quotas:
             self._of_namespace.setdefault(namespace, set()).add(quota.name)
 
     def remove(self, namespace: str, name: str) -> None:
-        """Remove a quota; no-op if it is unknown or is in another namespace."""
+        """Remove a quota; no-op if the name is unknown or if the quota of this name is in another namespace."""
         known = self._by_name.get(name)
         if known is not None and known.namespace == namespace:
             self._drop(name)
@@ -201,11 +217,11 @@ class Quotas:
 
 
 class QuotasWithPending:
-    """The observed quotas together with accepted ones that were not observed yet.
+    """The observed quotas, overlaid with accepted changes that were not observed yet.
 
     Args:
         observed: The observed quotas.
-        pending: Name -> accepted quota, or None for an accepted deletion.
+        pending: Quota name -> accepted quota, or None for an accepted deletion.
     """
 
     def __init__(self, observed: Quotas, pending: Mapping[str, Quota | None]) -> None:
@@ -232,5 +248,10 @@ class QuotasWithPending:
 
 
 def tree_with(observed: Quotas, pending: Mapping[str, Quota | None]) -> QuotaTree:
-    """Return the quota tree that a decision has to use."""
+    """Return the observed quotas overlaid with pending ones; the observed quotas themselves if nothing is pending.
+
+    Args:
+        observed: The observed quotas.
+        pending: Quota name -> accepted quota, or None for an accepted deletion.
+    """
     return QuotasWithPending(observed, pending) if pending else observed

@@ -18,13 +18,18 @@ STEP: Final = "NodeResourceAmplification"
 
 
 def amplify_node(operation: Operation, node: JsonObject, old: JsonObject | None) -> tuple[JsonObject, list[str]]:
-    """Return the node with amplified cpu and memory, and the names of the steps.
+    """Multiply allocatable cpu and memory of a node by its amplification ratios.
 
-    The raw amounts are stored in an annotation. Without a ratio the node stays as it is, and an old annotation is
-    removed.
+    Return the node, and the names of the steps that changed it. The amounts before the multiplication are stored in
+    the annotation `raw-allocatable`. If the node has no ratio, its amounts stay, and an old annotation is removed.
+
+    Args:
+        operation: What the request does with the node.
+        node: The submitted node, not changed.
+        old: The stored node, or None if there is none.
 
     Raises:
-        InvalidInput: A ratio, the raw allocatable or a quantity is invalid.
+        InvalidInput: A ratio, the annotation `raw-allocatable` or a quantity is invalid.
 
     Source:
         manager spec, 11.1; vectors manager/amplification_webhook

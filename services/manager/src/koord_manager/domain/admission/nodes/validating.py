@@ -18,12 +18,19 @@ PLUGIN: Final = "SLOManagerConfigConflictForNode"
 def validate_node(
     operation: Operation, node: JsonObject, old: JsonObject | None, config: Mapping[str, str] | None
 ) -> list[Violation]:
-    """Return the conflict that changed labels cause, as a list of one or no violation.
+    """Return a violation if changed labels make a node match two entries of one section of slo-controller-config.
 
-    On CREATE, and without slo-controller-config, there is no conflict.
+    The result is a list of one or no violation. It is empty on CREATE, if the labels are unchanged, and without
+    slo-controller-config.
+
+    Args:
+        operation: What the request does with the node.
+        node: The submitted node.
+        old: The stored node, or None if there is none.
+        config: Data of slo-controller-config, or None if it does not exist.
 
     Raises:
-        InvalidInput: The node cannot be read.
+        InvalidInput: The node has the wrong shape.
 
     Source:
         manager spec, 11.2

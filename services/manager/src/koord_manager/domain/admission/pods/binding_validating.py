@@ -14,7 +14,7 @@ from koord_manager.domain.admission.options import BindingPolicy
 
 @dataclass(frozen=True, slots=True)
 class BoundPod:
-    """Labels and annotations of the pod that is bound."""
+    """Labels and annotations of the pod that a binding request names."""
 
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
@@ -22,7 +22,12 @@ class BoundPod:
 
 @dataclass(frozen=True, slots=True)
 class BindingDecision:
-    """The result for a binding, and the name of the rule that decided, which is a label of the metric."""
+    """Whether a user may bind a pod, and by which rule.
+
+    Attributes:
+        allowed: Whether the binding is allowed.
+        decision: Name of the rule that decided, such as `excluded_ns`; a label of the metric.
+    """
 
     allowed: bool
     decision: str
@@ -34,13 +39,13 @@ class BindingDecision:
 
 
 def validate_binding(policy: BindingPolicy, user: str, namespace: str, pod: BoundPod | None) -> BindingDecision:
-    """Return the result of the first rule that applies to a binding.
+    """Apply the rules about users who bind pods in order, and return the decision of the first rule that applies.
 
     Args:
-        policy: Who may bind pods.
+        policy: Rules about the users who may bind pods.
         user: User of the request.
         namespace: Namespace of the pod.
-        pod: The pod, or None if it cannot be read, and then the binding is allowed.
+        pod: The pod, or None if it could not be read; then the binding is allowed.
 
     Source:
         manager spec, 10.7

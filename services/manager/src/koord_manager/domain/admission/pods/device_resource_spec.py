@@ -19,9 +19,10 @@ _WHOLE_CARD: Final = 100
 
 
 def normalize_devices(pod: JsonObject) -> bool:
-    """Normalize the GPU requests of all containers in place, and return whether anything changed.
+    """Normalize the GPU requests of all containers of a pod in place, and return whether anything changed.
 
-    Raise InvalidInput if a quantity is not valid.
+    Raises:
+        InvalidInput: A quantity is not valid.
     """
     changed = False
     for index, container in enumerate(items(seen(pod, "spec"), "containers")):

@@ -19,10 +19,15 @@ STEP: Final = "ExtendedResourceSpec"
 
 
 def record_extended_resources(pod: JsonObject) -> bool:
-    """Write the annotation in place if it is missing or outdated, and return whether it changed.
+    """Write the batch resources of a pod's containers to the annotation `extended-resource-spec`, in place.
+
+    No-op if the annotation is up to date.
+
+    Returns:
+        Whether the annotation changed.
 
     Raises:
-        InvalidInput: A quantity is invalid, or the annotation cannot be read.
+        InvalidInput: A quantity or the present annotation is invalid.
 
     Source:
         manager spec, 9.1

@@ -1,4 +1,4 @@
-"""Requests of a pod that no node of the cluster can meet, now: warnings, because nodes may come.
+"""Find requests of a pod that no present node of the cluster can meet; they are warnings, because nodes may be added.
 
 Source:
     scheduler-fine-grained spec, 1.5, 2.2, 2.4
@@ -28,9 +28,9 @@ class _NumaSpec(msgspec.Struct):
 
 
 def impossible_requests(pod: Pod, shapes: HardwareShapes) -> tuple[str, ...]:
-    """Return a sentence for each request that is larger than the largest zone, node or PCIe switch of the cluster.
+    """Return a warning for each request that exceeds the largest NUMA zone, node or PCIe switch group of the cluster.
 
-    Malformed requests and annotations are no concern of this function: other rules report them.
+    Malformed requests and annotations get no warning here, because other rules report them.
     """
     try:
         requests = pod_requests(pod)

@@ -16,12 +16,17 @@ STEP: Final = "MultiQuotaTree"
 
 
 def add_tree_affinity(pod: JsonObject, namespace: str, facts: Facts) -> bool:
-    """Add the node selector of the pod's quota tree to its node affinity in place, and return whether that was done.
+    """Add the node selector of the pod's quota tree to the required node affinity of the pod, in place.
+
+    The ElasticQuotaProfile of the tree contains the selector. No-op if the pod has no tree, or the tree no profile.
 
     Args:
         pod: The pod; its affinity is replaced.
         namespace: Namespace of the pod.
         facts: Cluster state that admission reads.
+
+    Returns:
+        Whether the affinity changed.
 
     Raises:
         InvalidInput: The pod's affinity has the wrong shape.

@@ -17,18 +17,18 @@ def mutate_pod(
 ) -> tuple[JsonObject, list[str]]:
     """Return the pod after all steps, and the names of the steps that changed it.
 
-    If no step changed it, the submitted pod itself is returned. On UPDATE no step runs.
+    If no step changed the pod, the submitted pod itself is returned. No step runs on UPDATE.
 
     Args:
-        operation: The operation.
+        operation: What the request does with the pod.
         pod: The submitted pod, not changed.
         namespace: Namespace of the request, for a pod without one.
         facts: Cluster state that admission reads.
-        options: Gates and flags.
-        draw: Draws for profiles with a probability.
+        options: Feature gates and flags.
+        draw: Random numbers for profiles with a probability.
 
     Raises:
-        InvalidInput: A step failed.
+        InvalidInput: A step failed, for example because a quantity is invalid.
 
     Source:
         manager spec, 9

@@ -15,9 +15,10 @@ _CONTAINERS: Final = ("initContainers", "containers")
 
 
 def editable(pod: JsonObject) -> JsonObject:
-    """Return a pod with copies of its metadata, labels, annotations, spec, containers and their resources.
+    """Return a pod whose metadata, labels, annotations, spec, containers and their resources are copies.
 
-    A value of the wrong shape is shared, because the steps deny it before they change it.
+    All other parts are shared with the argument. A value of the wrong shape is shared too, because the steps deny it
+    before they change it.
     """
     mine = dict(pod)
     metadata, spec = pod.get("metadata"), pod.get("spec")

@@ -90,10 +90,12 @@ _WORDINGS: Final[dict[Rule, _Said]] = {
 
 
 def check_pod(pod: Pod, old: Pod | None, *, skip_validating_priority: bool) -> list[list[Violation]]:
-    """Return the violations in two groups: forbidden annotations, then QoS class and priority.
+    """Check QoS class, priority and annotations of a pod.
+
+    Return two lists: violations of forbidden annotations, and the rest.
 
     Args:
-        pod: The pod.
+        pod: The submitted pod.
         old: The stored pod on UPDATE; None on CREATE.
         skip_validating_priority: Whether the priority rules are skipped.
 

@@ -24,15 +24,17 @@ from koord_manager.domain.admission.request import Violation
 def validate_pod(
     pod: Pod, old: Pod | None, namespace: str, facts: Facts, quotas: QuotaTree, options: Options
 ) -> list[Violation]:
-    """Return the violations of the first group of rules that a pod breaks, or an empty list if it breaks none.
+    """Check the groups of rules for pods in order, and return all violations of the first group that the pod breaks.
+
+    The result is empty if the pod breaks no rule.
 
     Args:
-        pod: The pod.
+        pod: The submitted pod.
         old: The stored pod on UPDATE; None on CREATE.
-        namespace: Namespace of the pod, else of the request.
+        namespace: Namespace of the pod, or of the request if the pod has none.
         facts: Cluster state that admission reads.
-        quotas: The quota tree.
-        options: Gates and flags.
+        quotas: The quota tree, including accepted quotas that were not observed yet.
+        options: Feature gates and flags.
 
     Raises:
         InvalidInput: A quantity is invalid.

@@ -43,7 +43,12 @@ _TERMINATED: Final = frozenset(("Succeeded", "Failed"))
 
 @dataclass(frozen=True, slots=True)
 class QuotaAnswer:
-    """The result for one pod: the names of the exceeded resources, and a message."""
+    """Whether one pod fits into its quota.
+
+    Attributes:
+        exceeded: Names of the resources that the pod would exceed, in order of name; empty if it fits.
+        message: Sentence with the requested, used and limiting amounts, or empty if the pod fits.
+    """
 
     exceeded: tuple[str, ...] = ()
     message: str = ""
@@ -56,12 +61,12 @@ class QuotaAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The result for a batch of pods.
+    """The result of quota admission for a batch of pods that use one quota.
 
     Attributes:
-        answers: One result for each pod.
-        used: Usage of the quota after the batch.
-        written: Whether the usage changed and has to be written.
+        answers: One result for each pod, in the order of the requests.
+        used: Usage of the quota after the batch; pods that do not fit are not counted.
+        written: Whether the usage changed, so that the caller has to write it to the quota.
     """
 
     answers: tuple[QuotaAnswer, ...]
@@ -70,14 +75,17 @@ class Evaluation:
 
 
 def quota_to_evaluate(pod: Pod, old: Pod | None, namespace: str, quotas: QuotaTree, options: Options) -> str | None:
-    """Return the name of the quota that has to be charged with a pod, or None if no evaluation is due.
+    """Return the name of the quota whose usage has to include a pod, or None if quota admission does not apply.
+
+    It does not apply if its gate is off, if the pod has no quota or a built-in one, and on an UPDATE that keeps the
+    quota.
 
     Args:
-        pod: The pod.
+        pod: The submitted pod.
         old: The stored pod on UPDATE; None on CREATE.
         namespace: Namespace of the pod.
         quotas: The quota tree.
-        options: Gates and flags.
+        options: Feature gates and flags.
 
     Source:
         manager spec, 10.4 (first paragraph)
@@ -96,13 +104,13 @@ def quota_to_evaluate(pod: Pod, old: Pod | None, namespace: str, quotas: QuotaTr
 
 
 def evaluated_request(pod: Pod, options: Options) -> ResourceList:
-    """Return the amounts that a pod is charged with, or an empty mapping if it has ended.
+    """Return the amounts that a pod adds to the usage of its quota; an empty mapping if the pod has ended.
 
-    With the gates ElasticQuotaEvaluationTransformPod and ReplaceResourcesTransformer, the annotation replace-resources
-    is applied first.
+    If the gates ElasticQuotaEvaluationTransformPod and ReplaceResourcesTransformer are on, the annotation
+    replace-resources is applied to the pod first.
 
     Raises:
-        InvalidInput: A quantity is invalid.
+        InvalidInput: A quantity or the annotation is invalid.
     """
     if pod.status.phase in _TERMINATED:
         return {}
@@ -116,8 +124,15 @@ def evaluated_request(pod: Pod, options: Options) -> ResourceList:
 def evaluate_quota(quota: Quota, requests: Sequence[ResourceList]) -> Evaluation:
     """Decide for several pods, in order of arrival, whether they fit into one quota.
 
+    The usage before the batch is the quota's annotation `child-request`. The limit is its annotation `admission`, or
+    spec.max without the annotation.
+
+    Args:
+        quota: The quota.
+        requests: Amounts of each pod, in order of arrival.
+
     Raises:
-        InvalidInput: An annotation of the quota cannot be read.
+        InvalidInput: An annotation of the quota is not a valid resource list.
 
     Source:
         manager spec, 10.4
@@ -135,13 +150,15 @@ def evaluate(
     *,
     shown: str,
 ) -> Evaluation:
-    """Decide for several pods whether they fit, with the quota given as amounts.
+    """Decide for several pods, in order, whether they fit into a quota whose usage and limit are given.
+
+    A pod that fits adds to the usage that the next pod is compared with.
 
     Args:
-        names: Resources of spec.max, which are counted.
+        names: spec.max of the quota. Only resources that it names are counted.
         used: Usage before the batch.
-        limit: Upper bound of the usage.
-        requests: Requests in order of arrival.
+        limit: Upper limit of the usage.
+        requests: Amounts of each pod, in order of arrival.
         shown: `<ns>/<name>` of the quota for messages.
 
     Source:
@@ -178,5 +195,5 @@ def _sentence(
 
 
 def child_request_text(used: ResourceList) -> str:
-    """Return the usage of a quota as the text of its annotation `child-request`."""
+    """Return the usage of a quota as JSON text for its annotation `child-request`."""
     return codec.encode_canonical(format_resources(used)).decode()

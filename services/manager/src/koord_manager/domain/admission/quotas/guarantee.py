@@ -12,11 +12,11 @@ from koord_manager.domain.admission.request import Violation
 
 
 def guarantee_violation(quota: Quota, quotas: QuotaTree) -> Violation | None:
-    """Return the violation of a quota whose guarantee does not fit into its ancestors', or None if it fits.
+    """Return a violation if the guarantee of a quota exceeds the guarantees of its ancestors, or None if it fits.
 
-        need(parent) = max(parent.min, guaranteed of the siblings + max(min, guaranteed))
-
-    The walk goes up while the parent's own guarantee is too small. It ends at the root, and in a cycle of parents.
+    A parent needs max(parent.min, guaranteed of its other children + max(min, guaranteed) of the quota). If the
+    parent's own guarantee is at least that, the quota fits. Otherwise the needed amount is compared with the parent's
+    parent, up to the root.
 
     Source:
         manager spec, 13.2; vectors manager/quota_validate

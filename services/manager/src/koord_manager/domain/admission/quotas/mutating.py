@@ -18,10 +18,12 @@ STEP: Final = "ElasticQuotaDefaults"
 
 
 def default_quota(operation: Operation, document: JsonObject, quotas: QuotaTree) -> tuple[JsonObject, list[str]]:
-    """Return the quota with its default parent, tree id and shared weight, and the names of the steps.
+    """Return a new quota with default parent, tree id and shared weight, and the names of the steps that changed it.
+
+    The object is returned unchanged for other operations than CREATE, and for the root quota.
 
     Raises:
-        InvalidInput: The parent is unknown, the shared weight cannot be read, or the quota is invalid.
+        InvalidInput: The parent does not exist, or a field of the quota is invalid.
 
     Source:
         manager spec, 13.1; vectors manager/quota_defaults

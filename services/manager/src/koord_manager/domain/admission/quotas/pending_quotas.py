@@ -17,17 +17,31 @@ FORGOTTEN_AFTER_SECONDS: Final = 10.0
 
 
 class PendingQuotas:
-    """Accepted quotas by name; None stands for an accepted deletion."""
+    """Quotas that a webhook accepted and that were not observed yet, by name; None stands for an accepted deletion.
+
+    Each is forgotten after ten seconds, because the API server may have refused the request after all.
+    """
 
     def __init__(self) -> None:
         self._accepted: dict[str, tuple[float, Quota | None]] = {}
 
     def accept(self, name: str, quota: Quota | None, now: float) -> None:
-        """Remember an accepted quota; `now` is the time of a steady clock in seconds."""
+        """Remember an accepted quota, or None for an accepted deletion.
+
+        Args:
+            name: Name of the quota.
+            quota: The accepted quota.
+            now: Time of a monotonic clock in seconds.
+        """
         self._accepted[name] = (now + FORGOTTEN_AFTER_SECONDS, quota)
 
     def current(self, observed: QuotaTree, now: float) -> dict[str, Quota | None]:
-        """Return the accepted quotas that are neither too old nor observed by now."""
+        """Return the accepted quotas by name, except those older than ten seconds and those that `observed` contains.
+
+        Args:
+            observed: The observed quotas.
+            now: Time of a monotonic clock in seconds.
+        """
         if not self._accepted:
             return {}
         for name, (until, quota) in list(self._accepted.items()):

@@ -15,9 +15,9 @@ from koord_manager.domain.admission.request import Violation
 def quota_name_of(pod: Pod, namespace: str, quotas: QuotaTree, options: Options) -> str:
     """Return the name of the pod's quota, or "" if it has none.
 
-    It is the label of the pod. Without the label, it is the quota in the pod's namespace with the name of the
-    namespace, then a quota whose annotation names the namespace, then the default quota. With the gate
-    DisableDefaultQuota only the label counts.
+    The first of these applies: the quota label of the pod; the quota in the pod's namespace that has the name of the
+    namespace; a quota whose annotation contains the namespace; the default quota. With the gate DisableDefaultQuota
+    only the label applies.
 
     Source:
         manager spec, 10.3 (2)
@@ -33,20 +33,20 @@ def quota_name_of(pod: Pod, namespace: str, quotas: QuotaTree, options: Options)
 
 
 def quota_of_pod(pod: Pod, namespace: str, quotas: QuotaTree, options: Options) -> Quota | None:
-    """Return the pod's quota, or None if no quota has that name."""
+    """Return the pod's quota by the rules of `quota_name_of`, or None if no quota has that name."""
     name = quota_name_of(pod, namespace, quotas, options)
     return quotas.get(name) if name else None
 
 
 def check_quota(pod: Pod, old: Pod | None, namespace: str, quotas: QuotaTree, options: Options) -> list[Violation]:
-    """Return the violations of the rules about the pod's quota.
+    """Return the violations of the rules about the quota that a pod uses, or an empty list.
 
     Args:
-        pod: The pod.
+        pod: The submitted pod.
         old: The stored pod on UPDATE; None on CREATE.
         namespace: Namespace of the pod.
         quotas: The quota tree.
-        options: Gates and flags.
+        options: Feature gates and flags.
 
     Source:
         manager spec, 10.3; vectors manager/pod_validate

@@ -21,10 +21,10 @@ from koord_manager.domain.admission.request import Operation, Violation
 
 
 class PodCounts(Protocol):
-    """The numbers of pods that use a quota."""
+    """Queries for the numbers of pods that use a quota. `Facts` implements it."""
 
     def pods_of_quota(self, name: str) -> int:
-        """Return the number of pods with the quota's label."""
+        """Return the number of pods whose quota label has this name."""
         ...
 
     def pods_of_namespace(self, name: str) -> int:
@@ -40,15 +40,15 @@ def validate_quota(
     pods: PodCounts,
     options: Options,
 ) -> Violation | None:
-    """Return the first rule that the request breaks, or None if it is allowed.
+    """Return the first rule that a request for an ElasticQuota breaks, or None if the request is allowed.
 
     Args:
-        operation: The operation.
+        operation: What the request does with the quota.
         quota: The quota to store; None on DELETE.
         old: The stored quota; None on CREATE.
-        quotas: The tree including accepted quotas.
-        pods: Pods that use the quotas.
-        options: Gates and flags.
+        quotas: The quota tree, including accepted quotas that were not observed yet.
+        pods: Numbers of pods that use the quotas.
+        options: Feature gates and flags.
 
     Source:
         manager spec, 13.2; vectors manager/quota_validate
@@ -182,9 +182,9 @@ def tree_rules(
     Args:
         quota: The quota to store.
         old: The stored quota, or None for a new one.
-        quotas: The tree including accepted quotas.
-        pods: Pods that use the quotas.
-        options: Gates and flags.
+        quotas: The quota tree, including accepted quotas that were not observed yet.
+        pods: Numbers of pods that use the quotas.
+        options: Feature gates and flags.
 
     Source:
         manager spec, 13.2 (table)

@@ -39,7 +39,7 @@ _ABSENT: Final = object()
 
 
 def json_patch(before: JsonObject, after: JsonObject) -> list[Operation]:
-    """Return the operations that turn one object into the other, or an empty list if they are equal.
+    """Return the RFC 6902 operations that turn `before` into `after`, or an empty list if they are equal.
 
     Raises:
         InvalidInput: The objects are nested too deeply to compare.
@@ -64,7 +64,12 @@ def without_secrets(patch: Sequence[Operation]) -> list[Operation]:
 
 
 def may_hold_secret(place: str, name: str) -> bool:
-    """Return whether the field `name` at a place such as `spec.containers[0]` may hold a secret."""
+    """Return whether a field of a pod may hold a secret.
+
+    Args:
+        place: Path of the object that contains the field, such as `spec.containers[0]`.
+        name: Name of the field, such as `env`.
+    """
     if name in _OF_A_CONTAINER and any(container in place for container in _CONTAINER_PLACES):
         return True
     return name in _OF_A_VOLUME and f"{_VOLUMES}[" in place

@@ -39,9 +39,13 @@ class RecordedDocument(NamedTuple):
 
 
 def with_recorded_templates(plural: str, document: JsonObject) -> RecordedDocument:
-    """Return a copy of a custom resource whose pod template is reduced.
+    """Return a copy of a custom resource whose pod template is reduced to the fields that the log keeps of pods.
 
     A resource without a pod template is returned itself. The argument is never changed.
+
+    Args:
+        plural: Plural of its kind, such as `reservations`.
+        document: The object.
     """
     if plural not in TEMPLATES:
         return RecordedDocument(document)

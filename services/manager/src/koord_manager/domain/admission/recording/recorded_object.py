@@ -38,14 +38,15 @@ _SECTIONS: Final = frozenset(section.key for section in SectionName)
 
 
 def recorded_part(resource: str, document: JsonObject | None) -> JsonObject | None:
-    """Return the part of an object that is recorded, as JSON.
+    """Return the part of an object that an admission decision records.
 
     Args:
-        resource: Plural, such as `pods`; of a kind without admission rules nothing is recorded.
-        document: The object.
+        resource: Plural of its kind, such as `pods`.
+        document: The object, or None.
 
     Returns:
-        The part, or None if there is no object, if it has the wrong shape, or if it is too large.
+        The part as JSON. None if admission has no rules for the kind, if there is no object, if it has the wrong
+        shape, or if the part exceeds 64 KiB.
     """
     keep = _RECORDED.get(resource)
     if keep is None or document is None:
@@ -61,9 +62,10 @@ def recorded_part(resource: str, document: JsonObject | None) -> JsonObject | No
 
 
 def recorded_reservation(document: Any) -> JsonObject:
-    """Return the recorded part of a Reservation or of its template.
+    """Return the part of a Reservation, or of a template for one, that an admission decision records.
 
-    Raise codec.DecodeError if it has the wrong shape.
+    Raises:
+        codec.DecodeError: The object has the wrong shape.
     """
     document = codec.convert(document, dict[str, Any])
     recorded = _metadata(document)
@@ -77,9 +79,10 @@ def recorded_reservation(document: Any) -> JsonObject:
 
 
 def recorded_template(given: Any) -> JsonObject:
-    """Return the recorded part of a pod template.
+    """Return the part of a pod template that an admission decision records.
 
-    Raise codec.DecodeError if it has the wrong shape.
+    Raises:
+        codec.DecodeError: The template has the wrong shape.
     """
     template = _typed(given, PodTemplate)
     if "metadata" in template and not _without_copy(template["metadata"]).get("annotations", True):
@@ -88,18 +91,26 @@ def recorded_template(given: Any) -> JsonObject:
 
 
 def our_sections(data: Mapping[str, str]) -> dict[str, str]:
-    """Return the entries of a ConfigMap that are sections of slo-controller-config."""
+    """Return the entries of a ConfigMap's data whose keys are sections of slo-controller-config."""
     return {name: text for name, text in data.items() if name in _SECTIONS}
 
 
 def digest_of(resource: str, document: JsonObject | None) -> str:
-    """Return the digest of the recorded part of an object, or "" if nothing is recorded."""
+    """Return a hexadecimal digest of the part of an object that is recorded, or "" if nothing of it is recorded.
+
+    Args:
+        resource: Plural of its kind, such as `pods`.
+        document: The object, or None.
+    """
     recorded = recorded_part(resource, document)
     return hashlib.blake2b(codec.encode_canonical(recorded), digest_size=8).hexdigest() if recorded is not None else ""
 
 
 def recorded_violations(violations: Sequence[Violation]) -> tuple[list[str], list[str]]:
-    """Return the rules and the fields of violations as they are recorded, cut to the limits."""
+    """Return the rules and the fields of violations for the record.
+
+    At most 100 violations are kept, and each field is cut to 500 characters.
+    """
     told = violations[:MAX_VIOLATIONS]
     return [violation.rule for violation in told], [violation.field[:MAX_FIELD] for violation in told]
 
