@@ -10,10 +10,12 @@ from koordcore.events.registry import CATALOGUE
 
 @CATALOGUE.register(kind="fold")
 class EventSkipped(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """An operator decided that a fold skips one event that it cannot read or apply.
+    """An operator ordered a fold to continue behind an event that the fold cannot decode or apply.
 
     Attributes:
         seq: Sequence of the skipped event in the facts stream.
+        reason: Reason that the operator gave.
+        operator: Name of the operator.
     """
 
     seq: int

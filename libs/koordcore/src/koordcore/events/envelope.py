@@ -40,17 +40,18 @@ _EVENT_ID_NAMESPACE = uuid.UUID("6f1d0a52-6a0e-5d0c-9a3e-4b1d6a1f7c11")
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Base of all event bodies. Unknown fields are ignored when a body is decoded.
+    """Base class of the bodies of all events. Decoding ignores unknown fields.
 
-    An event is named in the past tense and contains the inputs of the decision. Event bodies contain no cycles, so the
-    garbage collector does not track them.
+    The name of a subclass is in the past tense. Its fields contain the inputs of the decision.
     """
 
 
 class AggregateRef(NamedTuple):
-    """Reference to one aggregate: its kind, and its id as it appears in the subject.
+    """Reference to an aggregate, a thing with its own sequence of events. Its subject is `<kind>.<id>`.
 
-    The id is a uid for `pod`; it is a name with `.` replaced by `_` for `node`.
+    Attributes:
+        kind: For example `pod` or `node`.
+        id: Last part of the subject: the uid for `pod`, the name with `.` replaced by `_` for `node`.
     """
 
     kind: str
@@ -75,28 +76,36 @@ def name_from_token(token: str) -> str:
 
 
 def namespaced_token(namespace: str, name: str) -> str:
-    """Return the subject token of a namespaced object: `<ns>=<name>` with `.` as `_`."""
+    """Return the subject token of a namespaced object: `<namespace>=<name>`, each with `.` replaced by `_`."""
     return f"{name_token(namespace)}={name_token(name)}"
 
 
 def namespaced_from_token(token: str) -> tuple[str, str]:
-    """Return (namespace, name) of a namespaced token: the inverse of `namespaced_token`."""
+    """Return (namespace, name) of a subject token that `namespaced_token` made."""
     namespace, _, name = token.partition("=")
     return name_from_token(namespace), name_from_token(name)
 
 
 class BasedOn(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Positions that were folded when a decision was made: of facts and of observations (architecture, 3)."""
+    """The last events that were folded when a decision was made. The decision is a function of everything up to them.
+
+    Attributes:
+        ev: Sequence of the last folded fact in the facts stream.
+        obs: Sequence of the last folded observation in the observations stream; 0 for none.
+    """
 
     ev: int = 0
     obs: int = 0
 
 
 class Draft(NamedTuple):
-    """A decided fact that is not in the log yet.
+    """A decided event that is not sealed and not in the log yet.
 
     Attributes:
-        expected_last: Sequence of the last event of this aggregate that was folded; 0 for a new aggregate.
+        ref: Aggregate of the event.
+        event: Body of the event.
+        expected_last: Sequence of the last event of this aggregate that was folded; 0 for a new aggregate. The log
+            refuses the append if a newer event of the aggregate exists.
     """
 
     ref: AggregateRef
@@ -105,14 +114,17 @@ class Draft(NamedTuple):
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Headers that all drafts of one decision share: its writer, its cause and its basis.
+    """Headers that all events of one decision share: its writer, its cause and its basis.
 
     Attributes:
         causation_id: Id of the event or request that caused the decision.
         correlation_id: Id of the object that the user knows, such as the uid of the pod.
+        actor: Service, instance and version of the writer.
         occurred_at: RFC 3339 time, UTC with microseconds, on the clock of the writer.
-        epoch: Number of the leadership term; 0 without leadership.
-        based_on: Highest sequence of the facts stream that was folded.
+        epoch: Number of the writer's leadership term; 0 if the writer has no leader election.
+        based_on: Sequence of the last fact that the writer had folded.
+        traceparent: W3C trace context of the decision; "" for none.
+        tracestate: Vendor part of the W3C trace context; "" for none.
     """
 
     causation_id: str
@@ -126,9 +138,13 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class NewEvent(msgspec.Struct, frozen=True, gc=False):
-    """An event that is ready to be appended.
+    """An event with its headers and encoded body, ready to be appended.
 
-    Bytes, headers and expected position stay the same for all attempts (event-bus, 4.3).
+    If the append is repeated, body, headers and `expected_last` stay unchanged (event-bus spec, 4.3).
+
+    Attributes:
+        ref: Aggregate of the event.
+        expected_last: Sequence of the last event of this aggregate that the writer knows; 0 for a new aggregate.
     """
 
     ref: AggregateRef
@@ -138,24 +154,28 @@ class NewEvent(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def event_id(self) -> str:
-        """Id of the event: header `Nats-Msg-Id`."""
+        """Id of the event, from the header `Nats-Msg-Id`."""
         return self.headers[HEADER_ID]
 
 
 class DeferredHeaders(Mapping[str, str]):
-    """Headers that are parsed at the first access."""
+    """Headers of a stored event, name -> value, which are parsed at the first access."""
 
     @abstractmethod
     def has_line(self, line: bytes) -> bool:
-        """Return whether there is exactly this header line, `Name: value`, without parsing the headers."""
+        """Return whether exactly one header line equals `line` (`Name: value`). Does not parse the headers."""
 
 
 class StoredEvent(msgspec.Struct, frozen=True, gc=False):
-    """An event as it is stored in the log.
+    """An event as it is stored in the log: its position, aggregate, headers and encoded body.
 
     Attributes:
-        seq: Position in the stream.
-        stored_at_ns: Stream time, nanoseconds since 1970; authoritative for retention only.
+        seq: Position in the stream, from 1.
+        ref: Aggregate of the event.
+        headers: Header name -> value; the properties below read them.
+        body: Encoded body. `Catalogue.read` decodes it.
+        stored_at_ns: Time at which the server stored it, nanoseconds since 1970. Use it only for retention; decisions
+            use `occurred_at`.
     """
 
     seq: int
@@ -165,7 +185,10 @@ class StoredEvent(msgspec.Struct, frozen=True, gc=False):
     stored_at_ns: int = 0
 
     def has_id(self, event_id: str) -> bool:
-        """Return whether the event has this id."""
+        """Return whether `event_id` is the id of this event.
+
+        If the headers are not parsed yet, they are not parsed for this.
+        """
         headers = self.headers
         if isinstance(headers, DeferredHeaders):
             return headers.has_line(_ID_LINE % event_id.encode())
@@ -184,32 +207,32 @@ class StoredEvent(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def event_id(self) -> str:
-        """Id of the event: header `Nats-Msg-Id`; "" if missing."""
+        """Id of the event, from the header `Nats-Msg-Id`; "" if missing."""
         return self.headers.get(HEADER_ID, "")
 
     @property
     def causation_id(self) -> str:
-        """Id of the event or request that caused this event."""
+        """Id of the event or request that caused this event; "" if missing."""
         return self.headers.get(HEADER_CAUSATION, "")
 
     @property
     def correlation_id(self) -> str:
-        """Id of the object that the user knows, such as the uid of the pod."""
+        """Id of the object that the user knows, such as the uid of the pod; "" if missing."""
         return self.headers.get(HEADER_CORRELATION, "")
 
     @property
     def actor(self) -> str:
-        """Service, instance and version of the writer."""
+        """Service, instance and version of the writer; "" if missing."""
         return self.headers.get(HEADER_ACTOR, "")
 
     @property
     def occurred_at(self) -> str:
-        """RFC 3339 time of the event on the clock of its writer."""
+        """RFC 3339 time of the event on the clock of its writer; "" if missing."""
         return self.headers.get(HEADER_OCCURRED_AT, "")
 
     @property
     def based_on(self) -> int:
-        """Highest sequence of the facts stream that the writer had folded; 0 if missing."""
+        """Sequence of the last fact that the writer had folded; 0 if the header is missing."""
         text = self.headers.get(HEADER_BASED_ON, "")
         return int(text) if text.isascii() and text.isdigit() else 0
 
@@ -225,15 +248,20 @@ class StoredEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 def trace_id_of(traceparent: str) -> str:
-    """Return the trace id of a W3C trace context; "" if it is invalid."""
+    """Return the trace id of a W3C trace context, 32 hex digits; "" if the context has fewer than four parts."""
     parts = traceparent.split("-")
     return parts[1] if len(parts) >= 4 else ""
 
 
 def event_id(causation_id: str, ref: AggregateRef, index: int) -> str:
-    """Return the deterministic id of an event: UUIDv5 of causation id, aggregate and index in the decision.
+    """Return the id of an event: a UUIDv5 of causation id, aggregate and index. Equal arguments give equal ids.
 
-    A repeated decision gives the same id.
+    The log detects repeated appends by this id.
+
+    Args:
+        causation_id: Id of the event or request that caused the decision.
+        ref: Aggregate of the event.
+        index: Position of the event in its decision, from 0.
 
     Source:
         event-bus spec, 3.1
@@ -248,10 +276,12 @@ def event_id(causation_id: str, ref: AggregateRef, index: int) -> str:
 
 
 def seal(draft: Draft, origin: Origin, index: int, schema: int) -> NewEvent:
-    """Return a draft as an event that can be appended.
+    """Return a draft as an event that can be appended: with headers and encoded body.
 
     Args:
-        index: Position of the draft in its decision.
+        draft: The decided event.
+        origin: Headers that all events of the decision share.
+        index: Position of the draft in its decision, from 0.
         schema: Version of the body's schema. `Catalogue.seal` takes it from the catalogue.
     """
     headers = {

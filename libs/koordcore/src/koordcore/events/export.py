@@ -56,13 +56,13 @@ _WORK_HEADERS: dict[str, tuple[str, str]] = {
 
 
 def body_schema(entry: EventType) -> dict[str, Any]:
-    """Return the self-contained JSON Schema of an event's body."""
+    """Return the JSON Schema (2020-12) of the body of one event type. It refers to no other file."""
     schema = msgspec.json.schema(entry.model)
     return {"$schema": _DIALECT, "$id": f"koordstream/events/{entry.name}.v{entry.schema}.json", **schema}
 
 
 def async_api() -> dict[str, Any]:
-    """Return the AsyncAPI 3 document of all streams."""
+    """Return the AsyncAPI 3 document: channels (subjects), messages and headers of events, requests and work items."""
     channels: dict[str, Any] = {}
     messages: dict[str, Any] = {}
     operations: dict[str, Any] = {}
@@ -182,7 +182,7 @@ def _add_work_queues(channels: dict[str, Any], operations: dict[str, Any], messa
 
 
 def render() -> dict[str, str]:
-    """Return relative path -> text of every generated file."""
+    """Return path below the output folder -> text of every generated file."""
     files = {
         f"events/{entry.name}.v{entry.schema}.json": json.dumps(body_schema(entry), indent=2, sort_keys=True) + "\n"
         for entry in CATALOGUE
@@ -192,7 +192,7 @@ def render() -> dict[str, str]:
 
 
 def main() -> None:
-    """Write the files below the folder named on the command line."""
+    """Write the generated files below the folder that is the first argument of the command line."""
     folder = Path(sys.argv[1])
     for name, text in render().items():
         path = folder / name

@@ -21,7 +21,7 @@ E = TypeVar("E", bound=Event)
 
 
 class UnreadableEvent(Exception):
-    """This code cannot decode a stored event. A fold halts before it (event-bus spec, 8)."""
+    """This code cannot decode a stored event. The fold that reads the event stops before it (event-bus spec, 8)."""
 
     def __init__(self, seq: int, type_name: str, reason: str) -> None:
         super().__init__(f"event {seq} of type {type_name!r} cannot be read: {reason}")
@@ -31,13 +31,18 @@ class UnreadableEvent(Exception):
 
 
 class EventType(msgspec.Struct, frozen=True, kw_only=True):
-    """One registered event type.
+    """One registered event type: its model, and how its bodies are decoded.
 
     Attributes:
+        name: Name in the header `Koord-Type`, equal to the class name of the model.
+        model: Class of the decoded body.
         stream: Stream of its events: "ev" (facts), "obs" (observations), "explanations".
-        kind: Aggregate kind whose subject its events have.
-        schema: Current version, from 1.
-        upcasters: Version v -> function to version v + 1; complete for 1..schema-1.
+        kind: Aggregate kind whose subject its events have, for example "pod".
+        schema: Current version of the body's schema, from 1.
+        upcasters: Version v -> function that turns a body of version v into one of v + 1; complete for 1..schema-1.
+        aliases: Earlier names of the type.
+        ignorable: Whether a reader may ignore events of a version that is newer than its code.
+        decoder: Decoder of bodies of the current version.
     """
 
     name: str
@@ -52,7 +57,10 @@ class EventType(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Catalogue:
-    """All event types, registered when the modules of `koordcore.events` are imported."""
+    """The registered event types.
+
+    It seals drafts and decodes stored events. Modules of `koordcore.events` register theirs.
+    """
 
     def __init__(self) -> None:
         self._by_name: dict[str, EventType] = {}
@@ -69,6 +77,14 @@ class Catalogue:
         ignorable: bool = False,
     ) -> Callable[[type[E]], type[E]]:
         """Return a class decorator that registers an event model under its class name.
+
+        Args:
+            kind: Aggregate kind of its events.
+            stream: "ev" (facts), "obs" (observations) or "explanations".
+            schema: Current version of the body's schema, from 1.
+            upcasters: Version v -> function that turns a body of version v into one of v + 1.
+            aliases: Earlier names of the type.
+            ignorable: Whether a reader may ignore events of a version that is newer than its code.
 
         Raises:
             AssertionError: A name is used twice, or an upcaster is missing.
@@ -101,24 +117,28 @@ class Catalogue:
         return iter(sorted(self._by_model.values(), key=lambda entry: (entry.stream, entry.kind, entry.name)))
 
     def of(self, model: type[Event]) -> EventType:
-        """Return the registered type of a model."""
+        """Return the event type of a model class.
+
+        Raises:
+            KeyError: The class is not registered.
+        """
         return self._by_model[model]
 
     def find(self, name: str) -> EventType | None:
-        """Return the registered type of a name or alias; None if unknown."""
+        """Return the event type with this name or alias; None if no type has it."""
         return self._by_name.get(name)
 
     def seal(self, drafts: list[Draft], origin: Origin) -> list[NewEvent]:
-        """Return the drafts of one decision as events that can be appended, in order."""
+        """Return the drafts of one decision as events that can be appended, in the order of `drafts`."""
         return [
             seal(draft, origin, index, self._by_model[type(draft.event)].schema) for index, draft in enumerate(drafts)
         ]
 
     def read(self, stored: StoredEvent) -> Event | None:
-        """Decode a stored event and upcast it to the current version.
+        """Decode the body of a stored event. If its schema version is old, upcast it to the current one.
 
         Returns:
-            The event. None for an ignorable type in a version that this code does not know.
+            The event. None if the type is ignorable and the version is newer than this code.
 
         Raises:
             UnreadableEvent: The type is unknown, the aggregate has the wrong kind, the version is newer, or the body is

@@ -25,7 +25,7 @@ class AgentStarted(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="nodestate")
 class PodsStarted(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """Pods that were placed on the node are running there, or the agent adopted their running processes.
+    """The agent saw that pods of its node run, either started by it or adopted with their running processes.
 
     Attributes:
         pods: Uids of the pods.
@@ -36,7 +36,7 @@ class PodsStarted(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="nodestate")
 class PodsStopped(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """Pods are no longer running on the node.
+    """The processes of pods on the node ended.
 
     Attributes:
         pods: Uids of the pods.
@@ -47,18 +47,20 @@ class PodsStopped(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="nodestate")
 class BeCpuSuppressed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The CFS quota of the best-effort class was changed (agent spec, 11.5).
+    """The agent changed the CFS quota that limits the CPU of all best-effort pods on the node (agent spec, 11.5).
+
+    Small changes are collected, so that one event may report several changes.
 
     Attributes:
-        old_quota_us: Quota before the change, per 100 ms period; -1: unlimited.
-        new_quota_us: Quota after the change, per 100 ms period; -1: unlimited.
-        terms: Terms of the budget in milli-cores: capacity, threshold_percent, pod_non_be_used, host_non_be_used,
-            system_used, budget.
+        old_quota_us: Quota before the first change, in microseconds per period of 100 ms; -1: unlimited.
+        new_quota_us: Quota after the last change, in microseconds per period of 100 ms; -1: unlimited.
+        terms: Numbers that gave the last quota, in milli-cores: capacity, pod_non_be_used, host_non_be_used,
+            system_used, budget. `threshold_percent` is in percent.
         reason: One sentence for the operator.
-        writes: Number of changes since the last such fact, this one included. Small changes are reported together.
-        lowest_us: Lowest quota since the last such fact; 0: equal to new_quota_us.
-        highest_us: Highest quota since the last such fact; 0: equal to new_quota_us.
-        causes: Contentions that lowered the budget.
+        writes: Number of changes that this event reports, at least 1.
+        lowest_us: Lowest quota among these changes; 0: equal to new_quota_us.
+        highest_us: Highest quota among these changes; 0: equal to new_quota_us.
+        causes: Ids of the contentions (`InterferenceDetected`) because of which the quota was lowered.
     """
 
     old_quota_us: int
@@ -73,10 +75,11 @@ class BeCpuSuppressed(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="nodestate")
 class BeCpuReleased(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The suppression of the best-effort class ended, because its strategy was disabled or replaced.
+    """The agent removed its CFS quota from the best-effort pods, because CPU suppression was disabled or replaced.
 
     Attributes:
-        old_quota_us: Quota before the release.
+        old_quota_us: Quota before the release, in microseconds per period of 100 ms.
+        reason: One sentence for the operator.
     """
 
     old_quota_us: int
@@ -85,21 +88,22 @@ class BeCpuReleased(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="nodestate")
 class AgentStopped(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The agent of the node was stopped. Its pods continue to run, and the values that it set stay.
+    """The agent of the node was stopped. Its pods continue to run, and kernel files keep the values that it wrote.
 
     Attributes:
-        left: Knob -> value that stays in force.
+        left: Kernel file (directory and file name) -> value that stays in force.
     """
 
     left: dict[str, str] = {}
 
 
 class EvictedPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A pod that the agent evicted.
+    """A pod that the agent evicted, and what the eviction releases.
 
     Attributes:
-        releases: Amount that its end frees: milli-cores for cpu, bytes for memory.
-        ended: Whether the agent ended its processes. If False, the agent only requested the eviction.
+        releases: Resource -> amount that becomes free when the pod ends: milli-cores for cpu, bytes for memory.
+        ended: True if the agent ended the pod's processes. False if it requested the eviction and the pod may still
+            run.
     """
 
     uid: str
@@ -114,9 +118,12 @@ class PodsEvictedByAgent(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The agent evicted pods from the node, or requested their eviction (agent spec, 12).
 
     Attributes:
-        feature: BECPUEvict, CPUAllocatableEvict, CPUEvict, BEMemoryEvict, MemoryAllocatableEvict or MemoryEvict.
-        reason: One sentence with the numbers that led to it.
-        to_release: Amount that had to be released. `unmet` is the amount that is still missing afterwards.
+        feature: Feature gate of the strategy: BECPUEvict, CPUAllocatableEvict, CPUEvict, BEMemoryEvict,
+            MemoryAllocatableEvict or MemoryEvict.
+        pods: Evicted pods in the order of their eviction.
+        reason: One sentence with the numbers that led to the eviction.
+        to_release: Resource -> amount that the strategy had to release: milli-cores for cpu, bytes for memory.
+        unmet: Resource -> part of `to_release` that these evictions do not release.
     """
 
     feature: str
@@ -127,7 +134,13 @@ class PodsEvictedByAgent(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Suspect(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A pod that may have caused a contention. Scores are only comparable within one fact."""
+    """A pod that may have caused a contention, in an `InterferenceDetected`.
+
+    Attributes:
+        qos: Koordinator QoS class of the pod.
+        score: Strength of the suspicion; higher is more suspicious. Compare scores only within one event.
+        cpu_milli: CPU usage of the pod at that time, in milli-cores.
+    """
 
     uid: str
     namespace: str
@@ -139,14 +152,16 @@ class Suspect(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
 
 @CATALOGUE.register(kind="nodestate")
 class InterferenceDetected(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A pod is disturbed by others (agent spec, 18).
+    """The agent detected that other pods of the node disturb a pod (agent spec, 18).
 
     Attributes:
-        contention: Id of this contention until it ends. Mitigations name it as their cause.
+        contention: Id of this contention until its `InterferenceEnded`. Mitigations name it in their field `causes`.
+        pod_uid: Uid of the disturbed pod; `namespace`, `name` and `qos` are of this pod too.
         signal: psi-cpu, psi-mem, psi-io, sched-delay, mem-alloc, disk-io, network or cpi.
         value: Measured value that crossed `threshold`, in the unit of the signal.
+        container: Name of the disturbed container; "" if the signal is measured for the whole pod.
         suspects: Pods that may have caused it, most suspicious first.
-        mitigation: Actions of the agent, one sentence each; empty if it only reports.
+        mitigation: Actions of the agent, one sentence each; empty if the agent only reports.
     """
 
     contention: str
@@ -164,10 +179,13 @@ class InterferenceDetected(Event, frozen=True, kw_only=True, omit_defaults=True)
 
 @CATALOGUE.register(kind="nodestate")
 class InterferenceEnded(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A contention ended, or its pod is gone.
+    """A contention (see `InterferenceDetected`) ended, or the disturbed pod no longer exists.
 
     Attributes:
-        lasted_seconds: Duration on the clock of the run.
+        contention: Id of the contention.
+        pod_uid: Uid of the disturbed pod.
+        lasted_seconds: Time since the contention was detected, on the clock of the run.
+        reason: Why it ended, one sentence.
     """
 
     contention: str
@@ -178,9 +196,13 @@ class InterferenceEnded(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class LostPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A value that a strategy proposed and that was not written.
+    """A value that a strategy of the agent proposed for a kernel file and that the agent did not write.
 
-    `loss` is overridden, conflict or expired.
+    Attributes:
+        strategy: Name of the strategy.
+        value: Text that it proposed.
+        loss: Why the value was not written: "overridden" (a strategy of a higher priority band proposed another value),
+            "conflict" (another proposal of its band won) or "expired".
     """
 
     strategy: str
@@ -189,16 +211,17 @@ class LostPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
 
 
 class KnobChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """All changes of one knob in a period.
+    """All writes of the agent to one kernel file within the period of a `KnobsChanged`.
 
     Attributes:
-        knob: Directory and file, with `|MAJ:MIN` for a device.
+        knob: Directory and name of the file, with `|MAJ:MIN` for a block device.
         old: Text before the first write of the period.
         new: Text after the last write of the period.
         writes: Number of writes.
-        strategies: Strategies that proposed the last value. `reason` is its audit reason, `causes` the contentions
-            behind it.
-        lost: Proposals for the same knob that lost; each is reported once while it keeps losing.
+        strategies: Strategies that proposed the last value.
+        reason: Reason of the last value, one sentence.
+        causes: Ids of the contentions (`InterferenceDetected`) because of which the last value was chosen.
+        lost: Proposals for this file that lost against the written value. If one keeps losing, it is reported once.
     """
 
     knob: str
@@ -213,15 +236,14 @@ class KnobChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 @CATALOGUE.register(kind="nodestate")
 class KnobsChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The agent wrote kernel files since the last such fact. The most written ones come first.
-
-    The audit log contains every write.
+    """Summary of the kernel files that the agent wrote since its last such event. The audit log contains every write.
 
     Attributes:
         seconds: Length of the period on the clock of the run.
         writes: Number of all writes in the period.
+        changes: Changed files, most often written first.
         failed: Number of writes that the kernel refused.
-        omitted: Number of changed knobs that are not in `changes`, which has a size limit.
+        omitted: Number of changed files that are not in `changes`, which has a size limit.
     """
 
     seconds: float
@@ -232,7 +254,13 @@ class KnobsChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TopologyZone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One NUMA node; cpu in milli-cores, everything else in bytes."""
+    """One NUMA node with its resources.
+
+    Attributes:
+        name: Name of the zone in the NodeResourceTopology, for example "node-0".
+        capacity: Resource -> amount: milli-cores for cpu, bytes for everything else.
+        allocatable: Resource -> amount that pods may use, in the units of `capacity`.
+    """
 
     name: str
     capacity: dict[str, int] = {}
@@ -240,10 +268,12 @@ class TopologyZone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class CpuCache(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A last-level cache that several CPUs share. `id` is its id in the schemata of resctrl.
+    """A last-level (L3) cache and the CPUs that share it.
 
     Attributes:
-        cpus: CPU list. `size_bytes` is 0 if unknown.
+        id: Id of the cache in the `schemata` file of resctrl.
+        cpus: CPU list in the kernel's format, for example "0-3,8".
+        size_bytes: Size; 0 if unknown.
     """
 
     id: int
@@ -253,14 +283,17 @@ class CpuCache(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
 
 @CATALOGUE.register(kind="nodestate")
 class NodeTopologyReported(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The agent reported the CPUs and NUMA nodes of the node, for its NodeResourceTopology.
+    """The agent reported the CPUs and NUMA nodes of its node, from which the NodeResourceTopology is written.
 
-    It is published on a change, and always contains everything (agent spec, 4.7).
+    The event is published on a change and always contains the whole report (agent spec, 4.7).
 
     Attributes:
-        policies: Field `topologyPolicies`.
-        annotations: CPU topology and basic info, shared pools, pods' CPUs, CPU manager policy, reservation, system QoS.
-        l3_caches: Last-level caches, by id; empty if unknown.
+        policies: Field `topologyPolicies` of the NodeResourceTopology.
+        zones: NUMA nodes.
+        annotations: Annotations of the NodeResourceTopology: CPU topology and basic info, shared CPU pools, CPUs of
+            pods, kubelet's CPU manager policy, reservation and system QoS.
+        labels: Labels of the NodeResourceTopology.
+        l3_caches: Last-level caches, ascending by id; empty if unknown.
     """
 
     policies: list[str]
@@ -271,18 +304,20 @@ class NodeTopologyReported(Event, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class ReportedDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One device of a node as its agent sees it.
+    """One device (GPU, RDMA NIC or FPGA) of a node as its agent sees it.
 
     Attributes:
-        type: `gpu`, `rdma` or `fpga`; with the minor it is the key on the node.
-        minor: Index of the device.
-        id: UUID, or bus id of an RDMA device.
-        amounts: Capacity of the device by resource name: bytes of memory, 100 for percentages.
-        healthy: None means that its status is unknown; such a device counts as healthy.
-        code: Why it is not healthy, in one word.
-        message: Why it is not healthy, for people.
-        numa_node: -1 means unknown. `pcie_id` and `bus_id` are empty if they are unknown.
-        has_topology: Whether the location was told at all.
+        type: `gpu`, `rdma` or `fpga`. Type and minor together identify the device on its node.
+        minor: Index of the device within its type.
+        id: UUID; the bus id for an RDMA device.
+        amounts: Resource name -> capacity of the device: bytes for memory, 100 for resources in percent.
+        healthy: None means that the health is unknown; such a device counts as healthy.
+        code: Why the device is unhealthy, in one word; "" if it is not.
+        message: Why the device is unhealthy, one sentence; "" if it is not.
+        has_topology: Whether the agent knows the location of the device. If False, the next three fields are unset.
+        numa_node: NUMA node of the device; -1 means unknown.
+        pcie_id: Id of the PCIe switch or root; "" if unknown.
+        bus_id: PCI bus id; "" if unknown.
     """
 
     type: str
@@ -299,18 +334,18 @@ class ReportedDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     @property
     def key(self) -> str:
-        """`type/minor/id`: the same device in another report has the same key."""
+        """Identity of the device on its node across reports: `type/minor/id`."""
         return f"{self.type}/{self.minor}/{self.id}"
 
 
 @CATALOGUE.register(kind="nodestate")
 class DeviceInventoryChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The devices of the node, or their health, differ from the last report; the newest one says everything.
+    """The devices of the node or their health changed. The event contains the whole inventory, not the difference.
 
     Attributes:
-        devices: Ascending by type and minor.
-        labels: Vendor, model and driver of the GPUs, and how partitions are used.
-        annotations: The partitions of the GPUs.
+        devices: All devices, ascending by type and minor.
+        labels: Labels of the Device object: vendor, model and driver of the GPUs, and how GPU partitions are used.
+        annotations: Annotations of the Device object: the possible partitions of the GPUs.
 
     Source:
         runtime spec, 9.2 to 9.4, 10.

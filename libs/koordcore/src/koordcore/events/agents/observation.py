@@ -32,11 +32,13 @@ class ContainerUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class PodUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Usage of one pod, averaged over the report's window.
+    """Usage of one pod, averaged over the report interval, in a `NodeUsageReported`.
 
     Attributes:
-        containers: Usage by container, only for pods that a recommendation selects (manager spec, 15.4); else empty.
-        extensions: Extension name -> JSON value that an extension of the agent measured for the pod.
+        priority_class: Koordinator priority class, for example "koord-prod".
+        qos: Koordinator QoS class, for example "LS".
+        containers: Usage by container if a Recommendation selects the pod (manager spec, 15.4); else empty.
+        extensions: Name of an extension of the agent -> JSON value that the extension measured for the pod.
     """
 
     uid: str
@@ -50,7 +52,7 @@ class PodUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
 
 
 class HostApplicationUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Usage of a program outside of pods that the NodeSLO names (agent spec, 3.3)."""
+    """Usage of a program that runs outside of pods and that the NodeSLO lists as host application (agent spec, 3.3)."""
 
     name: str
     priority_class: str = ""
@@ -59,10 +61,11 @@ class HostApplicationUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defau
 
 
 class AggregatedUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Percentiles of the node's usage over one window; empty if there are too few samples.
+    """Percentiles of the node's usage over one window.
 
     Attributes:
-        usage: Percentile ("avg", "p50", "p90", "p95", "p99") -> usage.
+        duration_seconds: Length of the window.
+        usage: Percentile ("avg", "p50", "p90", "p95", "p99") -> usage; empty if there are too few samples.
     """
 
     duration_seconds: int
@@ -79,18 +82,23 @@ class NumaUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
 
 @CATALOGUE.register(kind="node", stream="obs")
 class NodeUsageReported(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The periodic usage report of a node's agent (the status of NodeMetric).
+    """The periodic usage report of a node's agent. The status of the node's NodeMetric is written from it.
 
     Attributes:
-        node_usage: Average over the aggregation window; None if there is no sample yet.
+        updated_at: RFC 3339 time of the report.
+        report_interval_seconds: Seconds between two reports.
+        aggregate_duration_seconds: Length of the window over which usage is averaged.
+        node_usage: Average over that window; None if there is no sample yet.
+        aggregated_node_usages: Percentiles of the node's usage, one entry per window length.
         system_usage: Usage of the node minus pods and host applications, at least 0; None if there is no sample yet.
+        aggregated_system_usages: Percentiles of `system_usage`, one entry per window length.
         numa: Usage by NUMA node, ascending; empty if unknown.
-        be_quota_us: CFS quota of the best-effort class in force; -1: unlimited.
-        prod_reclaimable: Requests of prod pods that they will not use, as predicted (agent spec, 8.4); None if not
-            predicted yet.
-        prod_peak: Predicted peak usage of prod pods (agent spec, 8.4); None if not predicted yet.
-        signals: Health signals of the node: "cpuPressure", "memoryPressure", "cpuThrottled" in percent (manager spec,
-            16.1). Signals that are not measured are absent.
+        be_quota_us: CFS quota of all best-effort pods together, in microseconds per 100 ms; -1: unlimited.
+        prod_reclaimable: Part of the requests of prod pods that the prediction expects them not to use (agent spec,
+            8.4); None if there is no prediction yet.
+        prod_peak: Predicted peak usage of prod pods (agent spec, 8.4); None if there is no prediction yet.
+        signals: Health signals in percent (manager spec, 16.1): "cpuPressure", "memoryPressure", "cpuThrottled",
+            "lsSlowdown". Signals that are not measured are absent.
     """
 
     updated_at: str

@@ -16,21 +16,24 @@ SLO_ADJUST = AggregateRef("controller", "slo-adjust")
 
 @CATALOGUE.register(kind="nodepolicy")
 class NodeHealthAssessed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The health of a node, its weight or its thresholds changed.
+    """The health of a node, its weight for scoring or its lowered thresholds changed.
 
     Attributes:
         level: Current level: "Healthy", "Warning", "Critical".
-        previous_level: Level before the change.
-        abnormality: Smoothed abnormality, 0 to 1.
-        weight: Weight of the node alone. `reported_weight` is the weight after the cluster-wide guard, which the
-            scheduler uses.
-        offsets: "cpu", "memory" -> percentage points by which the thresholds are lowered, at most 0.
+        previous_level: Level before the change; "" if there was none.
+        abnormality: Smoothed abnormality: 0 is healthy, 1 is worst.
+        weight: Weight in percent that the node's own health gives.
+        reported_weight: Weight that the scheduler uses: `weight` after the limit for the whole cluster.
+        offsets: "cpu", "memory" -> percentage points by which the thresholds are lowered; 0 or negative.
         healthy_rounds: Number of consecutive evaluations in which the node was healthy.
-        signals: Measured signals. `reasons` are those that lowered the health, worst first ("stale" before all).
-        stale: Whether the metric of the node is too old.
-        effective: The four thresholds in force, by their name in the configuration.
+        signals: Signal -> measured value.
+        reasons: Signals that lowered the health, worst first. "stale" comes before all others.
+        stale: Whether the node's usage report is too old.
+        effective: Name of a threshold in the configuration -> percent in force. There are four.
         annotation: New text of the node's annotation `slo-health`; "" if the annotation needs no change.
-        cause: Reason of the change: "level", "weight", "offsets", "smoothing", "guard" or "off" (no longer adjusted).
+        cause: Reason of the change: "level", "weight", "offsets", "smoothing", "guard" (the limit for the whole
+            cluster) or "off" (health is no longer adjusted).
+        config_version: Sequence of the configuration event that was used; 0 for defaults.
     """
 
     level: str
@@ -51,11 +54,13 @@ class NodeHealthAssessed(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="controller")
 class MassAbnormalityChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The number of abnormal nodes crossed the cap of nodes with a lowered weight (`MassAbnormalNodes`).
+    """The number of abnormal nodes rose above the limit of nodes whose weight may be lowered, or fell below it.
 
     Attributes:
-        abnormal: Number of abnormal nodes. `cap` is the largest number of nodes with a lowered weight, `nodes` the
-            number of all nodes.
+        active: Whether the number is above the limit now (`MassAbnormalNodes`).
+        abnormal: Number of abnormal nodes.
+        cap: Largest number of nodes whose weight may be lowered.
+        nodes: Number of all nodes.
         examples: Names of the most abnormal nodes, at most ten.
     """
 
@@ -68,11 +73,13 @@ class MassAbnormalityChanged(Event, frozen=True, kw_only=True, omit_defaults=Tru
 
 @CATALOGUE.register(kind="config")
 class ConfigWarned(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The configuration in force is valid but has warnings. Without warnings, earlier ones are over.
+    """The warnings about the configuration in force changed. A warning does not make the configuration invalid.
 
     Attributes:
-        warnings: Field -> one sentence.
-        config_version: Sequence of the configuration that the warnings are about.
+        namespace: Namespace of the ConfigMap.
+        name: Name of the ConfigMap.
+        warnings: Field -> one sentence. Empty: there are no warnings any more.
+        config_version: Sequence of the configuration event that the warnings are about.
     """
 
     namespace: str

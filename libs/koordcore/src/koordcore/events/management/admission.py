@@ -72,6 +72,12 @@ class AdmissionDecided(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def admission_ref(resource: str, namespace: str, name: str) -> AggregateRef:
-    """Return the aggregate of an object's admission explanations; no namespace for cluster-scoped kinds."""
+    """Return the aggregate of the admission explanations of one object.
+
+    Args:
+        resource: Plural name of the resource, for example "pods".
+        namespace: "" for cluster-scoped kinds.
+        name: Name of the object.
+    """
     parts = (resource, namespace, name) if namespace else (resource, name)
     return AggregateRef("admission", "=".join(name_token(part) for part in parts))

@@ -15,14 +15,23 @@ from koordcore.events.registry import CATALOGUE
 
 
 class OvercommitTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Terms of `batch = capacity - margin - max(system, reserved) - high_priority_used` for one resource.
+    """How the batch amount of one resource was computed, in milli-cores for cpu and bytes for memory.
 
-    Amounts are milli-cores for cpu and bytes for memory. `result` is at least 0 and at most the cap.
+        policy "request"       result = capacity - margin - reserved - high_priority_request
+        the other policies     result = capacity - margin - max(system_used, reserved) - high_priority_used
 
     Attributes:
-        high_priority_used: Usage of high-priority pods. With policy "maxUsageRequest", per pod the larger of usage and
-            request.
-        cap: Largest amount that may be offered (`batch...ThresholdPercent`); None: no cap.
+        capacity: Allocatable amount of the node.
+        margin: Amount that the strategy keeps free.
+        system_used: Usage outside of pods.
+        reserved: Amount that the node reserves for the system.
+        high_priority_used: Usage of the pods that are neither batch nor free. With policy "maxUsageRequest": the sum
+            over these pods of the larger of usage and request.
+        high_priority_request: Sum of the requests of these pods.
+        result: Result of the formula, at least 0 and at most `cap`.
+        policy: Calculation policy: "usage", "request" or "maxUsageRequest".
+        cap: Largest amount that may be offered (`batchCPUThresholdPercent`, `batchMemoryThresholdPercent`); None: no
+            cap.
     """
 
     capacity: int
@@ -37,10 +46,22 @@ class OvercommitTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class MidTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Terms of the mid resources for one resource: milli-cores for cpu, bytes for memory.
+    """How the mid amount of one resource was computed. Amounts are milli-cores for cpu and bytes for memory.
 
     dynamic   min(max(min(prod_reclaimable, unused), 0) + unallocated_share, cap)
     static    min(static_share, cap)
+
+    Attributes:
+        mode: "dynamic" or "static".
+        capacity: Allocatable amount of the node.
+        prod_reclaimable: Part of the requests of prod pods that the agent's prediction expects them not to use.
+        unused: Capacity minus the usage of the node.
+        system_or_reserved: Larger of the usage outside of pods and the node's reservation.
+        prod_request: Sum of the requests of all pods except mid pods.
+        unallocated_share: `midUnallocatedPercent` of `capacity - system_or_reserved - prod_request`, at least 0.
+        static_share: Configured percentage of the capacity.
+        cap: Largest amount that may be offered.
+        result: Result of the formula.
     """
 
     mode: str
@@ -56,7 +77,7 @@ class MidTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
 
 
 class ZoneOvercommit(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Batch resources of one NUMA zone, normalized."""
+    """Batch resources of one NUMA zone, after CPU normalization."""
 
     batch_cpu_milli: int = 0
     batch_memory_bytes: int = 0
@@ -64,25 +85,27 @@ class ZoneOvercommit(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 @CATALOGUE.register(kind="nodepolicy")
 class NodeOvercommitComputed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """Batch and mid resources of the node were computed, and changed enough to be published.
+    """Batch and mid resources of the node were computed, and the manager publishes them.
 
-        batch = (capacity - margin - ... )  see terms
-        published = batch * normalization - third parties
+        published batch = computed batch * normalization - third_party, at least 0
 
     Attributes:
         batch_cpu_milli: Batch cpu of the node in milli-cores; None: withdrawn.
         batch_memory_bytes: Batch memory of the node in bytes; None: withdrawn.
-        mid_cpu_milli: Mid cpu of the node in milli-cores; None: withdrawn.
-        mid_memory_bytes: Mid memory of the node in bytes; None: withdrawn.
         reason: Reason of the publication: "first", "changed", "refreshed", "disabled", "degraded: no metric",
             "degraded: metric expired".
-        changed: Resources whose change caused the publication, if the reason is "changed".
-        terms: Resource name -> terms of the batch resources; empty if withdrawn.
-        mid_terms: Resource name -> terms of the mid resources; empty if withdrawn.
-        normalization: Ratio by which batch cpu was multiplied; "" for none.
-        origin: Resource -> amount before the amounts of third parties were subtracted.
-        third_party: Resource -> amount that third parties use.
-        zones: NUMA zone -> batch resources; zero if withdrawn, empty without a topology.
+        terms: Resource name -> how its batch amount was computed; empty if withdrawn.
+        metric_updated_at: RFC 3339 time of the usage report that was used; "" for none.
+        config_version: Sequence of the configuration event that was used; 0 for defaults.
+        based_on: Last fact and observation that were folded.
+        mid_cpu_milli: Mid cpu of the node in milli-cores; None: withdrawn.
+        mid_memory_bytes: Mid memory of the node in bytes; None: withdrawn.
+        mid_terms: Resource name -> how its mid amount was computed; empty if withdrawn.
+        changed: If the reason is "changed", the resources that changed enough.
+        normalization: Ratio by which batch cpu was multiplied, as text; "" for none.
+        origin: Resource -> batch amount before `third_party` was subtracted.
+        third_party: Resource -> batch amount that other schedulers hold, from the node's annotation.
+        zones: NUMA zone -> its batch resources. They are 0 if withdrawn; empty if the topology is unknown.
         strategy: Fingerprint of the effective colocation strategy.
     """
 
@@ -106,15 +129,16 @@ class NodeOvercommitComputed(Event, frozen=True, kw_only=True, omit_defaults=Tru
 
 @CATALOGUE.register(kind="nodepolicy")
 class NodeRatiosComputed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The ratios in the node's annotations changed, or can no longer be computed.
+    """The ratios that the manager writes to the node's annotations changed, or they can no longer be computed.
 
     Attributes:
-        cpu_normalization: Text of the annotation; None: not written by the manager.
-        amplification: Text of the annotation; None: removed.
-        faults: "normalization" or "amplification" -> reason why it cannot be computed.
+        cpu_normalization: Text of the annotation `cpu-normalization-ratio`; None: the manager does not write it.
+        amplification: Text of the annotation `resource-amplification-ratio`; None: the manager removes it.
+        faults: "normalization" or "amplification" -> reason why the ratio cannot be computed.
         cpu_model: Processor model that the agent reported; "" if not reported.
         hyper_thread_enabled: Whether hyper-threading is on, as the agent reported it.
         turbo_enabled: Whether turbo is on, as the agent reported it.
+        config_version: Sequence of the configuration event that was used; 0 for defaults.
     """
 
     cpu_normalization: str | None = None
@@ -128,12 +152,12 @@ class NodeRatiosComputed(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="nodepolicy")
 class NodeDevicesComputed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The resources and labels that the node's devices provide changed.
+    """The resources and labels that the manager writes to the node because of its devices changed.
 
     Attributes:
-        resources: Name -> whole units. A device resource that is absent here is removed from the node.
-        labels: Labels to set on the node. They are never removed.
-        device_version: Sequence of the Device object that was summed up.
+        resources: Device resource name -> whole units. A device resource that is absent here is removed from the node.
+        labels: Labels to set on the node. The manager never removes them.
+        device_version: Sequence of the event with the Device object that was used.
     """
 
     resources: dict[str, int] = {}
@@ -143,10 +167,11 @@ class NodeDevicesComputed(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="nodepolicy")
 class NodeMetricPolicyRendered(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The metric collection policy of the node's agent changed.
+    """The manager rendered a new metric collection policy for the node's agent.
 
     Attributes:
-        spec: `metricCollectPolicy` of the NodeMetric as JSON (manager spec, 4.2).
+        spec: Field `metricCollectPolicy` of the NodeMetric as JSON (manager spec, 4.2).
+        config_version: Sequence of the configuration event that was used; 0 for defaults.
     """
 
     spec: dict[str, Any]
@@ -155,13 +180,14 @@ class NodeMetricPolicyRendered(Event, frozen=True, kw_only=True, omit_defaults=T
 
 @CATALOGUE.register(kind="nodepolicy")
 class NodeSloRendered(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The effective NodeSLO of the node changed.
+    """The manager rendered a new effective NodeSLO for the node.
 
     Attributes:
         spec: NodeSLO spec for the agent (protocol spec, 9.2) as JSON.
-        config_version: Sequence of the configuration event that it was rendered from; 0 for defaults.
-        matched: Section -> name or number of the node entry that applied. Absent sections used the cluster part.
-        fault: Error in the node's own annotations. systemStrategy is then null.
+        config_version: Sequence of the configuration event that was used; 0 for defaults.
+        matched: Section of the configuration -> name or number of its entry that selects this node. If a section is
+            absent, its cluster-wide part applied.
+        fault: Error in the node's own annotations; "" for none. After an error `systemStrategy` in `spec` is null.
     """
 
     spec: dict[str, Any]

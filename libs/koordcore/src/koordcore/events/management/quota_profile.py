@@ -12,19 +12,21 @@ from koordcore.events.registry import CATALOGUE
 
 @CATALOGUE.register(kind="quotaprofile")
 class QuotaProfileRendered(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The root quota of the profile changed.
+    """The root quota that follows from an ElasticQuotaProfile changed, or can no longer be computed.
 
     Attributes:
         quota_namespace: Namespace of the ElasticQuota.
         quota_name: Name of the ElasticQuota.
         labels: Labels to set; other labels of the object are kept.
         annotations: Annotations to set; other annotations of the object are kept.
-        min: Field `min` as a resource list.
-        max: Field `max` as a resource list.
-        nodes: Number of nodes that the profile selects. `total` and `unschedulable` are their resources after the
-            ratio.
-        fault: Reason why it could not be rendered. The other fields are then unchanged.
-        profile_version: Sequence of the profile object.
+        min: Field `min` of the ElasticQuota as a resource list.
+        max: Field `max` of the ElasticQuota as a resource list.
+        total: Resources of all selected nodes, multiplied by the ratio of the profile.
+        unschedulable: Part of `total` on unschedulable nodes.
+        nodes: Number of nodes that the profile selects.
+        fault: Reason why the quota could not be computed; "" for none. With a reason, the other fields keep their
+            values.
+        profile_version: Sequence of the event with the profile object.
     """
 
     quota_namespace: str

@@ -18,22 +18,24 @@ class RecommendedAmounts(msgspec.Struct, frozen=True, omit_defaults=True, gc=Fal
 
 
 class UsagePercentiles(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Percentiles of the usage histograms before any margin: cores and bytes."""
+    """One percentile of the cpu histogram in cores and of the memory histogram in bytes, before any margin is added."""
 
     cpu_cores: float = 0.0
     memory_bytes: float = 0.0
 
 
 class ContainerRecommendation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Recommended requests of one container, and the samples behind them.
+    """Recommended requests of one container, and the usage samples behind them.
 
     Attributes:
-        target: Recommended request after the caps of the policy. `uncapped_target` is the request before the caps.
+        target: Recommended request after the caps of the policy.
         lower_bound: Lowest reasonable request, after the caps of the policy.
         upper_bound: Highest reasonable request, after the caps of the policy.
+        uncapped_target: Recommended request before the caps of the policy.
         percentiles: "target", "lower", "upper" -> percentiles of the usage histograms.
-        samples: Number of cpu samples, from first_sample_at to last_sample_at. `memory_peaks` is the weight of the
-            counted peaks.
+        samples: Number of cpu samples.
+        first_sample_at: RFC 3339 time of the first sample; "" for none.
+        last_sample_at: RFC 3339 time of the last sample; "" for none.
         confidence_days: Length of the history in days.
     """
 
@@ -50,7 +52,7 @@ class ContainerRecommendation(msgspec.Struct, frozen=True, kw_only=True, omit_de
 
 
 class RecommendationCondition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A condition, as in metav1.Condition."""
+    """A status condition of a Recommendation, with the fields of the Kubernetes type metav1.Condition."""
 
     type: str
     status: str
@@ -61,15 +63,20 @@ class RecommendationCondition(msgspec.Struct, frozen=True, kw_only=True, omit_de
 
 @CATALOGUE.register(kind="recommendation")
 class RecommendationComputed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """Amounts or conditions of a Recommendation changed, or its status is due for a refresh.
+    """The status of a Recommendation is published: its amounts or conditions changed, or a refresh was due.
 
     Attributes:
+        namespace: Namespace of the Recommendation.
+        name: Name of the Recommendation.
         target: Selected pods, for example "Deployment/web" or "pods app=web".
         mode: "Off", "Initial", "Recreate" or "Auto".
+        containers: Recommended requests by container.
+        conditions: Status conditions.
         pods: Number of running pods that the target selects.
-        cause: "first", "amounts", "bounds", "conditions", "spec" or "refreshed".
-        observed_to: Position of the last observation that was used.
-        settings: Settings of the recommender that differ from their defaults, by name.
+        cause: Why it is published: "first", "amounts", "bounds", "conditions", "spec" or "refreshed".
+        observed_to: Sequence of the last observation that was used.
+        spec_version: Sequence of the event with the Recommendation object.
+        settings: Name -> value of the recommender's settings that differ from their defaults.
     """
 
     namespace: str
@@ -87,7 +94,10 @@ class RecommendationComputed(Event, frozen=True, kw_only=True, omit_defaults=Tru
 
 @CATALOGUE.register(kind="recommendation")
 class RecommendationDropped(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The Recommendation object was deleted. The histograms of its target are kept for some time."""
+    """The Recommendation object was deleted, so that it has no status any more.
+
+    Its histograms are kept for some time.
+    """
 
     namespace: str
     name: str

@@ -15,14 +15,23 @@ from koordcore.events.registry import CATALOGUE
 
 @CATALOGUE.register(kind="customspec")
 class CustomObjectObserved(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A custom resource was added or changed. `object` is the whole object without managed fields."""
+    """A custom resource was added or changed in the API server or by `koord apply`.
+
+    Attributes:
+        object: The whole object as JSON, after pruning and defaulting, without `managedFields`.
+    """
 
     object: dict[str, Any]
 
 
 @CATALOGUE.register(kind="customspec")
 class CustomObjectDeleted(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A custom resource was deleted. Its name may be used again, with another uid."""
+    """A custom resource was deleted. Another object with its name may follow; it then has another uid.
+
+    Attributes:
+        kind: Kind of the object, for example "ElasticQuota".
+        namespace: "" for cluster-scoped kinds.
+    """
 
     kind: str
     namespace: str = ""
@@ -30,11 +39,17 @@ class CustomObjectDeleted(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def custom_ref(plural: str, namespace: str, name: str) -> AggregateRef:
-    """Return the aggregate of a custom resource; `namespace` is "" for cluster-scoped kinds."""
+    """Return the aggregate of a custom resource: `customspec.<plural>=<namespace>=<name>`.
+
+    Args:
+        plural: Plural name of the kind, for example "elasticquotas".
+        namespace: "" for cluster-scoped kinds; the id then has no namespace.
+        name: Name of the object.
+    """
     parts = (plural, namespace, name) if namespace else (plural, name)
     return AggregateRef("customspec", "=".join(name_token(part) for part in parts))
 
 
 def plural_of(ref_id: str) -> str:
-    """Return the plural of the kind (`elasticquotas`) in the id of such an aggregate."""
+    """Return the plural of the kind (for example "elasticquotas") from the id of an aggregate `customspec`."""
     return ref_id.partition("=")[0]

@@ -19,8 +19,10 @@ class PodBound(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The API server bound the pod to the node of its placement.
 
     Attributes:
+        node: Name of the node.
         placement: Sequence of the `PodPlaced` that was bound.
-        observed: Whether the pod was found bound: an answer was lost, or somebody else bound it there.
+        observed: Whether the gateway found the pod already bound there. Then its own request was answered too late or
+            somebody else bound the pod.
     """
 
     node: str
@@ -30,9 +32,10 @@ class PodBound(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="podspec")
 class PodBindFailed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The API server refused to bind the pod to the node of its placement. The placement is released.
+    """The API server refused to bind the pod to the node of its placement. The placement is then released.
 
     Attributes:
+        node: Name of the node.
         placement: Sequence of the `PodPlaced` that was refused.
         reason: "AssignedElsewhere", "Terminating", "Forbidden", "Invalid".
         message: Message of the API server.
@@ -46,13 +49,18 @@ class PodBindFailed(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="eviction")
 class PodEvictionRequested(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A component requested the eviction of a pod. Only one request per pod is accepted.
+    """A component requested the eviction of a pod. The gateway carries it out. Only one request per pod is accepted.
 
     Attributes:
+        namespace: Namespace of the pod.
+        name: Name of the pod.
+        node: Node of the pod.
         initiator: Component that requests it: "scheduler", "descheduler", "agent".
         method: "evict" (policy/v1 Eviction, which honours disruption budgets) or "delete" (preemption).
         reason: Reason in the Kubernetes event and condition, for example "Preempted", "Evicted".
-        give_up_after_seconds: Time for which a disruption budget may delay it; 0: no limit.
+        message: One sentence for people.
+        grace_period_seconds: Grace period of the deletion; None: that of the pod.
+        give_up_after_seconds: Time for which a disruption budget may delay the eviction; 0: no limit.
     """
 
     namespace: str
@@ -68,10 +76,10 @@ class PodEvictionRequested(Event, frozen=True, kw_only=True, omit_defaults=True)
 
 @CATALOGUE.register(kind="eviction")
 class PodEvicted(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The API server accepted the eviction, or the pod no longer existed.
+    """The eviction that a `PodEvictionRequested` requested succeeded: the API server accepted it, or the pod was gone.
 
     Attributes:
-        gone: Whether the pod with this uid no longer existed.
+        gone: True if no pod with this uid existed any more.
     """
 
     gone: bool = False
@@ -79,7 +87,12 @@ class PodEvicted(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="eviction")
 class PodEvictionFailed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The eviction was given up: the API server refused it, or a disruption budget delayed it too long."""
+    """The gateway gave up an eviction: the API server refused it, or a disruption budget delayed it too long.
+
+    Attributes:
+        reason: Reason in one word.
+        message: One sentence, with the message of the API server.
+    """
 
     reason: str
     message: str = ""
@@ -87,12 +100,12 @@ class PodEvictionFailed(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="drift")
 class DriftObserved(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A sweep found a difference between the fold and the API server.
+    """A comparison of the whole fold with the API server found an object that differs.
 
     Attributes:
-        aggregate: Aggregate with the difference, for example "podspec.<uid>".
+        aggregate: Aggregate of the object, for example "podspec.<uid>".
         difference: "missing-in-log", "missing-in-api" or "differs".
-        fingerprint: Digest of both sides; equal drifts have equal fingerprints.
+        fingerprint: Digest of the folded and the stored object. An unchanged difference has an equal fingerprint.
     """
 
     aggregate: str
@@ -102,10 +115,12 @@ class DriftObserved(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="drift")
 class DriftHealed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A drift ended.
+    """A difference that a `DriftObserved` reported ended.
 
     Attributes:
-        how: "reobserved" (after three equal drifts the object was observed again) or "vanished".
+        aggregate: Aggregate of the object.
+        how: "reobserved" (after three equal drifts, the gateway wrote the object of the API server to the log again) or
+            "vanished" (the next comparison found no difference).
     """
 
     aggregate: str
@@ -114,12 +129,12 @@ class DriftHealed(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="genesis")
 class GenesisRecorded(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The log was begun with the objects of the API server.
+    """A new log was started with the objects of the API server.
 
     Attributes:
-        cluster_epoch: Number that grows with each genesis. The ConfigMap has it too, so that an older log is
-            recognised.
-        observed: Aggregate kind -> number of aggregates.
+        cluster_epoch: Number that grows with each such start. A ConfigMap in the cluster has it too, so that services
+            recognise an older log.
+        observed: Aggregate kind -> number of objects that were written to the log.
     """
 
     cluster_epoch: int

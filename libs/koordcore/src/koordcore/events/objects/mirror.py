@@ -14,21 +14,29 @@ from koordcore.protocol.objects import ConfigMap, Namespace, Node, Pod, Priority
 
 @CATALOGUE.register(kind="podspec")
 class PodSpecAdded(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A pod was submitted and admitted."""
+    """A pod was created in the API server or by `koord apply`, and was admitted.
+
+    Attributes:
+        object: Metadata, spec and status of the pod, reduced to the fields that Koordstream reads.
+    """
 
     object: Pod
 
 
 @CATALOGUE.register(kind="podspec")
 class PodSpecChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A field that Koordstream reads changed. `object` is the whole reduced object."""
+    """A field of the pod changed that Koordstream reads, in metadata, spec or status.
+
+    Attributes:
+        object: The whole pod after the change, reduced to the fields that Koordstream reads.
+    """
 
     object: Pod
 
 
 @CATALOGUE.register(kind="podspec")
 class PodSpecDeleted(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The pod was deleted in the API. Its resources are released."""
+    """The pod was deleted in the API server or by `koord apply`. Its placement is then released."""
 
     namespace: str
     name: str
@@ -36,66 +44,90 @@ class PodSpecDeleted(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="nodespec")
 class NodeSpecAdded(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A node was added."""
+    """A node was added to the cluster.
+
+    Attributes:
+        object: Metadata, spec and status of the Node object, reduced to the fields that Koordstream reads: labels,
+            annotations, taints, allocatable resources ...
+    """
 
     object: Node
 
 
 @CATALOGUE.register(kind="nodespec")
 class NodeSpecChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A field that Koordstream reads changed. `object` is the whole reduced object."""
+    """A field of the Node object changed that Koordstream reads.
+
+    Attributes:
+        object: The whole Node object after the change, reduced to the fields that Koordstream reads.
+    """
 
     object: Node
 
 
 @CATALOGUE.register(kind="nodespec")
 class NodeSpecDeleted(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The node was deleted in the API."""
+    """The Node object was deleted in the API server or by `koord apply`."""
 
     name: str
 
 
 @CATALOGUE.register(kind="namespace")
 class NamespaceObserved(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A namespace was added or changed."""
+    """A namespace was added, or its labels or annotations changed.
+
+    Attributes:
+        object: The whole Namespace object, reduced to the fields that Koordstream reads.
+    """
 
     object: Namespace
 
 
 @CATALOGUE.register(kind="namespace")
 class NamespaceDeleted(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A namespace was deleted."""
+    """The Namespace object was deleted. Its pods are deleted by their own events."""
 
     name: str
 
 
 @CATALOGUE.register(kind="priorityclass")
 class PriorityClassObserved(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A priority class was added or changed."""
+    """A PriorityClass (scheduling.k8s.io) was added or changed.
+
+    Attributes:
+        object: The whole PriorityClass object, reduced to the fields that Koordstream reads.
+    """
 
     object: PriorityClass
 
 
 @CATALOGUE.register(kind="priorityclass")
 class PriorityClassDeleted(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A priority class was deleted."""
+    """The PriorityClass object was deleted. Pods that exist keep their priority."""
 
     name: str
 
 
 @CATALOGUE.register(kind="workloadspec")
 class WorkloadObserved(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A Deployment or Job was added or changed. Its pods follow as `PodSpecAdded`."""
+    """A Deployment or Job was added or changed by `koord apply`. Its pods follow as `PodSpecAdded`.
+
+    Attributes:
+        object: The whole object, reduced to the fields that Koordstream reads.
+    """
 
     object: Workload
 
 
 @CATALOGUE.register(kind="workloadspec")
 class WorkloadPodsCreated(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """Pods were created for a workload, in the same batch. Concurrent creations conflict on this event.
+    """Pods of a Deployment or Job were created. Their `PodSpecAdded` are in the same atomic batch.
+
+    If two writers create pods for one workload at the same time, the log refuses the second batch because of this
+    event.
 
     Attributes:
-        pods: Uids of the pods. They are derived from the workload's last sequence before this event.
+        pods: Uids of the pods. They are computed from the sequence of the workload's previous event.
     """
 
     pods: list[str]
@@ -103,7 +135,7 @@ class WorkloadPodsCreated(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="workloadspec")
 class WorkloadDeleted(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A workload was deleted. Its pods are deleted by their own events."""
+    """A Deployment or Job was deleted by `koord apply`. Its pods are deleted by their own events."""
 
     namespace: str
     name: str
@@ -111,18 +143,24 @@ class WorkloadDeleted(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="config")
 class ConfigAccepted(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A ConfigMap was accepted: every section is valid (slo-controller-config) or free text."""
+    """A ConfigMap was added or changed, and every section of it is valid. It is the configuration in force from now on.
+
+    Sections are checked in ConfigMaps of the kind `slo-controller-config`. Data of other ConfigMaps is free text.
+
+    Attributes:
+        object: The ConfigMap with its data.
+    """
 
     object: ConfigMap
 
 
 @CATALOGUE.register(kind="config")
 class ConfigRejected(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A section of a stored ConfigMap is invalid. The last valid version stays in force.
+    """A section of a ConfigMap in the API server is invalid. The last accepted version stays in force.
 
     Attributes:
         data: Key -> rejected text.
-        reasons: Key -> field, rule and value in one sentence.
+        reasons: Key -> one sentence with field, rule and value.
     """
 
     namespace: str
@@ -133,7 +171,7 @@ class ConfigRejected(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="config")
 class ConfigDeleted(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A ConfigMap was deleted."""
+    """A ConfigMap was deleted. Its readers use their defaults."""
 
     namespace: str
     name: str

@@ -11,10 +11,15 @@ from koordcore.events.registry import CATALOGUE
 
 
 class TopologyDomain(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A network domain above the nodes. The cluster has name "" and no parent.
+    """One network domain, for example a rack: a group of nodes on one layer of the network topology.
 
     Attributes:
-        children: Names of the domains below it, sorted; empty if its children are nodes.
+        layer: Name of its layer; the whole cluster is a domain too.
+        name: Name of the domain; "" for the whole cluster.
+        parent_layer: Layer of the domain above; "" for the whole cluster.
+        parent_name: Name of the domain above; "" if that is the whole cluster or there is none.
+        child_layer: Layer of the domains or nodes below.
+        children: Names of the domains below, sorted; empty if nodes are below.
         nodes: Number of nodes in it.
     """
 
@@ -29,11 +34,11 @@ class TopologyDomain(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 @CATALOGUE.register(kind="clustertopology")
 class ClusterTopologyComputed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The status of the ClusterNetworkTopology (`status.detailStatus`) changed.
+    """The network domains of the cluster changed, which `status.detailStatus` of the ClusterNetworkTopology shows.
 
     Attributes:
-        name: Name of the object.
-        domains: Domains, parents before children, children by name.
+        name: Name of the ClusterNetworkTopology.
+        domains: All domains, parents before children, children by name.
     """
 
     name: str

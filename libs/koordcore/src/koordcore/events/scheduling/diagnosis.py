@@ -13,12 +13,17 @@ MOST_NODES_NAMED = 100
 
 
 class NodeFailure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Nodes that one plugin refused for one reason.
+    """Nodes that one plugin refused for one reason, in a diagnosis.
 
     Attributes:
-        preempt_might_help: Whether the removal of pods may change the result (its code is not Unresolvable).
-        nodes: Names of the nodes, or of some of them if they are many.
-        details: One sentence per domain (limited), for example the counted pods or the pods that prevent a placement.
+        plugin: Name of the plugin.
+        reason: Text of the reason, for example "Insufficient cpu".
+        preempt_might_help: Whether the eviction of pods may change the result. False for the code
+            UnschedulableAndUnresolvable.
+        count: Number of the nodes.
+        nodes: Names of the nodes. If they are many, only some of them.
+        details: One sentence per topology domain (limited), for example with the counted pods or the pods that prevent
+            a placement.
     """
 
     plugin: str
@@ -30,12 +35,14 @@ class NodeFailure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 
 class PreemptionDiagnosis(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Result of the preemption attempt.
+    """Result of the preemption that a failed attempt tried.
 
     Attributes:
+        plugin: Plugin that tried it.
         node: Nominated node; "" if none.
+        victims: Pods to evict from that node.
         examined: Number of nodes on which preemption was tried.
-        failed_message: Reason why it did not help; "" if it did.
+        failed_message: Reason why preemption did not help; "" if it did.
     """
 
     plugin: str = ""
@@ -46,22 +53,29 @@ class PreemptionDiagnosis(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
 
 
 class Suggestion(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """An action that may help. `type` is EvictWorkloadSelf, WaitingVictimReleased or DeleteConflictPVC."""
+    """An action that may help a pod that found no node.
+
+    Attributes:
+        type: "EvictWorkloadSelf", "WaitingVictimReleased" or "DeleteConflictPVC".
+        message: One sentence for people.
+    """
 
     type: str
     message: str
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Reasons why an attempt found no node, by node.
+    """Reasons why an attempt found no node for a pod or a gang, grouped by plugin and reason.
 
     Attributes:
-        questioned_key: "namespace/name" of the pod, or the id of its gang group.
+        questioned_key: "namespace/name" of the pod; for a member of a gang, the id of its gang group.
         pre_filter_message: Reason why the pod was refused before any node was examined; "" if nodes were examined.
         is_root_cause: False if the pod failed only because its gang group had already failed.
-        already_waiting: Number of members of its group that wait at Permit.
-        waiting_on: Node -> number of members that wait there.
-        failures: Refusals by plugin and reason; those that preemption may resolve come first.
+        already_waiting: For a member of a gang, number of pods that hold a node and wait at Permit; otherwise 0.
+        waiting_on: Node -> number of these waiting pods.
+        failures: Refused nodes by plugin and reason. Reasons that preemption may resolve come first.
+        preemption: Result of preemption; None if it was not tried.
+        suggestion: An action that may help; None for none.
     """
 
     questioned_key: str

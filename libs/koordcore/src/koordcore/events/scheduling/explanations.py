@@ -16,14 +16,17 @@ from koordcore.events.scheduling.pod import DecisionBasis, merge_turn
 
 @CATALOGUE.register(kind="pod", stream="explanations", schema=2, upcasters={1: merge_turn})
 class PodUnschedulable(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """No node was feasible in this attempt.
+    """An attempt to place the pod found no feasible node.
 
     Attributes:
+        attempt: Number of the attempt for this pod, from 1.
+        queued_at: RFC 3339 time at which the pod was submitted.
         message: One sentence: "0/5 nodes are available: 3 Insufficient cpu, 2 node(s) were unschedulable.".
         retry_at: RFC 3339 time of the next attempt at the latest; "" if the pod waits for an event.
-        diagnosis: Reasons by node, and the result of preemption; None if no node was examined.
-        basis: Positions and decisions that the attempt was based on; None if the reason comes from the attempt of
-            another pod.
+        explanation: Number of examined nodes, and the refusals by plugin.
+        diagnosis: Reasons with names of nodes, and the result of preemption; None if no node was examined.
+        basis: Positions and decisions that the attempt was based on; None if the attempt of another pod gave the
+            reason.
     """
 
     namespace: str
@@ -39,10 +42,11 @@ class PodUnschedulable(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="pod", stream="explanations")
 class DecisionAbandoned(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A decision was given up after repeated conflicts or an internal error. The pod is queued again.
+    """The scheduler gave up a decision after repeated conflicts or an internal error, and queued the pod again.
 
     Attributes:
-        reason: Description, with the id of the bug if it is an internal error.
+        attempt: Number of the attempt for this pod, from 1.
+        reason: One sentence; for an internal error with the id of the bug.
     """
 
     namespace: str
@@ -53,7 +57,11 @@ class DecisionAbandoned(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="pod", stream="explanations")
 class PodGated(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A PreEnqueue plugin keeps the pod out of the queue. `message` is the reason for people."""
+    """A PreEnqueue plugin keeps the pod out of the scheduling queue.
+
+    Attributes:
+        message: Reason of the plugin, for people.
+    """
 
     namespace: str
     name: str

@@ -13,11 +13,11 @@ from koordcore.events.registry import CATALOGUE
 
 
 class TypicalPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Requests that many pods have.
+    """One combination of requests that many pods have, and how frequent it is.
 
     Attributes:
-        milli_cpu: Milli-cores.
-        gpu_milli: GPU milli on each GPU; 1000 is a whole GPU.
+        milli_cpu: Requested milli-cores.
+        gpu_milli: Requested thousandths of each GPU; 1000 is a whole GPU.
         num_gpu: Number of GPUs; 0: the pods use none.
         gpu_models: Allowed GPU models, joined by "|"; empty: any.
         frequency: Part of all typical pods, 0..1.
@@ -32,12 +32,12 @@ class TypicalPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 @CATALOGUE.register(kind="gpuworkload")
 class TypicalPodsLearned(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The scheduler scores GPU fragmentation with these typical pods from now on.
+    """The scheduler learned the typical pods of the cluster. It measures GPU fragmentation with them from now on.
 
     Attributes:
         pods: Number of pods that were created in the window.
         window_seconds: Length of the window.
-        typical_pods: By falling frequency.
+        typical_pods: Combinations of requests, most frequent first.
     """
 
     pods: int

@@ -35,19 +35,19 @@ AGENT_ANNOTATIONS = (
 
 
 class PodOnNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A pod in the ledger of its node, with the fields that the node's agent needs.
+    """Entry of a pod in the ledger of its node, with the fields that the node's agent needs.
 
     Attributes:
-        requests: Requests: cpu in milli-cores, everything else in whole units.
-        limits: Limits: cpu in milli-cores, everything else in whole units. An absent limit means unlimited.
+        requests: Resource -> requested amount: milli-cores for cpu, whole units for everything else.
+        limits: Resource -> limit, in the units of `requests`. An absent resource has no limit.
         qos: Koordinator QoS class with defaults (LSE, LSR, LS, BE, SYSTEM).
-        kube_qos: Kubernetes QoS class (decides the cgroup directory).
-        priority_class: Koordinator priority class with defaults.
+        kube_qos: Kubernetes QoS class, which decides the cgroup directory.
+        priority_class: Koordinator priority class with defaults, for example "koord-prod".
         usage_profile: Annotation `simulation.koordstream.io/usage`; "" if absent. Only simulated hosts read it.
         priority: spec.priority; None if not set.
-        labels: Labels of the pod that are in AGENT_LABELS.
-        annotations: Annotations of the pod that are in AGENT_ANNOTATIONS.
-        allocation: Allocation beyond its requests. The agent applies its cpuset.
+        labels: The pod's labels that an agent reads (AGENT_LABELS).
+        annotations: The pod's annotations that an agent reads (AGENT_ANNOTATIONS).
+        allocation: What the pod got besides its requests: CPUs, NUMA zones, devices ... The agent applies its cpuset.
     """
 
     uid: str
@@ -66,12 +66,12 @@ class PodOnNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
 
 
 class PodDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Labels and annotations that may change while a pod runs, as far as an agent reads them.
+    """Labels and annotations of a pod that an agent reads and that may change while the pod runs.
 
     Attributes:
-        labels: Labels of the pod that are in AGENT_LABELS.
-        annotations: Annotations of the pod that are in AGENT_ANNOTATIONS.
-        usage_profile: Text of the annotation `USAGE_PROFILE`; empty if absent.
+        labels: The pod's labels that an agent reads (AGENT_LABELS).
+        annotations: The pod's annotations that an agent reads (AGENT_ANNOTATIONS).
+        usage_profile: Annotation `simulation.koordstream.io/usage`; "" if absent.
     """
 
     labels: dict[str, str] = {}
@@ -80,7 +80,7 @@ class PodDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 
 def pod_details(pod: Pod) -> PodDetails:
-    """Return the details of a pod object."""
+    """Return the labels and annotations of a pod object that an agent reads."""
     return PodDetails(
         labels=_only(pod.metadata.labels, AGENT_LABELS),
         annotations=_only(pod.metadata.annotations, AGENT_ANNOTATIONS),
@@ -89,12 +89,18 @@ def pod_details(pod: Pod) -> PodDetails:
 
 
 def details_of(entry: PodOnNode) -> PodDetails:
-    """Return the details in a ledger entry, which the pod had when it was placed."""
+    """Return the labels and annotations in a ledger entry, with the values that the pod had when it was placed."""
     return PodDetails(labels=entry.labels, annotations=entry.annotations, usage_profile=entry.usage_profile)
 
 
 def pod_on_node(uid: str, pod: Pod, allocation: Allocation = NOTHING) -> PodOnNode:
-    """Return the ledger entry of a pod object."""
+    """Return a new entry for the ledger of a node from a pod object.
+
+    Args:
+        uid: Uid of the pod.
+        pod: The pod object.
+        allocation: What the pod got besides its requests; by default nothing.
+    """
     return PodOnNode(
         uid=uid,
         namespace=pod.metadata.namespace,
@@ -118,14 +124,18 @@ def _only(entries: Mapping[str, str], wanted: Sequence[str]) -> dict[str, str]:
 
 @CATALOGUE.register(kind="node")
 class NodeResourcesTaken(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """Pods took resources of the node."""
+    """The ledger of the node changed: pods were placed there and hold resources of it.
+
+    Attributes:
+        pods: Entries of the added pods.
+    """
 
     pods: list[PodOnNode]
 
 
 @CATALOGUE.register(kind="node")
 class NodeResourcesReturned(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """Pods released the resources that they held on the node.
+    """The ledger of the node changed: pods released the resources that they held there.
 
     Attributes:
         pods: Uids of the pods.
@@ -137,7 +147,7 @@ class NodeResourcesReturned(Event, frozen=True, kw_only=True, omit_defaults=True
 def pods_after(
     pods: Mapping[str, PodOnNode], event: NodeResourcesTaken | NodeResourcesReturned
 ) -> dict[str, PodOnNode]:
-    """Return the pods of a node by uid after one event of its ledger.
+    """Return uid -> entry of the pods of a node after one event of its ledger. `pods` is not changed.
 
     The fold of the log and the agent, which applies pushed events, share this function.
     """

@@ -12,11 +12,13 @@ from koordcore.events.envelope import BasedOn
 
 
 class PluginExclusion(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Number of nodes that one plugin excluded, and the reasons.
+    """Number of nodes that one plugin refused first, and its reasons.
 
-    A node counts for the first plugin that refused it.
+    If several plugins refuse a node, it counts only for the first one in the order of the filters.
 
     Attributes:
+        plugin: Name of the plugin.
+        excluded: Number of these nodes.
         reasons: Reason text -> number of nodes, e.g. {"Insufficient cpu": 12}.
     """
 
@@ -26,7 +28,13 @@ class PluginExclusion(msgspec.Struct, frozen=True, omit_defaults=True, gc=False)
 
 
 class NodeScore(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A feasible node with its total score and its parts (plugin -> weighted score)."""
+    """A feasible node with its score.
+
+    Attributes:
+        node: Name of the node.
+        total: Sum of `parts`.
+        parts: Plugin -> its score multiplied by its weight.
+    """
 
     node: str
     total: int
@@ -34,16 +42,16 @@ class NodeScore(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class PlacementExplanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Reasons for the chosen node, or why no node was feasible.
+    """Numbers that show why a node was chosen, or why no node was feasible.
 
     Attributes:
         nodes_considered: Number of examined nodes. These are all nodes unless the profile samples.
-        nodes_unexamined: Number of nodes that were not examined.
         nodes_feasible: Number of nodes that passed every filter.
-        exclusions: Exclusions in the order of the filters.
+        nodes_unexamined: Number of nodes that were not examined.
+        exclusions: Refused nodes by plugin, in the order of the filters.
         top: Best feasible nodes, best first.
         policy_version: Digest of the scheduler's effective configuration.
-        based_on: Positions that were folded when the decision was made.
+        based_on: Last fact and observation that were folded when the decision was made.
     """
 
     nodes_considered: int

@@ -21,16 +21,18 @@ from koordcore.values.allocation import NOTHING, Allocation
 
 
 class DecisionBasis(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Positions and decisions that an attempt was based on, so that it can be repeated from the log.
+    """What the scheduler knew when an attempt was made. With it, a re-run can repeat the attempt from the log.
 
     Attributes:
-        based_on: Positions of the log that were folded.
-        ordinal: Number of the last decision of the scheduler's term that had found a node. The attempt also counted
-            decisions up to it that were not in the log yet.
+        based_on: Last fact and observation that were folded.
+        ordinal: Decisions that found a node have numbers within a leadership term. This is the last number at the time
+            of the attempt. The attempt counted the pods of all decisions up to it, even if they were not in the log
+            yet.
         decided_at: Unix seconds of the run's clock.
         forgotten: Number of decisions up to `ordinal` that had been undone.
-        acknowledged: Last known position of an append of the scheduler itself. It may lie behind `based_on.ev`.
-        read_ahead: Last position that was read ahead of the fold, after a conflict.
+        acknowledged: Position of the scheduler's last append that the log had confirmed. It may lie behind
+            `based_on.ev`.
+        read_ahead: Last position that was read ahead of the fold, after a conflict; 0 for none.
         found: True if decision `ordinal` is this attempt itself.
     """
 
@@ -44,7 +46,10 @@ class DecisionBasis(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 def merge_standing(body: dict[str, Any]) -> dict[str, Any]:
-    """Return the body of a PodPlaced of schema 1 with `ordinal` and `standing` merged into `basis`."""
+    """Convert the body of a PodPlaced from schema 1: the old fields `ordinal` and `standing` become `basis`.
+
+    `body` is changed and returned.
+    """
     ordinal, standing = body.pop("ordinal", 0), body.pop("standing", None)
     if standing is not None:
         based_on = body["explanation"]["based_on"]
@@ -53,7 +58,10 @@ def merge_standing(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def merge_turn(body: dict[str, Any]) -> dict[str, Any]:
-    """Return the body of a PodNominated or PodUnschedulable of schema 1 with `turn` flattened into `basis`."""
+    """Convert the body of a PodNominated or PodUnschedulable from schema 1: `turn` becomes the field `basis`.
+
+    `body` is changed and returned.
+    """
     turn = body.pop("turn", None)
     if turn is not None:
         body["basis"] = {**turn, **_renamed(turn.pop("standing"))}
@@ -74,17 +82,18 @@ def _type_allocation(body: dict[str, Any]) -> dict[str, Any]:
 
 @CATALOGUE.register(kind="pod", schema=2, upcasters={1: _type_allocation})
 class PodPlaced(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A node was chosen for the pod. The node's ledger changed in the same atomic batch.
+    """The scheduler chose a node for the pod. The node's ledger changed in the same atomic batch.
 
     Attributes:
         node: Name of the chosen node.
-        requests: Amounts that the pod takes: cpu in milli-cores, everything else in whole units.
-        attempt: Number of this scheduling attempt, from 1.
+        requests: Resource -> amount that the pod takes: milli-cores for cpu, whole units for everything else.
+        attempt: Number of this scheduling attempt for the pod, from 1.
         queued_at: RFC 3339 time at which the pod was submitted.
-        allocation: What it was given beyond `requests`.
+        allocation: What the pod got besides `requests`: CPUs, NUMA zones, devices, reservation, quota.
         gang: Gang group that is bound together with the pod; None if the pod is bound alone.
-        annotations: Annotations that PreBind of installed plugins sets on the object.
+        annotations: Annotations that the PreBind step of installed plugins sets on the pod object.
         basis: Positions and decisions that the decision was based on; None: not recorded.
+        explanation: Why this node was chosen.
     """
 
     namespace: str
@@ -102,9 +111,10 @@ class PodPlaced(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="pod")
 class PodReleased(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The placement of the pod ended. Its resources were returned to the node in the same atomic batch.
+    """The placement of the pod ended. The node's ledger changed in the same atomic batch.
 
     Attributes:
+        node: Name of the node.
         reason: "deleted" (deleted in the API), "finished" (phase Succeeded or Failed), "node-gone", or "bind-failed"
             (the API server refused the binding; the pod is placed again).
     """
@@ -118,7 +128,10 @@ class PodReleased(Event, frozen=True, kw_only=True, omit_defaults=True):
 class Victim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A pod that preemption evicts.
 
-    `violates_budget`: its eviction violates a PodDisruptionBudget, and no other choice helped.
+    Attributes:
+        priority: Priority of the pod.
+        violates_budget: Whether its eviction violates a PodDisruptionBudget. Such a pod is chosen only if no other
+            choice helped.
     """
 
     uid: str
@@ -130,13 +143,19 @@ class Victim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
 
 @CATALOGUE.register(kind="pod", schema=2, upcasters={1: merge_turn})
 class PodNominated(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The pod will fit on the node after the victims have left. The next attempt tries this node first.
+    """Preemption promised the pod a node: the pod will fit there after the victims have left.
+
+    The next attempt tries this node first. The evictions of the victims are requested in the same atomic batch.
 
     Attributes:
+        node: Name of the nominated node.
+        victims: Pods that are evicted from it.
         plugin: Plugin that chose the node: "DefaultPreemption", "ElasticQuota", "Coscheduling".
         candidates: Number of examined nodes.
+        attempt: Number of the attempt that failed, from 1.
         message: One sentence for people.
-        basis: Basis of the attempt; None if not recorded, or if it was the attempt of another pod of the same job.
+        basis: Positions and decisions that the attempt was based on; None if they were not recorded, or if it was the
+            attempt of another pod of the same job.
     """
 
     namespace: str
@@ -152,11 +171,12 @@ class PodNominated(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="pod")
 class PodNominationCleared(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The nomination of the pod ended.
+    """The pod is no longer nominated for a node.
 
     Attributes:
-        reason: "outranked" by a pod of higher priority, "unhelpful" (the next attempt found that the pod does not fit
-            there), or "deleted" with the pod.
+        node: Name of the node.
+        reason: "outranked" (a pod of higher priority took the place), "unhelpful" (the next attempt found that the pod
+            does not fit there), or "deleted" (the pod was deleted).
     """
 
     namespace: str

@@ -23,11 +23,13 @@ class FeasiblePlacement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
 
 class SchedulingOutlook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Whether a node was found in a domain, by scheduling or by preemption.
+    """Whether pods would find nodes in one topology domain.
 
     Attributes:
+        schedulable: Whether nodes were found.
         failed_message: Reason why no node was found; "" if one was found.
-        failures: Refusals of nodes by plugin and reason, sorted as in a diagnosis.
+        feasible: The pods with their nodes.
+        failures: Refused nodes by plugin and reason. Reasons that preemption may resolve come first.
     """
 
     schedulable: bool = False
@@ -37,7 +39,11 @@ class SchedulingOutlook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
 
 class PossibleVictim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A pod that would have to be evicted. `is_nominated`: it waits for a nominated node."""
+    """A pod that would have to be evicted.
+
+    Attributes:
+        is_nominated: Whether the pod has no node yet but is nominated for this one.
+    """
 
     namespace: str
     name: str
@@ -46,11 +52,12 @@ class PossibleVictim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class DomainOutlook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """The answer for the nodes with one value of the topology key.
-
-    The value is "" without a key, and for nodes without the label.
+    """Part of the answer to a ScheduleExplanation: the outlook on the nodes that share one value of its topology key.
 
     Attributes:
+        topology_domain: Value of the topology key. It is "" for nodes without the label, and if there is no key.
+        scheduling: Outlook without evictions.
+        preemption: Outlook if pods may be evicted.
         victims: Node -> pods that would have to be evicted there.
     """
 
@@ -62,12 +69,20 @@ class DomainOutlook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 @CATALOGUE.register(kind="scheduleexplanation")
 class ScheduleExplanationComputed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The status of a ScheduleExplanation. It is published on a change and at least once a minute.
+    """The scheduler computed the status of a ScheduleExplanation, which asks whether a pod, job or gang finds a node.
+
+    It is published on a change and at least once a minute.
 
     Attributes:
-        uid: Uid of the object. Another object with the same name has its own status.
+        namespace: Namespace of the ScheduleExplanation.
+        name: Name of the ScheduleExplanation.
+        uid: Its uid. Another object with the same name has its own status.
         last_update_time: RFC 3339 time of the answer.
-        expired: Whether its time is over. The object is then deleted and gets no further answers.
+        failed_message: Reason why no node was found; "" if one was found.
+        schedulable: Whether a node was found without evictions.
+        schedulable_after_preemption: Whether a node was found with evictions.
+        domains: Outlook by topology domain.
+        expired: Whether the lifetime of the object is over. It is then deleted and gets no further answers.
     """
 
     namespace: str
