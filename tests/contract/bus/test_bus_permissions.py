@@ -25,7 +25,7 @@ from koordcore.bus.client.connection import (
 from koordcore.bus.factory import Bus, bus_on
 from koordcore.bus.names import BusNames
 from koordcore.bus.setup.bootstrap import bootstrap
-from koordcore.bus.setup.manifest import BOOTSTRAP, EMBEDDED, agent
+from koordcore.bus.setup.manifest import BOOTSTRAP, DESCHEDULER, EMBEDDED, agent
 from koordcore.bus.setup.principals import nats_users, seed_file
 from koordcore.bus.setup.streams import streams
 from koordcore.bus.work.endpoints import EndpointServer
@@ -44,7 +44,8 @@ from koordcore.events.scheduling.pod import PodReleased
 from koordcore.ports.desired import DesiredNode
 from koordcore.ports.eventlog import Appended, Conflict, Misconfigured
 from koordcore.ports.snapshots import Snapshot, state_digest
-from koordcore.requests.catalogue import PROJECTOR_STATE_HASH, StateHash, StateHashRequest
+from koordcore.requests.catalogue import PROJECTOR_STATE_HASH, SCHEDULER_FIT, StateHash, StateHashRequest
+from koordcore.requests.fit import FitAnswer, FitRequest
 from koordcore.service.leader.lease import LeaseRecord, LeaseUnavailable
 from koordcore.service.leader.lease_kv import KvLeaseStore, lease_key
 from support.bus.bus_worlds import SMALL, origin, sealed
@@ -64,7 +65,7 @@ class Guarded:
 
     def __init__(self, directory: Path) -> None:
         self.keys = directory / "keys"
-        users = nats_users(NAMES, self.keys, (*EMBEDDED, SINGLE))
+        users = nats_users(NAMES, self.keys, (*EMBEDDED, DESCHEDULER, SINGLE))
         self.server = NatsServer(NatsServerConfig(directory=directory / "nats", sync_interval="1s", users=users))
 
     async def start(self) -> None:
@@ -119,7 +120,7 @@ def snapshot(fold: str) -> Snapshot:
 
 def test_seeds_are_readable_by_their_owner_only(guarded: Guarded):
     files = list(guarded.keys.iterdir())
-    assert len(files) == len(EMBEDDED) + 1
+    assert len(files) == len(EMBEDDED) + 2
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
 
 
@@ -209,6 +210,29 @@ async def test_the_operator_asks_the_projector_and_others_may_not(guarded: Guard
         finally:
             running.cancel()
             await asyncio.wait((running,))
+
+
+async def test_the_operator_and_the_descheduler_ask_the_scheduler_and_others_may_not(guarded: Guarded):
+    async def fit(request: FitRequest) -> FitAnswer:
+        return FitAnswer(sets=[], position=len(request.leaving), observed=0)
+
+    async with guarded.connected("scheduler") as scheduler:
+        for as_standby in (False, True):
+            server = EndpointServer(scheduler, NAMES)
+            server.serve(SCHEDULER_FIT, fit, as_standby=as_standby)
+            running = asyncio.create_task(server.run())
+            try:
+                for user in ("operator", "descheduler"):
+                    async with guarded.connected(user) as asking:
+                        answer = await ask(asking, NAMES, SCHEDULER_FIT, FitRequest(leaving=["x"]), seconds=20)
+                        assert answer.position == 1
+                for user in ("agent-n1", "manager", "projector"):
+                    async with guarded.connected(user) as other:
+                        with pytest.raises(Denied):
+                            await ask(other, NAMES, SCHEDULER_FIT, FitRequest(), seconds=20)
+            finally:
+                running.cancel()
+                await asyncio.wait((running,))
 
 
 async def test_the_operator_reads_snapshots_that_others_keep(guarded: Guarded):

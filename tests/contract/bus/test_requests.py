@@ -42,6 +42,12 @@ MISREAD = Endpoint(
 )
 
 
+SPELL = Endpoint(service="calculator", verb="spell", request=Double, answer=Other, summary="A number in words.")
+STANDING_BY = Endpoint(
+    service="calculator", verb="double", request=Double, answer=Doubled, summary="The same.", prefers_standby=True
+)
+
+
 @pytest.fixture
 async def place(nats_url: str) -> AsyncGenerator[Place]:
     async with opened(nats_url) as found:
@@ -49,9 +55,11 @@ async def place(nats_url: str) -> AsyncGenerator[Place]:
 
 
 @asynccontextmanager
-async def serving(place: Place, handler: Callable[[Double], Awaitable[Doubled]]) -> AsyncGenerator[None]:
+async def serving(
+    place: Place, handler: Callable[[Double], Awaitable[Doubled]], *, as_standby: bool = False
+) -> AsyncGenerator[None]:
     server = EndpointServer(place.connection, place.bus.names, graceful_seconds=0.1)
-    server.serve(DOUBLE, handler)
+    server.serve(STANDING_BY if as_standby else DOUBLE, handler, as_standby=as_standby)
     running = asyncio.create_task(server.run())
     try:
         yield
@@ -159,3 +167,36 @@ async def test_requests_with_one_id_are_carried_out_once(place: Place):
         assert await double(place, 3, request_id="r1") == 6
         assert await double(place, 3, request_id="r2") == 6
     assert carried_out == [3, 3]
+
+
+async def test_a_standby_is_preferred_and_the_leader_answers_without_one(place: Place):
+    async def tripled(request: Double) -> Doubled:
+        return Doubled(3 * request.number)
+
+    async def gives(number: int) -> bool:
+        answer = await ask(place.connection, place.bus.names, STANDING_BY, Double(1), seconds=SECONDS)
+        return answer.number == number
+
+    async def refusing(_: Double) -> Doubled:
+        raise Refusal(ErrorCode.UNAVAILABLE, "the log is not folded yet")
+
+    async with serving(place, twice):
+        assert await gives(2)
+        async with serving(place, tripled, as_standby=True):
+            await until(lambda: gives(3))  # its subscription takes a moment
+        async with serving(place, refusing, as_standby=True):
+            assert await gives(2)
+
+
+async def test_an_answer_that_is_too_large_for_a_message_is_refused(place: Place):
+    async def long(_: Double) -> Other:
+        return Other("x" * place.connection.max_payload)
+
+    server = EndpointServer(place.connection, place.bus.names, graceful_seconds=0.1)
+    server.serve(SPELL, long)
+    running = asyncio.create_task(server.run())
+    with pytest.raises(RequestFailed, match="ask for less") as found:
+        await ask(place.connection, place.bus.names, SPELL, Double(1), seconds=SECONDS)
+    assert found.value.code == ErrorCode.INVALID
+    running.cancel()
+    await asyncio.wait((running,))

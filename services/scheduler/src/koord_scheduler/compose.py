@@ -30,6 +30,7 @@ from koord_scheduler.shell.folding import StateFold
 from koord_scheduler.shell.monitoring import Monitor
 from koord_scheduler.shell.observing import SchedulerMetrics
 from koord_scheduler.shell.publishing import Publisher
+from koord_scheduler.shell.questions import Questions
 from koord_scheduler.shell.reports import follow_reports
 from koord_scheduler.shell.routes import routes
 
@@ -164,6 +165,17 @@ def assemble(shell: Shell[SchedulerSettings], bus: Bus, leadership: Leadership) 
     reports = partial(follow_reports, state, runner.caught_up, bus.observations, shell.log, wakeup.set)
     shell.service.add(Component(name="reports", run=reports))
     shell.service.add(Component(name="monitor", run=monitor.run))
+    if bus.connection is not None:
+        questions = Questions(
+            state,
+            fold,
+            runner.trouble,
+            leadership,
+            clock=shell.clock,
+            logger=shell.log,
+            instance=settings.instance,
+        )
+        shell.service.add(Component(name="questions", run=partial(questions.run, bus.connection, bus.names)))
     shell.service.add(Component(name="diagnoses", run=decision_log.write_diagnoses))
     shell.service.add(Component(name="appends", stop=publisher.flush))
     shell.service.add(Component(name="cycle", run=cycle.run))

@@ -150,20 +150,21 @@ def _add_endpoints(channels: dict[str, Any], operations: dict[str, Any], message
     """Add a channel and an operation with a reply for each endpoint."""
     messages["ErrorReply"] = _message(ErrorReply, "ReplyHeaders")
     for endpoint in ENDPOINTS:
-        name, reply = endpoint.address, f"{endpoint.address}.reply"
+        reply = f"{endpoint.address}.reply"
         messages[endpoint.request.__name__] = _message(endpoint.request, "RequestHeaders")
         messages[endpoint.answer.__name__] = _message(endpoint.answer, "ReplyHeaders")
-        channels[name] = _channel(f"koord.{{cluster}}.{name}", {}, [endpoint.request])
         channels[reply] = {**_channel("", {}, [endpoint.answer, ErrorReply]), "address": None, "parameters": {}}
-        operations[f"answer.{name}"] = {
-            "action": "receive",
-            "summary": endpoint.summary,
-            "channel": {"$ref": f"#/channels/{name}"},
-            "reply": {
-                "address": {"location": "$message.header#/reply-to", "description": "the reply subject of NATS"},
-                "channel": {"$ref": f"#/channels/{reply}"},
-            },
-        }
+        for name in endpoint.addresses:
+            channels[name] = _channel(f"koord.{{cluster}}.{name}", {}, [endpoint.request])
+            operations[f"answer.{name}"] = {
+                "action": "receive",
+                "summary": endpoint.summary,
+                "channel": {"$ref": f"#/channels/{name}"},
+                "reply": {
+                    "address": {"location": "$message.header#/reply-to", "description": "the reply subject of NATS"},
+                    "channel": {"$ref": f"#/channels/{reply}"},
+                },
+            }
 
 
 def _add_work_queues(channels: dict[str, Any], operations: dict[str, Any], messages: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from koordcore.requests.endpoint import Endpoint, WorkQueue
+from koordcore.requests.fit import FitAnswer, FitRequest
 
 
 class StateHashRequest(msgspec.Struct, frozen=True):
@@ -35,7 +36,16 @@ PROJECTOR_STATE_HASH: Final = Endpoint(
     summary="Hash of the projector's rows, for `koord verify`.",
 )
 
-ENDPOINTS: Final[tuple[Endpoint[Any, Any], ...]] = (PROJECTOR_STATE_HASH,)
+SCHEDULER_FIT: Final = Endpoint(
+    service="scheduler",
+    verb="fit",
+    request=FitRequest,
+    answer=FitAnswer,
+    summary="Where would these pods land now, and what runs out first? For `koord fit`. Nothing is changed.",
+    prefers_standby=True,
+)
+
+ENDPOINTS: Final[tuple[Endpoint[Any, Any], ...]] = (PROJECTOR_STATE_HASH, SCHEDULER_FIT)
 WORK_QUEUES: Final[tuple[WorkQueue[Any], ...]] = ()
 """Work queues with a worker. A new one also needs its worker (`koordcore.bus.work.effect_worker`) in a service, a
 durable consumer (`koordcore.bus.setup.consumers`), and the right `works_on` in `koordcore.bus.setup.manifest`."""

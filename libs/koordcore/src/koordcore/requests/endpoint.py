@@ -54,6 +54,7 @@ class Endpoint(Generic[Q, A]):
         request: Type of the body of a request.
         answer: Type of the body of an answer.
         summary: One sentence for the AsyncAPI document.
+        prefers_standby: Whether an instance that does not lead answers if there is one, and the leader otherwise.
     """
 
     service: str
@@ -61,11 +62,22 @@ class Endpoint(Generic[Q, A]):
     request: type[Q]
     answer: type[A]
     summary: str
+    prefers_standby: bool = False
 
     @property
     def address(self) -> str:
-        """Subject of the endpoint after `koord.<cluster>.`."""
+        """Subject of the endpoint after `koord.<cluster>.`; the leader's if standby instances have their own."""
         return f"req.{self.service}.{self.verb}"
+
+    @property
+    def standby_address(self) -> str:
+        """Subject of the standby instances after `koord.<cluster>.`."""
+        return f"{self.address}_standby"
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """All subjects of the endpoint after `koord.<cluster>.`, in the order in which a caller tries them."""
+        return (self.standby_address, self.address) if self.prefers_standby else (self.address,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from typing import Final
 
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.objects.custom import plural_of
+from koordcore.events.scheduling.pod import PodPlaced, PodReleased
 from koordcore.service.clock import SystemClock
 
 from koord_scheduler.domain.folding.log import fold, skip
@@ -17,6 +18,8 @@ from koord_scheduler.domain.state.state import SchedulerState
 from koord_scheduler.shell.observing import SchedulerMetrics
 
 _HOST: Final = SystemClock()
+_WITH_LEDGER: Final = (PodPlaced.__name__, PodReleased.__name__)
+"""Events of pods that are stored together with an event of the node, which follows them."""
 
 
 class StateFold:
@@ -25,11 +28,15 @@ class StateFold:
     Args:
         state: The state that the log is folded into.
         metrics: Records how long changes of quotas take.
+
+    Attributes:
+        is_inside_batch: Whether a placement is folded whose event of the node's ledger is not.
     """
 
     def __init__(self, state: SchedulerState, metrics: SchedulerMetrics) -> None:
         self._state = state
         self._pictures: list[Picture] = []
+        self.is_inside_batch = False
         self._updated = metrics.quota_seconds.labels("UpdateQuota")
         self._deleted = metrics.quota_seconds.labels("DeleteQuota")
 
@@ -41,6 +48,10 @@ class StateFold:
         """
         for picture in self._pictures:
             picture.keep(stored.ref)
+        if stored.ref.kind == "pod":
+            self.is_inside_batch = stored.type in _WITH_LEDGER
+        elif stored.ref.kind == "node":
+            self.is_inside_batch = False
         if stored.ref.kind != "customspec" or plural_of(stored.ref.id) != "elasticquotas":
             fold(self._state, stored)
             return

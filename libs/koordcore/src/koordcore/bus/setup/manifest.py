@@ -92,6 +92,7 @@ SCHEDULER = ServiceManifest(
     ),
     reports=(("explanations", "*"),),
     follows=("ev", "obs"),
+    answers=True,
     snapshots=True,
     leads=True,
 )
@@ -102,6 +103,7 @@ DESCHEDULER = ServiceManifest(
     reports=(("explanations", "migration"),),
     follows=("ev", "obs"),
     works_on=("cmd",),
+    asks=("scheduler",),
     snapshots=True,
     leads=True,
     parks=True,

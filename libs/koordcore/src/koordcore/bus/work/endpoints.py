@@ -34,6 +34,8 @@ MOST_SECONDS: Final = 60.0
 """Longest time for a request, even if the caller allows more."""
 REMEMBERED: Final = 256
 """Number of answers that are kept for repeated requests."""
+_REPLY_HEADERS_BYTES: Final = 1024
+"""Room in a reply for its headers, which count against the largest message that the server accepts."""
 
 
 class Refusal(Exception):
@@ -67,15 +69,24 @@ class EndpointServer:
     def __init__(
         self, connection: BusConnection, names: BusNames, *, workers: int = 4, graceful_seconds: float = 5.0
     ) -> None:
+        self._connection = connection
         self._names = names
         self._workers = workers
         self._broker = SharedBroker(connection.client, graceful_seconds)
         self._remembered: OrderedDict[tuple[str, str], asyncio.Future[_Reply]] = OrderedDict()
 
-    def serve(self, endpoint: Endpoint[Q, A], handler: Callable[[Q], Awaitable[A]]) -> None:
-        """Register the handler of an endpoint. Call before `run`."""
+    def serve(
+        self, endpoint: Endpoint[Q, A], handler: Callable[[Q], Awaitable[A]], *, as_standby: bool = False
+    ) -> None:
+        """Register the handler of an endpoint. Call before `run`.
+
+        Args:
+            endpoint: The endpoint.
+            handler: Answers a request.
+            as_standby: Whether this instance does not lead, for an endpoint that prefers such instances.
+        """
         subscriber = self._broker.subscriber(
-            f"{self._names.root}{endpoint.address}",
+            f"{self._names.root}{endpoint.standby_address if as_standby else endpoint.address}",
             queue=endpoint.service,
             ack_policy=AckPolicy.MANUAL,
             max_workers=self._workers,
@@ -109,6 +120,9 @@ class EndpointServer:
                 if len(self._remembered) > REMEMBERED:
                     self._remembered.popitem(last=False)
         reply = await asyncio.shield(carrying_out)
+        most = self._connection.max_payload - _REPLY_HEADERS_BYTES
+        if len(reply.body) > most:
+            reply = _error(ErrorCode.INVALID, f"the answer has {len(reply.body)} bytes, more than {most}: ask for less")
         if reply.error and reply.error != ErrorCode.INVALID:
             self._remembered.pop(key, None)  # another try may succeed
         return reply

@@ -40,6 +40,8 @@ async def ask(
 ) -> A:
     """Send a request and return the answer. Repeat the request while the service is unavailable.
 
+    If the endpoint prefers standby instances, the leader is asked only if none of them answers.
+
     Args:
         connection: The connection of the process.
         names: Names of the cluster.
@@ -54,15 +56,27 @@ async def ask(
         NoAnswer: No instance answered in time.
         Denied: This user has no permission to call this service.
     """
-    subject, body = f"{names.root}{endpoint.address}", codec.encode(request)
+    body = codec.encode(request)
     headers = {REQUEST_ID: request_id or str(uuid.uuid4())}
     time = asyncio.get_running_loop().time
     end = time() + seconds
 
     async def once() -> A:
+        *preferred, last = endpoint.addresses
+        for address in preferred:
+            try:
+                return await at(address)
+            except NoResponders:
+                continue
+            except RequestFailed as error:
+                if error.code != ErrorCode.UNAVAILABLE:
+                    raise
+        return await at(last)
+
+    async def at(address: str) -> A:
         left = max(0.05, end - time())
         header = encode_headers({**headers, TIMEOUT: f"{left:.3f}"})
-        reply = await connection.request(subject, body, header=header, timeout=left)
+        reply = await connection.request(f"{names.root}{address}", body, header=header, timeout=left)
         if reply.header and ERROR in decode_headers(reply.header):
             error = codec.decode(reply.data, ErrorReply)
             raise RequestFailed(error.code, error.message)
@@ -76,7 +90,9 @@ async def ask(
         return isinstance(error, (NotConnected, NoAnswer))
 
     try:
-        return await connection.patiently(once, subject, deadline=seconds, retry_if=may_succeed_later)
+        return await connection.patiently(
+            once, f"{names.root}{endpoint.address}", deadline=seconds, retry_if=may_succeed_later
+        )
     except NoAnswer as error:
         if isinstance(error.__cause__, RequestFailed):
             raise error.__cause__ from None

@@ -1,0 +1,177 @@
+"""The capacity question to the scheduler: where would these pods land now, if those pods left first?
+
+The scheduler answers with its real engine on a copy of its state. A question changes nothing and writes nothing.
+"""
+
+from typing import Any
+
+import msgspec
+
+from koordcore.protocol.objects import Pod, Workload
+from koordcore.values.allocation import Allocation
+
+
+class PodSet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Equal pods.
+
+    Attributes:
+        pod: The pod after admission, without a node. A single pod keeps its name and uid; with several replicas, each
+            name and uid gets the number of the replica as a suffix.
+        replicas: Number of pods.
+    """
+
+    pod: Pod
+    replicas: int = 1
+
+
+class FitRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A capacity question.
+
+    Attributes:
+        pods: Pods to place, in the order of their submission.
+        workloads: Controllers of the pods, which default spreading reads.
+        objects: Custom resources to add or change first, such as a PodGroup or a Reservation, as they are stored.
+        leaving: Uids of pods that leave their nodes first.
+        finds_most: Whether the greatest number of replicas of the only set is searched; `replicas` is ignored then.
+    """
+
+    pods: list[PodSet] = []
+    workloads: list[Workload] = []
+    objects: list[dict[str, Any]] = []
+    leaving: list[str] = []
+    finds_most: bool = False
+
+
+class NodeFit(msgspec.Struct, frozen=True, kw_only=True):
+    """A node that gets pods.
+
+    Attributes:
+        node: Name of the node.
+        pods: Its pods as "namespace/name".
+    """
+
+    node: str
+    pods: list[str]
+
+
+class PreemptingPod(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod that lands only after other pods were preempted.
+
+    Attributes:
+        pod: The pod as "namespace/name".
+        node: The nominated node.
+        victims: Pods that have to leave it, as "namespace/name".
+    """
+
+    pod: str
+    node: str
+    victims: list[str]
+
+
+class Headroom(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What remains of one resource after all pods have landed.
+
+    Attributes:
+        resource: Name of the resource.
+        quota: Name of the quota that limits it; "" for the nodes on which a replica was feasible.
+        needed: Amount that one replica needs; milli-cores for cpu, whole units otherwise.
+        free: Free amount of all these nodes together, or of the quota.
+        largest: Free amount of the node with the most; the same as `free` for a quota.
+        replicas: Number of further replicas for which this resource alone suffices, an upper limit.
+    """
+
+    resource: str
+    quota: str = ""
+    needed: int
+    free: int
+    largest: int
+    replicas: int
+
+
+class Shortage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The first thing that runs out.
+
+    Attributes:
+        plugin: Plugin that refuses the first pod without a node.
+        reason: Its reason.
+        message: The whole message of the scheduler for this pod.
+        nodes: Number of nodes that it refuses for this reason; 0 if it refuses the pod before any node.
+        resource: Resource that runs out; "" if the reason is not an amount.
+        quota: Name of the quota that runs out; "" if the nodes do.
+        needed: Amount that one replica needs.
+        available: Free amount of the node with the most, or of the quota.
+        short_by: Missing amount for one replica.
+        short_in_total: Missing amount for all replicas without a node, beyond what is free.
+    """
+
+    plugin: str
+    reason: str
+    message: str
+    nodes: int = 0
+    resource: str = ""
+    quota: str = ""
+    needed: int = 0
+    available: int = 0
+    short_by: int = 0
+    short_in_total: int = 0
+
+
+class SetFit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The answer for one set of pods.
+
+    Attributes:
+        namespace: Namespace of the pods.
+        name: Name of the pod in the request.
+        asked: Number of replicas.
+        placed: Number of replicas that get a node now.
+        preempting: Number of replicas that get a node after a preemption.
+        nodes_feasible: Number of nodes on which a replica was feasible before.
+        headroom: What remains, the resource that runs out first in front.
+        shortage: Why a replica gets no node; None if all get one.
+    """
+
+    namespace: str
+    name: str
+    asked: int
+    placed: int
+    preempting: int = 0
+    nodes_feasible: int = 0
+    headroom: list[Headroom] = []
+    shortage: Shortage | None = None
+
+
+class FitAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The answer to a capacity question.
+
+    Attributes:
+        sets: One answer per set of the request, in order.
+        nodes: The nodes that get pods, by name.
+        preempting: Pods that land after a preemption.
+        allocations: "namespace/name" -> CPUs, NUMA zones, devices and other parts that the pod gets.
+        ahead: Number of waiting pods of others that the scheduler decided before these pods.
+        most: Greatest number of replicas, if the request searches it; None otherwise.
+        is_limited: Whether more than `most` replicas may fit, because the search ended at its limit.
+        position: Position of the log on which the answer is based.
+        observed: Position of the stream of usage reports on which it is based.
+        answered_by: Instance of the scheduler.
+        by_standby: Whether an instance answered that does not lead.
+        seconds: Duration of the answer in seconds of the host.
+    """
+
+    sets: list[SetFit]
+    nodes: list[NodeFit] = []
+    preempting: list[PreemptingPod] = []
+    allocations: dict[str, Allocation] = {}
+    ahead: int = 0
+    most: int | None = None
+    is_limited: bool = False
+    position: int
+    observed: int
+    answered_by: str = ""
+    by_standby: bool = False
+    seconds: float = 0.0
+
+    @property
+    def fits(self) -> bool:
+        """Return whether every pod gets a node now."""
+        return all(each.placed == each.asked for each in self.sets)

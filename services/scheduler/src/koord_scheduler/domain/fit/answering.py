@@ -1,0 +1,158 @@
+"""Answers one capacity question on a state that nothing else uses.
+
+Read next: `trial`, which decides, and `room`, which tells what remains.
+"""
+
+from itertools import islice
+from typing import Final, NamedTuple
+
+import msgspec
+from koordcore.events.envelope import AggregateRef
+from koordcore.events.objects.mirror import WorkloadObserved
+from koordcore.requests.fit import FitAnswer, FitRequest, NodeFit, PodSet, PreemptingPod, SetFit, Shortage
+from koordcore.values.allocation import NOTHING, Allocation
+
+from koord_scheduler.domain.columns.node_columns import Rows
+from koord_scheduler.domain.fit.question import MOST_PODS, check_question, custom_object, replicas_of
+from koord_scheduler.domain.fit.room import headroom_of, shortage_of
+from koord_scheduler.domain.fit.trial import Trial
+from koord_scheduler.domain.state.state import SchedulerState
+
+MOST_ALLOCATIONS: Final = 1000
+"""Maximum number of pods whose allocations an answer contains, so that it fits into one message."""
+_AT_A_TIME: Final = 250
+"""Number of replicas that a search submits before it looks whether all of them have a node."""
+_WAITS: Final = "the pod waits at Permit for the other members of its gang"
+
+
+class _Submitted(NamedTuple):
+    """The submitted pods of one set.
+
+    Attributes:
+        asked: The set.
+        uids: Uids of its pods.
+        feasible: Nodes on which a replica was feasible before, shape (K,).
+    """
+
+    asked: PodSet
+    uids: list[str]
+    feasible: Rows
+
+
+def answer_question(state: SchedulerState, request: FitRequest, now: float) -> FitAnswer:
+    """Return where the pods of a question land.
+
+    Args:
+        state: A state that nothing else uses; it is changed.
+        request: The question.
+        now: Unix seconds of the run's clock.
+
+    Raises:
+        InvalidInput: The question cannot be answered. The error names field, rule and value.
+    """
+    check_question(state, request)
+    objects = [custom_object(document, f"objects[{index}]") for index, document in enumerate(request.objects)]
+    trial = Trial(state, now)
+    trial.leave(dict.fromkeys(request.leaving))
+    for ref, event in objects:
+        trial.put(ref, event)
+    for workload in request.workloads:
+        meta = workload.metadata
+        uid = meta.uid or f"{workload.kind}/{meta.namespace}/{meta.name}"
+        trial.put(AggregateRef("workloadspec", uid), WorkloadObserved(object=workload))
+    if request.finds_most:
+        return _most(state, trial, request.pods[0])
+    submitted = [_submit(state, trial, pod_set) for pod_set in request.pods]
+    trial.decide()
+    return _answer(state, trial, submitted)
+
+
+def _submit(state: SchedulerState, trial: Trial, asked: PodSet) -> _Submitted:
+    pods = list(islice(replicas_of(asked), asked.replicas))
+    trial.submit(pods)
+    uids = [pod.metadata.uid for pod in pods]
+    return _Submitted(asked, uids, _feasible(state, uids[0]))
+
+
+def _feasible(state: SchedulerState, uid: str) -> Rows:
+    pod = state.pods[uid]
+    assert pod.subject is not None, "the question was checked"
+    return state.frameworks.framework_of(pod).engine.feasible(pod.subject)
+
+
+def _most(state: SchedulerState, trial: Trial, asked: PodSet) -> FitAnswer:
+    """Submit replicas until one gets no node. The replicas are equal, so the first ones do not depend on later ones."""
+    pods = replicas_of(PodSet(pod=asked.pod, replicas=MOST_PODS))
+    uids: list[str] = []
+    feasible: Rows | None = None
+    while len(uids) < MOST_PODS and not trial.has_refused:
+        more = list(islice(pods, _AT_A_TIME))
+        trial.submit(more)
+        uids += [pod.metadata.uid for pod in more]
+        feasible = _feasible(state, uids[0]) if feasible is None else feasible
+        trial.decide()
+    assert feasible is not None, "at least one replica was submitted"
+    found = _answer(state, trial, [_Submitted(asked, uids, feasible)])
+    most = found.sets[0].placed
+    sets = [msgspec.structs.replace(found.sets[0], asked=most)]
+    return msgspec.structs.replace(found, sets=sets, most=most, is_limited=most == MOST_PODS)
+
+
+def _answer(state: SchedulerState, trial: Trial, submitted: list[_Submitted]) -> FitAnswer:
+    nodes: dict[str, list[str]] = {}
+    allocations: dict[str, Allocation] = {}
+    preempting: list[PreemptingPod] = []
+    for uid in trial.pods:
+        node, name = trial.node_of(uid), _name(state, uid)
+        if node:
+            nodes.setdefault(node, []).append(name)
+            allocation = state.assumed.ledgers.holders(node)[uid].allocation
+            if allocation is not NOTHING and len(trial.pods) <= MOST_ALLOCATIONS:
+                allocations[name] = allocation
+        elif uid in trial.victims:
+            nominated = state.nominator.node_of(uid)
+            preempting.append(PreemptingPod(pod=name, node=nominated, victims=trial.victims[uid]))
+    return FitAnswer(
+        sets=[_set_fit(state, trial, each) for each in submitted],
+        nodes=[NodeFit(node=node, pods=nodes[node]) for node in sorted(nodes)],
+        preempting=preempting,
+        allocations=allocations,
+        ahead=trial.ahead,
+        position=state.log.position,
+        observed=state.log.observed,
+    )
+
+
+def _set_fit(state: SchedulerState, trial: Trial, submitted: _Submitted) -> SetFit:
+    uids = submitted.uids
+    placed = sum(1 for uid in uids if trial.node_of(uid))
+    preempting = sum(1 for uid in uids if uid in trial.victims and not trial.node_of(uid))
+    meta = submitted.asked.pod.metadata
+    return SetFit(
+        namespace=meta.namespace,
+        name=meta.name,
+        asked=len(uids),
+        placed=placed,
+        preempting=preempting,
+        nodes_feasible=len(submitted.feasible),
+        headroom=headroom_of(state, state.pods[uids[0]], submitted.feasible),
+        shortage=_shortage(state, trial, uids, len(uids) - placed),
+    )
+
+
+def _shortage(state: SchedulerState, trial: Trial, uids: list[str], without: int) -> Shortage | None:
+    """Return why the first replica without a node has none; None if all have one."""
+    for uid in uids:
+        if trial.node_of(uid):
+            continue
+        refused = trial.explanations.get(uid)
+        if refused is not None:
+            return shortage_of(state, state.pods[uid], refused, without)
+        message = trial.why_gated(uid) or _WAITS
+        return Shortage(plugin="", reason=message, message=message)
+    return None
+
+
+def _name(state: SchedulerState, uid: str) -> str:
+    pod = state.pods[uid]
+    return f"{pod.namespace}/{pod.name}"

@@ -1,0 +1,148 @@
+"""Lets pods leave and come on a state that nothing else uses, and decides as the live scheduler would.
+
+The log is simulated: every decision is confirmed at once, under sequences behind those of the real log.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from koordcore.events.envelope import AggregateRef, Event
+from koordcore.events.objects.mirror import PodSpecAdded, PodSpecDeleted
+from koordcore.events.scheduling.explanations import PodUnschedulable
+from koordcore.events.scheduling.pod import PodNominated
+from koordcore.protocol.objects import Pod
+
+from koord_scheduler.domain.commit.work import Placement
+from koord_scheduler.domain.cycle.deciding import decide_next, give_up_overdue
+from koord_scheduler.domain.cycle.pod_explanations import PodExplanation
+from koord_scheduler.domain.folding.log import fold_ahead, fold_early
+from koord_scheduler.domain.pods.record import Phase
+from koord_scheduler.domain.queue.queued_pod import QueueState
+from koord_scheduler.domain.replay.altered_events import stored_as
+from koord_scheduler.domain.state.state import SchedulerState
+
+_BEHIND: Final = 1_000_000_000
+"""Distance between the last known position of the log and the first simulated one."""
+
+
+class Trial:
+    """Decisions on a state that nothing else uses.
+
+    Attributes:
+        pods: Uids of the pods of the question, in the order of their submission.
+        explanations: Uid -> the last explanation of a pod of the question that got no node.
+        victims: Uid of a nominated pod -> "namespace/name" of the pods that it preempts.
+        ahead: Number of decisions about other pods.
+    """
+
+    def __init__(self, state: SchedulerState, now: float) -> None:
+        fold_early(state)
+        for node in state.assumed.outbox.nodes():
+            state.assumed.outbox.landed(node)  # the answers to appends in flight do not come to this state
+        log = state.log
+        self._state = state
+        self._now = now
+        self._seq = max(log.position, log.acknowledged, log.read_ahead) + _BEHIND
+        self.pods: dict[str, None] = {}
+        self.explanations: dict[str, PodUnschedulable] = {}
+        self.victims: dict[str, list[str]] = {}
+        self.ahead = 0
+        self._untried: dict[str, None] = {}
+        self._pass_time()
+
+    def put(self, ref: AggregateRef, event: Event) -> None:
+        """Fold one fact as if the log had stored it."""
+        fold_ahead(self._state, stored_as(self._next_seq(), ref, event))
+
+    def leave(self, uids: Iterable[str]) -> None:
+        """Delete pods, and release their nodes."""
+        for uid in uids:
+            pod = self._state.pods[uid]
+            self.put(AggregateRef("podspec", uid), PodSpecDeleted(namespace=pod.namespace, name=pod.name))
+        self._pass_time()
+
+    def submit(self, pods: Iterable[Pod]) -> None:
+        """Submit pods of the question."""
+        for pod in pods:
+            uid = pod.metadata.uid
+            self.pods[uid] = None
+            self._untried[uid] = None
+            self.put(AggregateRef("podspec", uid), PodSpecAdded(object=pod))
+
+    def decide(self) -> None:
+        """Decide in the order of the queue, until every pod of the question was attempted or may not be.
+
+        Pods of others that are ahead in the queue are decided first, as in the live scheduler.
+        """
+        state = self._state
+        state.hints.wake()
+        while awaited := self._ready():
+            while awaited or state.cluster.gangs.round is not None:
+                decided = decide_next(state, self._now)
+                if decided is None:
+                    return
+                for uid in self._heard(decided):
+                    awaited.discard(uid)
+                self._confirm()
+                state.hints.wake()
+
+    def _ready(self) -> set[str]:
+        """Return the pods of the question that wait for their first attempt."""
+        waiting = ((uid, self._state.queue.get(uid)) for uid in self._untried)
+        return {uid for uid, queued in waiting if queued is not None and queued.state is QueueState.ACTIVE}
+
+    def _heard(self, decided: Placement | list[PodExplanation]) -> Iterator[str]:
+        """Record a decision, and yield the pods that it is about."""
+        for each in [decided] if isinstance(decided, Placement) else decided:
+            uid = each.uid
+            if uid not in self.pods:
+                self.ahead += 1
+                continue
+            self._untried.pop(uid, None)
+            if isinstance(each, PodExplanation) and isinstance(each.event, PodUnschedulable):
+                self.explanations[uid] = each.event
+            yield uid
+
+    @property
+    def has_refused(self) -> bool:
+        """Return whether a pod of the question was attempted and has no node."""
+        return any(not self.node_of(uid) for uid in self.explanations)
+
+    def why_gated(self, uid: str) -> str | None:
+        """Return why a pod of the question may not be attempted now; None if it may."""
+        pod = self._state.pods[uid]
+        return self._state.frameworks.framework_of(pod).pre_enqueue(pod)
+
+    def node_of(self, uid: str) -> str:
+        """Return the node of a pod; "" if it has none, or waits at Permit with one."""
+        pod = self._state.pods[uid]
+        if pod.node:
+            return pod.node
+        return pod.work_node if pod.phase is Phase.ASSUMED and uid not in self._state.assumed.waiting else ""
+
+    def _pass_time(self) -> None:
+        state = self._state
+        state.frameworks.advance(self._now)
+        state.queue.tick(self._now)
+        state.hints.wake()
+        state.assumed.release_due()
+        give_up_overdue(state, self._now)
+        self._confirm()
+
+    def _confirm(self) -> None:
+        """Confirm what the log would store."""
+        state = self._state
+        while (taken := state.status.next()) is not None:
+            state.status.stored(taken, [self._next_seq() for _ in taken.drafts])
+            for draft in taken.drafts:
+                if isinstance(draft.event, PodNominated):
+                    names = [f"{victim.namespace}/{victim.name}" for victim in draft.event.victims]
+                    self.victims[draft.ref.id] = names
+        while (batch := state.assumed.outbox.take()).works:
+            for work in batch.works:
+                seqs = [self._next_seq() for _ in work.items]
+                state.commits.confirmed(work, self._next_seq(), seqs, f"fit-{self._seq}")
+
+    def _next_seq(self) -> int:
+        self._seq += 1
+        return self._seq

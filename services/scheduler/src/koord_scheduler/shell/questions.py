@@ -1,0 +1,137 @@
+"""Answers capacity questions on the bus, on a fork of the live state, so that decisions never wait for them.
+
+A standby scheduler answers if there is one, the leader otherwise. Both fork, because both states must stay as they are.
+At most one fork exists at a time; further questions wait for it within the timeouts of their callers.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+from koordcore.bus.client.connection import BusConnection
+from koordcore.bus.names import BusNames
+from koordcore.bus.work.endpoints import EndpointServer, Refusal
+from koordcore.ports.clock import Clock
+from koordcore.ports.leadership import Leadership
+from koordcore.requests.catalogue import SCHEDULER_FIT
+from koordcore.requests.endpoint import ErrorCode
+from koordcore.requests.fit import FitAnswer, FitRequest
+from koordcore.service.clock import SystemClock
+from koordcore.service.telemetry.logging import Logger
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+
+from koord_scheduler.domain.fit.answering import answer_question
+from koord_scheduler.domain.fit.question import check_question
+from koord_scheduler.domain.state.state import SchedulerState
+from koord_scheduler.shell.folding import StateFold
+from koord_scheduler.shell.forking import ForkFailed, in_fork
+
+_BATCH_SECONDS: Final = 1.0
+"""Longest wait for the rest of a batch that is folded in part, in seconds of the host."""
+_LOOK_SECONDS: Final = 0.005
+_HOST: Final = SystemClock()
+
+
+class _Outcome(msgspec.Struct, frozen=True):
+    """What the fork returns: an answer, or why the question is invalid."""
+
+    answer: FitAnswer | None = None
+    invalid: str = ""
+
+
+class Questions:
+    """Answers capacity questions of one instance.
+
+    Args:
+        state: Everything that the scheduler knows.
+        fold: Tells whether the state is between two batches of the log.
+        trouble: Returns why the state is not current; None if it is.
+        leadership: Tells whether this instance leads.
+        clock: The run's clock.
+        logger: The process's log.
+        instance: Name of this instance.
+    """
+
+    def __init__(
+        self,
+        state: SchedulerState,
+        fold: StateFold,
+        trouble: Callable[[], str | None],
+        leadership: Leadership,
+        *,
+        clock: Clock,
+        logger: Logger,
+        instance: str,
+    ) -> None:
+        self._state = state
+        self._fold = fold
+        self._trouble = trouble
+        self._leadership = leadership
+        self._clock = clock
+        self._logger = logger
+        self._instance = instance
+        self._fork = asyncio.Lock()
+        self._role_changed = asyncio.Event()
+        leadership.subscribe(acquired=lambda _: self._role_changed.set(), lost=lambda _, __: self._role_changed.set())
+
+    async def run(self, connection: BusConnection, names: BusNames) -> None:
+        """Serve the questions of the present role, as leader or as standby, until cancelled."""
+        while True:
+            self._role_changed.clear()
+            server = EndpointServer(connection, names)
+            server.serve(SCHEDULER_FIT, self.answer, as_standby=self._leadership.term is None)
+            serving = asyncio.ensure_future(server.run())
+            changed = asyncio.ensure_future(self._role_changed.wait())
+            try:
+                await asyncio.wait({serving, changed}, return_when=asyncio.FIRST_COMPLETED)
+                if serving.done():
+                    serving.result()
+            finally:
+                changed.cancel()
+                serving.cancel()
+                await asyncio.wait({serving})
+
+    async def answer(self, request: FitRequest) -> FitAnswer:
+        """Return the answer to a question. The live state does not change.
+
+        Raises:
+            Refusal: The question is invalid, or cannot be answered now.
+        """
+        reason = self._trouble()
+        if reason is not None:
+            raise Refusal(ErrorCode.UNAVAILABLE, reason)
+        try:
+            check_question(self._state, request)
+        except InvalidInput as error:
+            raise Refusal(ErrorCode.INVALID, error.sentence()) from error
+        async with self._fork:
+            await self._batch_is_whole()
+            began = _HOST.monotonic()
+            now = self._clock.unix()
+            by_standby = self._leadership.term is None
+            try:
+                outcome = codec.decode(await in_fork(lambda: self._answered(request, now)), _Outcome)
+            except ForkFailed as error:
+                self._logger.error("question_failed", reason=str(error))
+                raise Refusal(ErrorCode.UNAVAILABLE, "the question could not be answered; see the log") from error
+            answer = outcome.answer
+            if answer is None:
+                raise Refusal(ErrorCode.INVALID, outcome.invalid)
+            seconds = _HOST.monotonic() - began
+            self._logger.info("question_answered", seconds=round(seconds, 3), ahead=answer.ahead)
+            return msgspec.structs.replace(answer, answered_by=self._instance, by_standby=by_standby, seconds=seconds)
+
+    def _answered(self, request: FitRequest, now: float) -> bytes:
+        """Answer in the fork."""
+        try:
+            return codec.encode(_Outcome(answer_question(self._state, request, now)))
+        except InvalidInput as error:
+            return codec.encode(_Outcome(invalid=error.sentence()))
+
+    async def _batch_is_whole(self) -> None:
+        """Wait until the state is between two batches of the log, but not for ever."""
+        end = _HOST.monotonic() + _BATCH_SECONDS
+        while self._fold.is_inside_batch and _HOST.monotonic() < end:  # noqa: ASYNC110 - the fold sets no event
+            await asyncio.sleep(_LOOK_SECONDS)

@@ -1,0 +1,189 @@
+"""What a capacity question answers is what the scheduler then does, and the question writes nothing."""
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from koord_scheduler.domain.fit.answering import answer_question
+from koord_scheduler.domain.fit.question import replicas_of
+from koord_scheduler.domain.folding.log import fold
+from koord_scheduler.domain.state.state import SchedulerState
+from koordcore.protocol.objects import Pod
+from koordcore.requests.fit import FitAnswer, FitRequest, PodSet
+from koordcore.values.invalid import InvalidInput
+from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod, with_metadata
+
+GANG = {"pod-group.scheduling.sigs.k8s.io": "g"}
+POD_GROUP = {
+    "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
+    "kind": "PodGroup",
+    "metadata": {"namespace": "default", "name": "g"},
+    "spec": {"minMember": 3, "scheduleTimeoutSeconds": 60},
+}
+
+
+def asked(log: SmallLog, request: FitRequest) -> FitAnswer:
+    """The answer of a scheduler that has folded the log."""
+    state = SchedulerState(frameworks())
+    for stored in log.events:
+        fold(state, stored)
+    return answer_question(state, request, 0.0)
+
+
+def nodes_of(answer: FitAnswer) -> dict[str, str]:
+    return {name: each.node for each in answer.nodes for name in each.pods}
+
+
+def placed_by(log: SmallLog, pods: list[Pod]) -> dict[str, str]:
+    """What a scheduler really does with the pods."""
+    scheduler = Scheduler(log)
+    scheduler.run()
+    for each in pods:
+        log.add_pod(each)
+    scheduler.run()
+    records = (scheduler.state.pods[each.metadata.uid] for each in pods)
+    return {f"{record.namespace}/{record.name}": record.node for record in records if record.node}
+
+
+def three_nodes(cpu: str = "4") -> SmallLog:
+    log = SmallLog()
+    for name in "abc":
+        log.add_node(node(name, cpu=cpu))
+    return log
+
+
+def test_answer_names_nodes_headroom_and_the_first_resource_that_runs_out() -> None:
+    answer = asked(
+        three_nodes(), FitRequest(pods=[PodSet(pod=pod("web", {"cpu": "1500m", "memory": "1Gi"}), replicas=7)])
+    )
+    [found] = answer.sets
+    assert (found.asked, found.placed, found.nodes_feasible, answer.fits) == (7, 6, 3, False)
+    assert sorted(len(each.pods) for each in answer.nodes) == [2, 2, 2]
+    first = found.headroom[0]
+    assert (first.resource, first.needed, first.free, first.largest, first.replicas) == ("cpu", 1500, 3000, 1000, 0)
+    shortage = found.shortage
+    assert shortage is not None
+    assert (shortage.plugin, shortage.resource, shortage.nodes) == ("NodeResourcesFit", "cpu", 3)
+    assert (shortage.needed, shortage.available, shortage.short_by) == (1500, 1000, 500)
+
+
+def test_search_finds_the_greatest_number_of_replicas() -> None:
+    answer = asked(three_nodes("100"), FitRequest(pods=[PodSet(pod=pod("web", {"cpu": "300m"}))], finds_most=True))
+    assert (answer.most, answer.is_limited, answer.sets[0].placed) == (330, False, 330)
+    shortage = answer.sets[0].shortage
+    assert shortage is not None
+    assert shortage.reason == "Too many pods"
+
+
+def test_pods_that_leave_make_room() -> None:
+    log = three_nodes("1")
+    scheduler = Scheduler(log)
+    for name in ("x", "y", "z"):
+        log.add_pod(pod(name, {"cpu": "1"}))
+    scheduler.run()
+    wanted = PodSet(pod=pod("web", {"cpu": "1"}))
+    before, after = asked(log, FitRequest(pods=[wanted])), asked(log, FitRequest(pods=[wanted], leaving=["y"]))
+    assert not before.fits
+    assert nodes_of(after) == {"default/web": scheduler.state.pods["y"].node}
+
+
+def test_preemption_is_told_and_not_carried_out() -> None:
+    log = SmallLog()
+    log.add_node(node("a", cpu="1"))
+    scheduler = Scheduler(log)
+    log.add_pod(pod("low", {"cpu": "1"}))
+    scheduler.run()
+    answer = asked(log, FitRequest(pods=[PodSet(pod=pod("high", {"cpu": "1"}, priority=10))]))
+    [told] = answer.preempting
+    assert (told.pod, told.node, told.victims) == ("default/high", "a", ["default/low"])
+    assert (answer.sets[0].placed, answer.sets[0].preempting) == (0, 1)
+
+
+@pytest.mark.parametrize(("cpu", "placed"), [("2", 3), ("1", 0)])
+def test_gang_lands_as_a_whole_or_not_at_all(cpu: str, placed: int) -> None:
+    log = SmallLog()
+    log.add_node(node("a", cpu=cpu))
+    log.add_node(node("b", cpu="1"))
+    member = with_metadata(pod("m", {"cpu": "1"}), labels=GANG)
+    answer = asked(log, FitRequest(pods=[PodSet(pod=member, replicas=3)], objects=[POD_GROUP]))
+    assert answer.sets[0].placed == placed
+    assert (answer.sets[0].shortage is None) == (placed == 3)
+
+
+def test_incomplete_gang_is_told_to_be_incomplete() -> None:
+    member = with_metadata(pod("m", {"cpu": "1"}), labels=GANG)
+    answer = asked(three_nodes(), FitRequest(pods=[PodSet(pod=member, replicas=2)], objects=[POD_GROUP]))
+    shortage = answer.sets[0].shortage
+    assert shortage is not None
+    assert answer.sets[0].placed == 0
+    assert "[default/g(2/3)] have too few children" in shortage.message
+
+
+def test_pods_that_wait_are_decided_first() -> None:
+    log = three_nodes("1")
+    log.add_pod(pod("waiting", {"cpu": "1"}))
+    answer = asked(log, FitRequest(pods=[PodSet(pod=pod("web", {"cpu": "1"}), replicas=3)]))
+    assert (answer.ahead, answer.sets[0].placed) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("request_", "path"),
+    [
+        (FitRequest(), "pods"),
+        (FitRequest(pods=[PodSet(pod=pod("p"), replicas=0)]), "pods[0].replicas"),
+        (FitRequest(pods=[PodSet(pod=pod("p"), replicas=10_001)]), "pods[0].replicas"),
+        (FitRequest(pods=[PodSet(pod=pod("p"), replicas=6000)] * 2), "pods"),
+        (FitRequest(pods=[PodSet(pod=pod("p"))] * 2, finds_most=True), "pods"),
+        (FitRequest(pods=[PodSet(pod=pod("p", nodeName="a"))]), "pods[0].pod.spec.nodeName"),
+        (FitRequest(pods=[PodSet(pod=pod("p", schedulerName="x"))]), "pods[0].pod.spec.schedulerName"),
+        (FitRequest(pods=[PodSet(pod=pod("p", {"cpu": "x"}))]), "pods[0].pod.resources[cpu]"),
+        (FitRequest(pods=[PodSet(pod=pod("p"))], leaving=["x"]), "leaving[0]"),
+        (FitRequest(pods=[PodSet(pod=pod("p"))], objects=[{"kind": "Nothing"}]), "objects[0].kind"),
+        (FitRequest(pods=[PodSet(pod=pod("p"))], objects=[{"kind": "PodGroup"}]), "objects[0].metadata.name"),
+    ],
+)
+def test_invalid_question_is_refused_with_its_field(request_: FitRequest, path: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        asked(three_nodes(), request_)
+    assert refused.value.path.startswith(path)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_answer_is_what_the_scheduler_then_does(data: st.DataObject) -> None:
+    log = SmallLog()
+    for number in range(data.draw(st.integers(1, 5), "nodes")):
+        log.add_node(node(f"n{number}", cpu=str(data.draw(st.integers(1, 6))), labels={"zone": str(number % 2)}))
+    for number in range(data.draw(st.integers(0, 6), "pods before")):
+        log.add_pod(pod(f"old{number}", {"cpu": f"{data.draw(st.integers(1, 20))}00m"}))
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": "zone",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "s"}},
+    }
+    gang = data.draw(st.booleans(), "gang")
+    kinds = [
+        pod("plain", {"cpu": f"{data.draw(st.integers(1, 20))}00m"}),
+        with_metadata(pod("spread", {"cpu": "300m"}, topologySpreadConstraints=[spread]), labels={"app": "s"}),
+    ]
+    if gang:
+        kinds.append(with_metadata(pod("m", {"cpu": "500m"}), labels=GANG))
+    sets = [PodSet(pod=kind, replicas=data.draw(st.integers(2, 6))) for kind in kinds]
+    objects = [POD_GROUP] if gang else []
+    scheduler = Scheduler(log)
+    scheduler.run()
+    length = len(log.events)
+    answer = asked(log, FitRequest(pods=sets, objects=objects))
+    assert len(log.events) == length
+    if gang:
+        from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
+
+        log.say("customspec", custom_ref("podgroups", "default", "g").id, CustomObjectObserved(object=POD_GROUP))
+    pods = [one for each in sets for one, _ in zip(replicas_of(each), range(each.replicas), strict=False)]
+    assert nodes_of(answer) == placed_by(log, pods)
+
+
+def test_question_survives_the_wire() -> None:
+    request = FitRequest(pods=[PodSet(pod=pod("web", {"cpu": "1"}), replicas=3)], objects=[POD_GROUP], leaving=["x"])
+    assert msgspec.json.decode(msgspec.json.encode(request), type=FitRequest) == request

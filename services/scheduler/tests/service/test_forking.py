@@ -1,0 +1,85 @@
+"""Work on a copy of the process: its result, its failures, and what the process keeps to itself."""
+
+import asyncio
+import os
+import signal
+import socket
+import time
+
+import pytest
+from koord_scheduler.shell.forking import ForkFailed, in_fork
+
+
+async def test_result_comes_back_and_changes_of_memory_stay_in_the_copy() -> None:
+    numbers = [1]
+
+    def work() -> bytes:
+        numbers.append(2)
+        return b"x" * 1_000_000 + bytes(numbers)
+
+    assert await in_fork(work) == b"x" * 1_000_000 + b"\x01\x02"
+    assert numbers == [1]
+
+
+async def test_exception_is_told_with_its_trace() -> None:
+    def work() -> bytes:
+        raise LookupError("no such thing")
+
+    with pytest.raises(ForkFailed, match="LookupError: no such thing"):
+        await in_fork(work)
+
+
+async def test_killed_child_is_told() -> None:
+    def work() -> bytes:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return b""
+
+    with pytest.raises(ForkFailed, match="signal 9"):
+        await in_fork(work)
+
+
+async def test_hanging_child_is_killed_at_the_deadline_and_leaves_no_zombie() -> None:
+    def work() -> bytes:
+        return time.sleep(3600) or b""
+
+    async def asked() -> None:
+        await in_fork(work)
+
+    others = _children()
+    task = asyncio.create_task(asked())
+    await asyncio.sleep(0)
+    assert len(_children() - others) == 1
+    task.cancel()
+    await asyncio.wait({task})
+    assert task.cancelled()
+    assert _children() == others
+
+
+async def test_copy_keeps_no_connection_and_has_the_lowest_priority() -> None:
+    here, there = socket.socketpair()
+
+    def work() -> bytes:
+        try:
+            os.fstat(here.fileno())
+        except OSError:
+            return str(os.nice(0)).encode()
+        return b"the socket is open"
+
+    with here, there:
+        assert await in_fork(work) == b"19"
+    assert os.nice(0) < 19
+
+
+async def test_loop_runs_while_the_copy_works() -> None:
+    ticks = 0
+    asked = asyncio.create_task(in_fork(lambda: (time.sleep(0.2), b"done")[1]))
+    while not asked.done():
+        ticks += 1
+        await asyncio.sleep(0.001)
+    assert await asked == b"done"
+    assert ticks > 10
+
+
+def _children() -> set[int]:
+    with open(f"/proc/self/task/{os.getpid()}/children") as file:  # noqa: PTH123
+        return set(map(int, file.read().split()))

@@ -1,0 +1,104 @@
+"""Capacity questions to real processes on a real server: who answers, and what a fork that fails does not disturb."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from koordcore.bus.client.connection import NoAnswer
+from koordcore.bus.factory import Bus
+from koordcore.bus.work.requests import RequestFailed, ask
+from koordcore.embedded.nats import NatsServer
+from koordcore.events import CATALOGUE
+from koordcore.events.envelope import AggregateRef
+from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded
+from koordcore.events.scheduling.pod import PodPlaced
+from koordcore.requests.catalogue import SCHEDULER_FIT
+from koordcore.requests.endpoint import ErrorCode
+from koordcore.requests.fit import FitAnswer, FitRequest, PodSet
+from support.scheduler.processes import LEASE, cluster, end, say, start
+from support.scheduler.scheduling import node, pod
+from support.until import until
+
+pytestmark = pytest.mark.nats
+
+WEB = FitRequest(pods=[PodSet(pod=pod("web", {"cpu": "500m"}), replicas=3)])
+LONG = FitRequest(pods=[PodSet(pod=pod("long"), replicas=10_000)])
+"""Takes seconds, because the large node has room for all of the pods."""
+
+
+async def fit(bus: Bus, request: FitRequest, *, seconds: float = 20.0) -> FitAnswer:
+    assert bus.connection is not None
+    return await ask(bus.connection, bus.names, SCHEDULER_FIT, request, seconds=seconds)
+
+
+async def test_standby_answers_and_the_leader_does_after_its_end(nats_server: NatsServer) -> None:
+    name = "fit-roles"
+    async with cluster(nats_server, name) as bus:
+        leader = await start(nats_server, name, *LEASE, "--instance=first")
+        standby = await start(nats_server, name, *LEASE, "--instance=second")
+        before = (await bus.events.head()).last_seq
+        answer = await until(lambda: _answered_by(bus, standby=True))
+        assert (answer.answered_by, answer.fits) == ("second", True)
+        standby.send_signal(signal.SIGKILL)
+        await standby.wait()
+        answer = await until(lambda: _answered_by(bus, standby=False))
+        assert answer.answered_by == "first"
+        assert (await bus.events.head()).last_seq == before
+        nodes = {full.rpartition("/")[2]: each.node for each in answer.nodes for full in each.pods}
+        for uid in sorted(nodes):
+            await say(bus, "podspec", uid, PodSpecAdded(object=pod(uid, {"cpu": "500m"})))
+        await until(lambda: _are_placed(bus, nodes))
+        assert await end(leader) == 0
+
+
+async def test_killed_and_hanging_forks_disturb_nobody(nats_server: NatsServer) -> None:
+    name = "fit-forks"
+    async with cluster(nats_server, name) as bus:
+        large = node("large", cpu="100000", memory="9000Ti", pods="20000")
+        await say(bus, "nodespec", "large", NodeSpecAdded(object=large))
+        leader = await start(nats_server, name, "--leader-elect=false")
+        assert (await fit(bus, WEB)).fits
+        for signal_number, seconds in ((signal.SIGKILL, 3.0), (signal.SIGSTOP, 3.0)):
+            asked = asyncio.create_task(fit(bus, LONG, seconds=seconds))
+            child = await until(lambda: _child_of(leader.pid))
+            os.kill(child, signal_number)
+            await say(bus, "podspec", f"p{signal_number}", PodSpecAdded(object=pod(f"p{signal_number}", {"cpu": "1"})))
+            await until(lambda uid=f"p{signal_number}": _is_placed(bus, uid))
+            with pytest.raises((RequestFailed, NoAnswer)):
+                await asked
+            await until(lambda gone=child: not os.path.exists(f"/proc/{gone}"))  # noqa: PTH110
+        assert (await fit(bus, WEB)).fits
+        assert await end(leader) == 0
+
+
+async def test_invalid_question_is_refused_with_field_rule_and_value(nats_server: NatsServer) -> None:
+    name = "fit-invalid"
+    async with cluster(nats_server, name) as bus:
+        scheduler = await start(nats_server, name, "--leader-elect=false")
+        with pytest.raises(RequestFailed, match=r"pods\[0\].replicas: must be .* 1 to 10000, got 0") as found:
+            await fit(bus, FitRequest(pods=[PodSet(pod=pod("p"), replicas=0)]))
+        assert found.value.code == ErrorCode.INVALID
+        assert await end(scheduler) == 0
+
+
+async def _answered_by(bus: Bus, *, standby: bool) -> FitAnswer | None:
+    """An answer, if it comes from an instance in this role."""
+    answer = await fit(bus, WEB)
+    return answer if answer.by_standby == standby else None
+
+
+async def _child_of(pid: int) -> int | None:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()  # noqa: ASYNC240 - not a disk
+    return int(children[0]) if children else None
+
+
+async def _is_placed(bus: Bus, uid: str) -> bool:
+    return await bus.events.last_of(AggregateRef("pod", uid)) is not None
+
+
+async def _are_placed(bus: Bus, nodes: dict[str, str]) -> bool:
+    stored = [await bus.events.last_of(AggregateRef("pod", uid)) for uid in nodes]
+    events = [CATALOGUE.read(each) for each in stored if each is not None]
+    return {each.name: each.node for each in events if isinstance(each, PodPlaced)} == nodes

@@ -1,0 +1,66 @@
+"""Processes of the scheduler on a real server, each cluster with streams of its own."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator
+
+from koordcore.bus.factory import Bus, BusSettings, bootstrap_bus, open_bus
+from koordcore.bus.setup.streams import StreamSizes
+from koordcore.embedded.nats import NatsServer
+from koordcore.events import CATALOGUE
+from koordcore.events.envelope import AggregateRef, Draft, Event, Origin
+from koordcore.events.objects.mirror import NodeSpecAdded
+from koordcore.ports.eventlog import Appended
+from support.scheduler.scheduling import node
+from support.until import DEADLINE_SECONDS
+
+MIB = 1024 * 1024
+SMALL = StreamSizes(
+    ev=64 * MIB, obs=MIB, cmd=MIB, explanations=8 * MIB, dlq=MIB, adv=MIB, desired=MIB, leader=MIB, snapshots=8 * MIB
+)
+LEASE = ("--lease-duration=3s", "--lease-renew-deadline=2s", "--lease-retry=300ms")
+
+
+@contextlib.asynccontextmanager
+async def cluster(server: NatsServer, name: str) -> AsyncGenerator[Bus]:
+    """Streams of a cluster of its own, three nodes."""
+    settings = BusSettings(urls=(server.url,), cluster=name)
+    await bootstrap_bus(settings, sizes=SMALL)
+    async with open_bus(settings) as bus:
+        for number in range(3):
+            await say(bus, "nodespec", f"n{number}", NodeSpecAdded(object=node(f"n{number}", cpu="10")))
+        yield bus
+
+
+async def say(bus: Bus, kind: str, id_: str, event: Event) -> None:
+    origin = Origin(
+        causation_id=f"{kind}/{id_}", correlation_id=id_, actor="test", occurred_at="2026-01-01T00:00:00.000000Z"
+    )
+    outcome = await bus.events.append(CATALOGUE.seal([Draft(AggregateRef(kind, id_), event, 0)], origin))
+    assert isinstance(outcome, Appended)
+
+
+async def start(server: NatsServer, name: str, *flags: str, failpoint: str = "") -> asyncio.subprocess.Process:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "koord_scheduler", f"--nats-urls={server.url}", f"--cluster={name}", *flags),
+        env={**os.environ, "KOORD_FAILPOINT": failpoint},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    # Until then a signal would not be handled; a process that was killed before it was ready ends its output.
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while (line := await process.stderr.readline()) and b"service_ready" not in line:
+            pass
+    return process
+
+
+async def end(process: asyncio.subprocess.Process) -> int:
+    if process.returncode is None:
+        process.send_signal(signal.SIGTERM)
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        await process.communicate()
+    assert process.returncode is not None
+    return process.returncode
