@@ -93,6 +93,13 @@ from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeR
 from koordcore.events.scheduling.placement_explanation import NodeScore, PlacementExplanation, PluginExclusion
 from koordcore.events.scheduling.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased
 from koordcore.events.scheduling.quota import QuotaStatusComputed
+from koordcore.events.scheduling.reservation import (
+    ReservationCollected,
+    ReservationDeleted,
+    ReservationFailed,
+    ReservationSucceeded,
+    ReservationUnschedulable,
+)
 from koordcore.events.scheduling.schedule_explanation import (
     DomainOutlook,
     ScheduleExplanationComputed,
@@ -116,6 +123,8 @@ from koordcore.protocol.objects import (
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import EvictionState, NodeLedger, NodeSpecState, PodSpecState, PodState, WorkloadState
+from koordcore.state.reserved_amounts import given
+from koordcore.values.allocation import NOTHING, Allocation, ReservationUse
 
 NODES = ("node-a", "node-b.example", "node-c")
 
@@ -134,7 +143,8 @@ ACTIONS = (
     "disturbed", "undisturbed", "agent-evicts", "knobs", "agent-stops", "agent-topology", "agent-devices",
     "namespace", "no-namespace", "class", "no-class", "workload", "scale", "no-workload",
     "config", "bad-config", "no-config", "skip", "nominate", "unnominate", "gang", "gang-phase", "quota",
-    "explanation", "topology", "gpu-workload",
+    "explanation", "topology", "gpu-workload", "reserve", "take", "reservation-wait", "reservation-end",
+    "reservation-collect", "reservation-delete",
     "custom", "no-custom",
     "recommend", "no-recommendation",
     "bound", "bind-failed", "evict", "evicted", "evict", "not-evicted", "drift", "no-drift", "genesis",
@@ -201,7 +211,7 @@ class Recorder:
         self.state.apply(entry)
 
 
-def _place(log: Recorder, number: int, variation: int) -> None:
+def _place(log: Recorder, number: int, variation: int, allocation: Allocation = NOTHING) -> None:
     uid = f"uid-{number}"
     spec = log.state.of_kind(PodSpecState).get(uid)
     placed = log.state.of_kind(PodState).get(uid)
@@ -224,13 +234,41 @@ def _place(log: Recorder, number: int, variation: int) -> None:
         attempt=1,
         queued_at=spec.added_at,
         explanation=explanation,
+        allocation=allocation,
     )
     log.write("pod", uid, placement)
-    log.write("node", name_token(chosen), NodeResourcesTaken(pods=[pod_on_node(uid, spec.object)]))
+    log.write("node", name_token(chosen), NodeResourcesTaken(pods=[pod_on_node(uid, spec.object, allocation)]))
 
 
-def _release(log: Recorder, number: int, reason: str) -> None:
-    uid = f"uid-{number}"
+def _reserve(log: Recorder, number: int, variation: int) -> None:
+    """Place a Reservation: under its own uid, with an allocation that names itself."""
+    uid, template = f"r-{number}", pod(number, 1000 * (variation + 1))
+    own = Allocation(reservation=ReservationUse(name=f"resv-{number}", uid=uid))
+    chosen = NODES[variation % len(NODES)]
+    placement = PodPlaced(
+        namespace="default",
+        name=f"resv-{number}",
+        node=chosen,
+        requests=pod_requests(template),
+        attempt=1,
+        queued_at="2026-01-01T00:00:00.000000Z",
+        explanation=PlacementExplanation(
+            nodes_considered=3, nodes_feasible=3, policy_version="test", based_on=BasedOn(len(log.events), 0)
+        ),
+        allocation=own,
+    )
+    log.write("pod", uid, placement)
+    log.write("node", name_token(chosen), NodeResourcesTaken(pods=[pod_on_node(uid, template, own)]))
+
+
+def _take(log: Recorder, number: int, variation: int) -> None:
+    """Place a pod that takes some of its amounts from a Reservation, which may be on the node or not."""
+    used = ReservationUse(name=f"resv-{number % 3}", uid=f"r-{number % 3}", amounts={"cpu": 400 * variation + 1})
+    _place(log, number, variation, Allocation(reservation=used))
+
+
+def _release(log: Recorder, number: int, reason: str, *, uid: str = "") -> None:
+    uid = uid or f"uid-{number}"
     placed = log.state.of_kind(PodState).get(uid)
     if placed is None or not placed.node:
         return
@@ -306,6 +344,25 @@ def _step(log: Recorder, action: Action) -> None:
             typical = TypicalPod(milli_cpu=1000, gpu_milli=100 * variation, num_gpu=1, frequency=1.0)
             event = TypicalPodsLearned(pods=number, window_seconds=600, typical_pods=[typical])
             log.write("gpuworkload", "default", event)
+        case "reserve" if f"r-{number}" not in log.state.of_kind(PodState):
+            _reserve(log, number, variation)
+        case "take" if uid in pods and uid not in log.state.of_kind(PodState):
+            _take(log, number, variation)
+        case "reservation-wait":
+            waits = ReservationUnschedulable(name=f"resv-{number}", message=f"0/{variation} nodes are available")
+            log.write("reservation", f"r-{number}", waits)
+        case "reservation-end":
+            ended = (
+                ReservationSucceeded(name=f"resv-{number}", node="", owner=uid),
+                ReservationFailed(name=f"resv-{number}", message="its time is over"),
+            )
+            log.write("reservation", f"r-{number}", ended[variation % 2])
+            _release(log, number, "finished", uid=f"r-{number}")
+        case "reservation-collect":
+            log.write("reservation", f"r-{number}", ReservationCollected(name=f"resv-{number}"))
+        case "reservation-delete":
+            log.write("reservation", f"r-{number}", ReservationDeleted(name=f"resv-{number}"))
+            _release(log, number, "deleted", uid=f"r-{number}")
         case "add-node" if not exists:
             log.write("nodespec", token, NodeSpecAdded(object=node(name, 4 * (variation + 1))))
         case "change-node" if exists:
@@ -515,6 +572,7 @@ def every_kind_once() -> Sequence[Action]:
         *(Action("add-pod", number, number % 4) for number in range(6)),
         *(Action("place", number, number) for number in range(6)),
         *(Action(what, 1, 1) for what in ACTIONS if what not in ("add-pod", "place", "add-node", "delete-pod")),
+        Action("reservation-end", 4, 0),
         Action("delete-pod", 2, 0),
         Action("delete-pod", 5, 0),
         Action("place", 1, 2),
@@ -529,5 +587,8 @@ def ledger_sum(state: ClusterState) -> dict[str, dict[str, int]]:
         for held in ledger.pods.values():
             for resource, amount in held.requests.items():
                 total[resource] = total.get(resource, 0) + amount
+        for resource, amount in given(ledger.pods).items():
+            total[resource] -= amount
+        total = {resource: amount for resource, amount in total.items() if amount}
         sums[token] = total
     return sums

@@ -12,6 +12,7 @@ from koordcore.events.scheduling import (
     gpu_workload,
     pod,
     quota,
+    reservation,
     schedule_explanation,
 )
 from koordcore.events.scheduling import node_ledger as node
@@ -26,6 +27,7 @@ MODULES = (
     node,
     gang,
     quota,
+    reservation,
     schedule_explanation,
     cluster_topology,
     gpu_workload,

@@ -91,7 +91,12 @@ class PodState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NodeLedger(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """Pods that hold resources of a node, by uid. `requested` is the sum of their requests."""
+    """Pods and Reservations that hold resources of a node, by uid.
+
+    Attributes:
+        requested: Sum of the pods' requests and of what the Reservations hold beyond the amounts that pods took
+            from them.
+    """
 
     pods: dict[str, PodOnNode] = {}
     requested: dict[str, int] = {}
@@ -258,6 +263,35 @@ class EvictionState(AggregateState, frozen=True, kw_only=True, omit_defaults=Tru
     requested_at: str
 
 
+class ReservationState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
+    """How a Reservation failed or ended; see `events.scheduling.reservation`. Times are RFC 3339.
+
+    Attributes:
+        phase: "Succeeded" or "Failed"; empty while it is neither.
+        reason: "Succeeded" or "Expired"; empty while `phase` is empty.
+        node: Its node when it ended; empty if it had none.
+        allocatable: What it held when it ended.
+        available_since: When it got its node; empty if it never had one.
+        ended_at: When it ended.
+        message: Why it failed, or why no node was found last.
+        unschedulable_since: When no node was found for the first time; empty if that never happened.
+        unschedulable_at: When no node was found last.
+        is_collected: Whether its object is to be deleted.
+    """
+
+    name: str
+    phase: str = ""
+    reason: str = ""
+    node: str = ""
+    allocatable: dict[str, int] = {}
+    available_since: str = ""
+    ended_at: str = ""
+    message: str = ""
+    unschedulable_since: str = ""
+    unschedulable_at: str = ""
+    is_collected: bool = False
+
+
 class GangState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
     """Last placement of a gang, and the status of its PodGroup (None: not published yet)."""
 
@@ -327,6 +361,7 @@ STATE_TYPES: dict[str, type[AggregateState]] = {
     "quotaprofile": QuotaProfileState,
     "recommendation": RecommendationState,
     "eviction": EvictionState,
+    "reservation": ReservationState,
     "gang": GangState,
     "quota": QuotaState,
     "scheduleexplanation": ScheduleExplanationState,

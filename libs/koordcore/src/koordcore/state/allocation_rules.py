@@ -25,7 +25,7 @@ from koordcore.protocol.annotations.allocation import allocation_of
 from koordcore.protocol.resource_names import FPGA, GPU_CORE, GPU_MEMORY_RATIO, HUAWEI_NPU_DVPP, RDMA
 from koordcore.state.aggregates import NodeLedger, PodSpecState
 from koordcore.state.cluster import ClusterState
-from koordcore.values.allocation import Allocation
+from koordcore.values.allocation import Allocation, is_reservation
 
 WHOLE_DEVICE: Final = 100
 PERCENTAGES: Final = (GPU_CORE, GPU_MEMORY_RATIO, RDMA, FPGA, HUAWEI_NPU_DVPP)
@@ -121,7 +121,7 @@ def _shared_functions(allocated: Mapping[str, Holder]) -> Iterator[Violation]:
 def _shared(subject: str, owners: Sequence[str], allocated: Mapping[str, Holder]) -> Iterator[Violation]:
     """Yield a violation if several holders own the subject, apart from a reservation and its owners."""
     if len(owners) > 1:
-        used = {_reservation_of(allocated[uid]) for uid in owners}
+        used = {_reservation_of(uid, allocated[uid]) for uid in owners}
         holders = [uid for uid in owners if uid not in used]
         if len(holders) > 1:
             yield Violation(subject, tuple(sorted(holders)))
@@ -147,7 +147,7 @@ def _taken(shares: Mapping[str, int], allocated: Mapping[str, Holder]) -> int:
     total = sum(shares.values())
     users: dict[str, int] = defaultdict(int)
     for uid, share in shares.items():
-        used = _reservation_of(allocated[uid])
+        used = _reservation_of(uid, allocated[uid])
         if used in shares:
             users[used] += share
     return total - sum(min(shares[reservation], share) for reservation, share in users.items())
@@ -156,8 +156,8 @@ def _taken(shares: Mapping[str, int], allocated: Mapping[str, Holder]) -> int:
 def _overdrawn(allocated: Mapping[str, Holder], holders: Mapping[str, Holder]) -> Iterator[Violation]:
     users: dict[str, list[str]] = defaultdict(list)
     for uid, holder in allocated.items():
-        if _reservation_of(holder) in holders:
-            users[_reservation_of(holder)].append(uid)
+        if _reservation_of(uid, holder) in holders:
+            users[_reservation_of(uid, holder)].append(uid)
     for reservation in sorted(users):
         held = holders[reservation].requests
         taken: dict[str, int] = defaultdict(int)
@@ -171,10 +171,10 @@ def _overdrawn(allocated: Mapping[str, Holder], holders: Mapping[str, Holder]) -
                 yield Violation(f"{name} of reservation {reservation}", of, taken[name], held.get(name, 0))
 
 
-def _reservation_of(holder: Holder) -> str:
-    """Return the uid of the reservation that the holder uses; empty if it uses none."""
+def _reservation_of(uid: str, holder: Holder) -> str:
+    """Return the uid of the reservation that the holder uses; empty if it uses none, or is one itself."""
     used = holder.allocation.reservation
-    return used.uid if used is not None else ""
+    return "" if used is None or is_reservation(uid, holder.allocation) else used.uid
 
 
 class _BoundByOthers(NamedTuple):

@@ -59,7 +59,8 @@ class ReservationUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     Attributes:
         name: Name of the Reservation.
-        uid: Its uid; the reservation's own entry in the node's ledger has the same.
+        uid: Its uid. The reservation's own entry in the node's ledger has this uid, and names itself here without
+            amounts (`is_reservation`).
         amounts: What the pod takes from the reservation and not from the node, by resource name. Empty if another
             scheduler bound the pod: the annotation does not state it.
     """
@@ -102,6 +103,16 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     def cpus(self) -> CpuSet:
         """CPUs of `cpuset`, parsed at each call."""
         return parse_cpuset(self.cpuset)
+
+
+def is_reservation(uid: str, allocation: Allocation) -> bool:
+    """Return whether the holder of an allocation is a Reservation and not a pod: it names itself.
+
+    Args:
+        uid: Uid of the holder.
+        allocation: Its allocation.
+    """
+    return allocation.reservation is not None and allocation.reservation.uid == uid
 
 
 NOTHING: Final = Allocation()

@@ -11,6 +11,13 @@ from koordcore.events.scheduling.gpu_workload import TypicalPodsLearned
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pods_after
 from koordcore.events.scheduling.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased
 from koordcore.events.scheduling.quota import QuotaStatusComputed
+from koordcore.events.scheduling.reservation import (
+    ReservationCollected,
+    ReservationDeleted,
+    ReservationFailed,
+    ReservationSucceeded,
+    ReservationUnschedulable,
+)
 from koordcore.events.scheduling.schedule_explanation import ScheduleExplanationComputed
 from koordcore.state.aggregates import (
     ClusterTopologyState,
@@ -19,9 +26,11 @@ from koordcore.state.aggregates import (
     NodeLedger,
     PodState,
     QuotaState,
+    ReservationState,
     ScheduleExplanationState,
 )
-from koordcore.state.evolution.evolve import Evolve
+from koordcore.state.evolution.evolve import Evolve, dropped
+from koordcore.state.reserved_amounts import given
 
 
 def _pod_placed(state: PodState | None, event: PodPlaced, at: StoredEvent) -> PodState:
@@ -81,6 +90,7 @@ def _ledger_changed(
             requested = _added(requested, before[uid].requests, -1)
         if uid in pods:
             requested = _added(requested, pods[uid].requests, 1)
+    requested = _added(_added(requested, given(before), 1), given(pods), -1)
     return NodeLedger(seq=at.seq, pods=pods, requested=requested)
 
 
@@ -94,6 +104,43 @@ def _gang_phase(state: GangState | None, event: GangPhaseChanged, at: StoredEven
     return msgspec.structs.replace(base, seq=at.seq, status=event)
 
 
+def _reservation_unschedulable(
+    state: ReservationState | None, event: ReservationUnschedulable, at: StoredEvent
+) -> ReservationState:
+    base = state or ReservationState(seq=at.seq, name=event.name)
+    return msgspec.structs.replace(
+        base,
+        seq=at.seq,
+        message=event.message,
+        unschedulable_since=base.unschedulable_since or at.occurred_at,
+        unschedulable_at=at.occurred_at,
+    )
+
+
+def _reservation_ended(
+    state: ReservationState | None, event: ReservationSucceeded | ReservationFailed, at: StoredEvent
+) -> ReservationState:
+    base = state or ReservationState(seq=at.seq, name=event.name)
+    return msgspec.structs.replace(
+        base,
+        seq=at.seq,
+        phase="Failed" if isinstance(event, ReservationFailed) else "Succeeded",
+        reason=event.reason if isinstance(event, ReservationFailed) else "Succeeded",
+        node=event.node,
+        allocatable=event.allocatable,
+        available_since=event.available_since,
+        ended_at=at.occurred_at,
+        message=event.message if isinstance(event, ReservationFailed) else "",
+    )
+
+
+def _reservation_collected(
+    state: ReservationState | None, event: ReservationCollected, at: StoredEvent
+) -> ReservationState:
+    base = state or ReservationState(seq=at.seq, name=event.name)
+    return msgspec.structs.replace(base, seq=at.seq, is_collected=True)
+
+
 OF_SCHEDULERS: Final[dict[type[Event], Evolve]] = {
     PodPlaced: _pod_placed,
     PodReleased: _pod_released,
@@ -103,6 +150,11 @@ OF_SCHEDULERS: Final[dict[type[Event], Evolve]] = {
     NodeResourcesReturned: _ledger_changed,
     GangPlaced: _gang_placed,
     GangPhaseChanged: _gang_phase,
+    ReservationUnschedulable: _reservation_unschedulable,
+    ReservationSucceeded: _reservation_ended,
+    ReservationFailed: _reservation_ended,
+    ReservationCollected: _reservation_collected,
+    ReservationDeleted: dropped,
     QuotaStatusComputed: lambda _, event, at: QuotaState(seq=at.seq, status=event),
     ScheduleExplanationComputed: lambda _, event, at: ScheduleExplanationState(seq=at.seq, status=event),
     TypicalPodsLearned: lambda _, event, at: GpuWorkloadState(seq=at.seq, learned=event),

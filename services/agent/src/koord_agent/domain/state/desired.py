@@ -5,7 +5,7 @@ It is created from the desired state in the bucket and updated by pushes. `apply
 Source: event-bus spec, 3.3; agent spec, 2.1, 7.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
@@ -13,13 +13,14 @@ from typing import Any, NamedTuple, cast
 import msgspec
 from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.management.nodepolicy import NodeMetricPolicyRendered, NodeSloRendered
-from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pods_after
+from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode, pods_after
 from koordcore.ports.desired import DesiredNode, Push
 from koordcore.protocol.config.agent import complete_strategy
 from koordcore.protocol.config.node_slo import complete_node_slo
 from koordcore.protocol.config.sections import SectionName
 from koordcore.protocol.resource_names import CPU
 from koordcore.values import codec
+from koordcore.values.allocation import is_reservation
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import of_milli, of_value
 from koordcore.values.resources import Amounts, ResourceList
@@ -120,7 +121,10 @@ def view_of(desired: DesiredNode, last: DesiredView | None = None) -> DesiredVie
         node=desired.node,
         pods={
             **_others(desired),
-            **{entry.uid: agent_pod_of_ledger(entry, desired.details.get(entry.uid)) for entry in desired.pods},
+            **{
+                entry.uid: agent_pod_of_ledger(entry, desired.details.get(entry.uid))
+                for entry in _pods_of(desired.pods)
+            },
         },
         policy=slo.policy,
         policy_problem=slo.problem,
@@ -137,6 +141,11 @@ def view_of(desired: DesiredNode, last: DesiredView | None = None) -> DesiredVie
             _quantities(desired.capacity), _quantities(desired.allocatable), desired.annotations
         ),
     )
+
+
+def _pods_of(entries: Iterable[PodOnNode]) -> Iterator[PodOnNode]:
+    """Yield the pods among the entries of a ledger. A Reservation holds resources, and nothing runs in it."""
+    return (entry for entry in entries if not is_reservation(entry.uid, entry.allocation))
 
 
 def _others(desired: DesiredNode) -> dict[str, AgentPod]:
@@ -250,8 +259,10 @@ def apply_push(view: DesiredView, push: Push) -> DesiredView | None:
             details = {uid: each for uid, each in desired.details.items() if uid in after}
             desired = msgspec.structs.replace(desired, pods=list(after.values()), details=details)
             pods = {
-                uid: view.pods[uid] if before.get(uid) is entry else agent_pod_of_ledger(entry, details.get(uid))
-                for uid, entry in after.items()
+                entry.uid: view.pods[entry.uid]
+                if before.get(entry.uid) is entry
+                else agent_pod_of_ledger(entry, details.get(entry.uid))
+                for entry in _pods_of(after.values())
             }
             return replace(view, desired=desired, pods={**_others(desired), **pods})
         case NodeSloRendered() as rendered:

@@ -1,0 +1,87 @@
+"""What became of a Reservation. Writer: schedulers. Aggregate: `reservation.<uid>`.
+
+    customspec.reservations=<name>   the object (`CustomObjectObserved`)
+    pod.<uid of the Reservation>     `PodPlaced`: it has a node and is Available; `PodReleased`: it holds nothing
+    node.<name>                      `NodeResourcesTaken`: what it holds; its entry has the uid of the Reservation
+    reservation.<uid>                how it failed or ended; the events of this module
+
+A Reservation is placed like a pod, and the placement makes it Available. So there is no event for that. Its entry in
+the ledger, and its placement, have an allocation whose reservation is the Reservation itself
+(`Allocation.is_reservation`). A pod that takes from it has the amounts in `Allocation.reservation`.
+`koordcore.state.reservations` computes phase, conditions, owners and allocated amounts from these aggregates.
+
+Source:
+    scheduler-fine-grained spec, 3.2, 3.3
+"""
+
+from koordcore.events.envelope import Event
+from koordcore.events.registry import CATALOGUE
+
+
+@CATALOGUE.register(kind="reservation")
+class ReservationUnschedulable(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """No node was found for the Reservation. It is tried again. Repeated only if the message changes.
+
+    Attributes:
+        name: Name of the Reservation.
+        message: One sentence for people.
+    """
+
+    name: str
+    message: str
+
+
+@CATALOGUE.register(kind="reservation")
+class ReservationSucceeded(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """A pod took a Reservation that may be taken once. The phase is final, the resources are released afterwards.
+
+    Attributes:
+        name: Name of the Reservation.
+        node: Its node.
+        owner: Uid of the pod.
+        available_since: RFC 3339 time of its placement; empty if it never had one.
+        allocatable: What it held: milli-cores for cpu, whole units for everything else.
+    """
+
+    name: str
+    node: str
+    owner: str
+    available_since: str = ""
+    allocatable: dict[str, int] = {}
+
+
+@CATALOGUE.register(kind="reservation")
+class ReservationFailed(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """The Reservation expired, or its node is gone. The phase is final, its resources are released afterwards.
+
+    Pods that took from it keep what they have; from now on the amounts are the node's.
+
+    Attributes:
+        name: Name of the Reservation.
+        node: Its node; empty if it never had one.
+        reason: "Expired".
+        message: One sentence for people.
+        available_since: RFC 3339 time of its placement; empty if it never had one.
+        allocatable: What it held: milli-cores for cpu, whole units for everything else.
+    """
+
+    name: str
+    node: str = ""
+    reason: str = "Expired"
+    message: str = ""
+    available_since: str = ""
+    allocatable: dict[str, int] = {}
+
+
+@CATALOGUE.register(kind="reservation")
+class ReservationCollected(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """The Reservation ended long ago, so its object is to be deleted. The manager deletes it."""
+
+    name: str
+
+
+@CATALOGUE.register(kind="reservation")
+class ReservationDeleted(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """The object was deleted. The aggregate is dropped."""
+
+    name: str

@@ -1,0 +1,57 @@
+"""The amounts of Reservations that pods have taken. They count once: with the pod, no longer with the Reservation.
+
+    requested of a node = sum of the pods + sum of the unused rests of its Reservations
+                        = sum of all entries of its ledger - `given`
+
+Source: scheduler-fine-grained spec, 3.5 (restoring), 3.6.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from koordcore.values.allocation import Allocation, is_reservation
+
+
+class Entry(Protocol):
+    """An entry in the ledger of a node: a pod or a Reservation."""
+
+    @property
+    def requests(self) -> Mapping[str, int]:
+        """Amounts that it holds, by resource."""
+        ...
+
+    @property
+    def allocation(self) -> Allocation:
+        """Its allocation."""
+        ...
+
+
+def covered(held: Mapping[str, int], taken: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Return what of a Reservation is in use: for each resource the sum of the taken amounts, at most what it holds.
+
+    Args:
+        held: What the Reservation holds, by resource.
+        taken: What each pod takes from it, by resource.
+    """
+    total: dict[str, int] = {}
+    for amounts in taken:
+        for name, amount in amounts.items():
+            total[name] = total.get(name, 0) + amount
+    return {name: min(amount, held[name]) for name, amount in total.items() if min(amount, held.get(name, 0)) > 0}
+
+
+def given(entries: Mapping[str, Entry]) -> dict[str, int]:
+    """Return what pods use of the Reservations of a node, by resource, summed over all Reservations.
+
+    Amounts from a Reservation that is not on the node do not count.
+    """
+    taken: dict[str, list[Mapping[str, int]]] = {}
+    for uid, entry in entries.items():
+        used = entry.allocation.reservation
+        if used is not None and used.uid in entries and not is_reservation(uid, entry.allocation):
+            taken.setdefault(used.uid, []).append(used.amounts)
+    total: dict[str, int] = {}
+    for uid, amounts in taken.items():
+        for name, amount in covered(entries[uid].requests, amounts).items():
+            total[name] = total.get(name, 0) + amount
+    return total
