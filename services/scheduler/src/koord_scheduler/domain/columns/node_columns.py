@@ -144,7 +144,7 @@ class NodeColumns:
     allocatable_at, ... non_zero_at   the same memory for single elements, which is faster: `free_at[column, row]`
     alive, unschedulable           bool (N,)     whether the row is a node, and whether it is cordoned
     taint_set                      int32 (N,)    index into `taint_sets`; 0: no taints
-    name_hash                      uint64 (N,)   place on the ring of equal totals, see `ranking`
+    name_hash, row_at              uint64 (N,)   place on the ring of equal totals, see `ranking`, and place -> row
     weight                         int64 (N,)    factor of the total score, in hundredths
     unhealthy                      number of nodes whose weight is below 100
     """
@@ -163,6 +163,7 @@ class NodeColumns:
         self.unschedulable = np.zeros(capacity, np.bool_)
         self.taint_set = np.zeros(capacity, np.int32)
         self.name_hash = np.zeros(capacity, np.uint64)
+        self.row_at: dict[int, int] = {}
         self.weight = np.full(capacity, 100, np.int64)
         self.unhealthy = 0
         self._look_at_single()
@@ -278,6 +279,7 @@ class NodeColumns:
         for column in self._label_columns.values():
             column.put(row, None)
         self.names[row] = ""
+        self.row_at.pop(self.name_hash.item(row), None)
         self._free_rows.append(row)
         self.shape.record(row)
         self.load.record(row)
@@ -347,7 +349,8 @@ class NodeColumns:
                 self._grow(2 * self._capacity)
         self._rows[name] = row
         self.alive[row] = True
-        self.name_hash[row] = text_hash(name)
+        place = self.name_hash[row] = text_hash(name)
+        self.row_at[place] = row
         return row
 
     def _grow(self, capacity: int) -> None:

@@ -5,7 +5,7 @@ The arrays repeat what `DeviceUse` holds exactly. They are brought up to date ca
 Source: scheduler-fine-grained spec, 2.1, 2.5, 2.11.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -42,10 +42,33 @@ UNLIMITED: Final = 1 << 62
 _FIRST_CARDS: Final = 8
 
 
+class OnNode:
+    """The devices of one type on one node, for questions about this node alone, which lists answer faster.
+
+    Attributes:
+        cards: Number of devices with capacity.
+        left: By device, ascending by minor: what is left of each resource, in the order of `TypeColumns.names`.
+        memory: Memory of each device in bytes.
+        total: Sum of the capacities of each resource.
+        free: Sum of what is left of each resource.
+    """
+
+    __slots__ = ("cards", "free", "left", "memory", "places", "total")
+
+    def __init__(self, names: int, cards: Sequence[Card]) -> None:
+        self.cards = sum(1 for card in cards if card.total)
+        self.left: list[tuple[int, ...]] = [(ABSENT,) * names] * len(cards)
+        self.memory: list[int] = [card.total.get(GPU_MEMORY, 0) for card in cards]
+        self.total: list[int] = [0] * names
+        self.free: list[int] = [0] * names
+        self.places: dict[int, int] = {card.minor: place for place, card in enumerate(cards)}
+
+
 class TypeColumns:
     """The devices of one type on all nodes.
 
     Attributes:
+        on_node: The same for each row.
         names: Resource names, K of them.
         left: int64 (K, N, G): left of each card; `ABSENT`, `UNLIMITED`.
         memory: int64 (N, G): memory of each card in bytes; 0 without one, and for types other than GPU.
@@ -62,8 +85,7 @@ class TypeColumns:
         self.cards = np.zeros(capacity, np.int64)
         self.total = np.zeros((len(self.names), capacity), np.int64)
         self.free = np.zeros((len(self.names), capacity), np.int64)
-        self._places: dict[int, dict[int, int]] = {}
-        self._look_at_single()
+        self.on_node = [OnNode(len(self.names), ())] * capacity
 
     def grow(self, capacity: int, width: int) -> None:
         """Make room for more rows, and for more cards of one node."""
@@ -80,7 +102,7 @@ class TypeColumns:
         more = np.zeros((len(self.names), rows_after - rows), np.int64)
         self.total = np.concatenate([self.total, more], axis=1)
         self.free = np.concatenate([self.free, more], axis=1)
-        self._look_at_single()
+        self.on_node += [OnNode(len(self.names), ())] * (rows_after - rows)
 
     def put(self, row: int, cards: Iterable[Card], use: DeviceUse) -> None:
         """Replace the cards of a row."""
@@ -90,39 +112,42 @@ class TypeColumns:
         self.memory[row, :] = 0
         self.total[:, row] = 0
         self.free[:, row] = 0
-        self.cards[row] = sum(1 for card in cards if card.total)
-        self._places[row] = {card.minor: place for place, card in enumerate(cards)}
+        node = self.on_node[row] = OnNode(len(self.names), cards)
+        self.cards[row] = node.cards
         for place, card in enumerate(cards):
             for index, name in enumerate(self.names):
-                self.total[index, row] += card.total.get(name, 0)
-            self.memory[row, place] = card.total.get(GPU_MEMORY, 0)
+                node.total[index] += card.total.get(name, 0)
             self._write(row, place, card, use)
+        self.memory[row, : len(cards)] = node.memory
+        self.total[:, row] = node.total
 
     def update(self, row: int, card: Card, use: DeviceUse) -> None:
         """Bring one card up to date, because a pod on it came or left."""
-        self._write(row, self._places[row][card.minor], card, use)
-
-    def width_of(self, row: int) -> int:
-        """Return the number of cards of a row, unhealthy ones among them."""
-        return len(self._places.get(row, ()))
+        self._write(row, self.on_node[row].places[card.minor], card, use)
 
     def _write(self, row: int, place: int, card: Card, use: DeviceUse) -> None:
-        used = use.used(card)
-        left_at, free_at, total = self.left_at, self.free_at, card.total
-        amounts = [max(0, total[name] - used.get(name, 0)) if name in total else UNLIMITED for name in self.names]
-        has_any = bool(total) and (not used or any(total[name] > used.get(name, 0) for name in total))
-        for index, amount in enumerate(amounts):
-            before = left_at[index, row, place]
-            if before > 0 and before != UNLIMITED:
-                free_at[index, row] -= before
-            if amount != UNLIMITED:
-                free_at[index, row] += amount
-            left_at[index, row, place] = amount if has_any else ABSENT
-
-    def _look_at_single(self) -> None:
-        self.left_at = self.left.data
-        self.free_at = self.free.data
-        self.memory_at = self.memory.data
+        used, total, node = use.used(card), card.total, self.on_node[row]
+        has_any = False
+        after: list[int] = []
+        for name in self.names:
+            capacity = total.get(name)
+            if capacity is None:
+                after.append(UNLIMITED)
+                continue
+            amount = capacity - used.get(name, 0)
+            has_any = has_any or amount > 0
+            after.append(max(0, amount))
+        if not has_any:
+            after = [ABSENT] * len(after)
+        before, left, free, sums = node.left[place], self.left, self.free, node.free
+        node.left[place] = tuple(after)
+        for index, amount in enumerate(after):
+            if amount != before[index]:
+                left[index, row, place] = amount
+                change = _counted(amount) - _counted(before[index])
+                if change:
+                    sums[index] += change
+                    free[index, row] = sums[index]
 
     def fitting(self, per_device: Mapping[str, int], rows: Rows) -> IntArray:
         """Return the number of cards of each row that have a request left, shape (K,)."""
@@ -142,29 +167,36 @@ class TypeColumns:
         found: IntArray = fits.sum(axis=1, dtype=np.int64)
         return found
 
-    def fitting_on(self, row: int, per_device: Mapping[str, int]) -> int:
-        """Return the number of cards of a row with at least `per_device` left on each.
+    def room_function(self, per_device: Mapping[str, int], count: int) -> Callable[[int], bool]:
+        """Return a function from a row to whether `count` of its cards have a request left each.
 
-        For GPUs, a missing memory or memory ratio follows from the size of the card. No arrays are used.
+        It equals a comparison with `fitting` (tested).
         """
-        needs = self._needs(per_device)
+        needs, on_node = self._needs(per_device), self.on_node
         memory, ratio = per_device.get(GPU_MEMORY), per_device.get(GPU_MEMORY_RATIO)
         is_filled = self.type == GPU_TYPE and (memory is None) != (ratio is None)
-        left, capacity = self.left_at, self.memory_at
-        found = 0
-        for place in range(self.width_of(row)):
-            for index, amount in needs:
-                if left[index, row, place] < amount:
-                    break
-            else:
-                if is_filled and capacity[row, place] > 0:
-                    if ratio is not None:
-                        if left[_MEMORY, row, place] < capacity[row, place] * ratio // WHOLE:
+
+        def has_room(row: int) -> bool:
+            node = on_node[row]
+            found = 0
+            for place, left in enumerate(node.left):
+                for index, amount in needs:
+                    if left[index] < amount:
+                        break
+                else:
+                    if is_filled:
+                        capacity = node.memory[place]
+                        if ratio is not None:
+                            if left[_MEMORY] < capacity * ratio // WHOLE:
+                                continue
+                        elif memory is not None and capacity and left[_RATIO] < int(memory / capacity * WHOLE):
                             continue
-                    elif memory is not None and left[_RATIO, row, place] < int(memory / capacity[row, place] * WHOLE):
-                        continue
-                found += 1
-        return found
+                    found += 1
+                    if found >= count:
+                        return True
+            return False
+
+        return has_room
 
     def _needs(self, per_device: Mapping[str, int]) -> list[tuple[int, int]]:
         return [(index, per_device[name]) for index, name in enumerate(self.names) if name in per_device]
@@ -207,17 +239,37 @@ def node_scores(
     return np.where(weights > 0, sum_ // np.maximum(weights, 1), 0)
 
 
-def node_score(types: Iterable[TypeColumns], request: Mapping[str, int], scoring: DeviceScoring, row: int) -> int:
-    """Return the same for one row."""
-    sum_, weights = 0, 0
-    for name, weight in scoring.weights:
-        for column in types:
-            if name not in column.names:
-                continue
-            index = column.names.index(name)
-            capacity = int(column.total[index, row])
+def score_function(
+    types: Iterable[TypeColumns], request: Mapping[str, int], scoring: DeviceScoring
+) -> Callable[[int], int]:
+    """Return a function from a row to its score; it equals `node_scores` (tested)."""
+    columns = list(types)
+    items = [
+        (weight, column.on_node, column.names.index(name), request.get(name, 0))
+        for name, weight in scoring.weights
+        for column in columns
+        if name in column.names
+    ]
+    is_least = scoring.is_least
+
+    def score(row: int) -> int:
+        sum_, weights = 0, 0
+        for weight, on_node, index, amount in items:
+            node = on_node[row]
+            capacity = node.total[index]
             if capacity > 0:
-                taken = min(capacity, capacity - column.free_at[index, row] + request.get(name, 0))
-                sum_ += weight * ((capacity - taken if scoring.is_least else taken) * MAX_SCORE // capacity)
+                left = node.free[index] - amount
+                if is_least:
+                    part = left * MAX_SCORE // capacity if left > 0 else 0
+                else:
+                    part = (capacity - left) * MAX_SCORE // capacity if left > 0 else MAX_SCORE
+                sum_ += weight * part
                 weights += weight
-    return sum_ // weights if weights else 0
+        return sum_ // weights if weights else 0
+
+    return score
+
+
+def _counted(amount: int) -> int:
+    """Return what an amount adds to the sum of a node."""
+    return 0 if amount in (ABSENT, UNLIMITED) else amount

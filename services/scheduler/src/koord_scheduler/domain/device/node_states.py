@@ -17,7 +17,7 @@ from koordcore.values.allocation import AllocatedDevice
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows, row_list
 from koord_scheduler.domain.device.allocator import INSUFFICIENT_GPUS, NodeDevices, Terms, allocate
-from koord_scheduler.domain.device.columns import NAMES, TypeColumns, node_score, node_scores
+from koord_scheduler.domain.device.columns import NAMES, TypeColumns, node_scores, score_function
 from koord_scheduler.domain.device.inventories import Inventories
 from koord_scheduler.domain.device.inventory import Inventory, partition_table
 from koord_scheduler.domain.device.pod_devices import PodDevices
@@ -30,6 +30,7 @@ _MOST_KEPT: Final = 65_536
 """Answers of the exact procedure that are kept, and states of devices that are told apart."""
 _TYPES: Final = tuple(NAMES)
 NO_DEVICE_OBJECT: Final = Refusal("node(s) missing Device object", is_resolvable=False)
+_NO_GPUS: Final = Refusal(INSUFFICIENT_GPUS, is_resolvable=True)
 ISOLATION_MISSING: Final = "isolation provider not found on the node"
 
 
@@ -200,7 +201,7 @@ class NodeStates:
             for type_, request in pod.requests.items():
                 short = counted & (self.columns[type_].fitting(request.per_device, rows) < request.count)
                 is_tree = self.has_tree[rows] if self._uses_tree(pod, type_) else np.zeros(len(rows), np.bool_)
-                refuse(short & is_tree & open_, Refusal(INSUFFICIENT_GPUS, is_resolvable=True))
+                refuse(short & is_tree & open_, _NO_GPUS)
                 refuse(short & ~is_tree & open_, insufficient(type_))
         for place in row_list(np.flatnonzero(exact)):
             codes[place] = self._exact(pod, None, int(rows[place]))
@@ -209,29 +210,30 @@ class NodeStates:
     def code_function(self, pod: PodDevices) -> Callable[[int], int]:
         """Return a function from a row to its code, which answers without arrays."""
         gpu = pod.gpu
-        is_plain = pod.is_simple and not pod.error
-        if is_plain and gpu is not None and gpu.is_shared and (self._unsupported or pod.isolation_provider):
-            is_plain = False
-        if not is_plain:
-            return lambda row: (
-                int(self.codes(pod, np.array([row], np.intp))[0]) if pod.is_simple else self.code_on(pod, row)
+        if pod.error or (gpu is not None and gpu.is_shared and (self._unsupported or pod.isolation_provider)):
+            return lambda row: self.code_on(pod, row)
+        is_whole, is_simple = gpu is not None and not gpu.is_shared, pod.is_simple
+        types = [(self.columns[type_].on_node, insufficient(type_, is_resolvable=False)) for type_ in pod.requests]
+        rooms = [
+            (
+                self.columns[type_].room_function(each.per_device, each.count),
+                insufficient(type_),
+                self._uses_tree(pod, type_),
             )
-        is_whole = gpu is not None and not gpu.is_shared
-        requests = [(type_, self.columns[type_], each.per_device, each.count) for type_, each in pod.requests.items()]
+            for type_, each in pod.requests.items()
+        ]
 
         def code(row: int) -> int:
-            if not self.has_devices[row]:
+            if row not in self._devices:
                 return self._code(NO_DEVICE_OBJECT) if pod.needs_device else FITS
-            for type_, column, _, _ in requests:
-                if not column.cards[row]:
-                    return self._code(insufficient(type_, is_resolvable=False))
-            if is_whole and self._honors[row]:
-                return self._exact(pod, None, row)
-            for type_, column, per_device, count in requests:
-                if column.fitting_on(row, per_device) < count:
-                    is_tree = self._uses_tree(pod, type_) and self.has_tree[row]
-                    refusal = Refusal(INSUFFICIENT_GPUS, is_resolvable=True) if is_tree else insufficient(type_)
+            for on_node, refusal in types:
+                if not on_node[row].cards:
                     return self._code(refusal)
+            if not is_simple or (is_whole and self._honors[row]):
+                return self._exact(pod, None, row)
+            for has_room, refusal, is_tree in rooms:
+                if not has_room(row):
+                    return self._code(_NO_GPUS if is_tree and self.has_tree[row] else refusal)
             return FITS
 
         return code
@@ -323,11 +325,10 @@ class NodeStates:
         found = node_scores(self._requested(pod), self._total(pod), self.scoring, rows)
         return np.where(self.has_devices[rows], found, 0)
 
-    def score_on(self, pod: PodDevices, row: int) -> int:
-        """Return the score of one row."""
-        if not self.has_devices[row]:
-            return 0
-        return node_score(self._requested(pod), self._total(pod), self.scoring, row)
+    def row_score(self, pod: PodDevices) -> Callable[[int], int]:
+        """Return a function from a row to its score, which answers without arrays."""
+        score = score_function(self._requested(pod), self._total(pod), self.scoring)
+        return lambda row: score(row) if row in self._devices else 0
 
     def _requested(self, pod: PodDevices) -> list[TypeColumns]:
         return [self.columns[type_] for type_ in pod.requests]

@@ -69,7 +69,7 @@ class Asked:
         row_scores = [
             (place, found, profile.scores[place][1])
             for place, each in load_scores
-            if (found := row_score_of(each)) is not None and not each.normalizes
+            if (found := row_score_of(each)) is not None
         ]
         needs_arrays = self.other_filters or len(row_scores) < len(load_scores)
         self.rows = None if needs_arrays else RowPlugins(row_filters, row_scores)

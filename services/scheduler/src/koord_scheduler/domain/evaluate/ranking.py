@@ -5,20 +5,22 @@ pod starts at its own place on the ring, a hash of its uid. So pods spread over 
 same choice, and the choice depends only on totals and names.
 
 `best_of` searches all totals. `Ranking` keeps buckets, so that a search does not grow with the cluster; both give the
-same answer (tested). `PartedRanking` keeps such buckets for each domain of a topology key.
+same answer (tested). `rankings_by` makes such buckets for each domain of a topology key, or for each group of nodes
+whose totals differ from what is ranked by one number; `best_of_groups` compares the groups.
 
 Source:
     scheduler-core spec, 1.2
 """
 
 from bisect import bisect_left, insort
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from koord_scheduler.domain.columns.node_columns import IntArray, LabelColumn, row_list
+from koord_scheduler.domain.columns.node_columns import IntArray, row_list
 
 INFEASIBLE: Final = -1
 RING: Final = (1 << 64) - 1
@@ -60,29 +62,30 @@ class Ranking:
     """Candidates in buckets of equal totals, each bucket sorted by place on the ring.
 
     `len` is the number of candidates.
+
+    Args:
+        row_at: Place on the ring -> row.
     """
 
-    def __init__(self, totals: IntArray, hashes: HashArray) -> None:
-        self._row_at: dict[int, int] = {}
+    def __init__(self, row_at: Mapping[int, int]) -> None:
+        self._row_at = row_at
         self._buckets: dict[int, list[int]] = {}
-        feasible = np.flatnonzero(totals >= 0)
-        order = feasible[np.lexsort((hashes[feasible], totals[feasible]))]
-        places, values = hashes[order].tolist(), totals[order]
-        self._row_at = dict(zip(places, row_list(order), strict=True))
-        edges = [0, *row_list(np.flatnonzero(np.diff(values)) + 1), len(places)] if len(places) else [0]
-        for begin, end in pairwise(edges):
-            self._buckets[int(values[begin])] = places[begin:end]
-        self._levels = sorted(self._buckets)
-        self._size = len(places)
+        self.levels: list[int] = []
+        self._size = 0
 
     def __len__(self) -> int:
         return self._size
 
-    def move(self, row: int, place: int, before: int, after: int) -> None:
-        """Update the total of a row.
+    def append(self, total: int, places: list[int]) -> None:
+        """Add a bucket above all others; its places are ascending."""
+        self._buckets[total] = places
+        self.levels.append(total)
+        self._size += len(places)
+
+    def move(self, place: int, before: int, after: int) -> None:
+        """Update the total of a candidate.
 
         Args:
-            row: The row.
             place: Its place on the ring.
             before: Its total until now; INFEASIBLE if it was not a candidate.
             after: Its new total; INFEASIBLE removes it from the candidates.
@@ -93,51 +96,92 @@ class Ranking:
             del bucket[bisect_left(bucket, place)]
             if not bucket:
                 del self._buckets[before]
-                del self._levels[bisect_left(self._levels, before)]
+                del self.levels[bisect_left(self.levels, before)]
         if after >= 0:
             joined = self._buckets.get(after)
             if joined is None:
                 self._buckets[after] = [place]
-                insort(self._levels, after)
+                insort(self.levels, after)
             else:
                 insort(joined, place)
-            self._row_at[place] = row
+
+    def nearest(self, level: int, seed: int, count: int) -> list[int]:
+        """Return the first `count` places of a bucket, counted from `seed` on the ring."""
+        bucket = self._buckets[level]
+        first = bisect_left(bucket, seed)
+        places = bucket[first : first + count]
+        places += bucket[: min(first, count - len(places))]
+        return places
 
     def best(self, seed: int, count: int) -> list[int]:
         """Return the `count` best rows, best first."""
         chosen: list[int] = []
         row_at = self._row_at
-        for level in reversed(self._levels):
-            bucket = self._buckets[level]
-            first = bisect_left(bucket, seed)
-            wanted = count - len(chosen)
-            places = bucket[first : first + wanted]
-            places += bucket[: min(first, wanted - len(places))]
-            chosen += [row_at[place] for place in places]
+        for level in reversed(self.levels):
+            chosen += [row_at[place] for place in self.nearest(level, seed, count - len(chosen))]
             if len(chosen) >= count:
                 break
         return chosen
 
 
-class PartedRanking:
-    """One ranking for each value of a label, as of the time when it was made.
+def rankings_by(
+    groups: NDArray[np.integer], totals: IntArray, hashes: HashArray, row_at: Mapping[int, int]
+) -> dict[int, Ranking]:
+    """Return one ranking for each group that has candidates.
 
-    Attributes:
-        of: Id of a value -> ranking of the candidates with this value.
+    Args:
+        groups: Number of the group of each row, (N,).
+        totals: int64 (N,). Rows with a total below 0 are not candidates.
+        hashes: uint64 (N,), the places on the ring.
+        row_at: Place on the ring -> row.
     """
+    feasible = np.flatnonzero(totals >= 0)
+    order = feasible[np.lexsort((hashes[feasible], totals[feasible], groups[feasible]))]
+    rankings: dict[int, Ranking] = {}
+    if len(order) == 0:
+        return rankings
+    places, values, keys = hashes[order].tolist(), totals[order], groups[order]
+    inner = np.flatnonzero((np.diff(values) != 0) | (np.diff(keys) != 0)) + 1
+    for begin, end in pairwise([0, *row_list(inner), len(places)]):
+        key = int(keys[begin])
+        ranking = rankings.get(key)
+        if ranking is None:
+            ranking = rankings[key] = Ranking(row_at)
+        ranking.append(int(values[begin]), places[begin:end])
+    return rankings
 
-    def __init__(self, totals: IntArray, hashes: HashArray, label: LabelColumn) -> None:
-        self.of: dict[int, Ranking] = {}
-        self._label = label
-        self._version = label.version
-        self._values = label.values.copy()
-        for value in sorted(set(self._values.tolist())):
-            self.of[value] = Ranking(np.where(self._values == value, totals, INFEASIBLE), hashes)
 
-    def is_by(self, label: LabelColumn) -> bool:
-        """Return whether the label's values are still those with which the ranking was made."""
-        return label is self._label and label.version == self._version
+def best_of_groups(
+    rankings: Mapping[int, Ranking], added: Sequence[int], row_at: Mapping[int, int], seed: int, count: int
+) -> list[int]:
+    """Return the `count` best rows of all groups, best first.
 
-    def move(self, row: int, place: int, before: int, after: int) -> None:
-        """See `Ranking.move`."""
-        self.of[self._values.item(row)].move(row, place, before, after)
+    Args:
+        rankings: Group -> ranking of its candidates.
+        added: What each group has above the ranked totals; the sums are at least 0.
+        row_at: Place on the ring -> row.
+        seed: The pod's place on the ring, 64 bits.
+        count: Number of rows to return.
+    """
+    heads = [(each.levels[-1] + added[group], group) for group, each in rankings.items() if each.levels]
+    chosen: list[int] = []
+    while heads and len(chosen) < count:
+        top, wanted = max(heads)[0], count - len(chosen)
+        places: list[int] = []
+        below: list[tuple[int, int]] = []
+        groups = 0
+        for total, group in heads:
+            if total < top:
+                below.append((total, group))
+                continue
+            groups += 1
+            ranking, extra = rankings[group], added[group]
+            places += ranking.nearest(total - extra, seed, wanted)
+            at = bisect_left(ranking.levels, total - extra)
+            if at:
+                below.append((ranking.levels[at - 1] + extra, group))
+        if groups > 1:
+            places.sort(key=lambda place: (place - seed) & RING)
+        chosen += [row_at[place] for place in places[:wanted]]
+        heads = below
+    return chosen

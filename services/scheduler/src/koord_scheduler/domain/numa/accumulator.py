@@ -187,9 +187,10 @@ class _Accumulator:
         cpus = self._by_refs(cpus_in(unit.cpus & free))
         if not is_filtered:
             return cpus
-        seen: set[int] = set()
-        core_of = self._layout.core_of
-        return [cpu for cpu in cpus if (key := core_of[cpu].key) not in seen and not seen.add(key)]
+        first: dict[int, int] = {}
+        for cpu in cpus:
+            first.setdefault(self._layout.core_of[cpu].key, cpu)
+        return list(first.values())
 
     # --- C: single CPUs ----------------------------------------------------------------------------------------------
 

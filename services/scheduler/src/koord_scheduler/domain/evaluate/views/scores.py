@@ -7,7 +7,7 @@ import numpy as np
 
 from koord_scheduler.domain.columns.node_columns import IntArray, Rows, row_list
 from koord_scheduler.domain.evaluate.views.answers import RowAnswers
-from koord_scheduler.domain.evaluate.views.refusals import FEASIBLE
+from koord_scheduler.domain.evaluate.views.groups import Groups
 from koord_scheduler.domain.framework.node_points import Reads
 from koord_scheduler.domain.framework.profile import Profile
 
@@ -22,13 +22,11 @@ class _PartsPlan(NamedTuple):
 
     Attributes:
         constant: Every plugin -> its part if its raw score is 0.
-        raw: Name, weight and raw scores of the plugins that have an array.
-        normalized: Whether some of these are normalized.
+        raw: Name, weight and raw scores of the plugins that have an array and do not normalize.
     """
 
     constant: dict[str, int]
     raw: list[tuple[str, int, memoryview]]
-    normalized: bool
 
 
 class Scores:
@@ -41,7 +39,6 @@ class Scores:
     Attributes:
         shape: Answers of the plugins that read the shape of nodes.
         load: Answers of the plugins that read load.
-        bounds: Bounds over all feasible rows; None before the first evaluation.
     """
 
     def __init__(self, profile: Profile, asked: Container[int]) -> None:
@@ -51,40 +48,64 @@ class Scores:
         self._plan: _PartsPlan | None = None
         self.shape = RowAnswers(0, 0)
         self.load = RowAnswers(0, 0)
-        self.bounds: Bounds | None = None
 
     def changed(self) -> None:
         """Drop the plan of the parts, because many rows were evaluated again."""
         self._plan = None
 
-    def is_normalized(self) -> bool:
-        """Return whether totals depend on which nodes are feasible."""
-        return any(plugin.normalizes and self._raw(index) is not None for index, (plugin, _) in enumerate(self._scores))
+    def ranged(self) -> list[int]:
+        """Return the places of the asked plugins that normalize and have an array of raw scores."""
+        return [
+            index
+            for index, (plugin, _) in enumerate(self._scores)
+            if plugin.normalizes and index in self._asked and self.raw(index) is not None
+        ]
 
-    def bounds_now(self) -> Bounds:
-        """Return the bounds over all feasible rows."""
-        if not self.is_normalized():
-            return [_NO_BOUNDS] * len(self._scores)
-        return self.bounds_over(np.flatnonzero(self.load.status == FEASIBLE))
+    def groups(self) -> Groups:
+        """Return groups without any row."""
+        return Groups([(index, *self._scores[index]) for index in self.ranged()])
 
-    def bounds_over(self, feasible: Rows) -> Bounds:
+    def groups_of(self, groups: Groups, rows: Rows) -> IntArray:
+        """Return the group of each row, int64 (K,)."""
+        raws = [raw[rows] for place in groups.places if (raw := self.raw(place)) is not None]
+        return groups.ids_of(raws, len(rows))
+
+    def constant(self) -> int:
+        """Return the sum of weight * score over the plugins that normalize and give 0 to every row."""
+        return sum(
+            weight * self._of_zero[index]
+            for index, (plugin, weight) in enumerate(self._scores)
+            if plugin.normalizes and index in self._asked and self.raw(index) is None
+        )
+
+    def fixed(self, reads: Reads, rows: Rows) -> IntArray:
+        """Return the sum of weight * score over the plugins that read `reads` and do not normalize, int64 (K,)."""
+        total = np.zeros(len(rows), np.int64)
+        for index, (plugin, weight) in enumerate(self._scores):
+            if plugin.reads is reads and not plugin.normalizes and index in self._asked:
+                raw = self.raw(index)
+                if raw is not None:
+                    total += weight * raw[rows]
+        return total
+
+    def bounds_over(self, rows: Rows) -> Bounds:
         """Return the bounds over some rows."""
         bounds: Bounds = []
         for index, (plugin, _) in enumerate(self._scores):
-            raw = self._raw(index)
-            if raw is None or not plugin.normalizes or len(feasible) == 0:
+            raw = self.raw(index)
+            if raw is None or not plugin.normalizes or len(rows) == 0:
                 bounds.append(_NO_BOUNDS)
             else:
-                among = raw[feasible]
+                among = raw[rows]
                 bounds.append((int(among.min()), int(among.max())))
         return bounds
 
-    def weighted(self, reads: Reads, rows: Rows, bounds: Bounds) -> IntArray:
-        """Return the sum of weight * normalized score over the plugins that read `reads`, for some rows, int64 (K,)."""
+    def weighted(self, rows: Rows, bounds: Bounds) -> IntArray:
+        """Return the sum of weight * normalized score for some rows, int64 (K,)."""
         total = np.zeros(len(rows), np.int64)
         for index, (plugin, weight) in enumerate(self._scores):
-            if plugin.reads is reads and index in self._asked:
-                raw = self._raw(index)
+            if index in self._asked:
+                raw = self.raw(index)
                 chosen = np.zeros(len(rows), np.int64) if raw is None else raw[rows]
                 total += weight * plugin.normalize(chosen, *bounds[index])
         return total
@@ -95,53 +116,50 @@ class Scores:
         for index, (plugin, weight) in enumerate(self._scores):
             if index not in self._asked:
                 continue
-            raw = self._raw(index)
+            raw = self.raw(index)
             if raw is not None and not plugin.normalizes:
                 for part, row in zip(parts, rows, strict=True):
                     part[plugin.name] = weight * raw.item(row)
                 continue
-            if raw is None and bounds[index] == _NO_BOUNDS:
+            if raw is None:
                 score = weight * self._of_zero[index]
                 for part in parts:
                     part[plugin.name] = score
                 continue
-            chosen = _ONE_ZERO if raw is None else raw[rows]
-            scores = row_list(plugin.normalize(chosen, *bounds[index])) if plugin.normalizes else row_list(chosen)
-            for part, score in zip(parts, scores if raw is not None else scores * len(rows), strict=True):
+            scores = row_list(plugin.normalize(raw[rows], *bounds[index]))
+            for part, score in zip(parts, scores, strict=True):
                 part[plugin.name] = weight * score
         return parts
 
-    def parts_among_all(self, rows: list[int]) -> list[dict[str, int]]:
-        """Return for each row the weighted score of each plugin, normalized over all feasible rows."""
-        assert self.bounds is not None, "the view was never refreshed"
+    def part_of(self, row: int, of_group: dict[str, int]) -> dict[str, int]:
+        """Return the weighted score of each plugin for one feasible row, normalized over all feasible rows.
+
+        Args:
+            row: The row.
+            of_group: What its group gets of the plugins that normalize.
+        """
         plan = self._plan
         if plan is None:
             plan = self._plan = self._plan_parts()
-        if plan.normalized:
-            return self.parts(rows, self.bounds)
-        parts: list[dict[str, int]] = []
-        for row in rows:
-            part = plan.constant.copy()
-            for name, weight, raw in plan.raw:
-                part[name] = weight * raw[row]
-            parts.append(part)
-        return parts
+        part = plan.constant.copy()
+        for name, weight, raw in plan.raw:
+            part[name] = weight * raw[row]
+        part.update(of_group)
+        return part
 
     def _plan_parts(self) -> _PartsPlan:
         constant: dict[str, int] = {}
         raw: list[tuple[str, int, memoryview]] = []
-        normalized = False
         for index, (plugin, weight) in enumerate(self._scores):
             if index not in self._asked:
                 continue
-            scores = self._raw(index)
+            scores = self.raw(index)
             constant[plugin.name] = weight * self._of_zero[index]
-            if scores is not None:
+            if scores is not None and not plugin.normalizes:
                 raw.append((plugin.name, weight, scores.data))
-                normalized = normalized or plugin.normalizes
-        return _PartsPlan(constant, raw, normalized)
+        return _PartsPlan(constant, raw)
 
-    def _raw(self, index: int) -> IntArray | None:
+    def raw(self, index: int) -> IntArray | None:
         """Return the raw scores of a plugin for every row, or None if all are 0."""
         reads = self._scores[index][0].reads
         return (self.shape if reads is Reads.SHAPE else self.load).raw[index]

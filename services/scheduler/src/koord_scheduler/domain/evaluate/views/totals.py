@@ -1,74 +1,138 @@
 """The total score of each row, and rankings by it, which are kept while few totals change at a time."""
 
+from typing import Final
+
 import numpy as np
 
 from koord_scheduler.domain.columns.node_columns import IntArray, LabelColumn, NodeColumns, Rows, row_list
-from koord_scheduler.domain.evaluate.ranking import INFEASIBLE, PartedRanking, Ranking, best_of
+from koord_scheduler.domain.evaluate.ranking import INFEASIBLE, Ranking, best_of, best_of_groups, rankings_by
+from koord_scheduler.domain.evaluate.views.groups import Groups
+
+_MOST_GROUPS: Final = 256
+"""With more groups, it is faster to search all totals."""
+
+
+class PartedRanking:
+    """One ranking for each value of a label, as of the time when it was made.
+
+    Attributes:
+        of: Id of a value -> ranking of the candidates with this value.
+    """
+
+    def __init__(self, totals: IntArray, nodes: NodeColumns, label: LabelColumn) -> None:
+        self._label = label
+        self._version = label.version
+        self._values = label.values.copy()
+        self._row_at = nodes.row_at
+        self.of = rankings_by(self._values, totals, nodes.name_hash, nodes.row_at)
+
+    def is_by(self, label: LabelColumn) -> bool:
+        """Return whether the label's values are still those with which the ranking was made."""
+        return label is self._label and label.version == self._version
+
+    def move(self, row: int, place: int, before: int, after: int) -> None:
+        """See `Ranking.move`."""
+        value = self._values.item(row)
+        ranking = self.of.get(value)
+        if ranking is None:
+            ranking = self.of[value] = Ranking(self._row_at)
+        ranking.move(place, before, after)
 
 
 class Totals:
-    """Sums of weight * normalized score for one class of pods. `INFEASIBLE` marks rows that refuse the class."""
+    """Sums of weight * normalized score for one class of pods.
+
+    A total is the sum of a fixed part, which depends on the node alone, and of what its group gets (`groups`).
+
+    Attributes:
+        groups: What plugins give that normalize.
+    """
 
     def __init__(self, nodes: NodeColumns) -> None:
         self._nodes = nodes
-        self._totals: IntArray = np.zeros(0, np.int64)
-        self._ranking: Ranking | None = None
+        self._fixed: IntArray = np.zeros(0, np.int64)
+        self._group_of: IntArray = np.zeros(0, np.int64)
+        self.groups = Groups()
+        self._rankings: dict[int, Ranking] | None = None
         self._parted: PartedRanking | None = None
         self._to_part: tuple[LabelColumn, int] | None = None
         self._is_unsettled = True
 
-    def clear(self) -> None:
-        """Mark all rows as infeasible, and adopt a new number of rows."""
-        self._totals = np.full(self._nodes.capacity, INFEASIBLE, np.int64)
-        self._ranking = None
+    def clear(self, groups: Groups) -> None:
+        """Mark all rows as infeasible, and adopt new groups and a new number of rows."""
+        self._fixed = np.full(self._nodes.capacity, INFEASIBLE, np.int64)
+        self._group_of = np.zeros(self._nodes.capacity, np.int64)
+        self.groups = groups
+        self._forget()
 
     def of(self, row: int) -> int:
-        """Return the total of a row."""
-        return self._totals.item(row)
+        """Return the total of a row; `INFEASIBLE` for a row that refuses the class."""
+        fixed = self._fixed.item(row)
+        return fixed if fixed < 0 else fixed + self.groups.added[self._group_of.item(row)]
 
     def among(self, rows: Rows) -> IntArray:
-        """Return the totals of some rows, int64 (K,)."""
-        return self._totals[rows]
+        """Return the fixed parts of some feasible rows, int64 (K,)."""
+        return self._fixed[rows]
 
-    def put(self, row: int, total: int) -> None:
-        """Set the total of one row."""
-        before = self._totals.item(row)
-        if before != total:
-            if self._ranking is not None:
-                self._ranking.move(row, self._nodes.name_hash.item(row), before, total)
-            if self._parted is not None:
-                self._parted.move(row, self._nodes.name_hash.item(row), before, total)
-            self._totals[row] = total
+    def group_of(self, row: int) -> int:
+        """Return the group of a feasible row."""
+        return self._group_of.item(row)
 
-    def put_many(self, rows: Rows, totals: IntArray) -> None:
-        """Set the totals of some rows.
+    def put(self, row: int, fixed: int, group: int = 0) -> None:
+        """Set the fixed part of one row, `INFEASIBLE` if it refuses the class, and its group."""
+        before, group_before = self._fixed.item(row), self._group_of.item(row)
+        if before == fixed and group_before == group:
+            return
+        place = self._nodes.name_hash.item(row)
+        if self._rankings is not None or self._parted is not None:
+            self._move(row, place, before, group_before, fixed, group)
+        if before >= 0:
+            self.groups.moved(group_before, -1)
+        if fixed >= 0:
+            self.groups.moved(group, 1)
+        self._fixed[row] = fixed
+        if group_before != group:
+            self._group_of[row] = group
+
+    def put_many(self, rows: Rows, fixed: IntArray, groups: IntArray) -> None:
+        """Set the fixed parts and the groups of some rows.
 
         Args:
             rows: The rows, shape (K,).
-            totals: Their totals, int64 (K,).
+            fixed: Their fixed parts, int64 (K,).
+            groups: Their groups, int64 (K,).
         """
-        orders = [order for order in (self._ranking, self._parted) if order is not None]
-        if orders and 8 * len(rows) < len(self._nodes):
-            places = self._nodes.name_hash[rows].tolist()
-            before = row_list(self._totals[rows])
-            for row, place, old, new in zip(row_list(rows), places, before, row_list(totals), strict=True):
-                if old != new:
-                    for order in orders:
-                        order.move(row, place, old, new)
-        else:
-            self._ranking, self._is_unsettled = None, True
-            self._parted = self._to_part = None
-        self._totals[rows] = totals
+        is_kept = self._rankings is not None or self._parted is not None
+        if is_kept and 8 * len(rows) < len(self._nodes):
+            for row, value, group in zip(row_list(rows), row_list(fixed), row_list(groups), strict=True):
+                self.put(row, value, group)
+            return
+        self._forget()
+        self._recount(rows, -1)
+        self._fixed[rows] = fixed
+        self._group_of[rows] = groups
+        self._recount(rows, 1)
+
+    def settle(self) -> None:
+        """Bring up to date what the groups get, after the last of several changes."""
+        if self.groups.settle():
+            self._parted = None
 
     def best(self, count: int, seed: int) -> list[int]:
         """Return the `count` best feasible rows, best first; see `ranking`."""
-        if self._ranking is None:
-            if self._is_unsettled:
+        nodes = self._nodes
+        is_by_hand = len(self.groups.added) > _MOST_GROUPS and self.groups.present > _MOST_GROUPS
+        if self._rankings is None or is_by_hand:
+            if self._is_unsettled or is_by_hand:
                 # Everything has just been judged anew; buckets are worth their making only if that does not go on.
                 self._is_unsettled = False
-                return best_of(self._totals, self._nodes.name_hash, seed, count)
-            self._ranking = Ranking(self._totals, self._nodes.name_hash)
-        return self._ranking.best(seed, count)
+                self._rankings = None
+                return best_of(self._all(), nodes.name_hash, seed, count)
+            self._rankings = rankings_by(self._group_of, self._fixed, nodes.name_hash, nodes.row_at)
+        if len(self._rankings) == 1:
+            for ranking in self._rankings.values():
+                return ranking.best(seed, count)
+        return best_of_groups(self._rankings, self.groups.added, nodes.row_at, seed, count)
 
     def parted(self, label: LabelColumn) -> PartedRanking | None:
         """Return the ranking of the feasible rows for each value of a label.
@@ -81,5 +145,47 @@ class Totals:
             if wanted is None or wanted[0] is not label or wanted[1] != label.version:
                 self._parted = None
                 return None
-            self._parted = PartedRanking(self._totals, self._nodes.name_hash, label)
+            self._parted = PartedRanking(self._all(), self._nodes, label)
         return self._parted
+
+    def _all(self) -> IntArray:
+        """Return the total of every row, int64 (N,)."""
+        if len(self.groups.added) == 1:
+            return np.where(self._fixed >= 0, self._fixed + self.groups.added[0], INFEASIBLE)
+        added = np.array([*self.groups.added, 0], np.int64)
+        return np.where(self._fixed >= 0, self._fixed + added[self._group_of], INFEASIBLE)
+
+    def _forget(self) -> None:
+        self._rankings, self._is_unsettled = None, True
+        self._parted = self._to_part = None
+
+    def _recount(self, rows: Rows, sign: int) -> None:
+        feasible = rows[self._fixed[rows] >= 0]
+        for group, size in enumerate(row_list(np.bincount(self._group_of[feasible]))):
+            if size:
+                self.groups.moved(group, sign * size)
+
+    def _move(self, row: int, place: int, before: int, group_before: int, after: int, group: int) -> None:
+        if self._rankings is not None:
+            if group_before == group:
+                self._ranking(group).move(place, before, after)
+            else:
+                if before >= 0:
+                    self._ranking(group_before).move(place, before, INFEASIBLE)
+                if after >= 0:
+                    self._ranking(group).move(place, INFEASIBLE, after)
+        if self._parted is not None:
+            added = self.groups.added
+            self._parted.move(
+                row,
+                place,
+                before if before < 0 else before + added[group_before],
+                after if after < 0 else after + added[group],
+            )
+
+    def _ranking(self, group: int) -> Ranking:
+        assert self._rankings is not None, "there are rankings"
+        ranking = self._rankings.get(group)
+        if ranking is None:
+            ranking = self._rankings[group] = Ranking(self._nodes.row_at)
+        return ranking

@@ -16,7 +16,7 @@ from koord_scheduler.domain.evaluate.views.totals import Totals
 from koord_scheduler.domain.framework.node_points import Reads, RowFunction
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
-_FEW_ROWS: Final = 24
+_FEW_ROWS: Final = 160
 """Up to this number, changed rows are evaluated one by one without arrays, because that is faster (measured)."""
 
 
@@ -38,7 +38,7 @@ class View:
         self._scores = Scores(answers.profile, asked.scores)
         self.totals = Totals(answers.nodes)
         self._shape_position = -1
-        self._shape_total: IntArray = np.zeros(0, np.int64)
+        self._shape_fixed: IntArray = np.zeros(0, np.int64)
         self._counts: dict[int, int] = {}
         self._feasible_rows: Rows | None = None
         self._exclusions: list[PluginExclusion] | None = None
@@ -89,22 +89,21 @@ class View:
     @property
     def normalizes(self) -> bool:
         """Return whether the totals depend on which nodes are feasible."""
-        return self._scores.is_normalized()
+        return bool(self.totals.groups.places)
 
     def scored(self, rows: list[int]) -> list[NodeScore]:
         """Return the scores of some feasible rows, normalized over all feasible rows."""
-        parts = self._scores.parts_among_all(rows)
-        names, total_of = self.nodes.names, self.totals.of
-        return [NodeScore(names[row], total_of(row), part) for row, part in zip(rows, parts, strict=True)]
+        names, totals, part_of = self.nodes.names, self.totals, self._scores.part_of
+        parts = totals.groups.parts
+        return [NodeScore(names[row], totals.of(row), part_of(row, parts[totals.group_of(row)])) for row in rows]
 
     def totals_among(self, rows: Rows) -> tuple[IntArray, Bounds]:
         """Return totals of some feasible rows, int64 (K,), normalized over these rows alone, and their bounds."""
         scores = self._scores
-        assert scores.bounds is not None, "the view was never refreshed"
-        if not scores.is_normalized():
-            return self.totals.among(rows), scores.bounds
         bounds = scores.bounds_over(rows)
-        return scores.weighted(Reads.SHAPE, rows, bounds) + scores.weighted(Reads.LOAD, rows, bounds), bounds
+        if not self.normalizes:
+            return self.totals.among(rows), bounds
+        return scores.weighted(rows, bounds), bounds
 
     def parts(self, rows: list[int], bounds: Bounds) -> list[dict[str, int]]:
         """Return for each row the weighted score of each plugin. `bounds` comes from `totals_among`."""
@@ -124,7 +123,6 @@ class View:
             scores.shape, self._shape_position = shape, shape.position
         if len(scores.load.status) != nodes.capacity:
             scores.load = RowAnswers(nodes.capacity, len(self._answers.profile.scores))
-            self.totals.clear()
             changed = None
         else:
             changed = nodes.load.since(scores.load.position)
@@ -133,6 +131,7 @@ class View:
             self._evaluate_rows(all_rows(nodes), everything=True, shape_moved=shape_moved)
         elif shape_moved or len(changed) > _FEW_ROWS or not all(map(self._evaluate_one, changed)):
             self._evaluate_rows(np.array(sorted(changed), np.intp), everything=False, shape_moved=shape_moved)
+        self.totals.settle()
 
     def _evaluate_rows(self, rows: Rows, *, everything: bool, shape_moved: bool) -> None:
         """Ask the plugins that read load about some rows, all at once."""
@@ -142,22 +141,22 @@ class View:
         load.status[rows] = scores.shape.status[rows]
         self._answers.ask(Reads.LOAD, self._pod, rows, load)
         self._count(before, load.status[rows])
-        bounds = scores.bounds_now()
-        if bounds != scores.bounds or shape_moved:
-            scores.bounds = bounds
+        totals = self.totals
+        if everything or shape_moved or totals.groups.places != scores.ranged():
+            totals.clear(scores.groups())
             rows = all_rows(self.nodes)
-            self._shape_total = scores.weighted(Reads.SHAPE, rows, bounds)
-        total = self._shape_total[rows] + scores.weighted(Reads.LOAD, rows, bounds)
-        self.totals.put_many(rows, np.where(load.status[rows] == FEASIBLE, total, INFEASIBLE))
+            self._shape_fixed = scores.constant() + scores.fixed(Reads.SHAPE, rows)
+        fixed = self._shape_fixed[rows] + scores.fixed(Reads.LOAD, rows)
+        groups = scores.groups_of(totals.groups, rows)
+        totals.put_many(rows, np.where(load.status[rows] == FEASIBLE, fixed, INFEASIBLE), groups)
 
     def _evaluate_one(self, row: int) -> bool:
-        """Evaluate one row without arrays, which is what a placement changes. Return False if that is not possible.
+        """Evaluate one row without arrays, which is what a placement changes.
 
-        It is not possible if a plugin needs arrays, or if the set of feasible nodes changes although scores are
-        normalized over it.
+        Return False if that is not possible, because a plugin needs arrays.
         """
         scores = self._scores
-        if self._row_functions is None or scores.bounds is None:
+        if self._row_functions is None or len(self._shape_fixed) == 0:
             return False
         filters, row_scores = self._row_functions
         load = scores.load
@@ -169,14 +168,12 @@ class View:
                     after = base | code
                     break
         if before != after:
-            if (before == FEASIBLE or after == FEASIBLE) and scores.is_normalized():
-                return False
             load.status[row] = after
             self._recount(before, after)
         if after != FEASIBLE:
             self.totals.put(row, INFEASIBLE)
             return True
-        total = self._shape_total.item(row)
+        fixed = self._shape_fixed.item(row)
         for index, function, weight in row_scores:
             score = function(row)
             raw = load.raw[index]
@@ -184,8 +181,13 @@ class View:
                 raw[row] = score
             elif score:
                 return False
-            total += weight * score
-        self.totals.put(row, total)
+            fixed += weight * score
+        groups = self.totals.groups
+        if groups.places:
+            key = tuple([raw.item(row) for place in groups.places if (raw := scores.raw(place)) is not None])
+            self.totals.put(row, fixed, groups.id_of(key))
+        else:
+            self.totals.put(row, fixed)
         return True
 
     def _count(self, before: IntArray | None, after: IntArray) -> None:
@@ -207,12 +209,18 @@ class View:
 
 
 _RowFunctions: TypeAlias = tuple[list[tuple[int, RowFunction]], list[tuple[int, RowFunction, int]]]
-"""Filters with the base of their statuses, and scores with their places and weights, as functions of one row."""
+"""Filters with the base of their statuses, and scores with their places and weights, as functions of one row.
+
+The weight is 0 if the plugin normalizes: then it counts by the group of the row.
+"""
 
 
 def _row_functions(plugins: RowPlugins, pod: PodClass, nodes: NodeColumns) -> _RowFunctions:
     filters = [((index + 1) << CODE_BITS, plugin.row_filter(pod, nodes)) for index, plugin in plugins.filters]
-    scores = [(index, plugin.row_score(pod, nodes), weight) for index, plugin, weight in plugins.scores]
+    scores = [
+        (index, plugin.row_score(pod, nodes), 0 if plugin.normalizes else weight)
+        for index, plugin, weight in plugins.scores
+    ]
     return (
         [(base, function) for base, function in filters if function is not None],
         [(index, function, weight) for index, function, weight in scores if function is not None],

@@ -134,9 +134,9 @@ class Judge:
         enough = np.ones(len(rows), np.bool_)
         short_in_one = np.zeros(len(rows), np.int64)
         short_in_all = np.zeros(len(rows), np.int64)
-        reports_cpu = np.zeros(len(rows), np.bool_)
+        reports_cpu: BoolArray = np.zeros(len(rows), np.bool_)
         for index, (resource, amount) in enumerate(need.amounts.items()):
-            reported = (columns.total(resource)[1:, rows] >= 0).any(axis=0)
+            reported: BoolArray = np.logical_or.reduce(columns.total(resource)[1:, rows] >= 0, axis=0)
             left = columns.available(resource)[1:, rows]
             fits = left >= amount
             summed = left

@@ -240,7 +240,7 @@ class DeviceShare:
         if fragmentation is not None:
             milli_cpu = pod.requests.get(CPU, 0)
             return lambda row: fragmentation.combined_on(row, milli_cpu, asked)
-        return None if asked is None else lambda row: self.states.score_on(asked, row)
+        return None if asked is None else self.states.row_score(asked)
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
         """See `ScorePlugin.normalize`: the best node has 100."""

@@ -1,0 +1,100 @@
+"""Groups of rows with equal raw scores of the plugins that normalize.
+
+What such a plugin gives to a node depends on the range of raw scores over all feasible nodes. It is the same for all
+nodes with the same raw score. So the other scores are ranked within each group, and a change of the range changes one
+number for each group and no ranking.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from koord_scheduler.domain.columns.node_columns import IntArray, row_list
+from koord_scheduler.domain.framework.node_points import ScorePlugin
+
+
+class Groups:
+    """The groups of one view. Without plugins that normalize, all rows are in group 0.
+
+    Args:
+        scorers: Place in the profile, plugin and weight of the plugins that normalize.
+
+    Attributes:
+        places: Places of the plugins in the profile.
+        added: What the plugins give to each group in all; 0 for a group without feasible rows.
+        parts: The same by plugin.
+        bounds: Least and greatest raw score of each plugin over the feasible rows; (0, 0) without one.
+    """
+
+    def __init__(self, scorers: Sequence[tuple[int, ScorePlugin, int]] = ()) -> None:
+        self._scorers = list(scorers)
+        self.places = [place for place, _, _ in scorers]
+        self._keys: list[tuple[int, ...]] = []
+        self._ids: dict[tuple[int, ...], int] = {}
+        self._sizes: list[int] = []
+        self._is_settled = True
+        self.added: list[int] = []
+        self.parts: list[dict[str, int]] = []
+        self.bounds: list[tuple[int, int]] = [(0, 0)] * len(self._scorers)
+        if not self._scorers:
+            self.id_of(())
+
+    def id_of(self, key: tuple[int, ...]) -> int:
+        """Return the number of the group with these raw scores, in the order of `places`."""
+        group = self._ids.get(key)
+        if group is None:
+            group = self._ids[key] = len(self._keys)
+            self._keys.append(key)
+            self._sizes.append(0)
+            self.added.append(0)
+            self.parts.append({})
+        return group
+
+    def ids_of(self, raws: Sequence[IntArray], count: int) -> IntArray:
+        """Return the numbers of the groups of `count` rows, int64 (K,).
+
+        Args:
+            raws: Raw scores of each plugin for the rows, int64 (K,).
+            count: K.
+        """
+        if not raws or count == 0:
+            return np.zeros(count, np.int64)
+        keys, inverse = np.unique(np.stack(raws), axis=1, return_inverse=True)
+        ids = np.array([self.id_of(tuple(row_list(key))) for key in keys.T], np.int64)
+        found: IntArray = ids[inverse.reshape(-1)]
+        return found
+
+    def moved(self, group: int, by: int) -> None:
+        """Count feasible rows that came to a group, or left it if `by` is below 0."""
+        before = self._sizes[group]
+        self._sizes[group] = before + by
+        if before == 0 or before + by == 0:
+            self._is_settled = False
+
+    @property
+    def present(self) -> int:
+        """Return the number of groups with feasible rows, at most one without plugins that normalize."""
+        return len(self._sizes) - self._sizes.count(0)
+
+    def settle(self) -> bool:
+        """Bring the bounds and what they give up to date. Return whether anything may have changed."""
+        if self._is_settled:
+            return False
+        self._is_settled = True
+        if not self._scorers:
+            return False
+        present = [group for group, size in enumerate(self._sizes) if size]
+        self.added = [0] * len(self._keys)
+        self.parts = [{} for _ in self._keys]
+        if not present:
+            self.bounds = [(0, 0)] * len(self._scorers)
+            return True
+        for index, (_, plugin, weight) in enumerate(self._scorers):
+            raws = [self._keys[group][index] for group in present]
+            low, high = min(raws), max(raws)
+            self.bounds[index] = (low, high)
+            scores = row_list(plugin.normalize(np.array(raws, np.int64), low, high))
+            for group, score in zip(present, scores, strict=True):
+                self.added[group] += weight * score
+                self.parts[group][plugin.name] = weight * score
+        return True

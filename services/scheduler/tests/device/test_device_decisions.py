@@ -1,0 +1,85 @@
+"""Decisions about pods with devices: kept answers and rankings give what an evaluation of every node gives."""
+
+from random import Random
+
+import msgspec
+import pytest
+from koord_scheduler.domain.columns.node_columns import node_shape
+from koord_scheduler.domain.evaluate.decision import Placed
+from koord_scheduler.domain.evaluate.engine import Engine
+from koord_scheduler.domain.evaluate.optimisations import Optimisations
+from koord_scheduler.domain.facts.cluster import Cluster
+from koord_scheduler.domain.framework.outcomes import Rejection
+from koord_scheduler.domain.pods.info import PodInfo
+from koord_scheduler.domain.pods.record import PodRecord
+from koordcore.events.envelope import BasedOn
+from koordcore.protocol.objects import Pod
+from support.scheduler.devices import RATIO, asking, board, device, random_board, random_pod
+from support.scheduler.scheduling import frameworks, node
+
+EVERY_NODE = Optimisations(dynamic_index=False, equivalence_classes=False)
+PREFERRED = {
+    "nodeAffinity": {
+        "preferredDuringSchedulingIgnoredDuringExecution": [
+            {"weight": 3, "preference": {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}}
+        ]
+    }
+}
+
+
+def put_node(cluster: Cluster, random: Random, name: str) -> None:
+    taints = [{"key": "a", "effect": "PreferNoSchedule"}] if random.random() < 0.3 else []
+    zone = random.choice(["a", "b", ""])
+    cpu = str(random.choice([8, 16, 1000]))
+    one = node(name, cpu=cpu, memory="4Ti", more={RATIO: "800"}, labels={"zone": zone}, taints=taints)
+    row, _ = cluster.nodes.put(name, node_shape(one))
+    cluster.put_node(row, one, node_shape(one))
+
+
+def put_device(cluster: Cluster, random: Random, name: str) -> None:
+    document = device(name, board()) if random.random() < 0.7 else random_board(random)
+    document["metadata"]["name"] = name
+    cluster.put_object("devices", document)
+
+
+def some_pod(random: Random, uid: str) -> Pod:
+    if random.random() < 0.3:
+        return random_pod(random, uid)
+    affinity = PREFERRED if random.random() < 0.3 else {}
+    share = {"cpu": str(random.randrange(1, 3)), RATIO: str(random.choice([25, 40, 70]))}
+    return asking(uid, share, affinity=affinity)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_kept_answers_give_the_decisions_of_an_evaluation_of_every_node(seed: int) -> None:
+    random = Random(seed)
+    made = frameworks()
+    cluster, kept = made.cluster, made.first.engine
+    every = Engine(cluster.nodes, kept.profile, EVERY_NODE)
+    names = [f"node-{number}" for number in range(40)]
+    for name in names:
+        put_device(cluster, random, name)
+        put_node(cluster, random, name)
+    running: dict[str, tuple[int, PodInfo]] = {}
+    placed = 0
+    for number in range(250):
+        uid = f"uid-{number}"
+        pod = some_pod(random, uid)
+        subject = cluster.pod_classes.read(pod).subject
+        decision = kept.decide(subject, uid, BasedOn(number, 0))
+        assert decision == every.decide(subject, uid, BasedOn(number, 0)), number
+        if isinstance(decision, Placed):
+            given = made.first.reserve(PodRecord(uid=uid, pod=pod, subject=subject), decision.node)
+            if not isinstance(given, Rejection):
+                info = PodInfo(uid, subject.pod_class.demand, subject.pod_class, subject.kind)
+                info = msgspec.structs.replace(info, allocation=given)
+                cluster.accounting.take(decision.row, info)
+                running[uid] = (decision.row, info)
+                placed += 1
+        if running and random.random() < 0.3:
+            cluster.accounting.give(*running.pop(random.choice(sorted(running))))
+        if random.random() < 0.05:
+            put_device(cluster, random, random.choice(names))
+        if random.random() < 0.05:
+            put_node(cluster, random, random.choice(names))
+    assert placed > 100
