@@ -108,3 +108,21 @@ async def test_an_overloaded_server_is_asked_again_after_what_it_asks_for(tmp_pa
         await world.until(lambda: world.view.node("node-1"))
 
         assert asyncio.get_running_loop().time() - began >= 1.0
+
+
+async def test_first_list_tells_the_pods_on_nodes_before_those_that_wait_for_one(tmp_path: Path) -> None:
+    async with gateway_world(tmp_path, begin=False) as world:
+        binding = {"apiVersion": "v1", "kind": "Binding", "target": {"kind": "Node", "name": "node-1"}}
+        await world.server.apply(node("node-1"))
+        names = [f"{'bound' if number % 2 else 'a'}-{number:02}" for number in range(40)]
+        for name in names:
+            await world.server.apply(pod(name))
+            if name.startswith("bound"):
+                await world.server.verbs.bind(("default", name), binding, "another", dry_run=False)
+        await world.begin()
+        uids = [await world.mirrored(name) for name in names]
+        specs = world.view.state.of_kind(PodSpecState)
+        on_nodes = [specs[uid].added_seq for uid in uids if specs[uid].object.spec.node_name]
+        unbound = [specs[uid].added_seq for uid in uids if not specs[uid].object.spec.node_name]
+        assert len(on_nodes) == len(unbound) == 20
+        assert max(on_nodes) < min(unbound)

@@ -105,6 +105,11 @@ def cleaned(resource: Mirrored, found: Object) -> Object:
     return with_recorded_templates(resource.plural, result).document
 
 
+def is_unbound_pod(found: Object) -> bool:
+    """Return whether the object is a pod that has no node yet."""
+    return isinstance(found, Pod) and not found.spec.node_name
+
+
 def _clean_meta(meta: ObjectMeta) -> None:
     meta.resource_version = ""
     meta.annotations.pop(LAST_APPLIED, None)

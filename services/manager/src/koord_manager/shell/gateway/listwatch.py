@@ -19,7 +19,7 @@ from koordcore.retry import Backoff
 from koordcore.service.telemetry.logging import Logger
 from koordcore.values import codec
 
-from koord_manager.domain.gateway.mirror import Seen, cleaned
+from koord_manager.domain.gateway.mirror import Seen, cleaned, is_unbound_pod
 from koord_manager.domain.gateway.resources import Mirrored
 from koord_manager.shell.gateway.api import ApiResponse, KubernetesApi, Unreachable
 from koord_manager.shell.gateway.decoding import ResourceDecoder, WatchEnded
@@ -165,19 +165,28 @@ class ListWatch:
         self._logger.warning(f"watch_{what}", resource=self.resource.name, problem=problem)
 
     async def _list(self) -> str:
-        """List all objects and return the version from which a watch can start."""
+        """List all objects and return the version from which a watch can start.
+
+        Pods without a node are queued after all others: a scheduler must know what holds room on the nodes before it
+        places them.
+        """
         resource = self.resource
         self.figures.lists += 1
         refs: set[AggregateRef] = set()
+        waiting: list[Seen] = []
         unreadable, version = 0, ""
         async for page in list_pages(self._api, resource, self._page):
             self._complain(page.unreadable)
             unreadable += len(page.unreadable)
             seen = [Seen(resource, cleaned(resource, item)) for item in page.objects]
             refs.update(item.ref for item in seen)
+            waiting.extend(item for item in seen if is_unbound_pod(item.object))
+            seen = [item for item in seen if not is_unbound_pod(item.object)]
             if seen:
                 await self._queue.put(Listed(resource, seen))
             version = page.version
+        if waiting:
+            await self._queue.put(Listed(resource, waiting))
         await self._queue.put(Complete(resource, frozenset(refs), unreadable=unreadable))
         self.figures.is_synced = True
         self._backoff.reset()
