@@ -74,17 +74,14 @@ class NodeSpecState(AggregateState, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class PodState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """The decisions of schedulers about one pod: its placement and its nomination.
+    """The decisions of schedulers about one pod: its placement and its nomination. `PodPlaced` explains further fields.
 
     Attributes:
         node: Node of the placement; "" if the pod has none or was released.
         nominated: Node that the pod is nominated to; "" if none.
         requests: Resource -> amount that the placement takes: milli-cores for cpu, whole units for everything else.
-        placed_at: RFC 3339 time of the placement; "" if there was none.
+        placed_at: RFC 3339 time of the placement; "" if there is none.
         placements: Number of placements that the pod has had.
-        allocation: What the pod got besides `requests`: CPUs, NUMA zones, devices ...; see `PodPlaced`.
-        gang: Gang group that is bound together with the pod; None if it is bound alone.
-        annotations: Annotations that installed plugins set on the pod; see `PodPlaced`.
     """
 
     namespace: str
@@ -130,26 +127,19 @@ class NodeHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NodePolicyState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """The last decisions of the manager for one node: overcommitted resources, ratios, devices, NodeSLO.
+    """The last decisions of the manager for one node: overcommitted resources, ratios, devices, NodeSLO, health.
 
-    Amounts are milli-cores for cpu and bytes for memory.
+    The fields are those of `NodeOvercommitComputed`, `NodeRatiosComputed`, `NodeDevicesComputed` and
+    `NodeSloRendered`.
 
     Attributes:
         batch_cpu_milli: Batch cpu that the node offers. This and the other fields `batch_...` and `mid_...` are None if
             the resource is not published.
-        reason: Why batch and mid resources were published last.
-        terms: Resource -> how its batch amount was computed.
-        mid_terms: Resource -> how its mid amount was computed.
-        normalization: Ratio by which batch cpu was multiplied, as text; "" for none.
-        origin: Resource -> batch amount before `third_party` was subtracted.
-        third_party: Resource -> batch amount that other schedulers hold.
         cpu_normalization: Text of the annotation; None if the manager never wrote one.
         amplification: Text of the annotation; None if there is none.
         ratios_computed: Whether the two ratios were ever computed.
         devices: Resource name -> whole units that the node's devices provide.
-        device_labels: Labels that are set on the node because of its devices.
         slo: NodeSLO spec; None if it was not rendered yet.
-        metric_policy: `metricCollectPolicy` of the NodeMetric.
         health: Health of the node; None if it was never assessed.
     """
 
@@ -187,12 +177,10 @@ class NodeAgentState(AggregateState, frozen=True, kw_only=True, omit_defaults=Tr
         starts: Number of starts of the agent.
         running: Uids of the running pods.
         be_quota_us: CFS quota of all best-effort pods together, in microseconds per 100 ms; -1: unlimited.
-        suppression_reason: Reason of that quota.
         evicting: Uid -> reason, for pods that the agent evicted and that have not stopped yet.
         evicted: Number of pods that the agent has evicted.
         contended: Id of a current contention -> its pod and signal.
-        topology: CPUs and NUMA nodes in the last report; None if never reported.
-        devices: Devices in the last report; None if never reported.
+        topology: Last report of CPUs and NUMA nodes; None if never reported. `devices` likewise.
     """
 
     host: str = ""
@@ -264,12 +252,7 @@ class ControllerState(AggregateState, frozen=True, kw_only=True, omit_defaults=T
 class QuotaProfileState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
     """The root quota that follows from one ElasticQuotaProfile, as last computed; see `QuotaProfileRendered`.
 
-    Attributes:
-        labels: Labels to set on the ElasticQuota.
-        annotations: Annotations to set on the ElasticQuota.
-        min: Field `min` as a resource list.
-        max: Field `max` as a resource list.
-        fault: Reason why the quota could not be computed; "" for none. The other fields then keep their values.
+    `fault` is the reason why it could not be computed; "" for none.
     """
 
     quota_namespace: str = ""
@@ -284,9 +267,7 @@ class QuotaProfileState(AggregateState, frozen=True, kw_only=True, omit_defaults
 class RecommendationState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
     """The last published status of one Recommendation; see `RecommendationComputed`.
 
-    Attributes:
-        target: Selected pods, for example "Deployment/web"; "" after the object was deleted.
-        updated_at: RFC 3339 time of the status.
+    `target` is "" after the object was deleted.
     """
 
     target: str = ""
@@ -306,18 +287,16 @@ class EvictionState(AggregateState, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class ReservationState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """How a Reservation failed or ended; see `ReservationFailed` and the other events. Times are RFC 3339.
+    """How a Reservation failed or ended; see the events `Reservation...`. Times are RFC 3339; "" means never.
 
     Attributes:
         phase: "Succeeded" or "Failed"; empty while it is neither.
         reason: "Succeeded" or "Expired"; empty while `phase` is empty.
         node: Its node when it ended; empty if it had none.
         allocatable: Resource -> amount that it held when it ended.
-        available_since: Time at which it got its node; empty if it never had one.
-        ended_at: Time at which it ended; empty before.
+        available_since: Time at which it got its node.
         message: Why it failed, or why no node was found at the last attempt.
-        unschedulable_since: Time at which no node was found for the first time; empty if that never happened.
-        unschedulable_at: Time at which no node was found last.
+        unschedulable_since: Time at which no node was found for the first time; `unschedulable_at`: for the last time.
         is_collected: Whether its object is to be deleted.
     """
 
@@ -373,7 +352,7 @@ class DriftState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         difference: "missing-in-log", "missing-in-api" or "differs".
         fingerprint: Digest of the folded and the stored object.
-        times: Number of consecutive comparisons that found this fingerprint.
+        times: Number of consecutive comparisons that found it.
     """
 
     difference: str
