@@ -130,17 +130,8 @@ class NodePolicyState(AggregateState, frozen=True, kw_only=True, omit_defaults=T
     """The last decisions of the manager for one node: overcommitted resources, ratios, devices, NodeSLO, health.
 
     The fields are those of `NodeOvercommitComputed`, `NodeRatiosComputed`, `NodeDevicesComputed` and
-    `NodeSloRendered`.
-
-    Attributes:
-        batch_cpu_milli: Batch cpu that the node offers. This and the other fields `batch_...` and `mid_...` are None if
-            the resource is not published.
-        cpu_normalization: Text of the annotation; None if the manager never wrote one.
-        amplification: Text of the annotation; None if there is none.
-        ratios_computed: Whether the two ratios were ever computed.
-        devices: Resource name -> whole units that the node's devices provide.
-        slo: NodeSLO spec; None if it was not rendered yet.
-        health: Health of the node; None if it was never assessed.
+    `NodeSloRendered`. `batch_...`, `mid_...`, `cpu_normalization` and `amplification` are None if the manager
+    publishes no such value; `slo` and `health` are None if they were never computed.
     """
 
     batch_cpu_milli: int | None = None
@@ -241,10 +232,7 @@ class CustomObjectState(AggregateState, frozen=True, kw_only=True, omit_defaults
 
 
 class ControllerState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """Cluster-wide state of the manager's health controller (aggregate `controller.slo-adjust`).
-
-    `mass_abnormal`: whether more nodes are abnormal than may have a lowered weight.
-    """
+    """Whether more nodes are abnormal than may have a lowered weight (aggregate `controller.slo-adjust`)."""
 
     mass_abnormal: bool = False
 
