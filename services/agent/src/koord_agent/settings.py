@@ -93,6 +93,9 @@ class AgentSettings(ServiceSettings):
     xpu_device_infos_dir: Path = Field(
         Path("/var/run/koordlet/xpu-device-infos"), description="Folder of the description files of devices."
     )
+    xpu_enforce_collect_from_device_infos: bool = Field(
+        False, description="Do not ask NVML for GPUs, even without description files."
+    )
     disable_query_kubelet_config: bool = Field(False, description="Do not query the configuration of the kubelet.")
     node_topology_sync_interval: Seconds = Field(3.0, gt=0, description="Interval of reading who may use which CPUs.")
     collect_node_cpu_info_interval: Seconds = Field(

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from koord_agent.domain.kernel.devices import DeviceReport
-from koord_agent.domain.reporting.device_report import KEPT_MS, VANISHED
+from koord_agent.domain.devices.device import DeviceReport
+from koord_agent.domain.devices.inventory import KEPT_MS, VANISHED
 from koord_agent.domain.reporting.topology_report import report_digest
-from koord_agent.shell.collect.devices import CYCLES_KEPT, SYNC_EVERY_MS, DeviceReporter, XpuFolder
+from koord_agent.shell.collect.devices import CYCLES_KEPT, SYNC_EVERY_MS, DeviceReporter, MachineDevices, XpuFolder
 from koord_agent.shell.host.simulated import SimulatedFleet
 from koord_agent.shell.host.simulated_node import SimulatedNode
 from koordcore.events.agents.nodestate import DeviceInventoryChanged
@@ -26,13 +26,17 @@ def minors(report: DeviceReport) -> list[int]:
     return [device.minor for device in report.devices]
 
 
+def machine(folder: Path) -> MachineDevices:
+    return MachineDevices(XpuFolder(folder))
+
+
 def test_files_are_joined_in_order_and_temporary_files_are_left_out(tmp_path: Path) -> None:
     folder = tmp_path / "xpu"
-    assert minors(XpuFolder(folder).read()) == [], "there is no folder"
+    assert minors(machine(folder).read()) == [], "there is no folder"
     write(folder, "b.json", xpu(2), xpu(1))
     write(folder, "a.json", xpu(0, vendor="first"))
     write(folder, ".b.json.tmp", xpu(7))
-    report = XpuFolder(folder).read()
+    report = machine(folder).read()
     assert minors(report) == [0, 1, 2]
     assert report.labels["node.koordinator.sh/gpu-vendor"] == "first"
 
@@ -40,7 +44,7 @@ def test_files_are_joined_in_order_and_temporary_files_are_left_out(tmp_path: Pa
 def test_a_half_written_file_keeps_its_devices_for_three_cycles(tmp_path: Path) -> None:
     write(tmp_path, "a.json", xpu(0))
     write(tmp_path, "b.json", xpu(1))
-    folder = XpuFolder(tmp_path)
+    folder = machine(tmp_path)
     assert minors(folder.read()) == [0, 1]
     (tmp_path / "b.json").write_text('[{"uuid":')
     assert [minors(folder.read()) for _ in range(CYCLES_KEPT + 1)] == [[0, 1]] * CYCLES_KEPT + [[0]]
@@ -50,7 +54,7 @@ def test_a_half_written_file_keeps_its_devices_for_three_cycles(tmp_path: Path) 
 
 def test_a_change_is_said_once_and_not_again_after_a_restart(tmp_path: Path) -> None:
     write(tmp_path, "a.json", xpu(0, status={"healthy": True}))
-    folder = XpuFolder(tmp_path)
+    folder = machine(tmp_path)
     reporter = DeviceReporter(folder.read)
     first = reporter.report(0)
     assert first is not None
@@ -66,7 +70,7 @@ def test_a_change_is_said_once_and_not_again_after_a_restart(tmp_path: Path) -> 
 
 def test_devices_that_vanish_are_not_healthy_for_ten_minutes(tmp_path: Path) -> None:
     write(tmp_path, "a.json", xpu(0))
-    folder = XpuFolder(tmp_path)
+    folder = machine(tmp_path)
     reporter = DeviceReporter(folder.read)
     assert reporter.report(0) is not None
     (tmp_path / "a.json").unlink()
@@ -81,8 +85,26 @@ def test_devices_that_vanish_are_not_healthy_for_ten_minutes(tmp_path: Path) -> 
     assert after_restart.report(KEPT_MS + 1) == empty
 
 
+def test_one_device_that_vanishes_is_not_healthy_for_ten_minutes_and_comes_back(tmp_path: Path) -> None:
+    def health(now_ms: int) -> list[tuple[int, bool | None, str]] | None:
+        report = reporter.report(now_ms)
+        return None if report is None else [(each.minor, each.healthy, each.code) for each in report.devices]
+
+    reporter = DeviceReporter(machine(tmp_path).read)
+    write(tmp_path, "a.json", xpu(0), xpu(1))
+    assert health(0) == [(0, None, ""), (1, None, "")]
+    write(tmp_path, "a.json", xpu(0))
+    assert health(SYNC_EVERY_MS) == [(0, None, ""), (1, False, VANISHED)]
+    write(tmp_path, "a.json", xpu(0), xpu(1))
+    assert health(2 * SYNC_EVERY_MS) == [(0, None, ""), (1, None, "")]
+    write(tmp_path, "a.json", xpu(0))
+    assert health(3 * SYNC_EVERY_MS) == [(0, None, ""), (1, False, VANISHED)]
+    assert health(KEPT_MS + SYNC_EVERY_MS) is None
+    assert health(KEPT_MS + 2 * SYNC_EVERY_MS) == [(0, None, "")]
+
+
 def test_a_node_without_devices_says_nothing(tmp_path: Path) -> None:
-    assert DeviceReporter(XpuFolder(tmp_path).read).report(0) is None
+    assert DeviceReporter(machine(tmp_path).read).report(0) is None
 
 
 def test_a_simulated_gpu_fails_and_comes_back() -> None:

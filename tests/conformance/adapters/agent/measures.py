@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import cast
 
 from conformance.registry import Json, adapter
-from koord_agent.domain.kernel import devices, pressure, resctrl_files
+from koord_agent.domain.devices import xpu as devices
+from koord_agent.domain.kernel import pressure, resctrl_files
 from koord_agent.domain.kernel.counters import MalformedCounter
 from koord_agent.domain.metrics import cpi
 from koord_agent.domain.prediction import model, reclaimable, training

@@ -8,8 +8,9 @@ from typing import cast
 
 from conformance.registry import Json, adapter
 from koord_devicediscovery.domain.inventory import VENDORS
-from koord_devicediscovery.domain.machine import DiscoveryError, PciFunction, PciLocation, ToolError, pci_location
+from koord_devicediscovery.domain.machine import DiscoveryError, PciFunction, ToolError
 from koord_devicediscovery.settings import DiscoverySettings
+from koordcore.protocol.pci import PciLocation, pci_location
 from koordcore.service.configuration.settings import InvalidSettings
 from koordcore.values import codec
 

@@ -12,35 +12,27 @@ from koordcore.ports.eventlog import LogHead
 
 
 class ObservationLog(Protocol):
-    """A stream whose messages may be lost: observations or explanations."""
+    """A stream whose messages may be lost ("obs" or "explanations"); publishing does not wait."""
 
     async def publish(self, ref: AggregateRef, event: Event, origin: Origin) -> None:
-        """Publish one message without waiting until it is stored.
+        """Publish one message without waiting for storage.
 
-        While the server is unavailable, a buffer of limited size keeps the newest messages. A message above the size
-        limit is dropped.
-
-        Args:
-            ref: Aggregate that the message is about.
-            event: Body of the message.
-            origin: Writer, cause and basis of the message.
+        While the server is unavailable, a ring keeps the newest messages. Messages that exceed the size limit are
+        dropped.
         """
         ...
 
     async def head(self) -> LogHead:
-        """Return the bounds of the stream."""
+        """Return bounds of the stream."""
         ...
 
     def follow(self, after: int, *, batch: int = 500) -> AsyncIterator[list[StoredEvent]]:
-        """Iterate over batches of messages with a sequence above `after`, in order, forever.
+        """Iterate over batches in order from `after` + 1 or the oldest kept message.
 
-        Messages that were already deleted are skipped. A batch has at most `batch` messages.
+        Trimmed messages are skipped.
         """
         ...
 
     async def latest(self, refs: Sequence[AggregateRef]) -> list[StoredEvent]:
-        """Return the newest kept message of each aggregate, in the order of `refs`.
-
-        Aggregates without a message are left out.
-        """
+        """Return the newest kept message of each aggregate that has one, in the order of `refs`."""
         ...

@@ -13,13 +13,7 @@ Check = Callable[[], str | None]
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """Result of one liveness or readiness check.
-
-    Attributes:
-        name: Name of the check.
-        ok: Whether it passed.
-        reason: Why it failed; empty if it passed.
-    """
+    """Result of one check; `reason` is empty if it passed."""
 
     name: str
     ok: bool
@@ -27,7 +21,7 @@ class CheckResult:
 
 
 class Condition:
-    """A readiness check whose result other code sets with `met` and `unmet`.
+    """A check whose result is set by other code.
 
     Use: `bus = health.readiness_condition("bus", "not connected yet")`, later `bus.met()`.
     """
@@ -38,11 +32,11 @@ class Condition:
         self._reason: str | None = reason
 
     def met(self) -> None:
-        """Let the check pass from now on."""
+        """Mark the condition as met."""
         self._reason = None
 
     def unmet(self, reason: str) -> None:
-        """Let the check fail from now on, with this reason."""
+        """Mark the condition as not met, with the reason."""
         self._reason = reason
 
     def __call__(self) -> str | None:
@@ -51,32 +45,32 @@ class Condition:
 
 
 class Health:
-    """The liveness and readiness checks of one process, in the order in which they were added."""
+    """The checks of one process, in the order in which they were added."""
 
     def __init__(self) -> None:
         self._liveness: dict[str, Check] = {}
         self._readiness: dict[str, Check] = {}
 
     def add_liveness(self, name: str, check: Check) -> None:
-        """Add a check to `/healthz`. The name must be new. The check returns None if it passes, else the reason."""
+        """Add a check to `/healthz`. The name must be new."""
         _add(self._liveness, name, check)
 
     def add_readiness(self, name: str, check: Check) -> None:
-        """Add a check to `/readyz`. The name must be new. The check returns None if it passes, else the reason."""
+        """Add a check to `/readyz`. The name must be new."""
         _add(self._readiness, name, check)
 
     def readiness_condition(self, name: str, reason: str) -> Condition:
-        """Add a readiness check whose result other code sets, and return it. At first it fails with this reason."""
+        """Add a readiness check that other code sets. At first it fails with the given reason."""
         condition = Condition(reason)
         self.add_readiness(name, condition)
         return condition
 
     def liveness(self) -> list[CheckResult]:
-        """Run every liveness check and return the results in order."""
+        """Run every liveness check."""
         return [_ask(name, check) for name, check in self._liveness.items()]
 
     def readiness(self) -> list[CheckResult]:
-        """Run every readiness check and return the results in order."""
+        """Run every readiness check."""
         return [_ask(name, check) for name, check in self._readiness.items()]
 
     def is_ready(self) -> bool:

@@ -38,17 +38,15 @@ Step = Callable[[], Awaitable[None]]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Component:
-    """One part of a service with the functions that start, run and end it. Each function is optional.
+    """One part of a service. Every step is optional.
 
     Attributes:
-        name: Name in the log.
-        start: Prepares the component. When it returns, later components may use this one. If it raises, the process
-            ends.
+        start: Returns when later components may use it. A failure ends the process.
         run: Its main task. It may only return after `stop` was called, unless `finite`.
-        stop: Takes no more work and returns after current work is done; then `run` is awaited. A component with `run`
+        stop: Stops taking work and returns after current work is done; then `run` is awaited. A component with `run`
             but without `stop` is cancelled instead.
         close: Flushes and closes resources. It is also called if `start` of a later component failed.
-        finite: Whether `run` may return by itself.
+        finite: Whether `run` may end by itself.
     """
 
     name: str
@@ -60,16 +58,14 @@ class Component:
 
 
 class ComponentEnded(RuntimeError):
-    """The `run` function of a component returned although the service was not stopping."""
+    """`run` of a component returned although the service was not stopping."""
 
 
 class Service:
-    """A process made of components: starts them in order, runs them, and ends them in reverse order.
+    """Runs components until it is told to stop.
 
     Args:
-        name: Name of the service.
-        health: Receives the readiness of the service.
-        grace_real_seconds: Real seconds that the end of all components may take together.
+        grace_real_seconds: Time for the whole end, in host time.
     """
 
     def __init__(self, name: str, *, health: Health, grace_real_seconds: float = 20.0) -> None:
@@ -86,7 +82,7 @@ class Service:
         self._running = health.readiness_condition("running", "starting")
 
     def add(self, component: Component) -> None:
-        """Add a component. It starts after the components that were added before. Call it before `run`."""
+        """Add a component after the components that it uses. Call it before `run`."""
         self._components.append(component)
 
     @property
@@ -95,26 +91,20 @@ class Service:
         return self._stop_reason is not None
 
     async def stopped(self) -> None:
-        """Wait until the service begins to stop."""
+        """Wait until the service is stopping."""
         await self._stop_requested.wait()
 
     def stop(self, reason: str) -> None:
-        """Begin to stop the service. If it is called repeatedly, only the first reason is recorded."""
+        """Begin to stop the service. Only the first reason is recorded."""
         if self._stop_reason is None:
             self._stop_reason = reason
             self._running.unmet(f"stopping: {reason}")
             self._stop_requested.set()
 
     async def run(self, *, handle_signals: bool = True) -> int:
-        """Start the components, run them until the service stops, end them, and return the exit status.
+        """Run the service until it stops; return the exit status: 0, or 1 if something failed (see `failures`).
 
-        If the task is cancelled, the service stops, and the cancellation is raised again.
-
-        Args:
-            handle_signals: Whether SIGTERM and SIGINT stop the service.
-
-        Returns:
-            0; 1 if a component failed (see `failures`).
+        Cancellation stops the service and is then raised again.
         """
         if handle_signals:
             self._listen_to_signals()
@@ -252,7 +242,10 @@ def _sentence(error: BaseException) -> str:
 
 
 def notify_systemd(state: str) -> bool:
-    """Send `READY=1` or `STOPPING=1` to systemd. Return False if the process does not run under systemd."""
+    """Send `READY=1` or `STOPPING=1` to systemd; return False if systemd does not listen.
+
+    A socket name that begins with `@` is an abstract socket.
+    """
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return False

@@ -26,7 +26,6 @@ CONTAINER_PATHS: Final[Mapping[str, str]] = {
 
 _NO_TSDB: Final = "samples are kept in a store of its own, not in Prometheus' storage engine"
 _NO_API: Final = "the agent speaks to the log, not to the API server"
-_NO_DEVICES: Final = "devices are known from their description files alone"
 _DEPRECATED: Final = "deprecated; the report interval comes with the desired state"
 _NO_PROFILES: Final = "use a sampling profiler from outside of the process"
 _NO_KLOG: Final = "see --log-level and --log-format"
@@ -49,8 +48,7 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "configmap-namespace": _NO_API,
     "report-interval": _DEPRECATED,
     "pod-resources-proxy-path": "the pod-resources proxy does not exist yet",
-    "xpu-enforce-collect-from-device-infos": _NO_DEVICES,
-    "hami-core-library-directory-path": _NO_DEVICES,
+    "hami-core-library-directory-path": "HAMi-core is not injected into containers yet",
     "enable-pprof": _NO_PROFILES,
     "pprof-addr": _NO_PROFILES,
     **dict.fromkeys(("v", "vmodule", "log_dir", "log_file", "log_file_max_size", "stderrthreshold"), _NO_KLOG),
@@ -62,7 +60,6 @@ _BOOLEANS: Final = frozenset(
         "tsdb-enable-prometheus-metric",
         "enable-pagecache-collector",
         "enable-pod-taskids",
-        "xpu-enforce-collect-from-device-infos",
         "enable-pprof",
         "logtostderr",
         "alsologtostderr",

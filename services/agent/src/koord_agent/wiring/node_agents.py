@@ -3,12 +3,14 @@
 Part of the composition root (`compose`).
 """
 
+import asyncio
 import random
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
 
 from koord_agent.domain.extending.extensions import Extensions
@@ -20,7 +22,8 @@ from koord_agent.domain.qos.intervals import QosOptions
 from koord_agent.domain.reporting.topology_report import DEVICES_OF
 from koord_agent.settings import AgentSettings
 from koord_agent.shell.collect.collectors import CollectOptions
-from koord_agent.shell.collect.devices import DeviceReporter, XpuFolder
+from koord_agent.shell.collect.devices import DeviceReporter, MachineDevices, ReadDevices, XpuFolder
+from koord_agent.shell.collect.pci import PciBus
 from koord_agent.shell.collect.topology import TopologyReporter
 from koord_agent.shell.grpc.container_runtime import ContainerRuntimes
 from koord_agent.shell.host.linux import LinuxHost
@@ -153,7 +156,7 @@ def linux_agent(
                 sync_ms=round(settings.node_topology_sync_interval * 1000),
                 cpu_info_ms=round(settings.collect_node_cpu_info_interval * 1000),
             ),
-            devices=_devices(settings, said.get(DEVICES_OF + node, "")),
+            devices=_devices(shell, said.get(DEVICES_OF + node, "")),
         ),
         interval_ms=interval_ms,
         extensions=extensions,
@@ -176,12 +179,35 @@ def linux_agent(
     return agent
 
 
-def _devices(settings: AgentSettings, said: str) -> DeviceReporter | None:
+def _devices(shell: Shell[AgentSettings], said: str) -> DeviceReporter | None:
     """Return what reports the devices of this machine; None without the gate Accelerators."""
-    if not settings.feature_gates.enabled("Accelerators"):
+    settings, gates = shell.settings, shell.settings.feature_gates
+    if not gates.enabled("Accelerators"):
         return None
     sync_ms = round(settings.node_topology_sync_interval * 1000)
-    return DeviceReporter(XpuFolder(settings.xpu_device_infos_dir).read, said=said, sync_ms=sync_ms)
+    pci = PciBus(host_roots(settings).sys)
+    machine = MachineDevices(
+        XpuFolder(settings.xpu_device_infos_dir),
+        gpus=None if settings.xpu_enforce_collect_from_device_infos else _watched_gpus(shell, pci, sync_ms),
+        rdma=pci.rdma_devices if gates.enabled("RDMADevices") else None,
+    )
+    return DeviceReporter(machine.read, said=said, sync_ms=sync_ms)
+
+
+def _watched_gpus(shell: Shell[AgentSettings], pci: PciBus, every_ms: int) -> ReadDevices:
+    """Begin to watch the NVIDIA GPUs, and return what reads the last look. The bindings are loaded only here."""
+    from koord_agent.shell.collect.nvidia_gpus import NvidiaGpus
+
+    gpus = NvidiaGpus(pci, every_ms=every_ms)
+
+    async def start() -> None:
+        await asyncio.to_thread(gpus.start)
+
+    async def stop() -> None:
+        await asyncio.to_thread(gpus.stop)
+
+    shell.service.add(Component(name="nvidia-gpus", start=start, close=stop))
+    return gpus.report
 
 
 def _checkpoints(settings: AgentSettings) -> CheckpointFolder | None:

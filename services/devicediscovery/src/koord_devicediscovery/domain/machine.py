@@ -3,14 +3,13 @@
 Source: runtime spec, 8.4, 9.3.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Protocol
+
+from koordcore.protocol.pci import PciLocation
 
 from koord_devicediscovery.domain.xpu import UNKNOWN, XpuTopology
-
-_PCI_ROOT: Final = re.compile(r"pci[0-9]{4}:[0-9a-fA-F]{2}")
 
 
 class DiscoveryError(Exception):
@@ -42,14 +41,6 @@ class PciFunction:
         return cls(*(text.strip().lower().removeprefix("0x") for text in (vendor, product)))
 
 
-@dataclass(frozen=True, slots=True)
-class PciLocation:
-    """Location of a PCI function: its NUMA node, and the PCIe root, which is "" if the device has none."""
-
-    numa_node: int
-    root: str
-
-
 class Machine(Protocol):
     """Reads one machine. Every call may do I/O."""
 
@@ -76,27 +67,6 @@ class Machine(Protocol):
             ToolError: The tool is missing, ended with another status than 0, or took too long.
         """
         ...
-
-
-def pci_location(numa_node: str, resolved_path: str) -> PciLocation | None:
-    """Return the location of a PCI function from the content of its files in sysfs.
-
-    Args:
-        numa_node: Text of the file `numa_node`. -1 means that the machine has one node, which is node 0.
-        resolved_path: Path to which the link of the device leads.
-
-    Returns:
-        The location, or None if `numa_node` is not an integer.
-
-    Source:
-        runtime spec, 9.3
-    """
-    try:
-        node = int(numa_node.strip())
-    except ValueError:
-        return None
-    root = _PCI_ROOT.search(resolved_path)
-    return PciLocation(0 if node == -1 else node, root.group() if root else "")
 
 
 def topology_of(machine: Machine, bus_id: str) -> XpuTopology:

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from koord_devicediscovery.domain.machine import PciFunction, PciLocation, ToolError, pci_location
+from koordcore.protocol.pci import PciLocation, pci_location
+
+from koord_devicediscovery.domain.machine import PciFunction, ToolError
 
 TOOL_SECONDS: Final = 60.0
 """Real seconds after which a tool is killed."""

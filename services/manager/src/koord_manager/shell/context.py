@@ -1,4 +1,7 @@
-"""The services that the loops of the manager share, and the check whether they may decide."""
+"""The services that the loops of the manager share, and the check whether they may decide.
+
+Next: `cycle` (the controllers), `documents.processing` (`koord apply`).
+"""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -22,13 +25,12 @@ from koord_manager.shell.intake import Intake
 
 @dataclass(slots=True)
 class TermState:
-    """What this process remembers of its present term of leadership.
+    """State of the present term of leadership.
 
     Attributes:
         nodes: Tokens of the nodes whose desired state this process has written.
-        flushed_at: Time of the last write of collected changes of desired states, in seconds of the event loop's
-            clock.
-        epoch: Number of the term at whose beginning the log was folded to its head; 0 before the first.
+        flushed_at: Time of the last write of all pending desired states, in seconds of the event loop.
+        epoch: Epoch of the term for which the log was folded to its head.
     """
 
     nodes: set[str] = field(default_factory=set[str])
@@ -40,23 +42,13 @@ class ManagerContext(NamedTuple):
     """The services that the loops of the manager use.
 
     Attributes:
-        view: The folded cluster.
-        intake: Documents of `koord apply` and `koord delete` that wait.
-        log: The log.
-        desired: Key-value bucket with the desired states of nodes.
-        leadership: Whether this instance leads.
-        actor: Name of this service in the facts that it writes.
-        folded: Waits until a position is folded. It returns the reason if the fold has halted, otherwise None.
+        folded: Waits until a position is folded; returns the reason if the fold has halted, otherwise None.
         halted: Returns the reason if the fold has halted, otherwise None.
-        new_uid: Returns a new uid for an object.
-        control_seconds: Seconds between two cycles.
-        desired_seconds: Seconds for which changes of desired states are collected.
-        term_state: State of the present term.
         conflict_pause: Returns the seconds to wait after a conflict.
-        options: Feature gates and flags of admission.
-        explanations: Stream for admission decisions, or None if they are not published.
-        metrics: Metrics of the controllers, or None if nothing is counted.
+        options: Gates and flags of admission.
         standalone: Whether there is no API server, so that the manager itself handles workloads and evictions.
+        explanations: Stream of admission decisions, or None if they are not published.
+        metrics: Metrics of the controllers, or None if nothing is counted.
     """
 
     view: ManagerView
@@ -84,8 +76,7 @@ class ManagerContext(NamedTuple):
 async def reason_not_to_decide(context: ManagerContext) -> str | None:
     """Return the reason why this instance must not decide now, or None if it may.
 
-    When a term of leadership begins, wait first until the log is folded to its head. Otherwise a name could be given
-    twice.
+    At the beginning of a term, the log is folded to its head first, because names are unique only among all objects.
     """
     term = context.leadership.term
     if term is None:
@@ -106,9 +97,9 @@ async def reason_not_to_decide(context: ManagerContext) -> str | None:
 
 
 def reached(outcome: AppendOutcome | NotAppended) -> int:
-    """Return the last position that the outcome of an append tells, or 0 if it tells none.
+    """Return the last position that is known from the outcome of an append, or 0 if it names none.
 
-    For stored facts it is the position of the last one, for a conflict that of the conflicting fact.
+    For stored facts it is their last position, for a conflict that of the conflicting fact.
     """
     match outcome:
         case Appended(last_seq=seq):
@@ -120,6 +111,6 @@ def reached(outcome: AppendOutcome | NotAppended) -> int:
 
 
 def epoch_of(context: ManagerContext) -> int:
-    """Return the number of the present leadership term, or 0 if the term has ended. The log refuses appends with 0."""
+    """Return the number of the present leadership term, or 0 if it has ended; the log then refuses the append."""
     term = context.leadership.term
     return term.epoch if term else 0

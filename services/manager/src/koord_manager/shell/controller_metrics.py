@@ -77,14 +77,13 @@ _SUCCEEDED, _FAILED = "succeeded", "failed"
 
 
 class ControllerMetrics:
-    """Prometheus metrics of the controllers, the recommender and node health.
+    """Metrics of the controllers.
 
     Koordinator's counters have names without `_total`. The Python client of Prometheus appends it to a counter, so
     these are gauges that only grow, and queries and dashboards keep working.
 
     Args:
-        writes_objects: Whether objects are written to an API server. Then its answers count as reconciled; otherwise
-            the stored facts count.
+        writes_objects: Whether objects are at an API server; then its answers count as reconciled, not the facts.
     """
 
     def __init__(self, registry: CollectorRegistry, *, writes_objects: bool = False) -> None:
@@ -152,17 +151,12 @@ class ControllerMetrics:
         )
 
     def set_up(self, plugins: Iterable[str]) -> None:
-        """Count the start of each node resource plugin that runs in this process."""
+        """Count the node resource plugins that run in this process."""
         for plugin in plugins:
             self._plugins.labels(plugin, _SUCCEEDED, "Setup").inc()
 
     def decided(self, events: Iterable[Event], *, stored: bool) -> None:
-        """Count the facts of a decision.
-
-        Args:
-            events: The events of the facts.
-            stored: Whether the log stored them; otherwise it refused them.
-        """
+        """Count facts that the log stored or refused."""
         for event in events:
             self._part_decided(event)
             action = _ACTIONS.get(type(event))
@@ -200,12 +194,7 @@ class ControllerMetrics:
         self._plugins.labels(plugin, _FAILED if failed else _SUCCEEDED, reason).inc()
 
     def wrote(self, purpose: str, meaning: str) -> None:
-        """Count a write of the gateway to the API server.
-
-        Args:
-            purpose: Name of the write (`Request.purpose`).
-            meaning: Meaning of the answer (`Meaning`).
-        """
+        """Count a write of the gateway by its purpose and the meaning of its answer."""
         action = _WRITES.get(purpose)
         if action is None:
             return
@@ -220,13 +209,7 @@ class ControllerMetrics:
         self._reconciled["node_resource"].labels(_FAILED, "reconcileNodeNotFound").inc()
 
     def lent(self, node: str, found: Overcommit, at: float) -> None:
-        """Set the metrics of a node's batch and mid resources.
-
-        Args:
-            node: Name of the node.
-            found: The computed resources.
-            at: The time in seconds.
-        """
+        """Record the batch and mid resources of a node; `at` is the time in seconds."""
         for plugin, result in (("BatchResource", found.batch), ("MidResource", found.mid)):
             self._ran(plugin, "ResourceCalculate" if result else "ResourceReset", failed=False)
             self._ran(plugin, "NodeStatusCheck", failed=False)
@@ -237,12 +220,7 @@ class ControllerMetrics:
                 self._lent_at[node] = at
 
     def failed(self, failures: Iterable[Failure], failing: Iterable[tuple[str, str]]) -> None:
-        """Count failed decisions, and set the number of failing objects of each controller.
-
-        Args:
-            failures: The failures of the cycle.
-            failing: (controller, key) of all objects whose last decision failed.
-        """
+        """Count failed decisions, and set the number of failing objects of each controller."""
         for failure in failures:
             self._failures.labels(failure.controller).inc()
             if failure.controller == "nodemetric":
@@ -259,7 +237,7 @@ class ControllerMetrics:
         self._failing_before = set(counts)
 
     def forget_before(self, now: float) -> None:
-        """Remove the metrics of nodes that were not computed in the five minutes before `now`, in seconds."""
+        """Remove the metrics of nodes whose numbers are older than five minutes."""
         for node in [node for node, at in self._lent_at.items() if now - at > KEPT_SECONDS]:
             del self._lent_at[node]
             for name in ("batch", "mid"):
@@ -267,13 +245,7 @@ class ControllerMetrics:
                 self._lent.remove(node, f"kubernetes.io/{name}-memory", "byte")
 
     def recommended(self, rounds: RecommenderController, view: ManagerView, seconds: float) -> None:
-        """Record the duration of a run of the recommender, and set the numbers of Recommendations and samples.
-
-        Args:
-            rounds: The controller with the learned models.
-            view: The cluster.
-            seconds: Duration of the run.
-        """
+        """Record one run of the recommender."""
         self._objects.set(len(rounds.book.targets.all()))
         self._samples.set(rounds.book.samples)
         self._loop.observe(seconds)
@@ -285,7 +257,7 @@ class ControllerMetrics:
         )
 
     def assessed(self, view: ManagerView) -> None:
-        """Set the number of nodes with each health level, from the published health."""
+        """Set the number of nodes with each health level."""
         counts = dict.fromkeys(Level, 0)
         for policy in view.state.of_kind(NodePolicyState).values():
             if policy.health is not None:

@@ -18,10 +18,7 @@ from koordcore.ports.eventlog import AppendOutcome, LogHead
 
 
 class JetStreamEventLog:
-    """The log of facts of one cluster on NATS: stream `KOORD_EV_<cluster>`.
-
-    The port `EventLog` describes its methods.
-    """
+    """The facts of one cluster in the stream `KOORD_EV_<cluster>`; see `koordcore.ports.eventlog.EventLog`."""
 
     def __init__(
         self,

@@ -33,23 +33,23 @@ _AUTHORIZATION_WORDS = ("authorization", "authentication", "permissions")
 
 
 class ConnectRefused(Exception):
-    """The NATS server refuses the user, the TLS settings or the protocol version. A retry would not help."""
+    """The server refuses the user, the TLS settings or the version. A retry would not help."""
 
 
 class NotConnected(Exception):
-    """There is no connection to the NATS server at this moment. Nothing was sent."""
+    """There is no connection at this moment. Nothing was sent."""
 
 
 class NoAnswer(Exception):
-    """The NATS server did not answer in time, or the connection broke. It is unknown whether the server acted."""
+    """The server did not answer in time, or the connection broke. It is unknown whether the server acted."""
 
 
 class NoResponders(NoAnswer):
-    """Nothing handles the subject: JetStream is starting or has no leader, or the stream does not exist."""
+    """No server handles the subject: JetStream is starting or has no leader, or the stream does not exist."""
 
 
 class Denied(Exception):
-    """The NATS user has no permission to publish to, or subscribe to, a subject."""
+    """The user has no permission to publish to, or subscribe to, this subject."""
 
     def __init__(self, subject: str) -> None:
         super().__init__(f"permission denied: {subject}")
@@ -58,7 +58,7 @@ class Denied(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsClientFiles:
-    """PEM files for TLS: authorities of the server's certificate, and this client's certificate and key."""
+    """PEM files for a connection over TLS."""
 
     ca: Path
     certificate: Path | None = None
@@ -67,13 +67,13 @@ class TlsClientFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSettings:
-    """Addresses, credentials and time limits (in seconds) for a connection to the NATS server.
+    """Addresses and credentials for a connection to the NATS server.
 
     Attributes:
         urls: URLs of one or more servers, `nats://host:port` or `tls://host:port`.
         name: Name of the connection in the server's monitoring.
-        user: Name of the NATS user. Its inbox prefix is `_INBOX_<user>`.
-        nkey_seed_file: File with the seed `SU...` of the user. None: connect without authentication.
+        user: Name of the principal. Its inbox prefix is `_INBOX_<user>`.
+        nkey_seed_file: File with the seed `SU...`. None: connect without authentication.
         connect_seconds: Time after which `connect` gives up.
     """
 
@@ -93,19 +93,19 @@ class ConnectionSettings:
 
 
 class Reply(NamedTuple):
-    """An answer to a request: raw header block (b"" without headers) and payload."""
+    """An answer of the server: raw header block (b"" without headers) and payload."""
 
     header: bytes
     data: bytes
 
     @property
     def status(self) -> str:
-        """Status code of an answer without payload, for example `503` for no responders; "" for an ordinary answer."""
+        """Status code of a reply without payload (`503`: no responders); "" for an ordinary reply."""
         return self.header[9:12].decode() if self.header[8:9] == b" " else ""
 
 
 class BusConnection:
-    """An open connection to the NATS server, created by `connect`. All adapters of the process share it."""
+    """An open connection, created by `connect`. All adapters of the process share it."""
 
     def __init__(self, client: BusClient, settings: ConnectionSettings) -> None:
         self.client = client
@@ -121,7 +121,7 @@ class BusConnection:
         client.on_denied = self._denied
 
     async def open(self) -> None:
-        """Subscribe to the inbox for answers. Only `connect` calls it, once."""
+        """Subscribe to the inbox. `connect` calls it once."""
         self._inbox = self.client.new_inbox()
         await self.client.subscribe_sink(f"{self._inbox}.*", self._dispatch)
         self._connected.set()
@@ -138,17 +138,17 @@ class BusConnection:
 
     @property
     def server_version(self) -> str:
-        """Version of the NATS server, for example "2.12.1"."""
+        """Version of the server."""
         version = self.client.connected_server_version
         return f"{version.major}.{version.minor}.{version.patch}"
 
     @property
     def max_payload(self) -> int:
-        """Largest size of headers and body together, in bytes, that the server accepts in one message."""
+        """Largest number of bytes of headers and body that the server accepts in one message."""
         return self.client.max_payload
 
     async def wait_connected(self, seconds: float) -> bool:
-        """Wait until the connection is established. Return False if it is not after `seconds`, or if it was closed."""
+        """Wait until the connection is established; return False after `seconds` or if it was closed."""
         if self.is_connected:
             return True
         with contextlib.suppress(TimeoutError):
@@ -157,19 +157,13 @@ class BusConnection:
         return self.is_connected
 
     async def request(self, subject: str, payload: bytes = b"", *, header: bytes = b"", timeout: float = 2.0) -> Reply:
-        """Publish a message with a reply address, and return the first answer.
-
-        Args:
-            subject: Subject to publish to.
-            payload: Body of the message.
-            header: Encoded header lines, see `encode_headers`.
-            timeout: Real seconds to wait.
+        """Publish with a reply address and wait for one answer.
 
         Raises:
             NotConnected: There is no connection at this moment; nothing was sent.
             NoAnswer: No answer came in time. It is unknown whether the server acted.
-            NoResponders: Nothing handles the subject.
-            Denied: The user may not publish to this subject.
+            NoResponders: No server handles the subject.
+            Denied: The user may not publish to, or subscribe to, this subject.
         """
         token, future = self.expect((subject,))
         reply_to = self.address(token)
@@ -187,13 +181,13 @@ class BusConnection:
         deadline: float,
         retry_if: Callable[[Exception], bool] = lambda error: isinstance(error, (NotConnected, NoAnswer)),
     ) -> T:
-        """Call `ask` until it succeeds, and return its result. Between attempts, wait for the connection.
+        """Repeat a request until it is answered, and wait for the connection between attempts.
 
         Args:
-            ask: Sends a request once. It must be safe to repeat.
+            ask: Sends the request once. It must be safe to repeat.
             what: Name of the request in errors.
-            deadline: Real seconds after which no further attempt is made.
-            retry_if: Whether another attempt follows after an error. Other errors are raised at once.
+            deadline: Real seconds after which the request fails.
+            retry_if: Whether an error allows another attempt. Other errors are raised at once.
 
         Raises:
             NoAnswer: The deadline passed, or the connection was closed permanently.
@@ -220,10 +214,12 @@ class BusConnection:
             raise
 
     def expect(self, subjects: tuple[str, ...]) -> tuple[bytes, asyncio.Future[Reply]]:
-        """Return the token of a new one-time reply address, and the future of the answer to it.
+        """Return the token of a one-time reply address, and the future of its answer.
 
-        The caller publishes with reply address `address(token)`, waits with `answer`, and then calls `forget(token)`.
-        If the server denies publishing to one of `subjects`, the future fails with `Denied`.
+        The caller has to call `forget` with the token afterwards.
+
+        Args:
+            subjects: Subjects that the caller will publish to. If one is denied, the future fails with `Denied`.
         """
         token = b"%x" % next(self._tokens)
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
@@ -231,16 +227,16 @@ class BusConnection:
         return token, future
 
     def forget(self, token: bytes) -> None:
-        """Remove a reply address that `expect` returned. A later answer to it is discarded."""
+        """Stop waiting for the answer of `expect`."""
         self._waiting.pop(token, None)
 
     async def answer(self, future: asyncio.Future[Reply], timeout: float) -> Reply:
-        """Wait at most `timeout` real seconds for a future that `expect` returned, and return its answer.
+        """Wait for the answer of `expect`.
 
         Raises:
             NoAnswer: No answer came in time. It is unknown whether the server acted.
-            NoResponders: Nothing handles the subject.
-            Denied: The user may not publish to one of the subjects.
+            NoResponders: No server handles the subject.
+            Denied: The user may not publish to, or subscribe to, this subject.
         """
         try:
             async with asyncio.timeout(timeout):
@@ -252,23 +248,27 @@ class BusConnection:
         return reply
 
     def address(self, token: bytes) -> str:
-        """Return the reply subject for a token that `expect` returned."""
+        """Return the reply subject that belongs to a token."""
         return f"{self._inbox}.{token.decode()}"
 
     def write(self, commands: bytes) -> None:
-        """Send encoded commands of the NATS protocol. Raises NotConnected if there is no connection."""
+        """Send encoded protocol commands.
+
+        Raises:
+            NotConnected: There is no connection; nothing was sent.
+        """
         if not self.is_connected:
             raise NotConnected
         self.client.write(commands)
 
     def on_reconnect(self, action: Callable[[], None]) -> Callable[[], None]:
-        """Register a function that is called after every reconnect. Return a function that removes it."""
+        """Call `action` after every reconnect; return a function that ends this."""
         key = next(self._tokens)
         self._on_reconnect[key] = action
         return lambda: void(self._on_reconnect.pop(key, None))
 
     async def drain_and_close(self) -> None:
-        """Send buffered data, then close. Call it after the last append was acknowledged."""
+        """Send pending data, then close. Call it after the last append was acknowledged."""
         self.is_closing = True
         if not self.client.is_closed:
             with contextlib.suppress(NatsError, OSError, TimeoutError):
@@ -278,12 +278,12 @@ class BusConnection:
         self._fail_waiting(NoAnswer("the connection was closed"))
 
     def disconnected(self) -> None:
-        """Record that the connection was lost. All waiting requests fail with `NoAnswer`."""
+        """Record that the client lost its connection."""
         self._connected.clear()
         self._fail_waiting(NoAnswer("the connection broke"))
 
     def reconnected(self) -> None:
-        """Record that the connection and its subscriptions exist again. Call the `on_reconnect` functions."""
+        """Record that the client has reconnected and repeated its subscriptions."""
         self.epoch += 1
         self._connected.set()
         for action in list(self._on_reconnect.values()):
@@ -311,15 +311,15 @@ class BusConnection:
 
 
 def void(_: object) -> None:
-    """Do nothing. Used as a callback whose argument is not needed."""
+    """Discard a value."""
 
 
 async def connect(settings: ConnectionSettings) -> BusConnection:
-    """Connect to the NATS server and return the open connection.
+    """Connect within `connect_seconds`, with the settings of event-bus spec, 11.
 
     Raises:
-        ConnectRefused: The server refuses the user, the TLS settings or the seed. It is raised at once.
-        NotConnected: No server was reached within `connect_seconds`.
+        ConnectRefused: User, TLS settings or seed are wrong. It is raised at once, because waiting would not help.
+        NotConnected: No server was reached in time.
     """
     client = BusClient()
     connection = BusConnection(client, settings)

@@ -25,26 +25,18 @@ from koordcore.values import codec
 
 
 class ParkedItem(msgspec.Struct, frozen=True):
-    """A dead letter: a work item that failed too often, with its number.
-
-    Attributes:
-        number: Sequence in the stream of dead letters. Commands name the item by it.
-        parked: The failed message, its consumer and its errors.
-    """
+    """A parked item and its number (its sequence in the DLQ stream)."""
 
     number: int
     parked: Parked
 
 
 class NoSuchItem(Exception):
-    """No dead letter has this number."""
+    """No parked item has this number."""
 
 
 class DeadLetters:
-    """The dead letters of one cluster: work items that failed too often.
-
-    Workers store them; `koord bus dlq` handles them.
-    """
+    """The parked items of one cluster. Workers park them, and `koord bus dlq` handles them."""
 
     def __init__(self, connection: BusConnection, names: BusNames, *, follower: FollowerSettings = DEFAULTS) -> None:
         self._connection = connection
@@ -61,17 +53,10 @@ class DeadLetters:
         )
 
     async def park(self, parked: Parked) -> int:
-        """Store a work item that failed too often as a dead letter.
+        """Store an item and return its number.
 
-        If this message of this consumer is already stored, nothing is stored. The server recognises that only within
-        the duplicate window of the stream.
-
-        Returns:
-            Number of the stored dead letter, or of the one that was already stored.
-
-        Raises:
-            ApiError: The server refused to store it.
-            NoAnswer: No answer came in time. It is unknown whether it is stored.
+        If the same message of the same consumer was stored within the duplicate window of the stream, nothing is stored
+        and the number of the first one is returned.
         """
         header = encode_headers({"Nats-Msg-Id": f"{parked.consumer}:{parked.stream}:{parked.seq}"})
         reply = await self._connection.request(
@@ -83,7 +68,7 @@ class DeadLetters:
         return answer.seq
 
     async def list(self, consumer: str | None = None) -> Sequence[ParkedItem]:
-        """Return the dead letters of one consumer, or of all consumers for None, oldest first."""
+        """Return all parked items, oldest first, of one consumer or of all."""
         head = await self._reader.head()
         found: list[ParkedItem] = []
         async for batch in self._follower.history(head.first_seq - 1, head.last_seq):
@@ -94,10 +79,10 @@ class DeadLetters:
         return found
 
     async def show(self, number: int) -> ParkedItem:
-        """Return the dead letter with this number.
+        """Return one item.
 
         Raises:
-            NoSuchItem: No dead letter has this number (any more).
+            NoSuchItem: No parked item has this number (any more).
         """
         stored = await self._reader.at(number)
         if stored is None:
@@ -105,14 +90,13 @@ class DeadLetters:
         return _item(stored)
 
     async def retry(self, number: int) -> ParkedItem:
-        """Publish the original request of a dead letter again, delete the dead letter, and return it.
+        """Publish the original request again, then drop the item.
 
-        Only a request from a work queue (`cmd`) can be published again. A fact must not be appended twice.
+        Only requests (`cmd`) can be published again, because facts must not be appended twice.
 
         Raises:
-            NoSuchItem: No dead letter has this number (any more).
+            NoSuchItem: No parked item has this number (any more).
             ValueError: The item is not a request.
-            ApiError: The server refused the request.
         """
         item = await self.show(number)
         parked = item.parked
@@ -128,10 +112,10 @@ class DeadLetters:
         return item
 
     async def drop(self, number: int) -> None:
-        """Delete a dead letter.
+        """Delete a parked item.
 
         Raises:
-            NoSuchItem: No dead letter has this number (any more).
+            NoSuchItem: No parked item has this number (any more).
         """
         request = codec.encode({"seq": number, "no_erase": True})
         try:
@@ -144,7 +128,7 @@ class DeadLetters:
             raise NoSuchItem(f"no parked item {number}") from error
 
     async def depths(self) -> dict[str, int]:
-        """Return consumer -> number of its dead letters, for the metric `koord_bus_dlq_depth`."""
+        """Return consumer -> number of parked items, for the metric `koord_bus_dlq_depth`."""
         depths: dict[str, int] = {}
         for item in await self.list():
             depths[item.parked.consumer] = depths.get(item.parked.consumer, 0) + 1

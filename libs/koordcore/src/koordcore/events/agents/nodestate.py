@@ -318,6 +318,7 @@ class ReportedDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         numa_node: NUMA node of the device; -1 means unknown.
         pcie_id: Id of the PCIe switch or root; "" if unknown.
         bus_id: PCI bus id; "" if unknown.
+        virtual_functions: PCI bus ids of the virtual functions of an RDMA device, ascending; empty if it has none.
     """
 
     type: str
@@ -331,6 +332,7 @@ class ReportedDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     numa_node: int = -1
     pcie_id: str = ""
     bus_id: str = ""
+    virtual_functions: list[str] = []
 
     @property
     def key(self) -> str:

@@ -37,14 +37,11 @@ _log: Final = logger("service.leadership")
 
 
 class LeaseElection:
-    """One candidate in an election by a lease: whoever holds the lease leads. The port `Leadership` has the methods.
+    """A candidate for a lease; implements `koordcore.ports.leadership.Leadership`.
 
     Args:
-        store: Storage of the lease.
         holder: Name that is unique among all candidates, also after restarts (`unique_holder`).
-        clock: Clock for the durations.
-        times: Durations of lease, renewal and retry; None: 15 s, 10 s and 2 s.
-        jitter: Random numbers that spread the reads of candidates that started together.
+        jitter: Returns a random share by which reads of candidates that started together are spread.
     """
 
     def __init__(

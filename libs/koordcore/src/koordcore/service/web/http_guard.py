@@ -88,10 +88,10 @@ class _Limit:
 
 
 class Guard:
-    """ASGI middleware that checks every request (host name, size, time limit) before the application handles it.
+    """Checks every request before it reaches the application.
 
     Args:
-        posts: Path -> handler of JSON documents. The guard calls it without the application.
+        posts: Path -> handler of JSON documents. The guard calls it itself.
     """
 
     def __init__(
@@ -259,7 +259,7 @@ class Guard:
 
 
 def refusal_of(error: InvalidInput) -> Response:
-    """Return the HTTP answer 400 to an invalid request, with field, rule and value of the error."""
+    """Return the answer 400 with field, rule and value of the error."""
     body = {"error": error.sentence(), "field": error.path, "rule": error.rule, "value": str(error.value)[:200]}
     return JSONResponse(body, 400)
 

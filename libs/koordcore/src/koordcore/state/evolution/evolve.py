@@ -11,7 +11,4 @@ Evolve = Callable[[Any, Any, StoredEvent], AggregateState | None]
 
 
 def dropped(_: AggregateState | None, __: Event, ___: StoredEvent) -> None:
-    """Return None, so that the aggregate of the event is dropped.
-
-    Use it for deletions of ids that are never used again.
-    """
+    """Drop the aggregate. Its id is a uid, which is never used again."""

@@ -1,17 +1,19 @@
-"""Devices of a machine: read from the description files of vendors' tools, reported when they changed.
+"""Read the devices of a machine, and report them when they have changed.
 
 Source: runtime spec, 9.2; agent spec, 4.8.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from koordcore.events.agents.nodestate import DeviceInventoryChanged
+import msgspec
+from koordcore.events.agents.nodestate import DeviceInventoryChanged, ReportedDevice
 from koordcore.values import codec
 
-from koord_agent.domain.kernel.devices import DeviceReport, Xpu, report_devices, xpu_of
-from koord_agent.domain.reporting.device_report import KEPT_MS, device_inventory, without_health
+from koord_agent.domain.devices.device import Device, DeviceReport
+from koord_agent.domain.devices.inventory import KEPT_MS, device_inventory, with_vanished
+from koord_agent.domain.devices.xpu import Xpu, report_devices, xpu_of
 from koord_agent.domain.reporting.topology_report import report_digest
 
 ReadDevices = Callable[[], DeviceReport]
@@ -32,14 +34,14 @@ class XpuFolder:
         self._folder = folder
         self._good: dict[str, tuple[list[Xpu], int]] = {}
 
-    def read(self) -> DeviceReport:
-        """Return the devices of all files, in the order of their names. A missing folder has no devices."""
+    def read(self) -> list[Xpu]:
+        """Return the entries of all files, in the order of the files' names. A missing folder has none."""
         try:
             files = sorted(path for path in self._folder.iterdir() if path.is_file() and path.name[0] != ".")
         except OSError:
             files = []
         self._good = {path.name: found for path in files if (found := self._content(path)) is not None}
-        return report_devices([xpu for xpus, _ in self._good.values() for xpu in xpus])
+        return [xpu for xpus, _ in self._good.values() for xpu in xpus]
 
     def _content(self, path: Path) -> tuple[list[Xpu], int] | None:
         try:
@@ -50,29 +52,54 @@ class XpuFolder:
             return (known, failures + 1) if failures < CYCLES_KEPT else None
 
 
+class MachineDevices:
+    """Devices of a real machine: those of description files, else NVIDIA GPUs; and RDMA functions.
+
+    Args:
+        folder: Description files.
+        gpus: Returns the NVIDIA GPUs, for a machine without description files; None: NVML is not asked.
+        rdma: Returns the RDMA functions; None: they are not collected.
+    """
+
+    def __init__(
+        self, folder: XpuFolder, *, gpus: ReadDevices | None = None, rdma: Callable[[], Sequence[Device]] | None = None
+    ) -> None:
+        self._folder = folder
+        self._gpus = gpus
+        self._rdma = rdma
+
+    def read(self) -> DeviceReport:
+        """Return the devices that the machine has now."""
+        xpus = self._folder.read()
+        report = report_devices(xpus) if xpus or self._gpus is None else self._gpus()
+        if self._rdma is None:
+            return report
+        return DeviceReport.of((*report.devices, *self._rdma()), labels=report.labels, partitions=report.partitions)
+
+
 class DeviceReporter:
-    """Says which devices a node has. Owned by its agent, not shared."""
+    """Reports the devices of one node. Owned by its agent, not shared.
+
+    A device that vanishes is reported as not healthy for ten minutes before it is left out.
+
+    Args:
+        read: Reads the devices.
+        said: Digest of the last report, of an earlier process. "" means none.
+        sync_ms: Milliseconds between two readings.
+    """
 
     def __init__(self, read: ReadDevices, *, said: str = "", sync_ms: int = SYNC_EVERY_MS) -> None:
-        """Begin to report.
-
-        Args:
-            read: Reads the devices.
-            said: Digest of the last report, of an earlier process. "" means none.
-            sync_ms: Milliseconds between two readings.
-        """
         self._read = read
         self._said = said
         self._sync_ms = sync_ms
         self._due_ms: int | None = None
+        self._began_ms: int | None = None
         self._found: DeviceReport | None = None
-        self._last: DeviceInventoryChanged | None = None
-        self._seen_ms = 0
+        self._last = DeviceInventoryChanged(devices=[])
+        self._seen: dict[str, tuple[ReportedDevice, int]] = {}
 
     def report(self, now_ms: int) -> DeviceInventoryChanged | None:
-        """Read the devices if it is due, and return the report if it differs from the last one.
-
-        If all devices vanish, the last ones are reported as not healthy for ten minutes before the report is empty.
+        """Read the devices if it is due, and return the report if it differs from the last one; else None.
 
         Args:
             now_ms: Time in milliseconds.
@@ -80,24 +107,31 @@ class DeviceReporter:
         if self._due_ms is not None and self._due_ms - self._sync_ms <= now_ms < self._due_ms:
             return None
         self._due_ms = now_ms + self._sync_ms
-        if self._last is None and not self._seen_ms:
-            self._seen_ms = now_ms
+        if self._began_ms is None:
+            self._began_ms = now_ms
         found = self._read()
-        if found is self._found and found.devices:
-            self._seen_ms = now_ms
+        if found is self._found and len(found.devices) == len(self._seen) > 0:
+            self._seen = {key: (device, now_ms) for key, (device, _) in self._seen.items()}
             return None
         self._found = found
-        report = device_inventory(found)
-        if report.devices:
-            self._last, self._seen_ms = report, now_ms
-        elif not self._said:
-            return None  # a node without devices says nothing
-        elif now_ms - self._seen_ms < KEPT_MS:
-            if self._last is None:
-                return None  # the last report is of an earlier process
-            report = without_health(self._last)
+        report = self._with_vanished(device_inventory(found), now_ms)
+        if not report.devices:
+            if not self._said:
+                return None  # a node without devices reports nothing
+            if not self._last.devices and now_ms - self._began_ms < KEPT_MS:
+                return None  # the devices of an earlier process may come back
+        self._last = report
         digest = report_digest(report)
         if digest == self._said:
             return None
         self._said = digest
         return report
+
+    def _with_vanished(self, report: DeviceInventoryChanged, now_ms: int) -> DeviceInventoryChanged:
+        """Note what was seen, and return the report with the devices that vanished less than ten minutes ago."""
+        self._seen.update((device.key, (device, now_ms)) for device in report.devices)
+        self._seen = {key: seen for key, seen in self._seen.items() if now_ms - seen[1] < KEPT_MS}
+        vanished = {key: device for key, (device, seen_ms) in self._seen.items() if seen_ms != now_ms}
+        if vanished and not report.devices:
+            report = msgspec.structs.replace(report, labels=self._last.labels, annotations=self._last.annotations)
+        return with_vanished(report, vanished)

@@ -11,6 +11,8 @@ from koordcore.protocol.qos import KubeQos
 from koordcore.values.cpuset import format_cpuset, parse_cpuset
 from koordcore.values.topology import CpuPlace
 
+from koord_agent.domain.devices.device import DeviceReport
+from koord_agent.domain.devices.xpu import Xpu, XpuStatus, XpuTopology, report_devices
 from koord_agent.domain.kernel.cgroup_files import (
     CFS_PERIOD_US,
     INT64_MAX,
@@ -23,7 +25,6 @@ from koord_agent.domain.kernel.cgroup_files import (
 )
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout
 from koord_agent.domain.kernel.counters import CgroupCounters, CgroupMemory, MemInfo, NodeCounters, Throttling
-from koord_agent.domain.kernel.devices import DeviceReport, Xpu, XpuStatus, XpuTopology, report_devices
 from koord_agent.domain.kernel.features import Feature, Features, features_of
 from koord_agent.domain.kernel.io_counters import DiskCounters, TcpCounters
 from koord_agent.domain.kernel.pressure import Pressure, Stall

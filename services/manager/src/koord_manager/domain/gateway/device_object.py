@@ -29,6 +29,8 @@ MANAGED: Final = (
 )
 """Keys of labels and annotations that the agent decides."""
 _UNKNOWN_SOCKET: Final = -1
+_UNNUMBERED: Final = -1
+"""Minor of a virtual function. It is known by its PCI address."""
 
 
 def pending_device(view: ManagerView, token: str) -> Request | None:
@@ -83,6 +85,9 @@ def _entry(device: ReportedDevice, since: str) -> Json:
             "pcieID": device.pcie_id,
             "busID": device.bus_id,
         }
+    if device.virtual_functions:
+        functions = [{"minor": _UNNUMBERED, "busID": address} for address in device.virtual_functions]
+        entry["vfGroups"] = [{"vfs": functions}]
     if device.healthy is not None:
         entry["conditions"] = [
             {

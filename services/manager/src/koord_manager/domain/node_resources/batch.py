@@ -8,7 +8,7 @@
     request    = max(cap - margin - reserved - request, 0)      policy "request" (memory only)
     maxUsage   = max(cap - margin - sys'     - maxUR,   0)      policy "maxUsageRequest"
 
-All amounts are milli-cores and bytes. `zones` applies the formula to NUMA zones. `decide` decides when to publish.
+Pure arithmetic on milli-cores and bytes; the same per NUMA zone is `zones`, when to publish is `decide`.
 
 Source:
     manager spec, 5.3
@@ -34,10 +34,10 @@ BATCH_SYSTEM_CLASSES = (PriorityBand.PROD, PriorityBand.MID)
 
 
 class HighPriorityUse(NamedTuple):
-    """Sums over high-priority pods: pods whose priority class is neither batch nor free.
+    """Sums over the high-priority pods of a node.
 
     Attributes:
-        used: Usage; the request of pods without a sample.
+        used: Usage, or the request of pods without a sample.
         request: Requests.
         max_usage_request: The larger of usage and request of each pod.
     """
@@ -47,7 +47,7 @@ class HighPriorityUse(NamedTuple):
     max_usage_request: Amount = Amount()
 
     def plus(self, other: "HighPriorityUse") -> "HighPriorityUse":
-        """Return the sums over two groups of pods together."""
+        """Return the sums of two groups of pods."""
         return HighPriorityUse(
             self.used.plus(other.used),
             self.request.plus(other.request),
@@ -56,12 +56,10 @@ class HighPriorityUse(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """The computed batch resources of a node.
+    """Batch resources of a node.
 
     Attributes:
-        cpu_milli: CPU in milli-cores.
-        memory_bytes: Memory in bytes.
-        terms: `cpu` and `memory` -> every number of the formula, for the event and `koord explain`.
+        terms: Resource name -> terms of the formula.
     """
 
     cpu_milli: int
@@ -70,12 +68,12 @@ class Batch(NamedTuple):
 
 
 def use_of(request: Amount, usage: Amount | None, *, is_lse: bool) -> HighPriorityUse:
-    """Return the sums for one pod alone, or for the share of a pod in one NUMA zone.
+    """Return the contribution of one pod, or of its share in one zone, to the sums.
 
     Args:
-        request: Requested amount.
-        usage: Used amount, or None if there is no sample; then the request counts.
-        is_lse: Whether its cpu counts with the request and not with the usage.
+        request: Its request.
+        usage: Its usage, or None if there is no sample, and then its request counts.
+        is_lse: Whether its cpu counts as requested.
 
     Source:
         manager spec, 5.3
@@ -110,16 +108,14 @@ def compute_batch(
     report: NodeUsageReported,
     strategy: ColocationStrategy,
 ) -> Batch:
-    """Return the batch resources of a node from a usage report that is not too old.
-
-    They are neither normalized nor reduced by what other systems hold.
+    """Return the batch resources of a node from a fresh report, before `publish` changes them.
 
     Args:
         node: The node.
         capacity: Capacity of the whole node.
         pods: `high_priority_pods` of the node.
         report: The report.
-        strategy: Colocation strategy of the node.
+        strategy: Strategy of the node.
 
     Source:
         manager spec, 5.3; vectors manager/batch_resource
@@ -133,15 +129,7 @@ def compute_batch(
 def compute_terms(
     capacity: Amount, system: Amount, reserved: Amount, use: HighPriorityUse, strategy: ColocationStrategy
 ) -> tuple[OvercommitTerms, OvercommitTerms]:
-    """Return every number of the formula, for cpu and for memory; the field `result` is the amount to lend.
-
-    Args:
-        capacity: Capacity of the node or zone.
-        system: System usage.
-        reserved: Reservation of the node.
-        use: Sums over the high-priority pods.
-        strategy: Colocation strategy of the node.
-    """
+    """Return the terms of the formula for cpu and for memory; their `result` is the amount to lend."""
     cpu_policy = (
         CalculatePolicy.MAX_USAGE_REQUEST
         if strategy.cpu_calculate_policy is CalculatePolicy.MAX_USAGE_REQUEST
@@ -170,7 +158,7 @@ def compute_terms(
 
 
 def node_reserved(node: Node) -> Amount:
-    """Return the amounts that a node reserves: the larger of the kubelet's reservation and that of the annotation."""
+    """Return the reservation of a node: the larger of the kubelet's and that of the annotation."""
     capacity, allocatable = parse_resources(node.status.capacity), parse_resources(node.status.allocatable)
     try:
         raw = parse_raw_allocatable(node.metadata.annotations) or {}

@@ -18,10 +18,7 @@ REASON = "Evicted"
 
 
 def agent_requests(view: ManagerView, token: str) -> list[Draft]:
-    """Return the fact `PodEvictionRequested` for each existing pod that the agent of a node reported as evicted.
-
-    Pods with an eviction request are left out.
-    """
+    """Return an eviction request for each existing pod that the agent of a node has ended and nobody has requested."""
     requested, specs = view.state.of_kind(EvictionState), view.state.of_kind(PodSpecState)
     agent = view.state.of_kind(NodeAgentState).get(token)
     drafts: list[Draft] = []

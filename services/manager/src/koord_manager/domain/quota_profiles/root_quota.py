@@ -34,14 +34,7 @@ _DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?
 
 
 class ElasticQuotaProfileSpec(KubeStruct):
-    """The field `spec` of an ElasticQuotaProfile.
-
-    Attributes:
-        quota_name: Name of the root quota.
-        quota_labels: Labels of the root quota.
-        resource_ratio: Factor for the resources of the nodes, as text, or None for 1.
-        node_selector: Selector of the nodes, or None, which selects no node.
-    """
+    """`spec` of an ElasticQuotaProfile."""
 
     quota_name: str = ""
     quota_labels: dict[str, str] = {}
@@ -50,22 +43,20 @@ class ElasticQuotaProfileSpec(KubeStruct):
 
 
 class ElasticQuotaProfile(KubeStruct):
-    """An ElasticQuotaProfile object of quota.koordinator.sh/v1alpha1."""
+    """The ElasticQuotaProfile of quota.koordinator.sh/v1alpha1."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: ElasticQuotaProfileSpec = msgspec.field(default_factory=ElasticQuotaProfileSpec)
 
 
 class RootQuota(NamedTuple):
-    """The computed root quota of an ElasticQuotaProfile.
+    """The root quota of a profile.
 
     Attributes:
-        labels: All labels of the quota object, including those that others set.
-        annotations: All annotations of the quota object, including those that others set.
-        min: Resource -> guaranteed quantity.
-        max: Resource -> upper limit.
+        labels: Labels, including those that others set.
+        annotations: Annotations, including those that others set.
         total: Resources of the selected nodes, times the ratio of the profile.
-        unschedulable: The part of `total` on nodes that are unschedulable or not ready.
+        unschedulable: The part of `total` on unschedulable nodes.
         nodes: Number of selected nodes.
     """
 
@@ -98,13 +89,13 @@ def root_quota(
     existing_labels: Mapping[str, str],
     existing_annotations: Mapping[str, str],
 ) -> RootQuota:
-    """Compute the root quota of a profile.
+    """Return the root quota of a profile.
 
     Args:
         profile: The profile.
-        nodes: All nodes. A missing selector of the profile selects none of them, an empty selector all.
-        existing_labels: Labels of the stored quota object.
-        existing_annotations: Annotations of the stored quota object.
+        nodes: All nodes; a profile without a selector selects none, an empty selector all.
+        existing_labels: Labels of the stored quota.
+        existing_annotations: Annotations of the stored quota.
 
     Raises:
         InvalidInput: The selector is invalid.

@@ -23,13 +23,13 @@ MATCHED_AT_ONCE: Final = 2000
 
 
 class RecommenderController:
-    """Computes all Recommendations once a minute, with the learned models.
+    """The learned models, and the progress of the present run.
 
     A run matches a part of the pods in each cycle, so that a large cluster does not block other tasks.
 
     Attributes:
         book: The learned models.
-        loading: Whether past reports are still being read after a start; until then no pod is replaced.
+        loading: Whether history is still being read; until then no pod is replaced.
     """
 
     def __init__(self, book: RecommenderBook | None = None) -> None:
@@ -40,14 +40,13 @@ class RecommenderController:
         self._live: dict[str, list[tuple[str, PodSpecState]]] = {}
 
     def is_due(self, now: datetime) -> bool:
-        """Return whether a run is not complete, or a minute has passed since the last run began."""
+        """Return whether the recommender has to run: its last run began a minute ago or is not complete."""
         return bool(self._waiting) or self._last is None or (now - self._last).total_seconds() >= INTERVAL_SECONDS
 
     def drafts(self, view: ManagerView, now: datetime) -> list[Draft]:
-        """Continue the run, and return its facts when it is complete; otherwise return an empty list.
+        """Return the facts of a complete run, or an empty list while the run is not complete or none is due.
 
-        The facts are new statuses of Recommendations and eviction requests for outdated pods. If a Recommendation
-        cannot be computed, its status stays.
+        If a Recommendation cannot be computed, its status stays.
         """
         if not self.is_due(now):
             return []

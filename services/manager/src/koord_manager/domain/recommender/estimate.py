@@ -30,19 +30,19 @@ class Amounts(NamedTuple):
 
 
 class Percentiles(NamedTuple):
-    """Percentiles of the usage samples, without margin and bounds: cpu in cores, memory in bytes."""
+    """Percentiles of the samples before any margin, in cores and bytes."""
 
     cpu_cores: float
     memory_bytes: float
 
 
 class Estimate(NamedTuple):
-    """Recommended requests of a container, and what they were computed from.
+    """Recommended requests of a container, and their inputs.
 
     Attributes:
         target: Recommended requests.
-        lower: Lowest acceptable requests.
-        upper: Highest acceptable requests.
+        lower: Lower bounds of acceptable requests.
+        upper: Upper bounds of acceptable requests.
         confidence_days: Days of history.
         percentiles: "target", "lower" and "upper" -> percentiles of the samples.
         samples: Number of cpu samples.
@@ -72,11 +72,11 @@ def confidence_days(model: ContainerModel) -> float:
 
 
 def estimate(model: ContainerModel, containers: int) -> Estimate:
-    """Compute the recommended requests of a container from its histograms.
+    """Return the recommended requests of a container.
 
     Args:
         model: The histograms of the container.
-        containers: Number of containers of its pod, among which the minimum of a pod is divided.
+        containers: Number of containers of its pod, which share the pod's minimum.
 
     Source:
         manager spec, 15.5; vectors manager/recommendation

@@ -39,13 +39,11 @@ Pods = list[tuple[str, PodSpecState]]
 
 @dataclass(frozen=True, slots=True)
 class RecommendationFate:
-    """A Recommendation that differs between recording and re-run at the end of the window.
+    """A Recommendation whose status, or whose pods to re-create, differ at the end of the window.
 
     Attributes:
         id: Id of its aggregate, `<namespace>=<name>`.
-        recorded: Recorded status, or None if there is none.
-        rerun: Status of the re-run, or None if there is none.
-        outdated: Numbers of live pods that would have to be re-created: in the recording, in the re-run.
+        outdated: Numbers of live pods that would have to be re-created: recorded, re-run.
     """
 
     id: str
@@ -55,10 +53,10 @@ class RecommendationFate:
 
 
 class RecommendationDecisions:
-    """Repeats the recommendations of a what-if run, and keeps the statuses that the re-run would publish.
+    """Repeats the recommendations of one run.
 
     Args:
-        view: The view of the recording, which the run folds.
+        view: The view of the recording, folded by the run.
 
     Attributes:
         in_force: Recorded settings, as the last recorded recommendation names them.
@@ -102,7 +100,7 @@ class RecommendationDecisions:
 
     @property
     def settings(self) -> RecommenderSettings:
-        """Settings under which the re-run decides: the tried ones, or the recorded ones if none are tried."""
+        """Settings under which the re-run decides."""
         return self._tried or self.in_force
 
     @property
@@ -119,21 +117,11 @@ class RecommendationDecisions:
     # --- the recording -----------------------------------------------------------------------------------------------
 
     def take_in_reports(self, stored: StoredEvent) -> None:
-        """Learn from the reports that were stored before a fact.
-
-        Reports that the next recorded recommendation had not read are left for later.
-        """
+        """Learn from the reports that were stored before a fact, except those that the next decision did not know."""
         self._take_in(moment_of(stored), self._expected[0][2] if self._expected else _EVERYTHING)
 
     def folded(self, event: Event | None, stored: StoredEvent) -> None:
-        """Take note of a folded fact.
-
-        It may change which pods a Recommendation selects, or it may name the recorded settings.
-
-        Args:
-            event: The event, or None if it was ignored.
-            stored: The fact.
-        """
+        """Take note of a folded fact that may change which pods a Recommendation selects."""
         if stored.ref.kind in _MATCHING:
             self._pods = None
         if isinstance(event, RecommendationComputed) and not self._expected:
@@ -145,26 +133,12 @@ class RecommendationDecisions:
         self.rerun = dict(self.view.state.of_kind(RecommendationState))
 
     def expect(self, based_on: int, seq: int, event: Event) -> None:
-        """Announce a recorded recommendation of the window.
-
-        Reports are then learned only up to the position that it had read.
-
-        Args:
-            based_on: Position of the log that it was based on.
-            seq: Its own position.
-            event: The event; other events than recommendations are ignored.
-        """
+        """Queue a recorded recommendation; `seq` is its position."""
         if isinstance(event, RecommendationComputed):
             heappush(self._expected, (based_on, seq, event.observed_to))
 
     def set_published(self, id_: str, event: Event, stored: StoredEvent) -> None:
-        """Apply an event to the status of a Recommendation in the re-run, as if it had been published.
-
-        Args:
-            id_: Id of the Recommendation.
-            event: The event.
-            stored: Recorded fact that gives position and time.
-        """
+        """Apply a decision to the status of a Recommendation, as if it had been published."""
         state = evolve(self.rerun.get(id_), event, stored)
         assert isinstance(state, RecommendationState)
         self.rerun[id_] = state
@@ -172,7 +146,7 @@ class RecommendationDecisions:
     # --- decisions ---------------------------------------------------------------------------------------------------
 
     def compute(self, stored: StoredEvent, recorded: RecommendationComputed) -> None:
-        """Repeat a recorded recommendation with the reports and time of the recorded one, and count the result."""
+        """Repeat a recorded recommendation with its inputs."""
         heappop(self._expected)
         self._recorded_by(recorded)
         self._take_in(None, recorded.observed_to)
@@ -210,7 +184,7 @@ class RecommendationDecisions:
         return found if knows else None
 
     def drop(self, stored: StoredEvent, recorded: RecommendationDropped) -> None:
-        """Repeat the removal of the status of a Recommendation whose object was deleted, and count the result."""
+        """Repeat the removal of a Recommendation whose object is gone."""
         self._enter_run(stored)
         self.tally.recorded += 1
         if self._book.targets.one(stored.ref.id) is None:
@@ -219,7 +193,7 @@ class RecommendationDecisions:
         self.set_published(stored.ref.id, recorded, stored)
 
     def replace(self, stored: StoredEvent, recorded: PodEvictionRequested) -> None:
-        """Repeat the decision to evict a pod with outdated requests, and count the result."""
+        """Repeat the decision to evict a pod, so that its successor gets the recommended requests."""
         self._enter_run(stored)
         self.tally.recorded += 1
         now = datetime.fromisoformat(stored.occurred_at)
@@ -239,8 +213,8 @@ class RecommendationDecisions:
         If settings are tried, Recommendations without a decision in the window are decided now.
 
         Args:
-            until: Reports that were stored after this moment are ignored; None for no limit.
-            now: Time of the end, RFC 3339.
+            until: Reports that were stored later are ignored, or None for no limit.
+            now: Time of the end.
         """
         self._expected = []
         self._take_in(until, _EVERYTHING)
@@ -259,11 +233,7 @@ class RecommendationDecisions:
                 self.set_published(wanted.id, found, StoredEvent(self.view.state.position, ref, {}, b""))
 
     def fates(self, now: str) -> list[RecommendationFate]:
-        """Return the Recommendations that differ between recording and re-run, by id.
-
-        Args:
-            now: Time of the end, RFC 3339.
-        """
+        """Return the Recommendations that differ from the recording, by id."""
         self._book.targets.refresh(self.view)
         recorded = self.view.state.of_kind(RecommendationState)
         found: list[RecommendationFate] = []

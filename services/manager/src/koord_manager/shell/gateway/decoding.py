@@ -25,10 +25,7 @@ _MODELS: dict[str, type[Any]] = {
 
 
 class ListMeta(msgspec.Struct, rename="camel", omit_defaults=True):
-    """The field `metadata` of a list: version of the list, and token of the next page or empty.
-
-    Both are opaque texts.
-    """
+    """`metadata` of a list; both values are opaque texts of the API server."""
 
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
@@ -60,10 +57,9 @@ class _Line(msgspec.Struct):
 
 
 class Page(NamedTuple):
-    """One page of a list of the API server.
+    """One page of a list.
 
     Attributes:
-        objects: The decoded objects.
         version: Version of the list, from which a watch can start.
         following: Token of the next page, or empty for the last one.
         unreadable: Description of each object that could not be decoded and was left out.
@@ -76,11 +72,11 @@ class Page(NamedTuple):
 
 
 class Change(NamedTuple):
-    """The change that one line of a watch describes.
+    """One line of a watch.
 
     Attributes:
         version: Version of the object.
-        object: The object; None for a bookmark, and if the object could not be decoded.
+        object: The object, or None for a bookmark and for an object that could not be decoded.
         gone: Whether the object was deleted.
         unreadable: Description of an object that could not be decoded, or empty.
     """
@@ -92,7 +88,7 @@ class Change(NamedTuple):
 
 
 class WatchEnded(Exception):
-    """Raised if the API server ends a watch with an error, for example because the version is too old."""
+    """The API server ended the watch with an error."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -118,7 +114,7 @@ def _decoded(decoder: "msgspec.json.Decoder[T]", body: bytes) -> T:
 
 
 class ResourceDecoder:
-    """Decodes lists and watches of one resource to typed objects."""
+    """Decodes lists and watches of one resource."""
 
     def __init__(self, resource: Mirrored) -> None:
         self._model: type[Any] = _MODELS[resource.kind] if resource.intake is Intake.TYPED else dict[str, Any]
@@ -126,7 +122,7 @@ class ResourceDecoder:
         self._one: msgspec.json.Decoder[Any] = msgspec.json.Decoder(self._model)
 
     def page(self, body: bytes) -> Page:
-        """Decode one page of a list.
+        """Return one page of a list.
 
         Raises:
             codec.DecodeError: The body is not a list.
@@ -146,7 +142,7 @@ class ResourceDecoder:
         return Page(objects, raw.metadata.resource_version, raw.metadata.continue_, unreadable)
 
     def line(self, line: bytes) -> Change:
-        """Decode one line of a watch.
+        """Return the change that one line of a watch describes.
 
         Raises:
             WatchEnded: The line is an ERROR.
@@ -173,11 +169,7 @@ class ResourceDecoder:
 
 
 def read_pod(body: bytes) -> Pod:
-    """Decode the pod in the answer to a GET request.
-
-    Raises:
-        codec.DecodeError: The body is not a pod.
-    """
+    """Return the pod in the answer to a GET request, or raise codec.DecodeError."""
     return codec.convert(without_nulls(_decoded(_ANYTHING, body)), Pod)
 
 

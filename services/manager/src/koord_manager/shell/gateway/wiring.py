@@ -26,11 +26,7 @@ MOST_REFUSED = 500
 
 
 async def open_api(settings: KubernetesSettings) -> KubernetesApi:
-    """Return a client of the API server that the settings name.
-
-    Raises:
-        Unreachable: There are no credentials.
-    """
+    """Return a client of the API server, or raise Unreachable if there are no credentials."""
     return await connect_api(
         settings.kubeconfig,
         context=settings.kube_context,
@@ -71,20 +67,19 @@ def make_gateway(
     wrote: Callable[[str, str], None],
     taken: Callable[[str, float], None] | None = None,
 ) -> Gateway:
-    """Create the gateway of this instance.
+    """Return the gateway of this instance.
 
     Args:
         shell: Settings, metrics and logger of the service.
-        bus: Connection to the event log.
+        bus: The bus.
         leadership: Whether this instance leads.
         api: Client of the API server.
-        view: The folded cluster.
+        view: The view.
         folded: Waits until the event at a position is folded.
-        slo_config: Namespace and name of slo-controller-config.
+        slo_config: Namespace and name of the configuration ConfigMap.
         other_configs: Namespace and name of further ConfigMaps to mirror.
         wrote: Called for each write with its purpose and the meaning of its answer.
-        taken: Called for each key that is taken from the work queue, with its controller and the seconds that it was
-            ready.
+        taken: See `WorkQueue.on_take`.
     """
     settings = shell.settings
     return Gateway(
@@ -111,13 +106,7 @@ def make_gateway(
 def gateway_settings(
     settings: KubernetesSettings, slo_config: tuple[str, str], other_configs: tuple[tuple[str, str], ...]
 ) -> GatewaySettings:
-    """Return the settings of the gateway, from the settings of the service.
-
-    Args:
-        settings: Settings of the service.
-        slo_config: Namespace and name of slo-controller-config.
-        other_configs: Namespace and name of further ConfigMaps to mirror.
-    """
+    """Return the settings of the gateway."""
     return GatewaySettings(
         resources=mirrored_resources(
             slo_config=slo_config,
@@ -141,7 +130,7 @@ def gateway_settings(
 
 
 async def refuse_documents(intake: Intake) -> None:
-    """Answer every document of `koord apply` with a refusal: with Kubernetes, objects come from the API server."""
+    """Refuse every document of `koord apply`, because with Kubernetes objects come from the API server."""
     reason = "objects of this cluster come from its API server; use kubectl"
     while works := await intake.take(MOST_REFUSED):
         for work in works:

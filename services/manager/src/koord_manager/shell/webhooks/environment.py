@@ -19,15 +19,8 @@ class WebhookEnvironment:
     """Where to serve the webhooks, where certificates are stored, and which objects are maintained.
 
     Attributes:
-        namespace: Namespace of the Secret and the Service.
-        port: Port of the webhook server.
-        host: Host that the API server calls (WEBHOOK_HOST), or empty if it calls the Service.
-        directory: Folder of the certificates.
+        host: WEBHOOK_HOST, or empty if the API server calls the Service.
         writer: "secret" for a Secret that all replicas share, "fs" for files only.
-        secret: Name of the Secret.
-        service: Name of the Service.
-        mutating: Name of the MutatingWebhookConfiguration.
-        validating: Name of the ValidatingWebhookConfiguration.
     """
 
     namespace: str = "koordinator-system"
@@ -42,7 +35,7 @@ class WebhookEnvironment:
 
     @property
     def dns_name(self) -> str:
-        """Host name or IP that the server certificate has to contain."""
+        """Name that the certificate has to contain."""
         return self.host or f"{self.service}.{self.namespace}.svc"
 
     @property
@@ -52,7 +45,7 @@ class WebhookEnvironment:
 
 
 def read_environment(environ: Mapping[str, str]) -> WebhookEnvironment:
-    """Read the settings of the webhook server from environment variables.
+    """Return the settings in the environment variables of the process.
 
     Raises:
         InvalidInput: A port is not a number, or the writer is unknown.

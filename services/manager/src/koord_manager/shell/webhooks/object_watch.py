@@ -23,15 +23,14 @@ LONGEST_PAUSE_SECONDS: Final = 60.0
 
 
 class WatchingApi(Protocol):
-    """The method of the API server's client that `watch_object` needs."""
+    """The part of the API server's client that watches need."""
 
     def lines(
         self, path: str, parameters: Mapping[str, str], *, idle_seconds: float
     ) -> contextlib.AbstractAsyncContextManager[ApiResponse | AsyncIterator[list[bytes]]]:
-        """Open a watch and yield an iterator over batches of its lines, or the response if the watch is refused.
+        """Open a watch and yield batches of lines, or the response if the API server refused it.
 
-        Raises:
-            Unreachable: The API server does not answer.
+        Raise Unreachable if it does not answer.
         """
         ...
 
@@ -39,15 +38,7 @@ class WatchingApi(Protocol):
 async def watch_object(
     api: WatchingApi, collection: str, name: str, changed: Callable[[], None], logger: Logger
 ) -> None:
-    """Watch one object of the API server until cancelled, and call `changed` for each event of the watch.
-
-    Args:
-        api: Client of the API server.
-        collection: Path of the collection of the object.
-        name: Name of the object.
-        changed: Called without arguments.
-        logger: Logs errors; the watch is opened again after them.
-    """
+    """Watch one object until cancelled, and call `changed` for each event of the watch."""
     backoff = Backoff(1.0, LONGEST_PAUSE_SECONDS)
     parameters = {"watch": "1", "fieldSelector": f"metadata.name={name}", "timeoutSeconds": str(OPEN_SECONDS)}
     problem = ""

@@ -18,63 +18,46 @@ PageAnswer: TypeAlias = Callable[[Mapping[str, str]], object]
 
 
 class NotFound(Exception):
-    """Raised by a plugin's HTTP page if the requested object does not exist.
-
-    Its text is the body of the 404 response.
-    """
+    """The object that a page is asked for does not exist. The text of the exception is the response."""
 
 
 class PreBindPlugin(Plugin, Protocol):
-    """A plugin that adds annotations to the binding of a pod.
-
-    The annotations of all plugins are part of one binding.
-    """
+    """A plugin that writes annotations on pods when they are bound. All annotations are part of one binding."""
 
     def pre_bind(self, pod: PodRecord, node: str) -> Mapping[str, str]:
-        """Return annotation key -> value to write on the pod.
-
-        If two plugins write the same key, the later plugin wins.
-        """
+        """Return annotation -> text. If two plugins write the same annotation, the later plugin wins."""
         ...
 
 
 class BeforeFailurePlugin(Plugin, Protocol):
-    """A plugin that can handle a failed attempt instead of the scheduler."""
+    """A plugin that is asked before the scheduler handles a failed attempt."""
 
     def before_failure(self, pod: PodRecord, message: str) -> bool:
         """Return whether the plugin has handled the failure.
 
-        If so, the scheduler publishes no explanation, and `before_failure` of later plugins is not called. The pod
-        waits for another attempt in either case.
+        If so, no explanation is published and no other plugin is asked.
 
-        Args:
-            pod: The pod that found no node, or lost its node before it was bound.
-            message: Why, one sentence.
+        The pod waits for another attempt in either case.
         """
         ...
 
 
 class AfterFailurePlugin(Plugin, Protocol):
-    """A plugin that is called after the scheduler has handled a failed attempt."""
+    """A plugin that is notified of every failed attempt, after it was handled."""
 
     def after_failure(self, pod: PodRecord, message: str) -> None:
-        """Record that the pod found no node, or lost its node before it was bound.
-
-        Args:
-            pod: The pod.
-            message: Why, one sentence.
-        """
+        """Record that the pod found no node, or lost its node before it was bound."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """A plugin controller's request to evict a pod. It is carried out as far as PodDisruptionBudgets allow.
+    """A request to evict a pod, as far as disruption budgets allow.
 
     Attributes:
-        uid: Uid of the pod.
-        message: Sentence for the owner of the pod.
-        reason: Reason in one word, for the event; "" stands for the plugin's name.
+        uid: The pod.
+        message: Reason for its user.
+        reason: Reason in one word; "" stands for the plugin's name.
     """
 
     uid: str
@@ -84,10 +67,10 @@ class Eviction:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A status that a plugin's controller publishes as an event of the log. No-op if it equals the last published one.
+    """A status to publish as an event, unless it equals the last published one.
 
     Attributes:
-        ref: The aggregate to which the event is appended, such as a quota.
+        ref: The aggregate that the status belongs to.
         event: The status.
     """
 
@@ -99,18 +82,16 @@ class ControllerPlugin(Plugin, Protocol):
     """A plugin whose controller runs periodically on the leader, if `--controller-plugins` names the plugin."""
 
     def control_due(self) -> float | None:
-        """Return the Unix seconds of the run's clock at which `control` has work again.
+        """Return when `control` has work, in unix seconds of the run's clock. None: not before another event.
 
-        None: not before another event arrives.
-
-        The scheduler leaves at least a second between two calls of `control`.
+        The scheduler leaves at least a second between two calls.
         """
         ...
 
     def control(self, now: float) -> Sequence[Eviction | Status]:
         """Return the pods to evict and the statuses to publish.
 
-        Requests to evict a pod without a node, or a pod that is being evicted already, are ignored.
+        Pods without a node, and pods that are being evicted, are ignored.
 
         Args:
             now: Unix seconds of the run's clock.
@@ -122,8 +103,5 @@ class PagesPlugin(Plugin, Protocol):
     """A plugin that serves HTTP pages on the leader."""
 
     def pages(self) -> Mapping[str, PageAnswer]:
-        """Return path below `/apis/v1/plugins/<name>/` -> function that returns its response.
-
-        `{part}` in a path is a parameter.
-        """
+        """Return path below `/apis/v1/plugins/<name>/` -> function that answers it. `{part}` marks a path parameter."""
         ...

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class PluginFault(NamedTuple):
-    """An exception that a plugin raised during an attempt to place a pod.
+    """An exception that a plugin raised in an attempt.
 
     Attributes:
         plugin: Name of the plugin.
@@ -25,7 +25,7 @@ class PluginFault(NamedTuple):
 
     @property
     def message(self) -> str:
-        """Return the reason that the pod's explanation shows: "plugin NAME failed: ERROR"."""
+        """Return the message for the user of the pod."""
         return f"plugin {self.plugin} failed: {self.error}"
 
 
@@ -35,13 +35,11 @@ def package_of(plugin: object) -> str:
 
 
 def fault_of(error: BaseException, plugins: Mapping[str, str], pod: str) -> PluginFault | None:
-    """Return which plugin raised the exception: the outermost one in its traceback.
-
-    None if no plugin is in the traceback.
+    """Return the fault of the outermost plugin in the traceback, or None if no plugin is in it.
 
     Args:
         error: The exception.
-        plugins: Top-level Python package -> name of the plugin.
+        plugins: Top-level package -> name of the plugin.
         pod: The pod of the attempt, as namespace/name.
     """
     for frame, _ in walk_tb(error.__traceback__):

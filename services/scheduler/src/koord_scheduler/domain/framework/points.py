@@ -4,10 +4,7 @@ from enum import StrEnum
 
 
 class Point(StrEnum):
-    """The name of a plugin list in a profile of the configuration, such as `preFilter`.
-
-    The members are in cycle order.
-    """
+    """A list of plugins in a profile of the configuration, in the order of the scheduling cycle."""
 
     PRE_ENQUEUE = "preEnqueue"
     QUEUE_SORT = "queueSort"

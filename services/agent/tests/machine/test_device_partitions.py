@@ -1,6 +1,6 @@
 """The partition table of a device report."""
 
-from koord_agent.domain.kernel.devices import report_devices, xpu_of
+from koord_agent.domain.devices.xpu import report_devices, xpu_of
 
 
 def xpu(minor: str, *links: dict[str, object]) -> dict[str, object]:
@@ -15,4 +15,4 @@ def test_incomplete_links_leave_the_complete_ones() -> None:
     ]
     partitions = report_devices([xpu_of(device) for device in devices]).partitions
     found = {size: [(entry.minors, entry.gpu_link_type) for entry in table] for size, table in partitions.items()}
-    assert found == {"2": [((0, 1), "HCCS")], "3": [((1, 2, 3), "PIX")]}
+    assert found == {"2": [((0, 1), "HCCS"), ((1, 2), "PIX")], "3": [((1, 2, 3), "PIX")]}

@@ -1,0 +1,111 @@
+"""A device of the node, however it was found, and the report of all of them.
+
+Source: runtime spec, 9.3 to 9.5.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+from koordcore.protocol.pci import PciLocation
+from koordcore.values.quantity import Quantity
+
+HEALTHY: Final = "Healthy"
+UNKNOWN_ID: Final = -1
+"""Number of a socket or NUMA node that is not known."""
+
+
+class DeviceTopology(msgspec.Struct, frozen=True):
+    """Location of a device in the report; -1 if unknown."""
+
+    socket_id: int = msgspec.field(name="socketID")
+    node_id: int = msgspec.field(name="nodeID")
+    pcie_id: str = msgspec.field(name="pcieID")
+    bus_id: str = msgspec.field(name="busID")
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """The condition `Healthy` of a device."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+
+
+class Partition(msgspec.Struct, frozen=True, rename="camel"):
+    """Devices that can be given to one pod together."""
+
+    minors: tuple[int, ...]
+    gpu_link_type: str
+    allocation_score: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One device of the node.
+
+    Attributes:
+        uuid: Identifier; the PCI address of an RDMA function.
+        minor: Index among the devices of its type.
+        type: `gpu`, `rdma` or `fpga`.
+        resources: Capacity of the device by resource name.
+        health: Whether the device may take new pods.
+        topology: Location; None if it is not known.
+        condition: Status that was read; None if none was read, or if the type has none.
+        virtual_functions: PCI addresses of the virtual functions of an RDMA function, ascending.
+    """
+
+    uuid: str
+    minor: int
+    type: str
+    resources: dict[str, Quantity]
+    health: bool
+    topology: DeviceTopology | None
+    condition: Condition | None
+    virtual_functions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceReport:
+    """Devices sorted by type and minor, labels of the object, and partitions by number of devices."""
+
+    devices: tuple[Device, ...] = ()
+    labels: dict[str, str] = field(default_factory=dict[str, str])
+    partitions: dict[str, tuple[Partition, ...]] = field(default_factory=dict[str, tuple[Partition, ...]])
+
+    @classmethod
+    def of(
+        cls,
+        devices: Iterable[Device],
+        *,
+        labels: Mapping[str, str],
+        partitions: Mapping[str, tuple[Partition, ...]] | None = None,
+    ) -> "DeviceReport":
+        """Return a report with the devices in order of type and minor."""
+        return cls(
+            devices=tuple(sorted(devices, key=lambda device: (device.type, device.minor))),
+            labels=dict(labels),
+            partitions=dict(partitions or {}),
+        )
+
+
+def healthy_condition() -> Condition:
+    """Return the condition of a device whose status was read and is good."""
+    return Condition(type=HEALTHY, status="True", reason="DeviceHealthy", message="device is healthy")
+
+
+def fault_condition(code: str, message: str) -> Condition:
+    """Return the condition of a device that must take no new pod.
+
+    Args:
+        code: Error code; "" if it is not known.
+        message: Sentence for people; "" if there is none.
+    """
+    return Condition(type=HEALTHY, status="False", reason=code or "Unknown", message=message or "device is unhealthy")
+
+
+def topology_at(location: PciLocation, bus_id: str) -> DeviceTopology:
+    """Return where a device is whose PCI address is known to sysfs."""
+    return DeviceTopology(socket_id=UNKNOWN_ID, node_id=location.numa_node, pcie_id=location.root, bus_id=bus_id)

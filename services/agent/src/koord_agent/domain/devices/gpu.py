@@ -1,0 +1,101 @@
+"""NVIDIA GPUs, as NVML describes them.
+
+Source: runtime spec, 9.3, 9.4.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from koordcore.protocol import keys
+from koordcore.protocol.pci import PciLocation
+from koordcore.protocol.resource_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
+from koordcore.values.quantity import of_value
+
+from koord_agent.domain.devices.device import Device, fault_condition, topology_at
+
+VENDOR: Final = "nvidia"
+_BRAND: Final = "NVIDIA "
+APPLICATION_XIDS: Final = frozenset((13, 31, 43, 45, 68, 109))
+"""Xid errors that an application causes. They say nothing about the GPU."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One GPU as NVML describes it.
+
+    Attributes:
+        uuid: UUID of the GPU.
+        minor: Number in /dev/nvidia<n>.
+        bus_id: PCI address as sysfs writes it, such as `0000:3b:00.0`.
+        memory_bytes: Total memory.
+        name: Product name; "" if it cannot be read.
+    """
+
+    uuid: str
+    minor: int
+    bus_id: str
+    memory_bytes: int
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFault:
+    """Why a GPU must take no new pod: an error code such as `Xid79`, and a sentence for people."""
+
+    code: str
+    message: str
+
+
+def xid_fault(xid: int) -> GpuFault | None:
+    """Return the fault that a critical Xid error means; None if an application caused it.
+
+    Args:
+        xid: Number of the error.
+    """
+    if xid in APPLICATION_XIDS:
+        return None
+    return GpuFault(f"Xid{xid}", f"Xid error detected on device, error code: {xid}")
+
+
+def gpu_device(gpu: Gpu, location: PciLocation | None, fault: GpuFault | None) -> Device:
+    """Return a GPU as a device of the node.
+
+    Args:
+        gpu: The GPU.
+        location: Its location in sysfs; None if sysfs does not know its address. Without a PCIe root, the device has
+            no topology.
+        fault: Why it must take no new pod; None if it is healthy, which is told without a condition.
+    """
+    return Device(
+        uuid=gpu.uuid,
+        minor=gpu.minor,
+        type="gpu",
+        resources={
+            GPU_CORE: of_value(100),
+            GPU_MEMORY: of_value(gpu.memory_bytes),
+            GPU_MEMORY_RATIO: of_value(100),
+        },
+        health=fault is None,
+        topology=topology_at(location, gpu.bus_id) if location and location.root and gpu.bus_id else None,
+        condition=None if fault is None else fault_condition(fault.code, fault.message),
+    )
+
+
+def gpu_labels(names: Sequence[str], driver: str | None) -> dict[str, str]:
+    """Return the labels of a node with these GPUs.
+
+    Args:
+        names: Product name of every GPU; "" if it cannot be read.
+        driver: Version of the driver; None if it cannot be read.
+
+    Returns:
+        The vendor; model and driver as well if all GPUs have the same name and both can be read. Empty without GPUs.
+    """
+    if not names:
+        return {}
+    labels = {keys.GPU_VENDOR: VENDOR}
+    if len(set(names)) == 1 and names[0] and driver is not None:
+        labels[keys.GPU_MODEL] = names[0].removeprefix(_BRAND).replace(" ", "-")
+        labels[keys.GPU_DRIVER_VERSION] = driver
+    return labels

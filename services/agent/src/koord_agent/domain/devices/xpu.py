@@ -1,0 +1,149 @@
+"""Accelerators that vendors' tools describe in files.
+
+Source: runtime spec, 8.3, 9.3, 9.4; agent spec, 4.8 (XPU).
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+from koordcore.protocol import keys
+from koordcore.protocol.objects import without_nulls
+from koordcore.protocol.resource_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.quantity import of_value, quantity_from_json
+
+from koord_agent.domain.devices.device import (
+    UNKNOWN_ID,
+    Condition,
+    Device,
+    DeviceReport,
+    DeviceTopology,
+    Partition,
+    fault_condition,
+    healthy_condition,
+)
+from koord_agent.domain.kernel.counters import whole_number
+
+_SHORT_NAMES: Final = {"gpu-core": GPU_CORE, "gpu-memory": GPU_MEMORY}
+
+
+class Link(msgspec.Struct):
+    """A direct connection to other devices. `peers` is a comma-separated list of minors."""
+
+    peer_minor: str = msgspec.field(default="", name="peerMinor")
+    type: str = ""
+
+
+class XpuTopology(msgspec.Struct, rename={"p2p_links": "p2pLinks", "must_honor_partition": "mustHonorPartition"}):
+    """Location of a device; ids are texts, "" if unknown."""
+
+    p2p_links: list[Link] | None = None
+    must_honor_partition: bool = False
+    node_id: str | int = msgspec.field(default="", name="nodeID")
+    pcie_id: str = msgspec.field(default="", name="pcieID")
+    bus_id: str = msgspec.field(default="", name="busID")
+
+
+class XpuStatus(msgspec.Struct, rename="camel"):
+    """Health of a device."""
+
+    healthy: bool = True
+    err_code: str = ""
+    err_message: str = ""
+
+
+class Xpu(msgspec.Struct):
+    """One entry of a description file."""
+
+    vendor: str = ""
+    model: str = ""
+    uuid: str = ""
+    minor: str | int = ""
+    resources: dict[str, str | int | float | None] = {}
+    topology: XpuTopology | None = None
+    status: XpuStatus | None = None
+
+
+def xpu_of(raw: Any) -> Xpu:
+    """Return one entry of decoded JSON. Raise codec.DecodeError for a field of a wrong type."""
+    return codec.convert(without_nulls(raw), Xpu)
+
+
+def report_devices(xpus: Sequence[Xpu]) -> DeviceReport:
+    """Return the report about the entries of description files.
+
+    The labels and the policy for partitions are those of the first entry. A link without a type
+    or without a peer that is a number creates no partition; other links of the device do.
+
+    Args:
+        xpus: Entries of all files, in the order of the files. A minor that is not a number counts as 0.
+
+    Source:
+        runtime spec, 9.3, 9.4
+    """
+    if not xpus:
+        return DeviceReport()
+    numbered = [(whole_number(str(xpu.minor)) or 0, xpu) for xpu in xpus]
+    devices = (_device(minor, xpu) for minor, xpu in numbered)
+    return DeviceReport.of(devices, labels=_labels(xpus[0]), partitions=_partitions(numbered))
+
+
+def _device(minor: int, xpu: Xpu) -> Device:
+    resources = {GPU_MEMORY_RATIO: of_value(100)}
+    for name, text in xpu.resources.items():
+        try:
+            resources[_SHORT_NAMES.get(name, name)] = quantity_from_json(text)
+        except InvalidInput:
+            continue
+    topology = None
+    if xpu.topology is not None:
+        node = str(xpu.topology.node_id)
+        topology = DeviceTopology(
+            socket_id=UNKNOWN_ID,
+            node_id=_integer(node) if node else UNKNOWN_ID,
+            pcie_id=xpu.topology.pcie_id,
+            bus_id=xpu.topology.bus_id,
+        )
+    return Device(
+        uuid=xpu.uuid,
+        minor=minor,
+        type="gpu",
+        resources=resources,
+        health=xpu.status is None or xpu.status.healthy,
+        topology=topology,
+        condition=None if xpu.status is None else _condition(xpu.status),
+    )
+
+
+def _integer(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        return 0
+
+
+def _condition(status: XpuStatus) -> Condition:
+    return healthy_condition() if status.healthy else fault_condition(status.err_code, status.err_message)
+
+
+def _labels(first: Xpu) -> dict[str, str]:
+    labels = {keys.GPU_VENDOR: first.vendor, keys.GPU_MODEL: first.model}
+    if first.topology is not None and first.topology.p2p_links is not None:
+        labels[keys.GPU_PARTITION_POLICY] = "Honor" if first.topology.must_honor_partition else "Prefer"
+    return labels
+
+
+def _partitions(numbered: Sequence[tuple[int, Xpu]]) -> dict[str, tuple[Partition, ...]]:
+    table: dict[str, list[Partition]] = {}
+    seen: set[tuple[int, ...]] = set()
+    for minor, xpu in numbered:
+        for link in (xpu.topology.p2p_links or ()) if xpu.topology is not None else ():
+            texts = (whole_number(peer.strip()) for peer in link.peer_minor.split(","))
+            peers = {peer for peer in texts if peer is not None}
+            minors = tuple(sorted({minor, *peers}))
+            if link.type and peers and minors not in seen:
+                seen.add(minors)
+                table.setdefault(str(len(minors)), []).append(Partition(minors=minors, gpu_link_type=link.type))
+    return {size: tuple(partitions) for size, partitions in table.items()}

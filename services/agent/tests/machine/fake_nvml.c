@@ -1,0 +1,70 @@
+/* A libnvidia-ml for tests. Its GPUs are lines of the file $FAKE_NVML: "<uuid> <minor> <bus id> <bytes> <state> <name>".
+   state: ok, lost (every call fails), mute (no events). A file $FAKE_NVML.xid holds "<uuid> <xid>"; reading it removes it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { SUCCESS = 0, INVALID = 2, NOT_SUPPORTED = 3, TIMEOUT = 10, LOST = 15 };
+typedef struct { char uuid[96], bus[32], state[16], name[96]; unsigned minor; unsigned long long bytes; } Gpu;
+typedef struct { char legacy[16]; unsigned domain, bus, device, id, subsystem; char text[32]; } Pci;
+typedef struct { unsigned long long total, free, used; } Memory;
+typedef struct { void *device; unsigned long long type, data; unsigned instance, compute; } Event;
+
+static Gpu gpus[16];
+static int count;
+
+static void look(void) {
+    FILE *file = fopen(getenv("FAKE_NVML"), "r");
+    count = 0;
+    if (!file) return;
+    while (count < 16 && fscanf(file, "%95s %u %31s %llu %15s %95[^\n]", gpus[count].uuid, &gpus[count].minor,
+                                gpus[count].bus, &gpus[count].bytes, gpus[count].state, gpus[count].name) == 6)
+        count++;
+    fclose(file);
+}
+
+static int lost(void *gpu) { return !strcmp(((Gpu *)gpu)->state, "lost"); }
+
+int nvmlInit_v2(void) { return SUCCESS; }
+int nvmlInitWithFlags(unsigned flags) { return SUCCESS; }
+int nvmlShutdown(void) { return SUCCESS; }
+const char *nvmlErrorString(int code) { return code == LOST ? "GPU is lost" : "error"; }
+int nvmlDeviceGetCount_v2(unsigned *found) { look(); *found = count; return SUCCESS; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **gpu) {
+    if ((int)index >= count) return INVALID;
+    *gpu = &gpus[index];
+    return lost(*gpu) ? LOST : SUCCESS;
+}
+int nvmlDeviceGetUUID(void *gpu, char *text, unsigned size) {
+    if (!gpu) return INVALID;
+    strncpy(text, ((Gpu *)gpu)->uuid, size);
+    return SUCCESS;
+}
+int nvmlDeviceGetMinorNumber(void *gpu, unsigned *minor) { *minor = ((Gpu *)gpu)->minor; return SUCCESS; }
+int nvmlDeviceGetName(void *gpu, char *text, unsigned size) { strncpy(text, ((Gpu *)gpu)->name, size); return SUCCESS; }
+int nvmlDeviceGetPciInfo_v3(void *gpu, Pci *pci) { strncpy(pci->text, ((Gpu *)gpu)->bus, 32); return SUCCESS; }
+int nvmlDeviceGetMemoryInfo(void *gpu, Memory *memory) { memory->total = ((Gpu *)gpu)->bytes; return SUCCESS; }
+int nvmlSystemGetDriverVersion(char *text, unsigned size) { strncpy(text, "550.54.15", size); return SUCCESS; }
+int nvmlEventSetCreate(void **set) { *set = gpus; return SUCCESS; }
+int nvmlEventSetFree(void *set) { return SUCCESS; }
+int nvmlDeviceRegisterEvents(void *gpu, unsigned long long types, void *set) {
+    return strcmp(((Gpu *)gpu)->state, "mute") ? SUCCESS : NOT_SUPPORTED;
+}
+int nvmlEventSetWait_v2(void *set, Event *event, unsigned milliseconds) {
+    char path[512], uuid[96];
+    unsigned xid;
+    snprintf(path, sizeof path, "%s.xid", getenv("FAKE_NVML"));
+    FILE *file = fopen(path, "r");
+    if (!file) { usleep(1000 * milliseconds); return TIMEOUT; }
+    int read = fscanf(file, "%95s %u", uuid, &xid);
+    fclose(file);
+    unlink(path);
+    if (read != 2) return TIMEOUT;
+    memset(event, 0, sizeof *event);
+    event->type = 8; /* nvmlEventTypeXidCriticalError */
+    event->data = xid;
+    for (int index = 0; index < count; index++)
+        if (!strcmp(gpus[index].uuid, uuid)) event->device = &gpus[index];
+    return SUCCESS;
+}

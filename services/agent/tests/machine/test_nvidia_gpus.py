@@ -1,0 +1,144 @@
+"""GPUs through NVML: the agent's own process over a library that answers as libnvidia-ml does."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.until import until_blocking
+
+PROGRAM = """
+import json, sys, time
+from pathlib import Path
+from koord_agent.shell.collect.devices import DeviceReporter, MachineDevices, XpuFolder
+from koord_agent.shell.collect.nvidia_gpus import NvidiaGpus
+from koord_agent.shell.collect.pci import PciBus
+
+pci = PciBus(Path(sys.argv[1]))
+gpus = NvidiaGpus(pci, every_ms=20)
+gpus.start()
+reporter = DeviceReporter(MachineDevices(XpuFolder(Path("/none")), gpus=gpus.report).read, sync_ms=20)
+while True:
+    report = reporter.report(time.monotonic_ns() // 1_000_000)
+    if report is not None:
+        devices = [[d.id, d.minor, d.healthy, d.code, d.numa_node, d.pcie_id, d.bus_id] for d in report.devices]
+        print(json.dumps({"devices": devices, "labels": report.labels}), flush=True)
+    time.sleep(0.01)
+"""
+OK = "GPU-a 0 00000000:3B:00.0 85899345920 ok NVIDIA A100-SXM4-80GB\n"
+OTHER = "GPU-b 1 00000000:AF:00.0 85899345920 {state} NVIDIA A100-SXM4-80GB\n"
+
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler for the library")
+
+
+class Machine:
+    """A process that reports the GPUs of the library, and the folder that decides what the library answers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.gpus = folder / "gpus"
+        self.gpus.write_text(OK + OTHER.format(state="ok"))
+        for bus_id, numa in (("0000:3b:00.0", 0), ("0000:af:00.0", 1)):
+            function = folder / f"sys/devices/pci0000:{bus_id[5:7]}" / bus_id
+            function.mkdir(parents=True)
+            (function / "numa_node").write_text(f"{numa}\n")
+            link = folder / "sys/bus/pci/devices" / bus_id
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(function)
+        library = folder / "lib/libnvidia-ml.so.1"
+        library.parent.mkdir()
+        source = Path(__file__).with_name("fake_nvml.c")
+        subprocess.run(["cc", "-shared", "-fPIC", "-w", "-o", str(library), str(source)], check=True)
+        self.reports = folder / "reports"
+        environment = {**os.environ, "LD_LIBRARY_PATH": str(library.parent), "FAKE_NVML": str(self.gpus)}
+        with self.reports.open("w") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", PROGRAM, str(folder / "sys")], env=environment, stdout=output
+            )
+
+    def answer(self, text: str) -> None:
+        """Change what the library answers, at once."""
+        fresh = self.gpus.with_suffix(".new")
+        fresh.write_text(text)
+        fresh.replace(self.gpus)
+
+    def fail(self, uuid: str, xid: int) -> None:
+        fresh = self.gpus.with_suffix(".event")
+        fresh.write_text(f"{uuid} {xid}")
+        fresh.replace(Path(f"{self.gpus}.xid"))
+
+    def last(self) -> dict[str, Any]:
+        text = self.reports.read_text()
+        reports = [line for line in text[: text.rfind("\n") + 1].splitlines() if line.startswith("{")]
+        return json.loads(reports[-1]) if reports else {"devices": [], "labels": {}}
+
+    def until_health(self, expected: dict[str, tuple[bool | None, str]]) -> None:
+        def health() -> bool:
+            return {each[0]: (each[2], each[3]) for each in self.last()["devices"]} == expected
+
+        def alive() -> None:
+            assert self.process.poll() is None, "the process has ended"
+
+        until_blocking(health, check=alive)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    found = Machine(tmp_path)
+    try:
+        yield found
+    finally:
+        found.process.kill()
+        found.process.wait()
+
+
+def test_gpus_have_their_place_and_their_model(machine: Machine) -> None:
+    machine.until_health({"GPU-a": (None, ""), "GPU-b": (None, "")})
+    assert machine.last() == {
+        "devices": [
+            ["GPU-a", 0, None, "", 0, "pci0000:3b", "0000:3b:00.0"],
+            ["GPU-b", 1, None, "", 1, "pci0000:af", "0000:af:00.0"],
+        ],
+        "labels": {
+            "node.koordinator.sh/gpu-vendor": "nvidia",
+            "node.koordinator.sh/gpu-model": "A100-SXM4-80GB",
+            "node.koordinator.sh/gpu-driver-version": "550.54.15",
+        },
+    }
+
+
+def test_critical_error_lasts_until_the_gpu_was_reset(machine: Machine) -> None:
+    machine.until_health({"GPU-a": (None, ""), "GPU-b": (None, "")})
+    machine.fail("GPU-b", 31)  # an error of an application
+    machine.fail("GPU-a", 79)
+    machine.until_health({"GPU-a": (False, "Xid79"), "GPU-b": (None, "")})
+    machine.answer(OTHER.format(state="ok"))
+    machine.until_health({"GPU-a": (False, "DeviceVanished"), "GPU-b": (None, "")})
+    machine.answer(OK + OTHER.format(state="ok"))
+    machine.until_health({"GPU-a": (None, ""), "GPU-b": (None, "")})
+
+
+def test_error_without_a_gpu_concerns_all(machine: Machine) -> None:
+    machine.until_health({"GPU-a": (None, ""), "GPU-b": (None, "")})
+    machine.fail("nobody", 48)
+    machine.until_health({"GPU-a": (False, "Xid48"), "GPU-b": (False, "Xid48")})
+
+
+def test_gpu_that_falls_off_the_bus_is_known_and_unhealthy(machine: Machine) -> None:
+    machine.until_health({"GPU-a": (None, ""), "GPU-b": (None, "")})
+    machine.answer(OK + OTHER.format(state="lost"))
+    machine.until_health({"GPU-a": (None, ""), "GPU-b": (False, "GpuIsLost")})
+    machine.answer(OK + OTHER.format(state="ok"))
+    machine.until_health({"GPU-a": (None, ""), "GPU-b": (None, "")})
+
+
+def test_gpu_without_events_is_not_trusted(machine: Machine) -> None:
+    machine.until_health({"GPU-a": (None, ""), "GPU-b": (None, "")})
+    machine.answer(OK)
+    machine.until_health({"GPU-a": (None, ""), "GPU-b": (False, "DeviceVanished")})
+    machine.answer(OK + OTHER.format(state="mute"))
+    machine.until_health({"GPU-a": (None, ""), "GPU-b": (False, "DeviceHealthCheckNotSupported")})
