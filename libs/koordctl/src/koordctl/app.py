@@ -29,6 +29,13 @@ COMMANDS = (
     Entry("lint", ASK, "Check manifests as `koord apply` and the webhooks would, without a cluster.", "lint", "lint"),
     Entry("delete", ASK, "Delete objects by kind and name, or those that manifests name.", "objects", "delete"),
     Entry("get", ASK, "Show objects now, or as they were at any position or time.", "objects", "get"),
+    Entry(
+        "fit",
+        ASK,
+        "Show where pods would land now, what remains, and what runs out first. Nothing is changed.",
+        "fit",
+        "fit",
+    ),
     Entry("explain", ASK, "Explain the state of a pod or a node from the log.", "explain"),
     Entry("top", ASK, "Current use of nodes and pods, and given shares of GPUs.", "top"),
     Entry(

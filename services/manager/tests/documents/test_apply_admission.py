@@ -76,7 +76,10 @@ async def test_a_dry_run_answers_and_changes_nothing(tmp_path: Path) -> None:
         body = json.dumps({"kind": "List", "items": [pod("a", **{"class": "batch"}), bad, quota("q")]})
         answer = await world.plain.post("/v1/apply?dryRun=All", content=body)
 
-        assert [result["action"] for result in answer.json()["results"]] == ["created", "refused", "created"]
+        results = answer.json()["results"]
+        assert [result["action"] for result in results] == ["created", "refused", "created"]
+        assert results[0]["object"]["metadata"]["labels"]["koordinator.sh/qosClass"] == "BE"
+        assert results[2]["object"]["kind"] == "ElasticQuota"
         assert await position(world) == before
         assert (await world.bus.explanations.head()).last_seq == 0
         assert (await world.plain.get("/v1/objects/pods/a")).status_code == 404

@@ -11,6 +11,7 @@ from koordcore.protocol.crd import accepted_kinds
 
 from koordctl.access.clients import manager
 from koordctl.documents.manifest_files import UNREADABLE, manifest_texts
+from koordctl.render.document_results import is_refused, show_remarks
 from koordctl.render.object_tables import is_cluster_scoped, object_table
 from koordctl.render.output import Format, errors, fail, field, show_document, show_table
 
@@ -214,25 +215,9 @@ def _report(answer: dict[str, Any], *, dry_run: bool = False, exit_on_refusal: b
     fine = True
     mark = " (dry run)" if dry_run else ""
     for result in answer["results"]:
-        where = f"{result.get('kind', '').lower() or 'document'}/{result.get('name', '?')}"
-        if result.get("namespace"):
-            where += f" in {result['namespace']}"
-        for warning in result.get("warnings", []):
-            errors.print(f"Warning: {where}: {warning}", highlight=False, markup=False)
-        if result["action"] in ("refused", "failed", "not-found"):
+        where = show_remarks(result, mark)
+        if is_refused(result):
             fine = False
-            errors.print(f"{where} {result['action']}{mark}", highlight=False, markup=False)
-            from koord_manager.domain.documents.admitting import WITHIN_RULE
-
-            for error in result.get("errors", []):
-                if error["rule"].startswith(WITHIN_RULE):
-                    sentence = f"  {error['value']} ({error['rule'].removeprefix(WITHIN_RULE)})"
-                    errors.print(sentence, highlight=False, markup=False)
-                    continue
-                place = f"{error['field']}: " if error["field"] else ""
-                value = f", got {error['value']}" if error["value"] else ""
-                rule = error["rule"] if not error["field"] else f"must be {error['rule']}"
-                errors.print(f"  {place}{rule}{value}", highlight=False, markup=False)
         else:
             sys.stdout.write(f"{where} {result['action']}{mark}\n")
     if not fine and exit_on_refusal:

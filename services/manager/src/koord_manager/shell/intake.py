@@ -6,7 +6,7 @@ result of the first.
 
 import asyncio
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 from koordcore.protocol.manifests import InvalidManifest, Manifest, shape_manifest
@@ -31,6 +31,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
         action: created, configured, unchanged, deleted, not-found, refused, or failed if the log could not store it.
         seq: Position of the last fact of the document, or 0 if it led to none.
         warnings: Warnings about the document, which do not depend on the result.
+        object: In a dry run, the created or changed pod or custom resource as it would be stored; None otherwise.
     """
 
     action: str
@@ -42,6 +43,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     traceparent: str = ""
     errors: list[FieldError] = []
     warnings: list[str] = []
+    object: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -9,7 +9,8 @@ GET  /v1/state                      position and hash of the fold
 Without an API server, custom resources include the status that was computed for them.
 
 Each document is applied or refused on its own. The status is 200 if all were applied, 422 if all were refused by a
-rule, 207 if some were refused, and 503 if the log could not store one. A dry run returns the results without storing.
+rule, 207 if some were refused, and 503 if the log could not store one. A dry run returns the results without
+storing, with pods and custom resources as they would be stored.
 """
 
 import asyncio

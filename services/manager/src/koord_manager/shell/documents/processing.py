@@ -7,9 +7,12 @@ Only the leader decides. Every instance folds and answers reads.
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
-from koordcore.events.envelope import Origin
+from koordcore.events.envelope import Draft, Origin
+from koordcore.events.objects.custom import CustomObjectObserved
+from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged
 from koordcore.ports.eventlog import Appended, Conflict, Full, Misconfigured, Unavailable, Unsendable
 from koordcore.protocol.manifests import InvalidManifest, Manifest
 from koordcore.protocol.objects import Pod
@@ -17,7 +20,7 @@ from koordcore.service.failpoints import failpoint
 from koordcore.values.timestamps import rfc3339
 
 from koord_manager.domain.admission.quotas.evaluation import quota_to_evaluate
-from koord_manager.domain.documents.admitting import AdmissionRefused
+from koord_manager.domain.documents.admitting import AdmissionRefused, pod_document
 from koord_manager.domain.documents.applied import Applied
 from koord_manager.domain.documents.apply import decide_apply
 from koord_manager.domain.documents.delete import Target, decide_delete
@@ -147,7 +150,7 @@ async def _process_group(context: ManagerContext, works: Sequence[Work]) -> list
         if work.dry_run:
             errors = field_errors(refusal) if refusal else []
             result = _result(work, "refused" if refusal else action, errors=errors, warnings=applied.warnings)
-            _answer(work, result)
+            _answer(work, msgspec.structs.replace(result, object=_object_of(drafts)))
             continue
         origin = Origin(
             causation_id=f"{work.request_id}/{work.number}",
@@ -224,6 +227,17 @@ def _result(
     kind, namespace, name = _identity(work.subject)
     told = [*work.warnings, *warnings]
     return Result(action, kind, namespace, name, uid, 0, traceparent, errors or [], told)
+
+
+def _object_of(drafts: Sequence[Draft]) -> dict[str, Any] | None:
+    """Return the pod or custom resource that the first fact states; None if it states something else."""
+    match [draft.event for draft in drafts[:1]]:
+        case [PodSpecAdded(object=pod) | PodSpecChanged(object=pod)]:
+            return pod_document(pod)
+        case [CustomObjectObserved(object=document)]:
+            return document
+        case _:
+            return None
 
 
 def _failed(work: Work, reason: str) -> Result:

@@ -94,7 +94,9 @@ def _most(state: SchedulerState, trial: Trial, asked: PodSet) -> FitAnswer:
     assert feasible is not None, "at least one replica was submitted"
     found = _answer(state, trial, [_Submitted(asked, uids, feasible)])
     most = found.sets[0].placed
-    sets = [msgspec.structs.replace(found.sets[0], asked=most)]
+    # The shortage is that of one more replica, not of all that the search has submitted.
+    shortage = _shortage(state, trial, uids, 1)
+    sets = [msgspec.structs.replace(found.sets[0], asked=most, shortage=shortage)]
     return msgspec.structs.replace(found, sets=sets, most=most, is_limited=most == MOST_PODS)
 
 

@@ -1,0 +1,26 @@
+"""The door to the scheduler's capacity question: where would these pods land now?"""
+
+from koordcore.requests.catalogue import SCHEDULER_FIT
+from koordcore.requests.fit import FitAnswer, FitRequest
+
+from koordctl.access.log import LogTrouble, open_log
+
+
+async def ask_capacity(request: FitRequest, *, seconds: float) -> FitAnswer:
+    """Return the scheduler's answer. A standby instance answers if there is one.
+
+    Args:
+        request: The question.
+        seconds: Real seconds after which the call fails.
+
+    Raises:
+        LogTrouble: The scheduler refused the question, or does not answer in this time.
+    """
+    from koordcore.bus.client.connection import NoAnswer
+    from koordcore.bus.work.requests import RequestFailed, ask
+
+    async with open_log() as log:
+        try:
+            return await ask(log.connection, log.names, SCHEDULER_FIT, request, seconds=seconds)
+        except (NoAnswer, RequestFailed) as error:
+            raise LogTrouble(f"scheduler: {error}") from error

@@ -1,0 +1,215 @@
+"""`koord fit`: ask where the pods of a manifest would land now, without changing anything."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Final, NamedTuple
+
+import msgspec
+import typer
+from koordcore.protocol.manifests import read_documents
+from koordcore.protocol.objects import pod_from_json
+from koordcore.requests.fit import FitAnswer, FitRequest, Headroom, PodSet, SetFit, Shortage
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+
+from koordctl.access.capacity import ask_capacity
+from koordctl.access.clients import manager, refusal
+from koordctl.access.log import wait_for
+from koordctl.documents.manifest_files import UNREADABLE, manifest_texts
+from koordctl.documents.planned_pods import PlannedPods, planned_pods
+from koordctl.render.document_results import is_refused, show_remarks
+from koordctl.render.output import Format, console, errors, fail, show_document, show_table
+from koordctl.render.units import amount_text, duration_text
+
+_MOST_NAMED: Final = 20
+_SUFFIX: Final = "-fit"
+"""Suffix of the names under which pods are admitted, because a pod with the plain name may exist."""
+
+
+class _Workloads(NamedTuple):
+    """The content of the manifests.
+
+    Attributes:
+        planned: Pods.
+        others: Documents of other kinds.
+    """
+
+    planned: list[PlannedPods]
+    others: list[object]
+
+
+def fit(
+    filename: Annotated[
+        list[str],
+        typer.Option("--filename", "-f", help="Pods, Deployments, Jobs, StatefulSets, PodGroups: file, folder, or -."),
+    ],
+    replicas: Annotated[
+        int | None, typer.Option("--replicas", min=1, help="Number of pods of the only workload in the manifests.")
+    ] = None,
+    find_most: Annotated[
+        bool, typer.Option("--max", help="Find the greatest number of replicas of the only workload.")
+    ] = False,
+    output: Annotated[Format, typer.Option("--output", "-o", help="table, yaml or json.")] = Format.TABLE,
+    seconds: Annotated[float, typer.Option("--timeout", help="Give up after so many seconds.")] = 30.0,
+) -> None:
+    """Show where pods would land now, what remains, and what runs out first. Nothing is changed.
+
+    The scheduler decides with its real engine and configuration on a copy of its state: gangs, quotas, devices and
+    pods that already wait count. The pods are new ones, beside those that exist. Admission changes them as usual.
+
+    Exit status 0 if all pods get a node, 1 otherwise.
+
+    Examples:
+
+      koord fit -f examples/pod.yaml --replicas 100
+
+      koord fit -f examples/pod.yaml --max
+
+      koord fit -f examples/pod.yaml -o json
+    """
+    if replicas is not None and find_most:
+        fail("--replicas and --max exclude each other", status=2)
+    found = _read(filename)
+    if (replicas is not None or find_most) and len(found.planned) != 1:
+        fail(f"--replicas and --max need exactly one workload in the manifests, found {len(found.planned)}", status=2)
+    planned = [each if replicas is None else each._replace(replicas=replicas) for each in found.planned]
+    if find_most:
+        planned = [each._replace(replicas=1) for each in planned]
+    planned = [each for each in planned if each.replicas]
+    if not planned:
+        fail("the manifests contain no pods", status=2)
+    request = _admitted(planned, found.others, find_most=find_most)
+    answer = wait_for(ask_capacity(request, seconds=seconds))
+    if output is Format.TABLE:
+        _show(answer, [each.title for each in planned])
+    else:
+        show_document(codec.to_builtins(answer), output)
+    if not (answer.most if find_most else answer.fits):
+        raise typer.Exit(1)
+
+
+def _read(filenames: Sequence[str]) -> _Workloads:
+    """Return the content of the files. End the command if one cannot be read."""
+    found = _Workloads([], [])
+    for name in filenames:
+        for label, text in manifest_texts(name):
+            try:
+                documents = read_documents(text)
+            except InvalidInput as error:
+                fail(f"{label}: {error.sentence()}", status=UNREADABLE)
+            for number, document in enumerate(documents):
+                try:
+                    pods = planned_pods(document)
+                except InvalidInput as error:
+                    fail(f"{label}: {error.at(f'documents[{number}]').sentence()}")
+                if pods is None:
+                    found.others.append(document)
+                else:
+                    found.planned.append(pods)
+    return found
+
+
+def _admitted(planned: Sequence[PlannedPods], others: Sequence[object], *, find_most: bool) -> FitRequest:
+    """Return the question with the pods as admission would change them. End the command if a document is refused."""
+    pods = [{**each.pod, "metadata": {**each.pod["metadata"], "name": f"{_name(each)}{_SUFFIX}"}} for each in planned]
+    body = codec.encode({"kind": "List", "items": [*pods, *others]})
+    reply = manager.post("/v1/apply?dryRun=All", body)
+    answer: dict[str, Any] = reply.json() if "json" in reply.content_type else {}
+    if "results" not in answer:
+        fail(refusal(reply))
+    results: list[dict[str, Any]] = answer["results"]
+    refused = False
+    for result in results:
+        show_remarks(result, " (dry run)")
+        refused = refused or is_refused(result)
+    if refused:
+        raise typer.Exit(1)
+    sets = [
+        PodSet(pod=_named(result["object"], _name(each)), replicas=each.replicas)
+        for each, result in zip(planned, results, strict=False)
+    ]
+    workloads = [each.workload for each in planned if each.workload is not None]
+    objects = [result["object"] for result in results[len(planned) :] if result.get("object")]
+    return FitRequest(pods=sets, workloads=workloads, objects=objects, finds_most=find_most)
+
+
+def _name(planned: PlannedPods) -> str:
+    name: str = planned.pod["metadata"]["name"]
+    return name
+
+
+def _named(document: dict[str, Any], name: str) -> Any:
+    """Return an admitted pod under its own name, without the uid of the dry run."""
+    pod = pod_from_json(document)
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, name=name, uid=""))
+
+
+def _show(answer: FitAnswer, titles: Sequence[str]) -> None:
+    for title, each in zip(titles, answer.sets, strict=True):
+        _show_set(answer, title, each)
+    if answer.nodes:
+        show_table(["node", "pods"], _node_rows(answer))
+        if len(answer.nodes) > _MOST_NAMED:
+            console.print(f"and {len(answer.nodes) - _MOST_NAMED:,} more nodes: -o json", highlight=False)
+    for preempting in answer.preempting[:_MOST_NAMED]:
+        victims = ", ".join(preempting.victims)
+        console.print(f"{preempting.pod} lands on {preempting.node} after {victims} have left", highlight=False)
+    if answer.ahead:
+        console.print(f"{answer.ahead:,} waiting pods of others were decided first", highlight=False)
+    role = "standby" if answer.by_standby else "leader"
+    errors.print(
+        f"answered by {answer.answered_by} ({role}) in {duration_text(answer.seconds)}, at position {answer.position}",
+        highlight=False,
+    )
+
+
+def _show_set(answer: FitAnswer, title: str, found: SetFit) -> None:
+    style = "green" if found.placed == found.asked and found.placed else "red"
+    if answer.most is not None:
+        limit = ", perhaps more" if answer.is_limited else ""
+        sentence = f"{title}: at most {answer.most:,} replicas fit now{limit}"
+    else:
+        sentence = f"{title}: {found.placed:,} of {found.asked:,} pods fit now"
+    if found.preempting:
+        sentence += f", {found.preempting:,} more after preemption"
+    console.print(sentence, style=style, highlight=False)
+    if found.shortage is not None:
+        console.print(f"runs out first: {_shortage_text(found.shortage)}", highlight=False, markup=False)
+    elif found.headroom:
+        first = found.headroom[0]
+        console.print(f"runs out first: {_place(first)}, after at most {first.replicas:,} more", highlight=False)
+    show_table(
+        ["remains", "one needs", "free", "most on one node", "more replicas"], map(_headroom_row, found.headroom)
+    )
+
+
+def _shortage_text(found: Shortage) -> str:
+    if not found.resource:
+        nodes = f" on {found.nodes:,} nodes" if found.nodes else ""
+        return f"{found.plugin}: {found.reason}{nodes}" if found.plugin else found.reason
+
+    def amount(value: int) -> str:
+        return amount_text(found.resource, value)
+
+    if found.quota:
+        where = f"quota {found.quota} has {amount(found.available)} left"
+    else:
+        where = f"none of {found.nodes:,} nodes has more than {amount(found.available)} free"
+    total = f", {amount(found.short_in_total)} in total" if found.short_in_total > found.short_by else ""
+    return f"{found.resource}: one needs {amount(found.needed)}, {where}: {amount(found.short_by)} short{total}"
+
+
+def _headroom_row(found: Headroom) -> list[str]:
+    largest = "-" if found.quota else amount_text(found.resource, found.largest)
+    amounts = (amount_text(found.resource, amount) for amount in (found.needed, found.free))
+    return [_place(found), *amounts, largest, f"{found.replicas:,}"]
+
+
+def _place(found: Headroom) -> str:
+    return f"{found.resource} of quota {found.quota}" if found.quota else found.resource
+
+
+def _node_rows(answer: FitAnswer) -> Iterator[list[object]]:
+    counts = Counter({each.node: len(each.pods) for each in answer.nodes})
+    for node, count in counts.most_common(_MOST_NAMED):
+        yield [node, f"{count:,}"]
