@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 from koord_scheduler.domain.columns.node_columns import NodeColumns, node_shape
+from koord_scheduler.domain.columns.node_terms import is_met
 from koord_scheduler.domain.config.args.kubernetes import NodeResourcesFitArgs
 from koord_scheduler.domain.framework.node_points import FilterPlugin, ScorePlugin
-from koord_scheduler.domain.plugins.affinity.node_affinity import NodeAffinity, is_met
+from koord_scheduler.domain.plugins.affinity.node_affinity import NodeAffinity
 from koord_scheduler.domain.plugins.affinity.node_name import NodeName
 from koord_scheduler.domain.plugins.affinity.node_unschedulable import NodeUnschedulable
 from koord_scheduler.domain.plugins.affinity.taint_toleration import TaintToleration

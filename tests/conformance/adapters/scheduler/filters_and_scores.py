@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from conformance.registry import Json, adapter
 from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, node_shape
+from koord_scheduler.domain.columns.taints import first_untolerated
 from koord_scheduler.domain.config.args.kubernetes import (
     FitScoringStrategy,
     NodeResourcesFitArgs,
@@ -12,7 +13,7 @@ from koord_scheduler.domain.config.args.kubernetes import (
     UtilizationPoint,
     WeightedResource,
 )
-from koord_scheduler.domain.plugins.affinity.taint_toleration import TaintToleration, first_untolerated
+from koord_scheduler.domain.plugins.affinity.taint_toleration import TaintToleration
 from koord_scheduler.domain.plugins.resources.node_resources_fit import NodeResourcesFit
 from koord_scheduler.domain.plugins.resources.resource_scores import balanced_allocation
 from koord_scheduler.domain.pods.equivalence_classes import PodClass, PodClasses

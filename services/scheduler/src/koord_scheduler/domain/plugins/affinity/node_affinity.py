@@ -6,8 +6,7 @@ Source:
     scheduler-core spec, 5.5
 """
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -16,49 +15,13 @@ from koordcore.protocol.objects import NodeAffinity as NodeAffinityOfPod
 from numpy.typing import NDArray
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows, row_list
+from koord_scheduler.domain.columns.node_terms import NAME_FIELD, is_met, term_matches_one
 from koord_scheduler.domain.framework.extension_points import FILTER, NODE_SELECTOR_FILTER, ROW_FILTER, ROW_SCORE, SCORE
 from koord_scheduler.domain.framework.node_points import Reads, RowFunction
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
-_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
-_INT64: Final = 1 << 63
-_NAME_FIELD: Final = "metadata.name"
 REFUSED: Final = 1
 """The only code of the filter other than 0."""
-
-
-def is_met(requirement: LabelSelectorRequirement, value: str | None) -> bool:
-    """Return whether a node with this label value meets the requirement. None means that the node has no such label.
-
-    NotIn is met without the label. Gt and Lt are not met unless both sides are integers.
-
-    Source:
-        scheduler-core spec, 5.5
-    """
-    match requirement.operator:
-        case "In":
-            return value is not None and value in requirement.values
-        case "NotIn":
-            return value is None or value not in requirement.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt":
-            limit = _integer(requirement.values[0]) if len(requirement.values) == 1 else None
-            number = None if value is None else _integer(value)
-            if limit is None or number is None:
-                return False
-            return number > limit if requirement.operator == "Gt" else number < limit
-        case _:
-            return False
-
-
-def _integer(text: str) -> int | None:
-    if _INTEGER.fullmatch(text) is None:
-        return None
-    number = int(text)
-    return number if -_INT64 <= number < _INT64 else None
 
 
 def _met_by_label(requirement: LabelSelectorRequirement, nodes: NodeColumns, rows: Rows) -> BoolArray:
@@ -72,7 +35,7 @@ def _by_value(values: NDArray[np.int32], function: Callable[[int], bool]) -> Boo
 
 
 def _met_by_field(requirement: LabelSelectorRequirement, nodes: NodeColumns, rows: Rows) -> BoolArray:
-    if requirement.key != _NAME_FIELD:
+    if requirement.key != NAME_FIELD:
         return np.zeros(len(rows), np.bool_)
     names, numbers = nodes.names, row_list(rows)
     if requirement.operator == "In":
@@ -91,15 +54,6 @@ def term_matches(term: NodeSelectorTerm, nodes: NodeColumns, rows: Rows) -> Bool
     for requirement in term.match_expressions:
         matches &= _met_by_label(requirement, nodes, rows)
     return matches
-
-
-def _term_matches_node(term: NodeSelectorTerm, labels: Mapping[str, str], name: str) -> bool:
-    """Return whether one node meets every expression of the term."""
-    if not term.match_expressions and not term.match_fields:
-        return False
-    return all(each.key == _NAME_FIELD and is_met(each, name) for each in term.match_fields) and all(
-        is_met(each, labels.get(each.key)) for each in term.match_expressions
-    )
 
 
 class NodeAffinity:
@@ -146,7 +100,7 @@ class NodeAffinity:
             if selector and any(labels.get(key) != value for key, value in selector.items()):
                 return REFUSED
             for each in required:
-                if not any(_term_matches_node(term, labels, name) for term in each.node_selector_terms):
+                if not any(term_matches_one(term, labels, name) for term in each.node_selector_terms):
                     return REFUSED
             return 0
 
@@ -176,7 +130,7 @@ class NodeAffinity:
 
         def score(row: int) -> int:
             labels, name = nodes.shape_of(row).labels, nodes.names[row]
-            return sum(wish.weight for wish in wishes if _term_matches_node(wish.preference, labels, name))
+            return sum(wish.weight for wish in wishes if term_matches_one(wish.preference, labels, name))
 
         return score if wishes else None
 

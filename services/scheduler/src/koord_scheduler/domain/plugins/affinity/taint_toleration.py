@@ -6,62 +6,17 @@ Source:
     scheduler-core spec, 5.4
 """
 
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-from koordcore.protocol.objects import Taint, Toleration
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows, row_list
+from koord_scheduler.domain.columns.taints import first_untolerated, intolerable_preferences
 from koord_scheduler.domain.framework.extension_points import FILTER, ROW_SCORE, SCORE, TOLERATION_FILTER
 from koord_scheduler.domain.framework.node_points import Reads, RowFunction
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
-NO_SCHEDULE: Final = "NoSchedule"
-NO_EXECUTE: Final = "NoExecute"
-PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
 _TAINT_BITS: Final = 16
-
-
-def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Return whether the toleration matches the taint.
-
-    The effect must be empty or equal. The key must be equal, or empty with operator Exists. The operator must be
-    Exists, or Equal with an equal value.
-
-    Source:
-        scheduler-core spec, 5.4
-    """
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    match toleration.operator:
-        case "Exists":
-            return True
-        case "" | "Equal":
-            return toleration.value == taint.value
-        case _:
-            return False
-
-
-def is_tolerated(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
-    """Return whether any of the tolerations matches the taint."""
-    return any(tolerates(toleration, taint) for toleration in tolerations)
-
-
-def first_untolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> int | None:
-    """Return the index of the first NoSchedule or NoExecute taint that is not tolerated, or None if there is none."""
-    for index, taint in enumerate(taints):
-        if taint.effect in (NO_SCHEDULE, NO_EXECUTE) and not is_tolerated(taint, tolerations):
-            return index
-    return None
-
-
-def intolerable_preferences(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> int:
-    """Return the number of PreferNoSchedule taints that no toleration with effect "" or PreferNoSchedule matches."""
-    soft = [toleration for toleration in tolerations if toleration.effect in ("", PREFER_NO_SCHEDULE)]
-    return sum(1 for taint in taints if taint.effect == PREFER_NO_SCHEDULE and not is_tolerated(taint, soft))
 
 
 class TaintToleration:

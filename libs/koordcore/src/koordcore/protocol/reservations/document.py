@@ -1,0 +1,291 @@
+"""The Reservation object and the annotations around it.
+
+`protocol.reservation` is about the reservation of a node, which is another thing.
+
+Source:
+    protocol spec, 9.4; scheduler-fine-grained spec, 3.1, 3.2, 3.5
+"""
+
+from collections.abc import Mapping
+from typing import Final, TypeVar
+
+import msgspec
+
+from koordcore.protocol import keys, lenient_json
+from koordcore.protocol.objects import (
+    Container,
+    KubeStruct,
+    LabelSelector,
+    NodeSelectorTerm,
+    ObjectMeta,
+    Pod,
+    PodSpec,
+    PodStatus,
+    PodTemplate,
+    Quantities,
+    ResourceRequirements,
+    Taint,
+    Toleration,
+    object_from_json,
+)
+from koordcore.protocol.pod_resources import pod_requests
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.resources import format_resources, parse_amounts, quantity_of
+
+PLURAL: Final = "reservations"
+NEVER_A_VICTIM: Final = 2_147_483_647
+"""Priority of a reserve pod whose template and label state none."""
+_DEFAULT_SCHEDULER: Final = "default-scheduler"
+_FAKE_CONTAINER: Final = "__internal_fake_container__"
+
+T = TypeVar("T", bound=KubeStruct)
+
+
+class OwnerObject(KubeStruct):
+    """Part `object` of an owner: a pod. Empty fields match everything."""
+
+    api_version: str = ""
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+
+
+class OwnerController(KubeStruct):
+    """Part `controller` of an owner: an owner of the pod. Empty fields match everything."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    namespace: str = ""
+    controller: bool | None = None
+
+
+class ReservationOwnerRule(KubeStruct):
+    """Object `spec.owners[]`: pods that may use the Reservation. All parts that are given must match."""
+
+    object: OwnerObject | None = None
+    controller: OwnerController | None = None
+    label_selector: LabelSelector | None = None
+
+
+class PreAllocationPolicy(KubeStruct):
+    """Object `spec.preAllocationPolicy`."""
+
+    mode: str = "Default"
+    enable_multiple: bool = False
+
+
+class ReservationSpec(KubeStruct):
+    """Object `spec` of a Reservation. `ttl` is a duration, `expires` an RFC 3339 time."""
+
+    template: PodTemplate | None = None
+    owners: list[ReservationOwnerRule] = []
+    ttl: str | None = None
+    expires: str | None = None
+    allocate_once: bool = True
+    allocate_policy: str = ""
+    unschedulable: bool = False
+    taints: list[Taint] = []
+    pre_allocation: bool = False
+    pre_allocation_policy: PreAllocationPolicy = msgspec.field(default_factory=PreAllocationPolicy)
+
+
+class ReservationObjectStatus(KubeStruct):
+    """Object `status` of a Reservation, as far as it is read from objects that others wrote."""
+
+    phase: str = ""
+    node_name: str = ""
+    allocatable: Quantities = {}
+    allocated: Quantities = {}
+    current_owners: list[dict[str, str]] = []
+
+
+class Reservation(KubeStruct):
+    """A Reservation (scheduling.koordinator.sh/v1alpha1)."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: ReservationSpec = msgspec.field(default_factory=ReservationSpec)
+    status: ReservationObjectStatus = msgspec.field(default_factory=ReservationObjectStatus)
+
+
+def reservation_from_json(raw: object) -> Reservation:
+    """Convert decoded JSON to a Reservation; see `object_from_json`."""
+    return object_from_json(raw, Reservation)
+
+
+class ReservationAffinity(msgspec.Struct, frozen=True, kw_only=True):
+    """Annotation `reservation-affinity` of a pod: the reservations that it has to use.
+
+    Attributes:
+        name: Name of the only reservation; empty: any.
+        selector: Labels that the reservation must have.
+        terms: Terms of which one must match; None: no such restriction.
+        tolerations: Tolerations for taints of reservations.
+    """
+
+    name: str = ""
+    selector: dict[str, str] = {}
+    terms: tuple[NodeSelectorTerm, ...] | None = None
+    tolerations: tuple[Toleration, ...] = ()
+
+
+class _Required(KubeStruct):
+    reservation_selector_terms: list[NodeSelectorTerm] = []
+
+
+class _Affinity(KubeStruct):
+    name: str = ""
+    reservation_selector: dict[str, str] = {}
+    required: _Required | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+    tolerations: list[Toleration] = []
+
+
+class _ExactMatch(KubeStruct):
+    resource_names: list[str] = []
+
+
+class _RestrictedOptions(KubeStruct):
+    resources: list[str] = []
+
+
+class _Amounts(KubeStruct):
+    resources: Quantities = {}
+
+
+def parse_reservation_affinity(annotations: Mapping[str, str]) -> ReservationAffinity | None:
+    """Return the reservation affinity of a pod; None without the annotation.
+
+    Raises:
+        InvalidInput: The annotation is not valid JSON of its shape.
+    """
+    text = annotations.get(keys.RESERVATION_AFFINITY)
+    if not text:
+        return None
+    written = _decoded(text, _Affinity, keys.RESERVATION_AFFINITY)
+    terms = None if written.required is None else tuple(written.required.reservation_selector_terms)
+    return ReservationAffinity(
+        name=written.name,
+        selector=written.reservation_selector,
+        terms=terms,
+        tolerations=tuple(written.tolerations),
+    )
+
+
+def parse_exact_match(annotations: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the resources of which pod and reservation must have equal amounts.
+
+    Raises:
+        InvalidInput: The annotation is not valid JSON of its shape.
+    """
+    text = annotations.get(keys.EXACT_MATCH_RESERVATION)
+    return tuple(_decoded(text, _ExactMatch, keys.EXACT_MATCH_RESERVATION).resource_names) if text else ()
+
+
+def restricted_options(annotations: Mapping[str, str]) -> frozenset[str]:
+    """Return the resources to which policy Restricted is limited; empty: all. An invalid annotation counts as empty."""
+    text = annotations.get(keys.RESERVATION_RESTRICTED_OPTIONS)
+    try:
+        return frozenset(lenient_json.decode(text, _RestrictedOptions).resources) if text else frozenset()
+    except InvalidInput:
+        return frozenset()
+
+
+def inner_reserved(annotations: Mapping[str, str]) -> dict[str, int]:
+    """Return the amounts inside a Reservation that owners may not use. An invalid annotation counts as empty."""
+    return _amounts(annotations.get(keys.NODE_RESERVATION))
+
+
+def resized_amounts(annotations: Mapping[str, str]) -> dict[str, int]:
+    """Return the amounts that replace those of the template. An invalid annotation counts as empty."""
+    return _amounts(annotations.get(keys.RESERVATION_RESIZE_ALLOCATABLE))
+
+
+def _amounts(text: str | None) -> dict[str, int]:
+    try:
+        return parse_amounts(lenient_json.decode(text, _Amounts).resources) if text else {}
+    except InvalidInput:
+        return {}
+
+
+def _decoded(text: str, kind: type[T], key: str) -> T:
+    try:
+        return lenient_json.decode(text, kind)
+    except InvalidInput as error:
+        raise error.at(f"metadata.annotations[{key}]") from error
+
+
+def is_reserve_pod(pod: Pod) -> bool:
+    """Return whether the pod stands for a Reservation in the scheduler."""
+    return pod.metadata.annotations.get(keys.RESERVE_POD) == "true"
+
+
+def reserve_pod(reservation: Reservation, phase: str = "") -> Pod:
+    """Return the pod that stands for a Reservation in the scheduler. It exists nowhere else.
+
+    Args:
+        reservation: The Reservation; its uid becomes the pod's.
+        phase: "Succeeded" or "Failed" if the Reservation has ended.
+
+    Raises:
+        InvalidInput: A quantity of the template is invalid.
+
+    Source:
+        scheduler-fine-grained spec, 3.2
+    """
+    meta, template = reservation.metadata, reservation.spec.template or PodTemplate()
+    spec = template.spec
+    annotations = {
+        **template.metadata.annotations,
+        **meta.annotations,
+        keys.RESERVE_POD: "true",
+        keys.RESERVATION_NAME: meta.name,
+    }
+    if reservation.spec.pre_allocation:
+        annotations[keys.IS_PRE_ALLOCATION] = "true"
+    if spec.node_name:
+        annotations[keys.RESERVATION_NODE] = spec.node_name
+    own = msgspec.structs.replace(
+        spec,
+        node_name="",
+        priority=spec.priority if spec.priority is not None else _priority(meta.labels),
+        scheduler_name=spec.scheduler_name or _DEFAULT_SCHEDULER,
+    )
+    pod = Pod(
+        metadata=msgspec.structs.replace(
+            template.metadata,
+            name=meta.name,
+            uid=meta.uid,
+            namespace=template.metadata.namespace or "default",
+            labels={**template.metadata.labels, **meta.labels},
+            annotations=annotations,
+            creation_timestamp=meta.creation_timestamp,
+            deletion_timestamp=None,
+        ),
+        spec=own,
+        status=PodStatus(phase=phase),
+    )
+    resized = resized_amounts(meta.annotations)
+    return _with_amounts(pod, {**pod_requests(pod), **resized}) if resized else pod
+
+
+def _with_amounts(pod: Pod, amounts: Mapping[str, int]) -> Pod:
+    """Return the pod with one container that requests these amounts, and nothing else that requests any."""
+    texts: Quantities = dict(format_resources({name: quantity_of(name, amount) for name, amount in amounts.items()}))
+    empty = ResourceRequirements()
+    spec = pod.spec
+    fake = Container(name=_FAKE_CONTAINER, resources=ResourceRequirements(requests=texts, limits=texts))
+    containers = [msgspec.structs.replace(each, resources=empty) for each in spec.containers]
+    init_containers = [msgspec.structs.replace(each, resources=empty) for each in spec.init_containers]
+    changed: PodSpec = msgspec.structs.replace(
+        spec, containers=[*containers, fake], init_containers=init_containers, overhead={}, resources=None
+    )
+    return msgspec.structs.replace(pod, spec=changed)
+
+
+def _priority(labels: Mapping[str, str]) -> int:
+    text = labels.get(keys.SUB_PRIORITY, "")
+    try:
+        return int(text) if text else NEVER_A_VICTIM
+    except ValueError:
+        return NEVER_A_VICTIM

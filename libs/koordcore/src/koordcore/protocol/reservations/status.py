@@ -1,0 +1,151 @@
+"""The status of a Reservation, and what each step of its life makes of it.
+
+    Pending -> Available -> Succeeded | Failed        Pending -> Failed
+
+Source: scheduler-fine-grained spec, 3.1, 3.3.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+PENDING: Final = "Pending"
+AVAILABLE: Final = "Available"
+SUCCEEDED: Final = "Succeeded"
+FAILED: Final = "Failed"
+SCHEDULED: Final = "Scheduled"
+READY: Final = "Ready"
+UNSCHEDULABLE: Final = "Unschedulable"
+EXPIRED: Final = "Expired"
+FINAL_PHASES: Final = (SUCCEEDED, FAILED)
+
+
+class ReservationOwner(msgspec.Struct, frozen=True, gc=False):
+    """A pod that takes from a Reservation."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+class ReservationCondition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
+    """A condition as in the status of the object. `type` is "Scheduled" or "Ready"; times are RFC 3339."""
+
+    type: str
+    status: str
+    reason: str
+    message: str = ""
+    last_probe_time: str
+    last_transition_time: str
+
+
+class ReservationStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The status of a Reservation.
+
+    Attributes:
+        phase: Pending, Available, Succeeded or Failed.
+        node: The node that it holds, or held when it ended; empty if it never had one.
+        allocatable: What it holds, or held: milli-cores for cpu, whole units for everything else.
+        allocated: Sum of its owners' requests, for names in `allocatable`. May exceed it.
+        taken: What its owners take from it and not from the node. Never exceeds `allocatable`.
+        owners: The pods that take from it, ascending by uid.
+        conditions: Conditions of the object.
+    """
+
+    phase: str = PENDING
+    node: str = ""
+    allocatable: dict[str, int] = {}
+    allocated: dict[str, int] = {}
+    taken: dict[str, int] = {}
+    owners: list[ReservationOwner] = []
+    conditions: list[ReservationCondition] = []
+
+    def condition(self, type_: str) -> ReservationCondition | None:
+        """Return the condition of this type, or None."""
+        return next((each for each in self.conditions if each.type == type_), None)
+
+
+def unschedulable(status: ReservationStatus, message: str, now: str) -> ReservationStatus:
+    """Return the status after an attempt that found no node.
+
+    Args:
+        status: The status before.
+        message: Why no node was found.
+        now: RFC 3339 time.
+    """
+    known = status.condition(SCHEDULED)
+    if known is not None and known.status == "True":
+        return _with(status, msgspec.structs.replace(known, last_probe_time=now))
+    since = now if known is None else known.last_transition_time
+    return _with(
+        status,
+        ReservationCondition(
+            type=SCHEDULED,
+            status="False",
+            reason=UNSCHEDULABLE,
+            message=message,
+            last_probe_time=now,
+            last_transition_time=since,
+        ),
+    )
+
+
+def bound(status: ReservationStatus, node: str, allocatable: dict[str, int], now: str) -> ReservationStatus:
+    """Return the status of a Reservation that got its node.
+
+    Args:
+        status: The status before.
+        node: Name of the node.
+        allocatable: What it holds there.
+        now: RFC 3339 time.
+    """
+    conditions = [_true(SCHEDULED, SCHEDULED, now), _true(READY, AVAILABLE, now)]
+    return msgspec.structs.replace(status, phase=AVAILABLE, node=node, allocatable=allocatable, conditions=conditions)
+
+
+def expired(status: ReservationStatus, now: str, message: str = "") -> ReservationStatus:
+    """Return the status of a Reservation whose time is over or whose node is gone."""
+    known = status.condition(READY)
+    has_changed = known is None or known.status == "True"
+    ready = ReservationCondition(
+        type=READY,
+        status="False",
+        reason=EXPIRED,
+        message=message,
+        last_probe_time=now,
+        last_transition_time=now if known is None or has_changed else known.last_transition_time,
+    )
+    return _with(msgspec.structs.replace(status, phase=FAILED), ready)
+
+
+def succeeded(status: ReservationStatus, now: str) -> ReservationStatus:
+    """Return the status of a Reservation that may be taken once, and was taken."""
+    known = status.condition(READY)
+    ready = ReservationCondition(
+        type=READY,
+        status="False",
+        reason=SUCCEEDED,
+        last_probe_time=now,
+        last_transition_time=now if known is None else known.last_transition_time,
+    )
+    return _with(msgspec.structs.replace(status, phase=SUCCEEDED), ready)
+
+
+def owned(
+    status: ReservationStatus, owners: Sequence[ReservationOwner], allocated: dict[str, int], taken: dict[str, int]
+) -> ReservationStatus:
+    """Return the status with its owners; see the attributes of `ReservationStatus`."""
+    in_order = sorted(owners, key=lambda owner: owner.uid)
+    return msgspec.structs.replace(status, owners=in_order, allocated=allocated, taken=taken)
+
+
+def _with(status: ReservationStatus, condition: ReservationCondition) -> ReservationStatus:
+    found = [condition if each.type == condition.type else each for each in status.conditions]
+    if condition not in found:
+        found.append(condition)
+    return msgspec.structs.replace(status, conditions=found)
+
+
+def _true(type_: str, reason: str, now: str) -> ReservationCondition:
+    return ReservationCondition(type=type_, status="True", reason=reason, last_probe_time=now, last_transition_time=now)

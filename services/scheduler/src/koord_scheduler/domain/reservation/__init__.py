@@ -1,0 +1,9 @@
+"""Reservations: whom they are for, whether a pod fits into one, which one it gets, and how they end.
+
+owners      which pods a Reservation is for
+matching    whether a pod may use a Reservation
+fit         whether a node has room for a pod that uses one of its Reservations
+nomination  which of several Reservations of a node a pod gets
+life_cycle  expiry, owners, garbage collection
+books       all Reservations of the cluster, folded from facts
+"""

@@ -1,0 +1,158 @@
+"""Whether a node has room for a pod that uses one of its Reservations.
+
+A pod uses one Reservation and takes the rest from the node. With policy Restricted it takes the restricted resources
+from the Reservation alone.
+
+Source: scheduler-fine-grained spec, 3.6.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from koordcore.protocol.resource_names import PODS
+
+from koord_scheduler.domain.reservation.matching import Terms
+
+RESTRICTED: Final = "Restricted"
+PREFIX: Final = "Reservation(s) "
+NO_RESERVATION: Final = "node(s) no reservation(s) to meet the requirements"
+_NOTHING: Final[Mapping[str, int]] = {}
+
+
+@dataclass(slots=True, kw_only=True)
+class Held:
+    """A Reservation on a node as it is filled now. Amounts are milli-cores and whole units.
+
+    Attributes:
+        terms: What its object says.
+        allocatable: What it holds.
+        allocated: Sum of its owners' requests, for the names that count.
+        owners: Number of its owners.
+        preemptible: What owners that are removed for a trial give back; `pods` counts them.
+    """
+
+    terms: Terms
+    allocatable: Mapping[str, int]
+    allocated: Mapping[str, int] = field(default_factory=dict[str, int])
+    owners: int = 0
+    preemptible: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    def remained(self) -> dict[str, int]:
+        """Return what owners may still take."""
+        inner, allocated = self.terms.inner, self.allocated
+        return {
+            name: max(0, amount - allocated.get(name, 0) - inner.get(name, 0))
+            for name, amount in self.allocatable.items()
+        }
+
+    def restricted_names(self) -> frozenset[str]:
+        """Return the names of which owners take nothing from the node, with policy Restricted."""
+        names = frozenset(self.allocatable)
+        return (names & self.terms.restricted) or names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRoom:
+    """The room of a node without what its matched Reservations have left.
+
+    Attributes:
+        free: Allocatable without what pods and Reservations have; the amounts that owners took count once.
+        pods: How many further pods it takes if the Reservations count as none.
+    """
+
+    free: Mapping[str, int]
+    pods: int
+
+
+def lacking(room: NodeRoom, requests: Mapping[str, int], *more: Mapping[str, int]) -> list[str]:
+    """Return the resources of which the node has too little for a pod.
+
+    Args:
+        room: The room of the node.
+        requests: What the pod requests; amounts of 0 count as absent.
+        more: Amounts that it may use besides the free room of the node.
+    """
+    short = [] if room.pods + sum(each.get(PODS, 0) for each in more[1:]) >= 1 else [PODS]
+    for name, amount in requests.items():
+        if amount > 0 and amount > room.free.get(name, 0) + sum(each.get(name, 0) for each in more):
+            short.append(name)
+    return short
+
+
+def short_in_reservation(held: Held, requests: Mapping[str, int], *, tells_amounts: bool = False) -> list[str]:
+    """Return why a Restricted Reservation has too little for a pod; empty if it suffices."""
+    reasons: list[str] = []
+    allocatable, gone = held.allocatable, held.preemptible
+    if PODS in allocatable:
+        used = held.owners - gone.get(PODS, 0)
+        if used + 1 > allocatable[PODS]:
+            told = f", requested: 1, used: {used}, capacity: {allocatable[PODS]}" if tells_amounts else ""
+            reasons.append(f"{PREFIX}Too many pods{told}")
+    for name in sorted(held.restricted_names() - {PODS}):
+        wanted = requests.get(name, 0)
+        capacity = allocatable[name] - held.terms.inner.get(name, 0)
+        used = max(0, held.allocated.get(name, 0) - gone.get(name, 0))
+        if wanted > 0 and wanted > capacity - used:
+            told = f", requested: {wanted}, used: {used}, capacity: {capacity}" if tells_amounts else ""
+            reasons.append(f"{PREFIX}Insufficient {name}{told}")
+    return reasons
+
+
+def fits_with(
+    room: NodeRoom, held: Held, requests: Mapping[str, int], preemptible: Mapping[str, int] = _NOTHING
+) -> bool:
+    """Return whether a pod fits on a node if it uses this Reservation."""
+    if lacking(room, requests, held.remained(), preemptible, held.preemptible):
+        return False
+    return held.terms.policy != RESTRICTED or not short_in_reservation(held, requests)
+
+
+def refusals(
+    room: NodeRoom,
+    matched: Sequence[Held],
+    requests: Mapping[str, int],
+    *,
+    has_affinity: bool = False,
+    only: str = "",
+    preemptible: Mapping[str, int] = _NOTHING,
+    ignored: Callable[[str], bool] = lambda _: False,
+    skips_node: bool = False,
+) -> list[str]:
+    """Return why a pod does not fit on a node with any of its matched Reservations, nor alone; empty if it fits.
+
+    Args:
+        room: The room of the node.
+        matched: The Reservations that the pod may use, in order.
+        requests: What the pod requests.
+        has_affinity: Whether it has to use a Reservation.
+        only: Name of the Reservation that it has to use; empty: any.
+        preemptible: What pods that are removed for a trial give back to the node.
+        ignored: Whether a resource is not compared.
+        skips_node: Whether the room of the node is not compared, if one Reservation is matched.
+    """
+    wanted = {name: amount for name, amount in requests.items() if amount > 0 and not ignored(name)}
+    short_on_node: set[str] = set()
+    of_reservations: list[str] = []
+    for held in matched:
+        if only and held.terms.name != only:
+            continue
+        if not has_affinity and not any(requests.get(name, 0) > 0 for name in held.allocatable):
+            continue
+        short: list[str] = []
+        if not (skips_node and len(matched) == 1):
+            short = lacking(room, wanted, held.remained(), preemptible, held.preemptible)
+        reasons: list[str] = []
+        if held.terms.policy == RESTRICTED:
+            reasons = short_in_reservation(held, wanted, tells_amounts=bool(only))
+        if not short and not reasons:
+            return []
+        short_on_node.update(short)
+        of_reservations += reasons
+    by_node = [f"Insufficient {name} by node" for name in sorted(short_on_node)]
+    if has_affinity:
+        return [*by_node, *of_reservations] or [NO_RESERVATION]
+    if by_node:
+        return by_node
+    alone = lacking(room, wanted, _NOTHING, preemptible)
+    return [f"Insufficient {name} by node" for name in sorted(alone)]

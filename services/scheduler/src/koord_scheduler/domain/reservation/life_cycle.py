@@ -1,0 +1,159 @@
+"""How a Reservation ends: its time is over, its node is gone, or it was taken once. And when its object is deleted.
+
+Times are unix seconds as floats, or RFC 3339 texts in a status.
+
+Source: scheduler-fine-grained spec, 3.3.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from koordcore.protocol.reservations.document import Reservation
+from koordcore.protocol.reservations.status import (
+    EXPIRED,
+    FAILED,
+    FINAL_PHASES,
+    READY,
+    SUCCEEDED,
+    ReservationOwner,
+    ReservationStatus,
+    bound,
+    expired,
+    owned,
+    succeeded,
+)
+from koordcore.values.duration import parse_seconds
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.timestamps import unix_seconds
+
+_SOONEST: Final = 3.0
+_LATEST: Final = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a Reservation expires.
+
+    Attributes:
+        created: When it was created.
+        ttl: Largest age in seconds; 0: it never expires; None: no limit by age.
+        expires: Time at which it expires; None: no such limit.
+    """
+
+    created: float
+    ttl: float | None = None
+    expires: float | None = None
+
+    def is_over(self, now: float) -> bool:
+        """Return whether it has expired."""
+        if self.ttl == 0:
+            return False
+        return (self.expires is not None and now > self.expires) or (
+            self.ttl is not None and now - self.created > self.ttl
+        )
+
+    def due(self) -> float | None:
+        """Return the last moment at which it has not expired; None if it never expires."""
+        if self.ttl == 0:
+            return None
+        ends = [] if self.ttl is None else [self.created + self.ttl]
+        return min([*ends, *([] if self.expires is None else [self.expires])], default=None)
+
+    def look_again(self, now: float) -> float:
+        """Return after how many seconds it is to be looked at again; 0: never."""
+        if self.ttl == 0 or (self.expires is None and self.ttl is None):
+            return 0.0
+        end = self.expires if self.expires is not None else self.created + (self.ttl or 0.0)
+        return min(_LATEST, max(_SOONEST, end - now))
+
+
+def limits_of(reservation: Reservation) -> Limits:
+    """Return when a Reservation expires. A `ttl` that cannot be read counts as absent."""
+    spec = reservation.spec
+    try:
+        ttl = None if spec.ttl is None else parse_seconds(spec.ttl)
+    except InvalidInput:
+        ttl = None
+    expires = None if spec.expires is None else unix_seconds(spec.expires)
+    return Limits(unix_seconds(reservation.metadata.creation_timestamp or ""), ttl, expires)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerPod:
+    """A pod on the node that may own the Reservation: it is not terminated."""
+
+    owner: ReservationOwner
+    node: str
+    reservation_uid: str
+    requests: Mapping[str, int]
+
+
+def bind(status: ReservationStatus, node: str, allocatable: dict[str, int], now: str) -> ReservationStatus:
+    """Return the status after the Reservation got its node.
+
+    Raises:
+        InvalidInput: It has ended already.
+    """
+    if status.phase in FINAL_PHASES:
+        raise InvalidInput("reservation is not active", status.phase, "status.phase")
+    return bound(status, node, allocatable, now)
+
+
+def synced(
+    status: ReservationStatus,
+    uid: str,
+    limits: Limits,
+    now: str,
+    *,
+    is_once: bool,
+    has_node: Callable[[str], bool],
+    pods: Sequence[OwnerPod],
+) -> tuple[ReservationStatus, float]:
+    """Return the status after a look of the controller, and after how many seconds it looks again; 0: not by itself.
+
+    Args:
+        status: The status before.
+        uid: Uid of the Reservation.
+        limits: When it expires.
+        now: RFC 3339 time.
+        is_once: Whether the first owner consumes it.
+        has_node: Whether a node exists.
+        pods: Pods that may own it.
+    """
+    if status.phase in FINAL_PHASES:
+        return status, 0.0
+    if limits.is_over(unix_seconds(now)) or (status.node and not has_node(status.node)):
+        return expired(status, now), 0.0
+    if status.node:
+        owning = [pod for pod in pods if pod.node == status.node and pod.reservation_uid == uid]
+        allocated: dict[str, int] = {}
+        for pod in owning:
+            for name, amount in pod.requests.items():
+                if name in status.allocatable:
+                    allocated[name] = allocated.get(name, 0) + amount
+        after = owned(status, [pod.owner for pod in owning], allocated, status.taken)
+        if after != status:
+            if is_once and after.owners:
+                return succeeded(after, now), 0.0
+            status = after
+    return status, limits.look_again(unix_seconds(now))
+
+
+def is_garbage(status: ReservationStatus, now: float, keep: float, has_node: Callable[[str], bool]) -> bool:
+    """Return whether the object of a Reservation that has ended is to be deleted.
+
+    Args:
+        status: Its status.
+        now: Unix seconds.
+        keep: For how many seconds it is kept.
+        has_node: Whether a node exists.
+    """
+    ready = status.condition(READY)
+    if status.phase == SUCCEEDED:
+        since = ready.last_probe_time if ready is not None else ""
+    elif status.phase == FAILED and ready is not None and ready.reason == EXPIRED:
+        since = ready.last_transition_time
+    else:
+        return False
+    return bool(status.node and not has_node(status.node)) or now - unix_seconds(since) > keep

@@ -1,0 +1,180 @@
+"""Whether a pod may use a Reservation, and if not, why.
+
+Source: scheduler-fine-grained spec, 3.5.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from koordcore.protocol import keys
+from koordcore.protocol.objects import Pod, Taint
+from koordcore.protocol.reservations.document import (
+    Reservation,
+    ReservationAffinity,
+    inner_reserved,
+    parse_exact_match,
+    parse_reservation_affinity,
+    restricted_options,
+)
+
+from koord_scheduler.domain.columns.node_terms import term_matches_one
+from koord_scheduler.domain.columns.taints import NO_SCHEDULE, first_untolerated
+from koord_scheduler.domain.reservation.owners import Owners, compile_owners
+
+_UNSCHEDULABLE: Final = Taint(key="node.kubernetes.io/unschedulable", effect=NO_SCHEDULE)
+_INT64: Final = 1 << 63
+
+
+class Match(StrEnum):
+    """Whether a pod may use a Reservation, or the first rule that forbids it."""
+
+    MATCHED = "matched"
+    IGNORED = "ignored"
+    OWNER_UNMATCHED = "owner_unmatched"
+    NAME_UNMATCHED = "name_unmatched"
+    UNSCHEDULABLE = "unschedulable"
+    TAINT_UNTOLERATED = "taint_untolerated"
+    AFFINITY_UNMATCHED = "affinity_unmatched"
+    NOT_EXACT_MATCHED = "not_exact_matched"
+    NOT_MATCHABLE = "not_matchable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What the object of a Reservation says about its use.
+
+    Attributes:
+        name: Name of the Reservation.
+        owners: The pods that it is for; None if a selector is invalid.
+        is_once: Whether the first owner consumes it.
+        policy: "", "Aligned" or "Restricted".
+        is_closed: Whether it takes no new owners, because it is unschedulable or being deleted.
+        order: Value of the order label; None if absent, zero or not a number.
+        inner: Amounts inside that owners may not use.
+        restricted: Names to which policy Restricted is limited; empty: all.
+    """
+
+    name: str
+    labels: Mapping[str, str]
+    owners: Owners | None
+    is_once: bool = True
+    policy: str = ""
+    is_closed: bool = False
+    taints: tuple[Taint, ...] = ()
+    order: int | None = None
+    inner: Mapping[str, int]
+    restricted: frozenset[str] = frozenset()
+
+
+def terms_of(reservation: Reservation) -> Terms:
+    """Return what the object of a Reservation says about its use."""
+    meta, spec = reservation.metadata, reservation.spec
+    return Terms(
+        name=meta.name,
+        labels=meta.labels,
+        owners=compile_owners(spec.owners),
+        is_once=spec.allocate_once,
+        policy=spec.allocate_policy,
+        is_closed=spec.unschedulable or meta.deletion_timestamp is not None,
+        taints=tuple(spec.taints),
+        order=order_of(meta.labels),
+        inner=inner_reserved(meta.annotations),
+        restricted=restricted_options(meta.annotations),
+    )
+
+
+def order_of(labels: Mapping[str, str]) -> int | None:
+    """Return the value of the order label; None if it is absent, zero or no 64-bit integer."""
+    try:
+        order = int(labels.get(keys.RESERVATION_ORDER, ""))
+    except ValueError:
+        return None
+    return order if order and -_INT64 <= order < _INT64 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a pod says about Reservations.
+
+    Attributes:
+        ignores: Whether it uses free room of Reservations without becoming an owner.
+        affinity: The Reservations that it has to use; None: it need not use any.
+        exact: Resources of which it must request exactly what the Reservation has.
+    """
+
+    ignores: bool = False
+    affinity: ReservationAffinity | None = None
+    exact: tuple[str, ...] = ()
+
+
+def wish_of(pod: Pod) -> Wish:
+    """Return what a pod says about Reservations.
+
+    Raises:
+        InvalidInput: An annotation is not valid JSON of its shape.
+    """
+    meta = pod.metadata
+    return Wish(
+        ignores=meta.labels.get(keys.RESERVATION_IGNORED) == "true",
+        affinity=parse_reservation_affinity(meta.annotations),
+        exact=parse_exact_match(meta.annotations),
+    )
+
+
+def match(
+    wish: Wish,
+    terms: Terms,
+    *,
+    is_owner: bool,
+    requests: Mapping[str, int],
+    allocatable: Mapping[str, int],
+    node_labels: Mapping[str, str],
+) -> Match:
+    """Return whether a pod may use a Reservation that is available.
+
+    Args:
+        wish: What the pod says.
+        terms: What the Reservation says.
+        is_owner: Whether the owners of the Reservation match the pod.
+        requests: What the pod requests, in milli-cores and whole units.
+        allocatable: What the Reservation holds, in the same units.
+        node_labels: Labels of its node that count; empty if they do not.
+    """
+    if wish.ignores:
+        return Match.IGNORED
+    if not is_owner:
+        return Match.OWNER_UNMATCHED
+    affinity = wish.affinity
+    if affinity is not None and affinity.name:
+        if affinity.name != terms.name:
+            return Match.NAME_UNMATCHED
+        return Match.MATCHED if _is_exact(wish.exact, requests, allocatable) else Match.NOT_EXACT_MATCHED
+    tolerations = () if affinity is None else affinity.tolerations
+    if terms.is_closed and first_untolerated((_UNSCHEDULABLE,), tolerations) is not None:
+        return Match.UNSCHEDULABLE
+    if affinity is not None:
+        if first_untolerated(terms.taints, tolerations) is not None:
+            return Match.TAINT_UNTOLERATED
+        if not _has_affinity(affinity, terms, node_labels):
+            return Match.AFFINITY_UNMATCHED
+    return Match.MATCHED if _is_exact(wish.exact, requests, allocatable) else Match.NOT_EXACT_MATCHED
+
+
+def untolerated(wish: Wish, terms: Terms) -> Taint | None:
+    """Return the first taint of the Reservation that the pod does not tolerate, or None."""
+    tolerations = () if wish.affinity is None else wish.affinity.tolerations
+    index = first_untolerated(terms.taints, tolerations)
+    return None if index is None else terms.taints[index]
+
+
+def _has_affinity(affinity: ReservationAffinity, terms: Terms, node_labels: Mapping[str, str]) -> bool:
+    labels = {**node_labels, **terms.labels}
+    if any(labels.get(key) != value for key, value in affinity.selector.items()):
+        return False
+    return affinity.terms is None or any(term_matches_one(term, labels, terms.name) for term in affinity.terms)
+
+
+def _is_exact(names: tuple[str, ...], requests: Mapping[str, int], allocatable: Mapping[str, int]) -> bool:
+    return all(requests.get(name) == allocatable.get(name) for name in names)

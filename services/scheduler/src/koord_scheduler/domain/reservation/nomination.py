@@ -1,0 +1,47 @@
+"""Which of several Reservations of a node a pod gets: the first by the order label, else the tightest.
+
+Source: scheduler-fine-grained spec, 3.8.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from koord_scheduler.domain.reservation.fit import Held
+
+MOST: int = 100
+
+
+def reservation_score(requests: Mapping[str, int], held: Held) -> int:
+    """Return how well a pod fills a Reservation, 0..100.
+
+    Args:
+        requests: What the pod requests, in milli-cores and whole units.
+        held: The Reservation.
+    """
+    parts = [
+        MOST * used // capacity if used <= capacity else 0
+        for name, capacity in held.allocatable.items()
+        if capacity > 0
+        for used in (requests.get(name, 0) + held.allocated.get(name, 0),)
+    ]
+    return sum(parts) // len(parts) if parts else 0
+
+
+def nominate(requests: Mapping[str, int], candidates: Sequence[Held], more: Mapping[str, int] | None = None) -> Held:
+    """Return the Reservation that a pod gets. Equal ones are taken in the order of their names.
+
+    Args:
+        requests: What the pod requests.
+        candidates: Reservations that the pod fits into; at least one.
+        more: Name of a Reservation -> scores of other plugins.
+    """
+    ordered = [each for each in candidates if each.terms.order is not None]
+    if ordered:
+        return min(ordered, key=lambda each: (each.terms.order or 0, each.terms.name))
+    scores = more or {}
+    return min(
+        candidates,
+        key=lambda each: (
+            -reservation_score(requests, each) - scores.get(each.terms.name, 0),
+            each.terms.name,
+        ),
+    )

@@ -1,0 +1,90 @@
+"""Which pods a Reservation is for.
+
+Source: scheduler-fine-grained spec, 3.4.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from koordcore.protocol.objects import OwnerReference, Pod
+from koordcore.protocol.reservations.document import OwnerController, OwnerObject, ReservationOwnerRule
+from koordcore.protocol.selectors import Selector, compile_selector
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """One owner with its selector compiled."""
+
+    object: OwnerObject | None
+    controller: OwnerController | None
+    selector: Selector | None
+
+    def matches(self, pod: Pod) -> bool:
+        return (
+            (self.object is None or _is_object(self.object, pod))
+            and (self.controller is None or _is_controlled(self.controller, pod))
+            and (self.selector is None or self.selector.matches(pod.metadata.labels))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Owners:
+    """The pods that a Reservation is for.
+
+    Attributes:
+        key: Equal for Reservations that are for the same pods.
+        reads_names: Whether names or uids of pods matter.
+    """
+
+    key: bytes
+    reads_names: bool
+    rules: tuple[_Rule, ...]
+
+    def match(self, pod: Pod) -> bool:
+        """Return whether the Reservation is for this pod: any of its owners matches."""
+        return any(rule.matches(pod) for rule in self.rules)
+
+
+def compile_owners(rules: Sequence[ReservationOwnerRule]) -> Owners | None:
+    """Return the owners ready to match; None if a selector is invalid, so that the Reservation is for nobody."""
+    try:
+        compiled = tuple(
+            _Rule(
+                rule.object,
+                rule.controller,
+                None if rule.label_selector is None else compile_selector(rule.label_selector),
+            )
+            for rule in rules
+        )
+    except InvalidInput:
+        return None
+    reads_names = any(rule.object is not None and (rule.object.name or rule.object.uid) for rule in rules)
+    return Owners(codec.encode_canonical(list(rules)), bool(reads_names), compiled)
+
+
+def _is_object(wanted: OwnerObject, pod: Pod) -> bool:
+    meta = pod.metadata
+    return (
+        wanted.uid in ("", meta.uid)
+        and wanted.name in ("", meta.name)
+        and wanted.namespace in ("", meta.namespace)
+        and wanted.api_version in ("", "v1")
+    )
+
+
+def _is_controlled(wanted: OwnerController, pod: Pod) -> bool:
+    if wanted.namespace not in ("", pod.metadata.namespace):
+        return False
+    return any(_is_owner(wanted, owner) for owner in pod.metadata.owner_references)
+
+
+def _is_owner(wanted: OwnerController, owner: OwnerReference) -> bool:
+    return (
+        wanted.uid in ("", owner.uid)
+        and wanted.name in ("", owner.name)
+        and wanted.kind in ("", owner.kind)
+        and wanted.api_version in ("", owner.api_version)
+        and wanted.controller in (None, owner.controller)
+    )
