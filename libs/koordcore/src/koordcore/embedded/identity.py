@@ -12,10 +12,11 @@ import msgspec
 
 
 class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """The identity of one process, unique until the machine restarts.
+    """Pid and start time of a process. Together they are unique until the machine restarts, although pids are reused.
 
     Attributes:
-        started: Opaque start time: clock ticks since boot on Linux, the output of `ps` on other systems.
+        pid: Process id.
+        started: Start time, to compare only: clock ticks since boot on Linux, the output of `ps` on other systems.
     """
 
     pid: int
@@ -23,7 +24,7 @@ class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def start_mark(pid: int) -> str | None:
-    """Return the start time of a live process as an opaque text.
+    """Return the start time of a live process as a text that can only be compared.
 
     None if no process has this pid or the process is a zombie.
     """
@@ -52,7 +53,7 @@ def is_alive(process: ProcessIdentity) -> bool:
 
 
 def running_seconds(process: ProcessIdentity) -> float | None:
-    """Return how long this process has been running; None if it ended or the system does not report it."""
+    """Return for how many seconds a process has been running; None if it ended or the system does not report it."""
     try:
         uptime = float(Path("/proc/uptime").read_text().split()[0])
     except OSError:
@@ -61,7 +62,7 @@ def running_seconds(process: ProcessIdentity) -> float | None:
 
 
 def send_signal(process: ProcessIdentity, number: signal.Signals) -> bool:
-    """Send a signal to this process; return False if it has ended."""
+    """Send a signal to a process. Return False if it has ended, also if another process has its pid now."""
     if not is_alive(process):
         return False
     try:
@@ -74,7 +75,7 @@ def send_signal(process: ProcessIdentity, number: signal.Signals) -> bool:
 def command_line(pid: int) -> str:
     """Return the command line of a live process, arguments separated by spaces.
 
-    Empty if the process has ended or its command line is not readable for us.
+    "" if the process has ended, or if this user may not read its command line.
     """
     if Path("/proc/self/stat").exists():
         try:

@@ -15,13 +15,14 @@ _SHOWN: Final = 400
 
 
 def last_words(log_file: Path | None, *, since: int = 0) -> str:
-    """Return the last error in a log as one line; empty if the log has no error or does not exist.
+    """Return the last error in a log file as one line; "" if the log has no error or does not exist.
 
     A JSON line is an error if its level is `error`. The first field that it has of `error`, `message` and `event` is
     returned. A plain line is an error if it is not indented, such as the last line of a Python traceback.
 
     Args:
-        since: Byte offset at which the log of this run begins.
+        log_file: The log file; None gives "".
+        since: Byte offset at which the search begins, for example the start of the last run.
     """
     if log_file is None or not log_file.exists():
         return ""

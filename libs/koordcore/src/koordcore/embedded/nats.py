@@ -15,11 +15,11 @@ from koordcore.embedded.server import EmbeddedServer
 
 
 class NatsServer(EmbeddedServer[NatsServerConfig]):
-    """One nats-server with JetStream. `stop` flushes the streams."""
+    """One nats-server with JetStream as a child process. `stop` writes all streams to disk."""
 
     @property
     def port(self) -> int:
-        """Client port; must not be read before configuration or the first start has chosen it."""
+        """Port for clients. If the configuration names none, it exists only after `spec`, `choose_ports` or `start`."""
         assert self.config.port is not None, "the server was never started and no port is configured"
         return self.config.port
 
@@ -45,7 +45,7 @@ class NatsServer(EmbeddedServer[NatsServerConfig]):
         return self.config.log_file or self.config.directory / f"{self.config.name}.log"
 
     def choose_ports(self) -> None:
-        """Choose a free port where the configuration names none. Later starts use the same ports."""
+        """Choose a free port for each port that the configuration leaves open. Later starts use these ports again."""
         client, monitor = free_ports(2)
         self.config = replace(
             self.config,
@@ -54,9 +54,9 @@ class NatsServer(EmbeddedServer[NatsServerConfig]):
         )
 
     def spec(self) -> ProcessSpec:
-        """Return the server as a process for a supervisor.
+        """Return the server as a process declaration for a `Supervisor`. Open ports are chosen now.
 
-        Chooses ports that are still open. The `prepare` step of the process writes the configuration file.
+        The `prepare` step of the process writes the configuration file.
 
         Raises:
             BinaryNotFoundError: nats-server is missing or older than 2.12.

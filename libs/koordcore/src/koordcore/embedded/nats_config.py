@@ -15,7 +15,7 @@ GIB = 1024**3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserPermissions:
-    """Subjects that a user may publish to and subscribe to.
+    """Subjects that a NATS user may publish to and subscribe to.
 
     An empty allow list allows nothing. A denied subject stays denied even if it is also allowed.
 
@@ -35,7 +35,7 @@ ALLOW_ALL = UserPermissions(publish_allow=(">",), subscribe_allow=(">",))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NatsUser:
-    """A user of the server, identified by the public key of its NKEY (`U...`). The name is only for people."""
+    """A user of the NATS server. The public key of its NKEY (`U...`) identifies it; the name is only for people."""
 
     name: str
     public_key: str
@@ -44,10 +44,13 @@ class NatsUser:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NatsTls:
-    """Certificate files of the server (PEM).
+    """PEM files of the NATS server for TLS.
 
     Attributes:
-        verify_clients: Require client certificates that the CA has signed.
+        certificate: Certificate of the server.
+        key: Private key of the certificate.
+        ca: Certificates of the authorities that sign clients' certificates.
+        verify_clients: Whether clients need a certificate that one of these authorities has signed.
     """
 
     certificate: Path
@@ -58,11 +61,12 @@ class NatsTls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NatsClusterMembership:
-    """Ports of one server that is a member of a cluster on loopback.
+    """Ports of one NATS server that is a member of a cluster of servers on loopback.
 
     Attributes:
-        port: Port on which this server accepts routes from other members.
-        routes: Route ports of all members, this server included.
+        name: Name of the cluster of servers.
+        port: Port on which this server accepts connections from other members.
+        routes: These ports of all members, this server included.
     """
 
     name: str
@@ -103,7 +107,7 @@ class NatsServerConfig:
 
 
 def render(config: NatsServerConfig) -> str:
-    """Return the configuration file of one server.
+    """Return the text of the configuration file of one NATS server (JSON).
 
     Raises:
         AssertionError: The ports have not been chosen yet.

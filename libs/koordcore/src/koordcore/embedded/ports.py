@@ -19,7 +19,7 @@ _given_out: set[int] = set()
 
 
 def is_port_free(port: int) -> bool:
-    """Return whether a server could listen on this loopback port now, ignoring connections in TIME_WAIT."""
+    """Return whether a server could listen on this loopback port now. Connections in TIME_WAIT are ignored."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -30,9 +30,9 @@ def is_port_free(port: int) -> bool:
 
 
 def free_ports(count: int) -> tuple[int, ...]:
-    """Return `count` distinct free loopback ports.
+    """Return `count` different free loopback ports.
 
-    One process never gets the same port twice, so concurrent callers never share a port.
+    A port is returned only once in a process, so concurrent callers never share one.
 
     Raises:
         EmbeddedError: No free port was found in 500 attempts.
@@ -51,7 +51,11 @@ def free_ports(count: int) -> tuple[int, ...]:
 
 
 def require_free_port(port: int, *, owner: str) -> None:
-    """Check that a port is free before a server is started on it.
+    """Check that a loopback port is free before a server is started on it.
+
+    Args:
+        port: The port.
+        owner: Name of the server, for the error.
 
     Raises:
         PortInUseError: The port is in use.

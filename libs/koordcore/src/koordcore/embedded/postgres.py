@@ -39,12 +39,15 @@ class PostgresConfig:
 
     Attributes:
         data_dir: Requested data directory. `postgres_location` describes when the data is stored elsewhere.
-        password_file: File with the random password of `user`, mode 0600. Default: beside the data directory.
-        port: Port. None: the first start chooses a free port, and later starts use the same.
+        name: Name of the process in status and log.
+        password_file: File with the random password of `user`, mode 0600. None: beside the data directory.
+        port: Port. None: the first start chooses a free port, and later starts use it again.
         socket_directory: If set, the server listens on a unix socket in this folder and not on TCP.
-        user: Role of our services. It is not a superuser but may create databases.
+        user: Database role of our services. It is not a superuser but may create databases.
         database: Database of our services, owned by `user`.
         synchronous_commit: If False, a crash may lose the last commits, but the data stays consistent.
+        log_file: File for the server's stderr. None: beside the data directory.
+        ready_seconds: Time until the server must accept connections.
     """
 
     data_dir: Path
@@ -62,7 +65,7 @@ class PostgresConfig:
 
 
 class PostgresServer(EmbeddedServer[PostgresConfig]):
-    """One Postgres server. `stop` ends all sessions; `start` waits for crash recovery."""
+    """One Postgres server as a child process. `stop` ends all sessions; `start` waits until crash recovery is done."""
 
     def __init__(self, config: PostgresConfig) -> None:
         super().__init__(config)
@@ -76,7 +79,7 @@ class PostgresServer(EmbeddedServer[PostgresConfig]):
 
     @property
     def location(self) -> Location:
-        """Paths of data and binaries, and their owner. Decided at the first access."""
+        """Paths of data and programs, and the user that runs the server. Decided at the first access."""
         if self._location is None:
             self._location = locate(self.config.data_dir, postgres_installation())
         return self._location
@@ -112,7 +115,7 @@ class PostgresServer(EmbeddedServer[PostgresConfig]):
         return self._url(self.config.user, self.config.database)
 
     def spec(self) -> ProcessSpec:
-        """Return the server as a process for a supervisor.
+        """Return the server as a process declaration for a `Supervisor`. An open port is chosen now.
 
         The `prepare` step of the process creates the data directory if it does not exist.
         """
@@ -141,7 +144,7 @@ class PostgresServer(EmbeddedServer[PostgresConfig]):
         )
 
     def wipe(self) -> None:
-        """Delete the data, its password and its pointer file. The server must be stopped."""
+        """Delete the data, the password file and the pointer file (see `locate`). The server must be stopped."""
         assert not self.is_running, "a running server's data is not deleted"
         shutil.rmtree(self.location.data, ignore_errors=True)
         for file in (self.password_file, pointer_file(self.config.data_dir)):

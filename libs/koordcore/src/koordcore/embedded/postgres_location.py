@@ -31,13 +31,13 @@ class Owner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Location:
-    """Paths and owner of an embedded Postgres.
+    """Paths of an embedded Postgres, and the user that runs it.
 
     Attributes:
         data: The data directory. It may not exist yet.
         installation: Folder with bin, lib and share.
         owner: User that runs the server. None: the current user.
-        pointer: File that names `data`. None if the data is in the requested place.
+        pointer: File in the requested place that names `data`. None if the data is in the requested place.
     """
 
     data: Path
@@ -47,9 +47,17 @@ class Location:
 
 
 def locate(data_dir: Path, installation: Path) -> Location:
-    """Decide owner and paths, and create the base folder or the copy of the binaries if needed.
+    """Decide where the data of an embedded Postgres is stored and which user runs it.
 
-    Data below /var/tmp is used only while the pointer file exists. So deleting `var/` also gives an empty store.
+    Create the folders that this needs.
+
+    If we are root and the other user cannot enter the requested place, data and a copy of the programs are stored
+    below /var/tmp. A pointer file in the requested place then names the data. Without the pointer file, such data is
+    deleted, so that deleting `var/` gives an empty database.
+
+    Args:
+        data_dir: Requested data directory.
+        installation: Folder with bin, lib and share.
 
     Raises:
         EmbeddedError: A folder below /var/tmp belongs to another user.
@@ -77,7 +85,7 @@ def locate(data_dir: Path, installation: Path) -> Location:
 
 
 def pointer_file(data_dir: Path) -> Path:
-    """Return the path of the file that names the place of relocated data."""
+    """Return the path of the file that names the data directory, if the data is not in the requested place."""
     return data_dir.with_name(data_dir.name + ".location")
 
 

@@ -9,12 +9,15 @@ from koordcore.embedded.identity import command_line, start_mark
 
 
 def live_postmaster(data: Path, *, status: str | None = None) -> int | None:
-    """Return the pid of the server that runs on this data directory; None if none runs.
+    """Return the pid of the Postgres server that runs on this data directory; None if none runs.
 
-    After a kill -9, the pid file may name a pid that has ended or belongs to another program. Both count as no server.
+    After a kill -9, the pid file may name a pid that has ended or belongs to another program. Both count as no
+    server.
 
     Args:
-        status: Also require this status. The server writes "ready" when it accepts connections, also after recovery.
+        data: Data directory.
+        status: If given, the server must have written this status into its pid file. It writes "ready" when it accepts
+            connections, also after recovery.
     """
     try:
         lines = (data / "postmaster.pid").read_text().splitlines()
@@ -30,7 +33,7 @@ def live_postmaster(data: Path, *, status: str | None = None) -> int | None:
 
 
 def remove_recycled_pid_file(data: Path) -> None:
-    """Remove a pid file whose pid now belongs to another process.
+    """Remove the pid file of a Postgres data directory if its pid now belongs to another process.
 
     Postgres refuses to start with such a file.
     """

@@ -53,7 +53,11 @@ class RestartPolicy:
     max_restarts: int | None = None
 
     def delay_seconds(self, restarts_in_a_row: int) -> float:
-        """Return the pause before the next restart, `first * 2^n`, at most `max_delay_seconds`."""
+        """Return the delay in seconds before the next restart: `first * 2^n`, at most `max_delay_seconds`.
+
+        Args:
+            restarts_in_a_row: n, the number of restarts since the last steady run.
+        """
         return float(min(self.max_delay_seconds, self.first_delay_seconds * 2 ** min(restarts_in_a_row, 30)))
 
 
@@ -62,12 +66,14 @@ NEVER_RESTART = RestartPolicy(enabled=False)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSpec:
-    """Declaration of a child process.
+    """Declaration of a child process: how it is started, when it is ready, and how it is stopped.
 
     Attributes:
+        name: Name in status and errors.
         argv: Program and arguments. An absolute path is not searched on PATH.
         env: Variables that are added to the parent's environment.
         ready: Readiness check; see `Ready`. None: ready as soon as the process runs.
+        ready_seconds: Time until the process must be ready.
         after: Names of the processes that must be ready first.
         retry_on: Texts that mark a temporary failure in the log of a failed start. Such a start is repeated.
         prepare: Awaited before every start (first start and restarts).
@@ -76,6 +82,7 @@ class ProcessSpec:
         group: Numeric group id of the process. Only root may set it.
         stop_signal: The signal of a graceful stop.
         stop_seconds: Time between the stop signal and the kill.
+        restart: Rules for restarting it.
         ports: Name -> port that the process serves, for the status.
         urls: Name -> URL that the process serves, for the status.
     """
@@ -100,7 +107,7 @@ class ProcessSpec:
 
 
 class ChildProcess:
-    """A started child process.
+    """A child process that is started from a `ProcessSpec`.
 
     Only one task at a time may start it. Any task may call the other methods.
     """
@@ -189,7 +196,7 @@ class ChildProcess:
         """Wait until the child is ready; check every 20 ms.
 
         Raises:
-            StartError: As `start` does.
+            StartError: The process ended or was not ready within `ready_seconds`.
         """
         deadline = time.monotonic() + self.spec.ready_seconds
         while True:
@@ -213,7 +220,7 @@ class ChildProcess:
         return self.exit_code
 
     async def stop(self) -> None:
-        """Send the stop signal, wait up to `stop_seconds`, then kill the child. No-op if it does not run."""
+        """Send the stop signal. If the child still runs after `stop_seconds`, kill it. No-op if it does not run."""
         if not self.is_running:
             return
         self.send(self.spec.stop_signal)
@@ -221,7 +228,7 @@ class ChildProcess:
             await self.kill()
 
     async def kill(self) -> None:
-        """Kill the process and wait until it has ended."""
+        """Kill the child with SIGKILL and wait until it has ended."""
         if not self.is_running:
             return
         self.send(signal.SIGKILL)
@@ -245,7 +252,7 @@ class ChildProcess:
 
 
 async def is_ready(ready: Ready | None) -> bool:
-    """Run the readiness check once; return False if it fails in any way."""
+    """Run a readiness check once. Return False if it fails in any way, True if there is no check (None)."""
     match ready:
         case None:
             return True
@@ -269,7 +276,13 @@ def http_ok(url: str) -> bool:
 
 
 def log_tail(log_file: Path | None, *, since: int = 0, lines: int = LOG_TAIL_LINES) -> str:
-    """Return the last lines of a log file from byte `since` on; empty if the file does not exist."""
+    """Return the last lines of a log file; "" if the file does not exist.
+
+    Args:
+        log_file: The file; None gives "".
+        since: Byte offset before which lines are ignored.
+        lines: Largest number of lines.
+    """
     if log_file is None or not log_file.exists():
         return ""
     with log_file.open("rb") as log:

@@ -17,7 +17,7 @@ C = TypeVar("C")
 
 
 class EmbeddedServer(ABC, Generic[C]):
-    """A server that runs as a child process.
+    """A server (nats-server or Postgres) that runs as a child process.
 
     Only one task at a time may start or stop it. It may be used from different event loops. As a context manager, it
     starts at the beginning and stops at the end.
@@ -32,7 +32,7 @@ class EmbeddedServer(ABC, Generic[C]):
 
     @abstractmethod
     def spec(self) -> ProcessSpec:
-        """Choose ports that are still open, and return the server as a process for a supervisor."""
+        """Choose the ports that the configuration leaves open, and return the server as a process declaration."""
 
     @abstractmethod
     def _is_configured(self, port: int, config: C) -> bool:
@@ -76,7 +76,7 @@ class EmbeddedServer(ABC, Generic[C]):
             return
 
     async def stop(self) -> None:
-        """Stop the server gracefully, so that everything is on disk; kill it after the time of its process."""
+        """Stop the server gracefully, so that everything is on disk. If it does not end in time, kill it."""
         if self._child is not None:
             await self._child.stop()
 

@@ -23,7 +23,7 @@ STATE_VERSION = 1
 
 
 class Phase(StrEnum):
-    """Phases of the life of a stack."""
+    """Phases in the life of a stack: the processes that one supervisor runs."""
 
     STARTING = "starting"
     READY = "ready"
@@ -36,7 +36,7 @@ class Phase(StrEnum):
 
 
 class ProcessState(StrEnum):
-    """States of the life of one process."""
+    """States in the life of one process of a stack."""
 
     WAITING = "waiting"
     """Waits for processes that must be ready first."""
@@ -50,15 +50,20 @@ class ProcessState(StrEnum):
 
 
 class ProcessStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Status of one process of a stack.
+    """Status of one process of a stack, as in the state file.
 
     Attributes:
+        name: Name of the process.
+        state: State in its life.
         process: Identity of the running process. None before the first start.
         restarts: Number of restarts since the stack was started.
         last_exit: Exit code of the previous run, negative for a signal. None if no run has ended.
         last_words: Last error in the log of the previous run as one line; empty if none was found.
-        stop_signal: Signal with which an orphaned process is stopped.
-        stop_seconds: Time after `stop_signal` until an orphaned process is killed.
+        ports: Name -> port that the process serves.
+        urls: Name -> URL that the process serves.
+        log_file: Path of its log; None for none.
+        stop_signal: Signal with which the process is stopped if its supervisor has ended.
+        stop_seconds: In this case, time after `stop_signal` until it is killed.
     """
 
     name: str
@@ -75,7 +80,15 @@ class ProcessStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stack(msgspec.Struct, frozen=True, kw_only=True):
-    """Status of a whole stack at one moment. Processes are in the order of their declaration."""
+    """Status of a stack (the processes that one supervisor runs) at one moment; the content of the state file.
+
+    Attributes:
+        phase: Phase in its life.
+        supervisor: Identity of the process that runs the supervisor.
+        processes: Processes in the order of their declaration.
+        error: Why the start failed; "" if it did not.
+        version: Version of this format.
+    """
 
     phase: Phase
     supervisor: ProcessIdentity
@@ -129,14 +142,14 @@ def read_stack(state_file: Path) -> Stack | None:
 
 
 def forget_stack(state_file: Path) -> None:
-    """Remove the state file. No-op if it does not exist."""
+    """Delete the state file. No-op if it does not exist."""
     state_file.unlink(missing_ok=True)
 
 
 class StackLock:
-    """Lock that the one live supervisor of a state file holds.
+    """Lock on a state file that its supervisor holds, so that only one supervisor uses the file.
 
-    The kernel releases it when the process ends, even by a kill.
+    The kernel releases the lock when the process ends, even by a kill.
     """
 
     def __init__(self, state_file: Path) -> None:
@@ -167,17 +180,20 @@ class StackLock:
         self._file = file
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
 
 async def stop_stack(state_file: Path, *, seconds: float = 60.0) -> bool:
-    """Stop the recorded stack from another process and remove its state file.
+    """Stop the stack of a state file from another process, and remove the file.
 
-    A live supervisor gets the stop signal and stops its processes in order. It is killed after `seconds`. Then
-    processes that outlived their supervisor are stopped in reverse order. Returns False if nothing ran.
+    A live supervisor gets the stop signal and stops its processes in reverse order. It is killed after `seconds`.
+    Then processes that outlived their supervisor are stopped in reverse order.
+
+    Returns:
+        False if nothing ran.
     """
     stack = read_stack(state_file)
     if stack is None:
@@ -193,7 +209,11 @@ async def stop_stack(state_file: Path, *, seconds: float = 60.0) -> bool:
 
 
 async def stop_orphans(stack: Stack) -> bool:
-    """Stop processes that outlived their supervisor, in reverse order; return False if there were none."""
+    """Stop the processes that still run although their supervisor has ended, in reverse order.
+
+    Returns:
+        False if there were none.
+    """
     orphans = stack.orphans
     for orphan in reversed(orphans):
         assert orphan.process is not None, "an orphan was started once"

@@ -30,9 +30,9 @@ from koordcore.embedded.stack import (
 
 
 class Supervisor:
-    """Owns the processes of a stack.
+    """Starts, watches, restarts and stops a stack: a list of child processes with an order.
 
-    One task starts and stops it. Any task of the same loop may call `status`, `kill` and `restart`.
+    One task starts and stops it. Any task of this event loop may call `status`, `kill` and `wait_ready`.
 
     Args:
         specs: Processes with unique names. Their `after` fields must not form a cycle.
@@ -67,14 +67,13 @@ class Supervisor:
         )
 
     async def start(self) -> None:
-        """Start all processes, wait until they are ready, then watch them.
+        """Start all processes, wait until they are ready, then watch them in the background.
 
-        If a start fails, all processes are stopped.
-
-        Processes that outlived an earlier supervisor are stopped first.
+        Processes that outlived an earlier supervisor are stopped first. If a start fails, all processes are stopped.
 
         Raises:
             AlreadyRunningError: A live supervisor uses the state file.
+            StartError: A process ended or was not ready in time.
         """
         self._lock.acquire()
         before = read_stack(self._state_file)
@@ -138,11 +137,16 @@ class Supervisor:
                 loop.remove_signal_handler(number)
 
     async def kill(self, name: str) -> None:
-        """Kill one process (SIGKILL), for demonstrations and tests. Its restart policy starts it again."""
+        """Kill one process with SIGKILL, for demonstrations and tests. Its restart policy then applies."""
         await self._managed[name].child.kill()
 
     async def wait_ready(self, name: str, *, seconds: float, after_restarts: int = 0) -> None:
         """Wait until a process is ready and has been restarted at least `after_restarts` times.
+
+        Args:
+            name: Name of the process.
+            seconds: Time to wait.
+            after_restarts: Number of restarts since the stack was started.
 
         Raises:
             EmbeddedError: It was not ready within `seconds`.
@@ -272,7 +276,7 @@ def _say_nothing(_sentence: str) -> None:
 
 
 def require_startable(specs: tuple[ProcessSpec, ...]) -> tuple[ProcessSpec, ...]:
-    """Check that the processes can be started in some order, and return them unchanged.
+    """Check that an order exists in which the processes can be started. Return them unchanged.
 
     Raises:
         EmbeddedError: A name occurs twice, `after` has an unknown name, or there is a cycle.

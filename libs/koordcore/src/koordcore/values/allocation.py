@@ -21,29 +21,29 @@ from koordcore.values.cpuset import CpuSet, parse_cpuset
 
 
 class ZoneAmounts(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Amounts taken from one NUMA zone."""
+    """Amounts that a pod takes from one NUMA zone: milli-cores for cpu, whole units for everything else."""
 
     zone: int
     amounts: dict[str, int] = {}
 
 
 class VirtualFunction(msgspec.Struct, frozen=True, gc=False):
-    """A virtual function of a device. `bus_id` is unique on its node."""
+    """A virtual function of a device that a pod holds. `bus_id` is unique on its node."""
 
     minor: int
     bus_id: str
 
 
 class AllocatedDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A device, or a share of one.
+    """A device, or a share of one, that a pod holds.
 
     Attributes:
         type: `gpu`, `rdma`, `fpga` or a vendor's type.
-        minor: Index of the device; with the type it is the key on the node.
-        id: UUID or bus id as the Device object states it; empty if unknown.
-        amounts: What was taken of the device, by resource name; 100 is a whole device for percentages.
+        minor: Index of the device within its type. Type and minor identify it on the node.
+        id: UUID or bus id from the Device object; empty if unknown.
+        amounts: Resource name -> amount taken from the device. For resources in percent, 100 is a whole device.
         virtual_functions: Virtual functions of the device that the pod holds.
-        template: Name of the shared-resource template; empty without one.
+        template: Name of the vendor's template for shared devices; empty without one.
     """
 
     type: str
@@ -55,14 +55,13 @@ class AllocatedDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class ReservationUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Amounts that a pod takes from a reservation.
+    """Amounts that a pod takes from a Reservation.
 
     Attributes:
         name: Name of the Reservation.
-        uid: Its uid. The reservation's own entry in the node's ledger has this uid, and names itself here without
-            amounts (`is_reservation`).
-        amounts: What the pod takes from the reservation and not from the node, by resource name. Empty if another
-            scheduler bound the pod: the annotation does not state it.
+        uid: Uid of the Reservation. Its own entry in the node's ledger has this uid.
+        amounts: Resource name -> amount that the pod takes from the Reservation instead of the node. Empty if another
+            scheduler bound the pod, because the annotation does not contain it.
     """
 
     name: str
@@ -71,17 +70,17 @@ class ReservationUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class Allocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What a pod was given on its node beyond its requests. Most pods have the empty allocation `NOTHING`.
+    """What a pod got on its node besides its requests. Most pods have the empty allocation `NOTHING`.
 
     Attributes:
         version: Version of this shape. A reader refuses a version that it does not know.
-        cpuset: CPUs that the pod owns, as a valid Linux list (`0-3,8`); empty if it owns none. The scheduler writes the
-            canonical form; a list that another scheduler wrote is kept as it is.
+        cpuset: CPUs that only this pod uses, as a valid Linux CPU list (`0-3,8`); empty for none. The scheduler writes
+            the canonical form; a list that another scheduler wrote is kept unchanged.
         cpu_bind_policy: `FullPCPUs` or `SpreadByPCPUs`, as it was applied; empty without a cpuset.
-        cpu_exclusive_policy: `PCPULevel` or `NUMANodeLevel`; empty if the pod asked for none.
-        zones: Amounts per NUMA zone, ascending by zone; empty if no zones were recorded.
+        cpu_exclusive_policy: `PCPULevel` or `NUMANodeLevel`; empty if the pod requested none.
+        zones: Amounts per NUMA zone, ascending by zone; empty if the pod is not bound to zones.
         devices: Ascending by type and minor.
-        reservation: None if the pod uses no reservation.
+        reservation: None if the pod uses no Reservation.
         quota: Name of the quota that the pod is charged to; empty if it has none of its own.
     """
 
@@ -96,12 +95,12 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
     @property
     def is_exclusive(self) -> bool:
-        """Whether it has exclusive parts: CPUs, devices, or a part of a reservation."""
+        """Whether it contains something that only one pod may hold: CPUs, devices, or a part of a Reservation."""
         return bool(self.cpuset or self.devices) or self.reservation is not None
 
     @property
     def cpus(self) -> CpuSet:
-        """CPUs of `cpuset`, parsed at each call."""
+        """Ids of the CPUs in `cpuset`. The text is parsed at each access."""
         return parse_cpuset(self.cpuset)
 
 
@@ -120,17 +119,17 @@ NOTHING: Final = Allocation()
 
 
 class ContributedTwice(Exception):
-    """Two plugins contributed the same part of one allocation: a bug or a configuration error."""
+    """Two plugins contributed one and the same part of an allocation: a bug or a configuration error."""
 
 
 def combined(contributions: Iterable[Allocation]) -> Allocation:
-    """Merge the parts that several plugins contribute to one allocation.
+    """Merge the parts that several plugins contribute to the allocation of one pod.
 
-    The parts are the CPUs with their policies, the zones, the devices of one type, the reservation, and the quota.
-    Each part comes from at most one contribution; their order does not matter.
+    The parts are: the CPUs with their policies, the zones, the devices of one type, the reservation, the quota. At
+    most one contribution may have each part. The order of contributions does not matter.
 
     Returns:
-        The merged allocation in canonical order; the object `NOTHING` if nobody contributes anything.
+        The merged allocation in canonical order; the object `NOTHING` if there is no part.
 
     Raises:
         ContributedTwice: Two contributions have the same part.

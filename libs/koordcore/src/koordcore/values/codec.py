@@ -17,27 +17,32 @@ _canonical = msgspec.json.Encoder(order="sorted")
 
 
 def encode(value: object) -> bytes:
-    """Encode a struct, dataclass or builtin as UTF-8 JSON. Structs may leave out fields at their default."""
+    """Encode a struct, dataclass or builtin as UTF-8 JSON.
+
+    A struct may be declared to omit fields that have their default.
+    """
     return _encoder.encode(value)
 
 
 def encode_canonical(value: object) -> bytes:
-    """Encode as UTF-8 JSON with sorted keys, so that equal values give equal bytes. Only for digests."""
+    """Encode a value as UTF-8 JSON with sorted keys, so that equal values give equal bytes. Used for digests."""
     return _canonical.encode(value)
 
 
 def decode(data: bytes | str, kind: type[T]) -> T:
-    """Decode JSON as a value of type `kind`.
+    """Decode JSON as a value of type `kind`. Unknown fields are ignored.
 
-    Unknown fields are ignored. Raises DecodeError with path and rule.
+    Raises:
+        DecodeError: The text is not JSON of this type. The error contains path and rule.
     """
     return msgspec.json.decode(data, type=kind)
 
 
 def convert(value: object, kind: type[T]) -> T:
-    """Convert builtins (dict, list, str ...) to a value of type `kind`.
+    """Convert builtins (dict, list, str ...) to a value of type `kind`. Unknown fields are ignored.
 
-    Raises DecodeError with path and rule.
+    Raises:
+        DecodeError: The value does not have this type. The error contains path and rule.
     """
     return msgspec.convert(value, type=kind)
 

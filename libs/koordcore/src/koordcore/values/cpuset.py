@@ -23,9 +23,10 @@ _RULE: Final = f"a CPU list such as 0-3,8 (ranges end at {MAX_RANGE_END} or belo
 
 
 def parse_cpuset(text: str) -> CpuSet:
-    """Parse a Linux CPU list: decimal ids or ranges `a-b`, comma separated, in any order.
+    """Parse a Linux CPU list (`0-3,8`) into the set of CPU ids.
 
-    The empty text gives the empty set. A range with b < a adds no CPU. CPUs may occur repeatedly.
+    Items are decimal ids or ranges `a-b`, separated by commas, in any order. The empty text gives the empty set. A
+    range with b < a adds no CPU. A CPU may occur repeatedly.
 
     Raises:
         InvalidInput: The text has a blank, an empty item, a sign without a number, a second `-`, a range end above
@@ -50,7 +51,7 @@ def parse_cpuset(text: str) -> CpuSet:
 
 
 def format_cpuset(cpus: Iterable[int]) -> str:
-    """Format CPUs as the canonical list: ascending, runs of two or more as `a-b`; "" for no CPU.
+    """Return the canonical Linux CPU list of these ids: ascending, two or more neighbours as `a-b`; "" for no CPU.
 
     Source:
         protocol spec, 7.1
@@ -70,7 +71,7 @@ def format_cpuset(cpus: Iterable[int]) -> str:
 
 
 def is_same_cpuset(a: str, b: str) -> bool:
-    """Return whether both texts are valid CPU lists with the same CPUs. Never raises.
+    """Return whether both texts are valid CPU lists with equal CPUs; False if one of them is invalid.
 
     Source:
         protocol spec, 7.1

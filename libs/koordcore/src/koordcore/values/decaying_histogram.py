@@ -35,7 +35,7 @@ _CHECKPOINT_SCALE: Final = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class LinearBuckets:
-    """Buckets of equal size. The last one begins at or after `max_value`."""
+    """Division of a value range into buckets of equal size. The last bucket begins at or after `max_value`."""
 
     max_value: float
     bucket_size: float
@@ -50,7 +50,10 @@ class LinearBuckets:
         return math.ceil(self.max_value / self.bucket_size) + 1
 
     def find(self, value: float) -> int:
-        """Return the index of the bucket of a value: floor(value / size), clamped; 0 for NaN."""
+        """Return the index of the bucket that contains a value: floor(value / size). 0 for NaN.
+
+        Values outside the range are in the first or the last bucket.
+        """
         return int(min(value / self.bucket_size, self.count - 1)) if value > 0 else 0
 
     def start(self, bucket: int) -> float:
@@ -60,7 +63,10 @@ class LinearBuckets:
 
 @dataclass(frozen=True, kw_only=True)
 class ExponentialBuckets:
-    """Buckets that are each `ratio` times as wide as the one before, for a constant relative error."""
+    """Division of a value range into buckets that are each `ratio` times as wide as the one before.
+
+    So the relative error of a percentile is the same everywhere.
+    """
 
     max_value: float
     first_bucket_size: float
@@ -77,7 +83,10 @@ class ExponentialBuckets:
         return math.ceil(self._logarithm(self.max_value)) + 1
 
     def find(self, value: float) -> int:
-        """Return the index of the bucket of a value: floor(log_ratio(value * (ratio - 1) / first + 1)), clamped."""
+        """Return the index of the bucket that contains a value, at least 0 and at most the last.
+
+        It is floor(log_ratio(value * (ratio - 1) / first + 1)).
+        """
         if not value >= self.first_bucket_size:
             return 0
         return int(min(self._logarithm(value), self.count - 1))
@@ -96,10 +105,11 @@ Buckets = LinearBuckets | ExponentialBuckets
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistogramOptions:
-    """Options that two histograms must share to be merged.
+    """Options of a histogram. Two histograms can be merged only if their options are equal.
 
     Attributes:
-        epsilon: Smaller weights are ignored at both ends of the histogram.
+        buckets: Division of the value range.
+        epsilon: Buckets with a smaller weight are ignored at both ends of the histogram.
         half_life_seconds: Time in which a sample loses half of its weight; None: samples do not age.
     """
 
@@ -114,13 +124,13 @@ class HistogramOptions:
 
 
 class HistogramCheckpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A compact form of a histogram: weights relative to the largest (10000).
-
-    Weights that round to 0 are left out.
+    """A compact form of a histogram for storage. Weights are relative to the largest, which is 10000.
 
     Attributes:
-        reference_timestamp: Unix seconds of the reference, at which a sample has its own weight; None if unknown or
-            samples do not age.
+        reference_timestamp: Unix seconds at which a new sample counts with its own weight; None if unknown or samples
+            do not age.
+        total_weight: Sum of all weights before they were made relative.
+        bucket_weights: Bucket -> relative weight. Weights that round to 0 are left out.
     """
 
     reference_timestamp: float | None = None
@@ -130,12 +140,13 @@ class HistogramCheckpoint(msgspec.Struct, frozen=True, kw_only=True, rename="cam
 
 @dataclass(slots=True)
 class DecayingHistogram:
-    """Weights of samples by bucket. Only one task may use an instance.
+    """A histogram of samples that lose weight with age. Only one task may use an instance.
 
     Attributes:
+        options: Buckets and half life.
         weights: Bucket -> weight; zeros are left out.
         total: Sum of all added weights minus all subtracted ones.
-        reference: Unix seconds at which a sample has exactly its own weight.
+        reference: Unix seconds at which a new sample counts with exactly its own weight. Later samples count more.
     """
 
     options: HistogramOptions
@@ -144,14 +155,20 @@ class DecayingHistogram:
     reference: float = _YEAR_ONE
 
     def add(self, value: float, weight: float, at: float) -> None:
-        """Add a sample that was taken at `at` (unix seconds)."""
+        """Add a sample.
+
+        Args:
+            value: Measured value, in the unit of the buckets.
+            weight: Weight of the sample without age.
+            at: Unix seconds at which the sample was taken.
+        """
         aged = weight * self._factor(at)
         bucket = self.options.buckets.find(value)
         self.weights[bucket] = self.weights.get(bucket, 0.0) + aged
         self.total += aged
 
     def subtract(self, value: float, weight: float, at: float) -> None:
-        """Remove a sample that was added with the same arguments. Weights below epsilon become 0."""
+        """Remove a sample that was added with these arguments. A bucket with a weight below epsilon becomes empty."""
         aged = weight * self._factor(at)
         bucket = self.options.buckets.find(value)
         left = self._floored(self.weights.get(bucket, 0.0) - aged)
@@ -167,14 +184,15 @@ class DecayingHistogram:
         return not self._used()
 
     def percentile(self, fraction: float) -> float:
-        """Return the end of the bucket at which `fraction` of the weight is reached; 0 if empty.
+        """Return the value below which `fraction` of the weight lies: the end of the bucket where that sum is reached.
 
         Args:
             fraction: 0 to 1. 0 gives the end of the first used bucket.
 
         Returns:
-            The upper bound of the bucket in the unit of the values. The last bucket has no upper bound, so its start is
-            returned.
+            The upper bound of the bucket in the unit of the values; 0 if the histogram is empty. The last bucket has no
+                upper
+            bound, so its start is returned.
         """
         used = self._used()
         if not used:
@@ -191,7 +209,7 @@ class DecayingHistogram:
         return buckets.start(found + 1 if found < buckets.count - 1 else found)
 
     def merge(self, other: DecayingHistogram) -> None:
-        """Add the weights of another histogram, both relative to the newer reference.
+        """Add the weights of another histogram to this one. The later reference of both is used.
 
         Raises:
             ValueError: The options differ.
@@ -221,7 +239,7 @@ class DecayingHistogram:
         )
 
     def load(self, checkpoint: HistogramCheckpoint) -> None:
-        """Add the content of a checkpoint, each weight times totalWeight / sum(weights).
+        """Add the content of a checkpoint. Its relative weights are scaled so that their sum is `total_weight`.
 
         Raises:
             InvalidInput: A bucket does not exist in this histogram, or a weight is invalid.

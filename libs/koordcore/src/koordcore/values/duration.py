@@ -30,7 +30,7 @@ MAX_LENGTH: Final = 256
 
 
 def parse_duration(text: str) -> int:
-    """Parse a Go duration into nanoseconds; fractions of a nanosecond are truncated.
+    """Parse a Go duration (`1h5m`, `300ms`, `-1s`, `0`) into nanoseconds; fractions of a nanosecond are cut off.
 
     Raises:
         InvalidInput: The text is empty, has a blank, has a number without unit (except `0`), or exceeds 292 years.
@@ -60,7 +60,11 @@ def parse_duration(text: str) -> int:
 
 
 def parse_seconds(text: str) -> float:
-    """Parse a Go duration into seconds."""
+    """Parse a Go duration (`1h5m`, `300ms`) into seconds.
+
+    Raises:
+        InvalidInput: The text is not a Go duration.
+    """
     return parse_duration(text) / NANOS_PER_SECOND
 
 

@@ -29,7 +29,11 @@ def parse_decimal(text: str, bits: int = 32) -> int:
 
 
 def parse_literal(text: str, bits: int = 32) -> int:
-    """Parse a signed integer literal: decimal, `0x10`, `0b11`, `0o7`, `010` (octal), `_` between digits.
+    """Parse an integer as Go writes it: decimal, `0x10`, `0b11`, `0o7`, `010` (octal), `_` between digits, with sign.
+
+    Args:
+        text: The literal.
+        bits: The number must fit a signed integer of this size.
 
     Raises:
         InvalidInput: The text has another form, or the number is out of range.

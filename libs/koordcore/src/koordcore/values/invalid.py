@@ -11,7 +11,7 @@ _SHOWN = 120
 
 
 class InvalidInput(ValueError):
-    """A user wrote an invalid value.
+    """A value that a user wrote is invalid. Its text contains field, rule and value.
 
     Args:
         path: Place of the value: a key, a field path (`spec.containers[0].name`), or "" if the caller adds it.
@@ -29,7 +29,7 @@ class InvalidInput(ValueError):
         return type(self), (self.rule, self.value, self.path)
 
     def sentence(self) -> str:
-        """The error as one sentence: `path: must be rule, got value`."""
+        """Return the error as one sentence: `path: must be rule, got value`."""
         shown = repr(self.value)
         if len(shown) > _SHOWN:
             shown = shown[:_SHOWN] + "..."
@@ -37,7 +37,7 @@ class InvalidInput(ValueError):
         return f"{where}must be {self.rule}, got {shown}"
 
     def at(self, path: str) -> InvalidInput:
-        """Return the same error with `path` put before its own path."""
+        """Return a copy of this error in which `path` is put before its own path."""
         if not self.path:
             joined = path
         elif self.path.startswith("["):

@@ -16,7 +16,12 @@ PIECE: Final = 200
 
 
 def array_pieces(values: Iterable[object], size: int = PIECE) -> Iterator[bytes]:
-    """Yield the values as a JSON array, `size` values in a piece."""
+    """Yield the JSON array of these values in pieces; joined, the pieces are the array.
+
+    Args:
+        values: Values that msgspec can encode.
+        size: Number of values in a piece.
+    """
     taking, opening = iter(values), b"["
     while some := list(islice(taking, size)):
         yield opening + codec.encode(some)[1:-1]
@@ -25,7 +30,10 @@ def array_pieces(values: Iterable[object], size: int = PIECE) -> Iterator[bytes]
 
 
 def mapping_pieces(items: Iterable[tuple[str, object]]) -> Iterator[bytes]:
-    """Yield the items as a JSON object; keys must be unique."""
+    """Yield the JSON object of these (key, value) pairs in pieces; joined, the pieces are the object.
+
+    Keys must be unique.
+    """
     taking, opening = iter(items), b"{"
     while some := dict(islice(taking, PIECE)):
         yield opening + codec.encode(some)[1:-1]
@@ -34,7 +42,11 @@ def mapping_pieces(items: Iterable[tuple[str, object]]) -> Iterator[bytes]:
 
 
 def object_pieces(members: Mapping[str, Iterable[bytes]]) -> Iterator[bytes]:
-    """Yield a JSON object whose members are themselves given in pieces."""
+    """Yield a JSON object whose member values are already JSON in pieces; joined, the result is the object.
+
+    Args:
+        members: Key -> pieces of its JSON value.
+    """
     opening = b"{"
     for name, pieces in members.items():
         yield opening + codec.encode(name) + b":"

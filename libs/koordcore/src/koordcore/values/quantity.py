@@ -28,7 +28,10 @@ _RULE: Final = "a Kubernetes quantity (digits with one of n u m k M G T P E Ki M
 
 
 class Notation(IntEnum):
-    """Notation of a quantity: decimal suffix, binary suffix or exponent. It is kept for output."""
+    """How a quantity was written: decimal suffix (`k`), binary suffix (`Ki`) or exponent (`1e3`).
+
+    It is kept for output.
+    """
 
     DECIMAL = 0
     BINARY = 1
@@ -53,14 +56,14 @@ def _divide_away_from_zero(number: int, divisor: int) -> int:
 @total_ordering
 @dataclass(frozen=True, slots=True, eq=False)
 class Quantity:
-    """An exact amount in nano-units, and the notation for output.
+    """A Kubernetes quantity: an exact amount in nano-units, and the notation in which it is written.
 
     Comparison and hash use only the amount: `1Ki` equals `1024`.
 
     Attributes:
         nano: The amount times 10**9; an exact integer.
-        notation: Notation of the parsed text. Arithmetic keeps that of the left operand, or of the right one if the
-            left is zero.
+        notation: Notation for output. A sum or difference has that of the left operand, or of the right one if the left
+            is zero.
 
     Source:
         protocol spec, 1.1
@@ -78,7 +81,7 @@ class Quantity:
         return _divide_away_from_zero(self.nano, NANO_PER_MILLI)
 
     def is_zero(self) -> bool:
-        """Whether the amount is zero, in any notation."""
+        """Return whether the amount is zero."""
         return self.nano == 0
 
     def canonical(self) -> str:
@@ -152,7 +155,7 @@ def of_milli(amount: int, notation: Notation = Notation.DECIMAL) -> Quantity:
 
 
 def parse_quantity(text: str) -> Quantity:
-    """Parse the text of a quantity.
+    """Parse a Kubernetes quantity such as `1500m`, `4Gi`, `1.5` or `1e3`.
 
     Blanks and hexadecimal numbers are invalid, and case matters. `1.` and `.5` are valid. `1E` is exa, `1E3` an
     exponent. Amounts below a nano are rounded away from zero. Results are cached.
@@ -216,10 +219,10 @@ def quantity_from_json(value: object) -> Quantity:
 
 
 def canonical_from_json(value: object) -> str:
-    """Return the canonical text of a quantity in a decoded JSON value. Results for texts are cached.
+    """Return the canonical text of a quantity in a decoded JSON value (text, number or null). Texts are cached.
 
     Raises:
-        InvalidInput: As for `quantity_from_json`.
+        InvalidInput: The value is a boolean, list or object, or a text that is not a quantity.
     """
     return _canonical_text(value) if isinstance(value, str) else quantity_from_json(value).canonical()
 
@@ -230,10 +233,10 @@ def _canonical_text(text: str) -> str:
 
 
 def canonical_milli(value: str | int | float) -> str:
-    """Return the canonical text of the amount in thousandths, rounded away from zero: "1.5" -> "1500".
+    """Return a quantity in thousandths of a unit as canonical text, rounded away from zero: "1.5" -> "1500".
 
     Raises:
-        InvalidInput: As for `quantity_from_json`.
+        InvalidInput: The value is a text that is not a quantity.
     """
     return _canonical_milli_text(value) if isinstance(value, str) else of_value(parse_milli(value)).canonical()
 
@@ -249,7 +252,7 @@ def quantity_from_json_text(text: str) -> Quantity:
     A bare number is read from its own digits, never through a float, so `1e3` keeps its exponent form.
 
     Raises:
-        InvalidInput: As for `quantity_from_json`, or the text is not JSON.
+        InvalidInput: The text is not JSON, or its value is not a text, a number or null, or is not a quantity.
     """
     stripped = text.strip(" \t\r\n")
     if stripped[:1] in _JSON_NUMBER_START:
@@ -262,10 +265,10 @@ def quantity_from_json_text(text: str) -> Quantity:
 
 
 def parse_milli(value: str | int | float) -> int:
-    """Parse thousandths of a unit, rounded away from zero: "2", "1500m", 0.5. The fast parser for cpu.
+    """Parse a quantity into thousandths of a unit, rounded away from zero: "2" -> 2000, "1500m" -> 1500, 0.5 -> 500.
 
     Raises:
-        InvalidInput: As for `parse_quantity`.
+        InvalidInput: The text is not a quantity.
     """
     if isinstance(value, str):
         if value.isascii() and len(value) <= MAX_LENGTH:
@@ -278,10 +281,10 @@ def parse_milli(value: str | int | float) -> int:
 
 
 def parse_value(value: str | int | float) -> int:
-    """Parse whole units, rounded away from zero: "4Gi", "128974848", "1k". The fast parser for bytes and counts.
+    """Parse a quantity into whole units, rounded away from zero: "4Gi" -> 4294967296, "1k" -> 1000.
 
     Raises:
-        InvalidInput: As for `parse_quantity`.
+        InvalidInput: The text is not a quantity.
     """
     if isinstance(value, str):
         if value.isascii() and len(value) <= MAX_LENGTH:

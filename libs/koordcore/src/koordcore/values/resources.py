@@ -19,10 +19,10 @@ Amounts: TypeAlias = dict[str, int]
 
 
 def parse_resources(raw: object) -> ResourceList:
-    """Parse a resource list from decoded JSON; null gives an empty list, a null entry the zero quantity.
+    """Parse a resource list (name -> quantity) from decoded JSON. null gives an empty list; a null entry is zero.
 
     Raises:
-        InvalidInput: `raw` is not an object, or an entry is not a quantity. The error has the resource.
+        InvalidInput: `raw` is not an object, or an entry is not a quantity. The error names the resource.
 
     Source:
         protocol spec, 1.1
@@ -41,7 +41,7 @@ def parse_resources(raw: object) -> ResourceList:
 
 
 def format_resources(resources: Mapping[str, Quantity]) -> dict[str, str]:
-    """Return name -> canonical text, sorted by name."""
+    """Return resource name -> canonical text of its quantity, sorted by name."""
     return {name: resources[name].canonical() for name in sorted(resources)}
 
 
@@ -49,7 +49,7 @@ def parse_amounts(raw: Mapping[str, str | int | float]) -> Amounts:
     """Parse a resource list into integers: milli-cores for `cpu`, else whole units rounded up.
 
     Raises:
-        InvalidInput: A quantity is invalid. The error has the resource.
+        InvalidInput: A quantity is invalid. The error names the resource.
 
     Source:
         scheduler-core spec, conventions
@@ -111,7 +111,7 @@ def is_equal(a: Mapping[str, Quantity], b: Mapping[str, Quantity]) -> bool:
 
 
 def is_within(a: Mapping[str, Quantity], b: Mapping[str, Quantity]) -> bool:
-    """Return whether every resource of `a` is at most that of `b`; an absent resource counts as zero."""
+    """Return whether the amount of every resource of `a` is at most its amount in `b`, where an absent one is zero."""
     return all(a.get(name, ZERO) <= b.get(name, ZERO) for name in _names(a, b))
 
 

@@ -28,12 +28,15 @@ _Members: TypeAlias = dict[int, frozenset[int]]
 
 @dataclass(frozen=True, slots=True)
 class CpuTopology:
-    """All CPUs of a node, grouped by socket, NUMA node and core.
+    """All logical CPUs of a node, grouped by socket, NUMA node and core.
 
     Attributes:
+        places: Place of each CPU.
         sockets: Socket id -> CPU ids.
         nodes: NUMA node id -> CPU ids.
         cores: Core id -> CPU ids.
+        nodes_of_socket: Socket id -> ids of its NUMA nodes.
+        cores_of_node: NUMA node id -> ids of its cores.
     """
 
     places: tuple[CpuPlace, ...]
@@ -65,11 +68,16 @@ class CpuTopology:
 
 
 def take_packed(topology: CpuTopology, count: int, available: CpuSet | None = None) -> CpuSet | None:
-    """Choose `count` CPUs out of `available` (default: all), packed into cores, NUMA nodes and sockets.
+    """Choose CPUs that use as few sockets, NUMA nodes and cores as possible.
 
-    Whole free sockets are taken first, then whole free NUMA nodes, whole free cores, and single CPUs. A unit is free if
-    all its CPUs are available. Within each group, the unit with the fewest available CPUs comes first, then the smaller
-    id. NUMA nodes are ordered by socket, cores by NUMA node.
+    Whole free sockets are taken first, then whole free NUMA nodes, whole free cores, and single CPUs. A socket, NUMA
+    node or core is free if all its CPUs are available. Among equals, the one with the fewest available CPUs comes
+    first, then the smaller id. NUMA nodes are ordered by socket, cores by NUMA node.
+
+    Args:
+        topology: CPUs of the node.
+        count: Number of CPUs to choose.
+        available: CPUs to choose from; None: all.
 
     Returns:
         The chosen CPUs; empty for count < 1. None if fewer than `count` CPUs are available.

@@ -1,7 +1,6 @@
-"""Parked work items: failed requests and their errors, kept until an operator retries or drops them.
+"""Dead letters: failed work items with their errors, kept until an operator retries or drops them.
 
-A parked item of a work queue contains the original message. Otherwise the original stays in its stream, where `show`
-reads it.
+A dead letter contains the original message, whose subject tells whether it can be sent again.
 
 Source:
     event-bus spec, 2 (KOORD_DLQ), 8
