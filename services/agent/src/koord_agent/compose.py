@@ -54,7 +54,10 @@ FLUSH_SECONDS = 5.0
 
 
 async def compose(shell: Shell[AgentSettings]) -> None:
-    """Add the components of the agent: the bus once it answers, outbox, desired state, cycle."""
+    """Add the components of the agent to the service: bus connection, outbox, desired state, and the main loop.
+
+    The bus may answer later; the agent starts without it.
+    """
     link = BusLink()
     shell.health.add_readiness("bus", link.trouble)
 
@@ -85,7 +88,7 @@ async def compose(shell: Shell[AgentSettings]) -> None:
 
 
 def assemble(shell: Shell[AgentSettings], link: BusLink) -> Cycle:
-    """Create all parts of the agent over any bus, and return its main loop.
+    """Create all parts of the agent over a connection to any bus, and return the main loop.
 
     Raises:
         InvalidInput: A setting or the nodes file is malformed.
@@ -216,7 +219,7 @@ def _is_connected(connection: BusConnection) -> bool:
 
 
 def node_name(settings: AgentSettings, environ: Mapping[str, str]) -> str:
-    """Return the name of this machine's node: the flag, else $NODE_NAME, else the name of the host."""
+    """Return the name of this machine's node: the flag --node, else the variable NODE_NAME, else the host name."""
     return settings.node_name or environ.get("NODE_NAME", "") or os.uname().nodename.lower()
 
 

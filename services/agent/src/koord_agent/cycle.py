@@ -35,10 +35,10 @@ _HOST: Final = SystemClock()
 
 @dataclass(kw_only=True, eq=False)
 class Cycle:
-    """The main loop of the agent and the parts that it uses.
+    """The main loop of the agent over all nodes of its process, and the parts that it uses.
 
     Attributes:
-        agents: Node -> agent of the node.
+        agents: Name of a node -> agent of the node.
         advance: Advances simulated machines to a time in seconds. None means this machine, whose files are read in a
             thread.
         states: Desired state of the nodes.
@@ -50,7 +50,8 @@ class Cycle:
         clock: The clock of the service.
         cycle_seconds: Seconds between cycles, in the time of the host.
         version: Version of the agent.
-        changed: Nodes whose desired state changed. `wakeup` is set whenever a node is added.
+        changed: Nodes whose desired state changed and is not passed to their agents yet.
+        wakeup: Set whenever a node is added to `changed`.
     """
 
     agents: Mapping[str, NodeAgent]
@@ -88,7 +89,7 @@ class Cycle:
                 due = max(due + self.cycle_seconds, _HOST.monotonic() + self.cycle_seconds / 2)
 
     async def run_cycle(self) -> None:
-        """Run one cycle over all nodes."""
+        """Run one cycle: measure and protect every node, publish facts and reports, and save what changed."""
         began, now_ms = _HOST.monotonic(), int(self.clock.unix() * 1000)
         self._stretch = began
         # 1. let simulated machines run until now
@@ -109,7 +110,10 @@ class Cycle:
         self._tell(_HOST.monotonic() - began, suppressed=suppressed, reports=reports)
 
     def take_changes(self) -> None:
-        """Pass changed desired states to their agents, which start and stop pods."""
+        """Pass changed desired states to the agents of their nodes.
+
+        They start and end pods, and their facts are published.
+        """
         self.wakeup.clear()
         nodes, facts = sorted(self.changed), list[Fact]()
         self.changed.clear()
@@ -122,14 +126,14 @@ class Cycle:
         self.facts.publish(facts)
 
     def begin(self) -> None:
-        """Publish that the agents have started."""
+        """Publish the fact `AgentStarted` for each node."""
         event = AgentStarted(host="linux" if self.advance is None else "simulated", version=self.version)
         self.facts.publish([fact for node in self.agents for fact in self.facts.facts(node, (event,))])
         for node in self.agents:
             self.metrics.started(node, self.clock.unix())
 
     def end(self) -> None:
-        """After the last cycle, publish the values that the agents leave in force."""
+        """After the last cycle, publish the values of kernel files that the agents leave in force."""
         now_ms = int(self.clock.unix() * 1000)
         for node, agent in self.agents.items():
             self.facts.publish(self.facts.facts(node, agent.farewell(now_ms)))

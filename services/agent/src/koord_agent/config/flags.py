@@ -75,7 +75,7 @@ _SUFFIX: Final = "-seconds"
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """Arguments for the agent's own flags, and one sentence for each change."""
+    """A translated command line: arguments for the agent's own flags, and one sentence for each change."""
 
     words: tuple[str, ...]
     notes: tuple[str, ...]
@@ -119,7 +119,14 @@ def accepted(words: Sequence[str], known: Collection[str]) -> Accepted:
 
 
 def container_paths(environ: Mapping[str, str], prefix: str) -> dict[str, str]:
-    """Return environment variables with the mount paths of an agent in a container. Flags override them."""
+    """Return environment variables with the mount paths that an agent in a container uses; flags override them.
+
+    The result is empty if the agent runs directly on the host.
+
+    Args:
+        environ: Environment variables of the process.
+        prefix: Prefix of the names of variables that set flags.
+    """
     if environ.get(AGENT_MODE, HOST_MODE) == HOST_MODE:
         return {}
     return {prefix + name.upper(): path for name, path in CONTAINER_PATHS.items()} | {f"{prefix}IN_CONTAINER": "true"}

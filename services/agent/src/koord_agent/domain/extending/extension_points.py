@@ -3,9 +3,10 @@
 `extensions.Extensions` is the registry, `node_extensions` calls what is registered. A failing extension never ends a
 cycle. Each extension has half a second of a cycle in total, `EvictPod` has ten seconds for all victims.
 
-If an extension is slower, the cycle goes on without its answer. The cycle then appends to the series behind `Metrics`
-while the thread of the extension still reads them, and the late answer is dropped. The extension must not keep the look
-or act on it itself. Pods and the other fields of a look never change. Strategies are `domain.qos.strategy.Strategy`.
+Extensions get a *look*: an immutable snapshot of the node (`domain.state.node_look.NodeLook`). If an extension is
+slower, the cycle goes on without its answer, and the late answer is dropped. The cycle then appends to the series
+behind `Metrics` while the thread of the extension still reads them. So the extension must not keep the look or act on
+it itself. Pods and the other fields of a look never change. Strategies are `domain.qos.strategy.Strategy`.
 
 Source: agent spec, 4.1, 10.1, 22.
 """
@@ -24,7 +25,7 @@ from koord_agent.domain.state.pods import AgentPod
 
 
 class Point(StrEnum):
-    """Name of an extension point. Failures name it in sentences and metrics."""
+    """Name of an extension point, as it appears in the texts and metrics of failures."""
 
     PACKAGE = "package"
     STRATEGY = "strategy"
@@ -41,7 +42,7 @@ class Point(StrEnum):
 
 
 class PodPolicies(Protocol):
-    """Supplies policies for pods that have no annotation of their own."""
+    """Supplies CPU burst and memory QoS policies for pods that have no annotation with a policy of their own."""
 
     def cpu_burst(self, pod: AgentPod) -> str | None:
         """Return the JSON of the annotation koordinator.sh/cpuBurst for a pod; None for no policy."""
@@ -53,7 +54,10 @@ class PodPolicies(Protocol):
 
 
 class StateKind(StrEnum):
-    """States whose changes call a callback. Each member describes the object that the callback gets."""
+    """Parts of the node's state. An extension's callback is called when one of them changes.
+
+    The text after each member describes the object that the callback gets.
+    """
 
     NODE_SLO = "NodeSLOSpec"
     """The effective NodeSLO as JSON."""
@@ -67,7 +71,7 @@ class StateKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The pods and host applications that a callback is about."""
+    """The pods and host applications that are on the node when a callback is called."""
 
     pods: tuple[AgentPod, ...]
     host_applications: tuple[HostApplication, ...]
@@ -78,9 +82,15 @@ Callback = Callable[[StateKind, object, Target], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """Access to the node for collectors and states.
+    """What an extension's collector or state can read: the pods of the node, and its cgroup files.
 
     Attributes:
+        now_ms: Time in milliseconds.
+        node: Name of the node.
+        layout: Names of the cgroup directories.
+        cgroup_version: 1 or 2.
+        pods: The pods of the node.
+        host_applications: Processes outside of Kubernetes that the NodeSLO names.
         read: Returns the text of a cgroup file by its v1 resource name, on either version. None if it is unreadable.
     """
 
@@ -94,10 +104,12 @@ class Surroundings:
 
 
 class Found(NamedTuple):
-    """One value that a collector measured.
+    """One value that an extension's collector measured.
 
     Attributes:
-        of: UID of the pod, another name, or "" for the node.
+        metric: Name of the value.
+        value: The value.
+        of: UID of the pod or name of the object that it is about, or "" for the node.
     """
 
     metric: str
@@ -106,7 +118,10 @@ class Found(NamedTuple):
 
 
 class Collector(Protocol):
-    """Measures something that the agent does not. Values become series (`metric_kinds.Kind.EXTENSION`)."""
+    """Extension point: measures something that the agent itself does not measure.
+
+    The values become time series (`metric_kinds.Kind.EXTENSION`).
+    """
 
     @property
     def every_seconds(self) -> float:
@@ -119,7 +134,7 @@ class Collector(Protocol):
 
 
 class State(Protocol):
-    """A state of the node that strategies read as `look.states[name]`."""
+    """Extension point: reads a state of the node. Strategies find the last value as `look.states[name]`."""
 
     @property
     def every_seconds(self) -> float:
@@ -132,7 +147,7 @@ class State(Protocol):
 
 
 class PodCollector(StrEnum):
-    """Groups of collectors that visit each pod."""
+    """Groups of the agent's own collectors that visit each pod. A pod filter can exclude pods from a group."""
 
     USAGE = "usage"
     """CPU, memory, throttling, NUMA pages. Usage of an omitted pod counts as usage of the system."""
@@ -178,7 +193,7 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpReply:
-    """The answer to an `HttpRequest`."""
+    """The answer of an HTTP handler of an extension to an `HttpRequest`."""
 
     body: bytes
     status: int = 200

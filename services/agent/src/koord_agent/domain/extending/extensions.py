@@ -45,18 +45,18 @@ SHORTEST_SECONDS: Final = 1.0
 
 
 class ExtensionFailed(Exception):
-    """An extension failed. The message is one sentence."""
+    """Raised if an extension failed or took too long. The message is one sentence."""
 
 
 class NotAsked(ExtensionFailed):
-    """The extension was not called, because it has used up its time in this cycle."""
+    """Raised if an extension was not called, because it has used up its time in this cycle."""
 
 
 class Guard(Protocol):
     """Calls the code of installed packages, so that their failures do not stop the agent."""
 
     def start_cycle(self) -> None:
-        """Give every extension new time for a cycle."""
+        """Begin a cycle: give every extension its time budget again."""
         ...
 
     def call(self, point: Point, name: str, function: Callable[[], T]) -> T:
@@ -74,7 +74,9 @@ class Guard(Protocol):
         ...
 
     def poll(self, point: Point, name: str, function: Callable[[], T], *, due: bool) -> T | None:
-        """Start a call if one is due, and return the result of the last finished call once.
+        """Run a slow function of an extension in the background.
+
+        Start it if `due`, and return each finished result once.
 
         Args:
             point: Extension point of the extension.
@@ -83,7 +85,7 @@ class Guard(Protocol):
             due: Whether to start a call.
 
         Returns:
-            The result. None if there is no new one.
+            The result. None if no call has finished since the last poll.
 
         Raises:
             ExtensionFailed: The last call failed, or it is still running although a call is due.
@@ -116,9 +118,9 @@ def failure(point: Point, name: str, error: BaseException) -> str:
 
 @dataclass(slots=True)
 class Extensions:
-    """Everything that installed packages registered.
+    """Everything that installed packages registered, by extension point and name.
 
-    Names are unique at each extension point. A second registration raises InvalidInput.
+    A name can be used once at each extension point. A second registration raises InvalidInput.
     """
 
     strategies: dict[str, Strategy] = field(default_factory=dict[str, Strategy])
@@ -148,16 +150,16 @@ class Extensions:
         self.needs[strategy.name] = strategy.needs
 
     def add_policies(self, name: str, policies: PodPolicies) -> None:
-        """Add policies for pods without annotations.
+        """Add policies for pods without annotations of their own.
 
-        If several packages have a policy for a pod, the first one by name applies (D-16).
+        If several packages have a policy for a pod, the first package by name applies (D-16).
         """
         _add(self.policies, name, policies, "policies of pods")
 
     def add_callback(self, kind: StateKind, name: str, callback: Callback) -> None:
-        """Add a callback that is called in a cycle if a state has changed since the last one.
+        """Add a callback for changes of a part of the node's state.
 
-        It may miss states between two cycles.
+        It is called in a cycle if the state has changed since the last cycle. States between two cycles are missed.
         """
         _add(self.callbacks, (kind, name), callback, f"a callback on {kind}")
 
@@ -178,7 +180,7 @@ class Extensions:
         _add(self.collectors, name, collector, "a collector")
 
     def add_pod_filter(self, collectors: Collection[PodCollector], name: str, keeps: PodFilter) -> None:
-        """Add a filter for some collectors: they skip pods for which it returns False."""
+        """Add a filter for some groups of collectors. These collectors skip pods for which the filter returns False."""
         for collector in collectors:
             _add(self.pod_filters, (collector, name), keeps, f"a filter of pods for {collector}")
 
@@ -187,7 +189,7 @@ class Extensions:
         _add(self.pod_metrics, name, fill, "a metric of pods")
 
     def add_topology_hook(self, name: str, hook: TopologyHook) -> None:
-        """Add a hook that adds annotations and zone resources to the node's topology.
+        """Add a hook that adds annotations and zone resources to the report of the node's topology.
 
         Hooks run in the order of their names.
         """
@@ -201,7 +203,7 @@ class Extensions:
         """Add an HTTP page to the agent's port.
 
         Raises:
-            InvalidInput: The agent itself uses the path.
+            InvalidInput: The agent itself or another package uses the path.
         """
         if not path.startswith("/") or path.rstrip("/") in ("", *OWN_PATHS):
             raise InvalidInput("a path of its own, such as /power", path, "an HTTP handler")
@@ -212,7 +214,7 @@ class Extensions:
         _add(self.controllers, name, run, "a controller")
 
     def replace_eviction(self, evict: EvictPod) -> None:
-        """Use this function to end evicted pods, instead of the container runtime."""
+        """Use this function to end evicted pods, instead of stopping their containers with the container runtime."""
         if self.evict is not None:
             raise InvalidInput("registered once", evict, "the eviction of pods")
         self.evict = evict
@@ -258,7 +260,7 @@ class Extensions:
             raise
 
     def switch(self, switches: Mapping[str, bool]) -> None:
-        """Enable or disable strategies.
+        """Enable or disable strategies: name -> whether it runs.
 
         Raises:
             InvalidInput: No package has registered a strategy with that name.

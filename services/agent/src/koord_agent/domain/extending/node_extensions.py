@@ -50,7 +50,10 @@ class _Injected:
 
 
 class NodeExtensions:
-    """The extensions of one node. Only its agent uses them."""
+    """Calls the installed extensions for one node, and turns their failures into problems.
+
+    Only the node's agent uses it.
+    """
 
     def __init__(self, extensions: Extensions) -> None:
         self.states: dict[str, object] = {}
@@ -65,16 +68,19 @@ class NodeExtensions:
         self._slo: tuple[Mapping[str, Any] | None, Mapping[str, Any] | None] = None, None
 
     def take_problems(self) -> list[str]:
-        """Return the failures since the last call; equal sentences once."""
+        """Return the failures of extensions since the last call of this method; equal sentences are returned once."""
         problems, self._problems = list(self._problems), {}
         return problems
 
     def start_cycle(self) -> None:
-        """Give every extension new time for a cycle."""
+        """Begin a cycle: give every extension its time budget again."""
         self._all.guard.start_cycle()
 
     def collect(self, seen: Surroundings) -> list[Sample]:
-        """Return new values of collectors as samples of now, and read the states."""
+        """Return the new values of the extensions' collectors as samples with the present time.
+
+        Read the states as well.
+        """
         samples: list[Sample] = []
         for name, collector in sorted(self._all.collectors.items()):
             due = self._is_due(Point.COLLECTOR, name, collector.every_seconds, seen.now_ms)
@@ -101,7 +107,10 @@ class NodeExtensions:
         return kept
 
     def slo(self, slo: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Return the NodeSLO with the defaults of its extensions; None stays None."""
+        """Return the NodeSLO with the extensions' defaults for its section `extensions`.
+
+        Return None if there is no NodeSLO.
+        """
         if slo is None or not self._all.slo_defaults:
             return slo
         if self._slo[0] is not slo:
@@ -118,11 +127,16 @@ class NodeExtensions:
         ]
 
     def ask(self, name: str, propose: Callable[[], Proposal]) -> Proposal:
-        """Return the proposal of a strategy. If it fails, record the problem and return an empty proposal."""
+        """Call a strategy, and return its proposal. If it fails, record the problem and return an empty proposal.
+
+        Args:
+            name: Name of the strategy.
+            propose: Calls the strategy.
+        """
         return self._called(Point.STRATEGY, name, lambda: _checked(propose())) or Proposal()
 
     def with_policies(self, look: NodeLook) -> NodeLook:
-        """Return the look with the policies of extensions added to the pods as annotations."""
+        """Return a copy of the look in which pods have the policies of extensions as annotations."""
         if not self._all.policies:
             return look
         pods = tuple(self._with_policies(pod) for pod in look.pods)
@@ -130,10 +144,10 @@ class NodeExtensions:
         return replace(look, pods=pods)
 
     def call_back(self, look: NodeLook, pools: object) -> None:
-        """Call the callbacks of states that changed since the last cycle.
+        """Call the callbacks for those parts of the state that changed since the last cycle.
 
         Args:
-            look: The node.
+            look: Immutable snapshot of the node.
             pools: CPUs of each kind of pods. None if unknown.
         """
         if not self._all.callbacks:
@@ -158,9 +172,10 @@ class NodeExtensions:
                     )
 
     def pod_metrics(self, pods: Iterable[AgentPod], metrics: Metrics) -> dict[str, dict[str, Any]]:
-        """Return the additional values of pods for a report, by UID. Pods without a value are left out.
+        """Return additional values for a usage report: UID of a pod -> name -> value.
 
-        A report is made between cycles; extensions have the time of one cycle for it.
+        Pods without a value are left out. A report is made between cycles. Extensions have the time of one cycle for
+        it.
         """
         if not self._all.pod_metrics:
             return {}
@@ -174,7 +189,7 @@ class NodeExtensions:
         return found
 
     def topology(self, report: NodeTopologyReported) -> NodeTopologyReported:
-        """Return the topology report with the additions of hooks.
+        """Return the topology report with the additions of the extensions' hooks.
 
         A hook fails if it replaces something that the agent reports. After a failure, its last additions stay where
         they still fit, so that the report does not change back and forth.
@@ -190,11 +205,11 @@ class NodeExtensions:
 
     @property
     def replaces_eviction(self) -> bool:
-        """Whether an extension ends evicted pods."""
+        """Whether an extension ends evicted pods instead of the container runtime."""
         return self._all.evict is not None
 
     def evict(self, pod: AgentPod) -> bool:
-        """Return whether an extension ended the pod; False if it failed."""
+        """Let the extension end a pod, and return whether it ended; False also if the extension failed."""
         end = self._all.evict
         return end is not None and self._called(Point.EVICTION, "replaced", lambda: bool(end(pod))) is True
 

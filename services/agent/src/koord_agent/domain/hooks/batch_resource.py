@@ -24,7 +24,7 @@ CFS_QUOTA_POLICY = "cfsQuota"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchContainer:
-    """Batch resources of one container: milli-cores and bytes. An absent limit means unlimited."""
+    """Batch resources of one container: cpu in milli-cores, memory in bytes. A missing limit means unlimited."""
 
     requests: Amounts = field(default_factory=dict[str, int])
     limits: Amounts = field(default_factory=dict[str, int])
@@ -32,9 +32,12 @@ class BatchContainer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchValues:
-    """Values for the cgroup of a pod or container: shares, microseconds per period, and bytes.
+    """Values for the cgroup files of a best-effort pod or container; -1 means unlimited.
 
-    -1 means unlimited.
+    Attributes:
+        cpu_shares: Value of cpu.shares.
+        cfs_quota_us: CPU quota in microseconds per period of 100 ms.
+        memory_limit_bytes: Memory limit in bytes.
     """
 
     cpu_shares: int
@@ -86,12 +89,13 @@ def batch_containers(
 def pod_batch_values(
     containers: Mapping[str, BatchContainer], *, ratio: float | None = None, is_suppressed_by_quota: bool = False
 ) -> BatchValues:
-    """Return the values of a pod: sums over its containers, unlimited if any container is.
+    """Return the values for the cgroup of a pod: the sums over its containers, or unlimited if one container is.
 
     Args:
-        containers: Batch resources by container name.
+        containers: Container name -> batch resources.
         ratio: CPU normalization ratio of the node. None if there is none.
-        is_suppressed_by_quota: Whether CPU suppression limits the best-effort class by its quota.
+        is_suppressed_by_quota: Whether CPU suppression limits the best-effort class by its quota. Then the quota of
+            pods is unlimited.
     """
     listed = tuple(containers.values())
     shares = milli_to_shares(sum(max(one.requests.get(BATCH_CPU, 0), 0) for one in listed))
@@ -103,7 +107,7 @@ def pod_batch_values(
 def container_batch_values(
     container: BatchContainer, *, ratio: float | None = None, is_suppressed_by_quota: bool = False
 ) -> BatchValues:
-    """Return the values of one container. See `pod_batch_values` for the arguments."""
+    """Return the values for the cgroup of one container. The arguments are those of `pod_batch_values`."""
     quota = milli_to_quota_us(container.limits.get(BATCH_CPU, 0))
     memory = container.limits.get(BATCH_MEMORY, 0)
     shares = milli_to_shares(container.requests.get(BATCH_CPU, 0))
@@ -113,8 +117,10 @@ def container_batch_values(
 def is_suppressed_by_quota(threshold: Mapping[str, Any]) -> bool:
     """Return whether CPU suppression limits the best-effort class by its quota.
 
-    Then the quotas of pods are unlimited, because a quota must not exceed that of the parent. `threshold` is
-    `resourceUsedThresholdWithBE`.
+    Then the quotas of pods have to be unlimited, because a quota must not exceed that of the parent.
+
+    Args:
+        threshold: The section `resourceUsedThresholdWithBE` of the NodeSLO as JSON.
     """
     return bool(threshold.get("enable")) and threshold.get("cpuSuppressPolicy") == CFS_QUOTA_POLICY
 

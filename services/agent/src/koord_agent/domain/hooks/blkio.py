@@ -26,7 +26,7 @@ DEFAULT_LATENCY_PERCENT, DEFAULT_LATENCY_US = 95, 3000
 
 
 class BlockType(StrEnum):
-    """Kind of device that the name of a block refers to."""
+    """Kind of object that the name of a configured block refers to, such as a device or a volume group."""
 
     DEVICE = "device"
     VOLUME_GROUP = "volumegroup"
@@ -34,7 +34,10 @@ class BlockType(StrEnum):
 
 
 class IoConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Object `ioCfg` of a block as written. None means the default: unlimited, weight 100, 95 % below 3 ms."""
+    """The object `ioCfg` of a block, with limits and weights for one disk.
+
+    None stands for the default: unlimited, weight 100, and 95 % of requests below 3 ms.
+    """
 
     readIOPS: int | None = None  # noqa: N815 - wire spelling with acronyms that no rename rule gives
     writeIOPS: int | None = None  # noqa: N815
@@ -55,7 +58,7 @@ class IoConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Block(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One configured block."""
+    """A configured block: a disk, named by device, volume group or pod volume, and the limits for it."""
 
     name: str = ""
     type: str = BlockType.DEVICE
@@ -78,7 +81,7 @@ def blocks_of(fields: Mapping[str, Any]) -> tuple[Block, ...]:
 
 
 def blocks_of_pod(annotations: Mapping[str, str]) -> tuple[Block, ...]:
-    """Return the blocks of the annotation of a pod; empty without the annotation.
+    """Return the blocks in the annotation `blkioQOS` of a pod; empty without the annotation.
 
     Raises:
         InvalidInput: The annotation is malformed.
@@ -89,7 +92,13 @@ def blocks_of_pod(annotations: Mapping[str, str]) -> tuple[Block, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceValue:
-    """A line to write: file name, MAJ:MIN, and the whole text."""
+    """A line to write to a kernel file with one line for each device.
+
+    Attributes:
+        file: Name of the file.
+        device: Device as MAJ:MIN.
+        value: The whole line.
+    """
 
     file: str
     device: str
@@ -114,7 +123,7 @@ def io_plan(
     disk_of: Callable[[Block], str | None],
     current: Mapping[str, str],
 ) -> tuple[DeviceValue, ...] | None:
-    """Return the lines to write for one cgroup.
+    """Return the lines to write so that the files of one cgroup have the configured limits.
 
     Args:
         blocks: Configured blocks.
@@ -125,7 +134,7 @@ def io_plan(
         current: File -> its text. A file that the kernel does not have is absent.
 
     Returns:
-        Lines sorted by file, then device. Empty if the disk of a block is unknown; then nothing is changed.
+        Lines sorted by file, then device. None if the disk of a block is unknown; then nothing must be changed.
     """
     devices: dict[str, IoConfig] = {}
     if enable:
@@ -193,7 +202,7 @@ def _line(file: str, device: str, value: str) -> DeviceValue:
 
 
 def halved(line: DeviceValue) -> DeviceValue:
-    """Return a line with half the weight, at least 1."""
+    """Return a line for the weight of a device with half the weight, at least 1."""
     text = line.value.split(" ")[-1]
     weight = int(text) if text.isdecimal() else DEFAULT_WEIGHT
     return DeviceValue(file=line.file, device=line.device, value=f"{line.device} {max(weight // 2, 1)}")

@@ -1,9 +1,8 @@
 """CPU burst: how far a latency-sensitive container may exceed its CPU limit for a short time.
 
 It uses two files of a container: the burst buffer of the kernel (`cpu.cfs_burst_us`), and the quota. The quota is
-stepped up
-while the container is throttled and the shared pool is idle, and stepped down otherwise. `CpuBurstStrategy` uses
-both.
+stepped up while the container is throttled and the shared pool is idle, and stepped down otherwise. The *shared pool*
+are the CPUs that latency-sensitive pods share. `CpuBurstStrategy` uses both files.
 
 Source: agent spec, 13. Vectors: cpu_burst.
 """
@@ -33,7 +32,7 @@ POD_FIELDS = ("policy", "cpuBurstPercent", "cfsQuotaBurstPercent", "cfsQuotaBurs
 
 
 class BurstPolicyName(StrEnum):
-    """Which of the two files are used."""
+    """Which of the two mechanisms are used: the kernel's burst buffer, the quota, both or none."""
 
     NONE = "none"
     CPU_BURST_ONLY = "cpuBurstOnly"
@@ -43,7 +42,15 @@ class BurstPolicyName(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BurstPolicy:
-    """Burst settings of a node or pod. A negative period disables the limiter."""
+    """CPU burst settings of a node or pod.
+
+    Attributes:
+        policy: Which mechanisms are used (`BurstPolicyName`).
+        cpu_burst_percent: Size of the burst buffer in percent of the CPU limit.
+        cfs_quota_burst_percent: Highest quota in percent of the quota of the CPU limit.
+        cfs_quota_burst_period_seconds: Period of the token bucket that limits bursts; a negative period disables it.
+        share_pool_threshold_percent: Usage of the shared pool above which quotas are stepped down.
+    """
 
     policy: str = BurstPolicyName.NONE
     cpu_burst_percent: int = 1000
@@ -53,17 +60,17 @@ class BurstPolicy:
 
     @property
     def bursts_by_buffer(self) -> bool:
-        """Whether the kernel's burst buffer is set."""
+        """Whether the policy sets the kernel's burst buffer."""
         return self.policy in (BurstPolicyName.AUTO, BurstPolicyName.CPU_BURST_ONLY)
 
     @property
     def bursts_by_quota(self) -> bool:
-        """Whether the quota is raised and lowered in steps."""
+        """Whether the policy raises and lowers the quota in steps."""
         return self.policy in (BurstPolicyName.AUTO, BurstPolicyName.CFS_QUOTA_BURST_ONLY)
 
 
 def burst_policy(section: Mapping[str, Any]) -> BurstPolicy:
-    """Return the policy of a `cpuBurstStrategy` with its defaults."""
+    """Return the settings in a `cpuBurstStrategy` of a NodeSLO (JSON), with defaults for missing fields."""
     plain = BurstPolicy()
 
     def whole(name: str, default: int) -> int:
@@ -80,7 +87,14 @@ def burst_policy(section: Mapping[str, Any]) -> BurstPolicy:
 
 
 def policy_of_pod(pod: AgentPod, node_section: Mapping[str, Any]) -> BurstPolicy:
-    """Return the node's policy merged with the pod's annotation. An invalid annotation counts as absent."""
+    """Return the burst settings of a pod: those of the node, overridden by the pod's annotation.
+
+    An invalid annotation counts as absent.
+
+    Args:
+        pod: The pod.
+        node_section: `cpuBurstStrategy` of the NodeSLO as JSON.
+    """
     text = pod.annotations.get(keys.CPU_BURST)
     if not text:
         return burst_policy(node_section)
@@ -95,12 +109,16 @@ def policy_of_pod(pod: AgentPod, node_section: Mapping[str, Any]) -> BurstPolicy
 
 
 def is_managed(pod: AgentPod) -> bool:
-    """Return whether CPU burst applies to the pod: it is active, and not labelled LSR, LSE or BE."""
+    """Return whether CPU burst applies to a pod: it is Pending or Running, and its QoS label is not LSR, LSE or BE."""
     return pod.is_active and pod.qos_label not in (QosClass.LSR, QosClass.LSE, QosClass.BE)
 
 
 def burst_value_us(policy: BurstPolicy, limit_milli: int | None) -> int:
     """Return cpu.cfs_burst_us of a container: int(limit / 1000 * percent / 100 * 100000).
+
+    Args:
+        policy: Burst settings of the pod.
+        limit_milli: CPU limit of the container in milli-cores; None without a limit.
 
     Returns:
         0 if the container has no limit or the policy sets no buffer.
@@ -114,7 +132,7 @@ def burst_value_us(policy: BurstPolicy, limit_milli: int | None) -> int:
 
 
 class PoolState(StrEnum):
-    """Load of the CPUs that latency-sensitive pods share."""
+    """State of the shared pool, the CPUs that latency-sensitive pods share: idle, cooling, overload or unknown."""
 
     IDLE = "idle"
     COOLING = "cooling"
@@ -124,7 +142,12 @@ class PoolState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolLoad:
-    """State of the shared pool; the ratio is None while the state is unknown."""
+    """Load of the shared pool.
+
+    Attributes:
+        state: State that the load leads to.
+        ratio: Used share of the pool; None while the state is unknown.
+    """
 
     state: PoolState
     ratio: float | None = None
@@ -138,7 +161,7 @@ def pool_load(
     used_cores: Mapping[str, float],
     threshold_percent: int,
 ) -> PoolLoad:
-    """Return how much of the shared pool is used.
+    """Return the load of the shared pool, the CPUs that latency-sensitive pods share.
 
         total = CPUs - requests of LSE and LSR pods
         used = node - usage of LSE, LSR and BE pods
@@ -147,8 +170,8 @@ def pool_load(
         node_cpus: CPUs of the node; None = CPU info is missing, and the state is unknown.
         node_cpu_used_cores: CPU in use on the node in cores; None = no sample.
         pods: The pods of the node.
-        used_cores: Average CPU usage by UID over the window; an absent pod has no sample.
-        threshold_percent: Threshold in percent.
+        used_cores: UID -> average CPU usage over the window in cores; an absent pod has no sample.
+        threshold_percent: Usage above which the pool counts as overloaded.
 
     Source:
         agent spec, 13.2.
@@ -171,7 +194,7 @@ def pool_load(
 
 
 class QuotaStep(StrEnum):
-    """Direction in which the quota of a container changes."""
+    """What happens to the quota of a container: up, down, remain, or reset to the quota of the CPU limit."""
 
     UP = "up"
     DOWN = "down"
@@ -181,7 +204,14 @@ class QuotaStep(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaChange:
-    """Quotas of a container and of its pod after a step in us per period, and the order of the two writes."""
+    """Quotas of a container and of its pod after a step.
+
+    Attributes:
+        step: The direction.
+        container_quota_us: Quota of the container in microseconds per period.
+        pod_quota_us: Quota of the pod in microseconds per period.
+        order: Which of the two files is written first and second.
+    """
 
     step: QuotaStep
     container_quota_us: int
@@ -192,13 +222,13 @@ class QuotaChange:
 def choose_step(
     policy: BurstPolicy, throttled_ratio: float | None, *, limiter_allows: bool, pool: PoolState
 ) -> QuotaStep:
-    """Return the direction in which the quota of a container changes, before bounds apply.
+    """Return the direction in which the quota of a container changes, before it is bounded by `step_quota`.
 
     Args:
-        policy: Settings in force.
+        policy: Burst settings of the pod.
         throttled_ratio: Last throttled ratio of the container; None if there is no sample.
-        limiter_allows: Whether the limiter of the container allows a burst.
-        pool: State of the shared pool.
+        limiter_allows: Whether the token bucket of the container allows a burst.
+        pool: Load of the shared pool.
 
     Source:
         agent spec, 13.3, steps 1 and 2.
@@ -221,10 +251,17 @@ def choose_step(
 def step_quota(
     policy: BurstPolicy, step: QuotaStep, *, limit_milli: int, container_quota_us: int, pod_quota_us: int
 ) -> QuotaChange:
-    """Return the quotas after a step, at least the quota of the limit and at most `percent` of it.
+    """Return the quotas after a step: at least the quota of the CPU limit, and at most `cfsQuotaBurstPercent` of it.
 
-    An unlimited container stays unchanged, or gets the quota of its limit back while its pod stays unchanged (D-23). An
-    unlimited pod stays unlimited.
+    An unlimited container stays unchanged, or gets the quota of its limit back while its pod stays unchanged (D-23).
+    An unlimited pod stays unlimited.
+
+    Args:
+        policy: Burst settings of the pod.
+        step: The direction.
+        limit_milli: CPU limit of the container in milli-cores.
+        container_quota_us: Present quota of the container; -1 = unlimited.
+        pod_quota_us: Present quota of the pod; -1 = unlimited.
 
     Source:
         agent spec, 13.3, steps 3 and 4.

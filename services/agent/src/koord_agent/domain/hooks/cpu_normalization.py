@@ -15,7 +15,7 @@ from koord_agent.domain.kernel.cgroup_files import MIN_QUOTA_US
 
 
 def normalization_ratio(annotations: Mapping[str, str]) -> float | None:
-    """Return the CPU normalization ratio of a node; None if it is absent or invalid."""
+    """Return the CPU normalization ratio in the annotations of a node; None if it is absent or invalid."""
     try:
         return parse_cpu_normalization_ratio(annotations)
     except InvalidInput:

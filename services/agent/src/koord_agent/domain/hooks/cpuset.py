@@ -41,7 +41,7 @@ class ResourceStatus(msgspec.Struct, rename="camel"):
 
     @property
     def cpu_zones(self) -> tuple[int, ...]:
-        """NUMA nodes in the order of the entries. Empty if no entry has CPU."""
+        """NUMA nodes that gave CPU to the pod, in the order of the entries; empty if there is none."""
         zones = self.numa_node_resources or ()
         return tuple(zone.node for zone in zones) if any(map(_has_cpu, zones)) else ()
 
@@ -53,7 +53,11 @@ def _has_cpu(zone: _ZoneResources) -> bool:
 
 
 def resource_status(annotations: Mapping[str, str]) -> ResourceStatus:
-    """Return what the scheduler gave to a pod. Raise InvalidInput for a malformed annotation."""
+    """Return what the scheduler gave to a pod, from the annotation resource-status; empty without the annotation.
+
+    Raises:
+        InvalidInput: The annotation is malformed.
+    """
     text = annotations.get(keys.RESOURCE_STATUS)
     return decode(text, ResourceStatus) if text else ResourceStatus()
 
@@ -78,11 +82,11 @@ def status_of_pod(pod: AgentPod) -> ResourceStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpusetRule:
-    """Who may use which CPUs of a node.
+    """Which CPUs of a node each kind of pods may use.
 
     Attributes:
-        shared: Pools of latency-sensitive pods by NUMA node.
-        be: Pools of best-effort pods by NUMA node.
+        shared: CPUs that latency-sensitive pods share, by NUMA node.
+        be: CPUs that best-effort pods share, by NUMA node.
         system: CPU list of system QoS. "" means none.
         is_static: Whether the CPU manager policy of the kubelet is static.
     """
@@ -94,7 +98,11 @@ class CpusetRule:
 
 
 def cpuset_rule(annotations: Mapping[str, str]) -> CpusetRule:
-    """Return the rule of the annotations of a NodeResourceTopology. Raise InvalidInput if one of them is malformed."""
+    """Return which CPUs each kind of pods may use, from the annotations of a NodeResourceTopology.
+
+    Raises:
+        InvalidInput: One of the annotations is malformed.
+    """
     return CpusetRule(
         shared=_pools(annotations.get(keys.CPU_SHARED_POOLS)),
         be=_pools(annotations.get(keys.BE_CPU_SHARED_POOLS)),
@@ -104,11 +112,11 @@ def cpuset_rule(annotations: Mapping[str, str]) -> CpusetRule:
 
 
 def cpuset_rule_of(pools: CpuPools | None, annotations: Mapping[str, str], *, is_static: bool) -> CpusetRule | None:
-    """Return the rule of a node.
+    """Return which CPUs each kind of pods may use, from the pools that the agent computed itself.
 
     Args:
-        pools: Shared pools. None means they are unknown.
-        annotations: Of the node.
+        pools: CPUs of each kind of pods. None means they are unknown.
+        annotations: Annotations of the node.
         is_static: Whether the CPU manager policy of the kubelet is static.
 
     Returns:
@@ -123,7 +131,11 @@ def cpuset_rule_of(pools: CpuPools | None, annotations: Mapping[str, str], *, is
 
 
 def system_cpuset(annotations: Mapping[str, str]) -> str:
-    """Return the CPU list of system QoS. "" if there is none. Raise InvalidInput for a malformed annotation."""
+    """Return the CPU list of system QoS in the annotations of a node; "" if there is none.
+
+    Raises:
+        InvalidInput: The annotation is malformed.
+    """
     system = parse_system_qos_resource(annotations)
     return "" if system is None else system.cpuset
 
@@ -136,17 +148,17 @@ def container_cpuset(
     *,
     be_by_manager: bool = False,
 ) -> str | None:
-    """Return the CPU list of a container or sandbox.
+    """Return the text to write to cpuset.cpus of a container or sandbox.
 
     Args:
-        rule: Who may use which CPUs. None means never known.
+        rule: Which CPUs each kind of pods may use. None means it is not known yet.
         qos_label: QoS class of the pod, "" means none.
         kube_qos: Kubernetes QoS class, which decides the cgroup directory.
         status: What the scheduler gave to the pod.
-        be_by_manager: Gate BECPUManager.
+        be_by_manager: Whether the gate BECPUManager is on.
 
     Returns:
-        The list as it is written. "" clears it. None leaves it alone.
+        The CPU list. "" clears the file. None means that the file must not be changed.
     """
     if status.cpuset:
         return status.cpuset
@@ -166,18 +178,25 @@ def container_cpuset(
 
 
 def application_cpuset(rule: CpusetRule | None, qos: str) -> str | None:
-    """Return the CPU list of a host application. Raise InvalidInput for another class than LS."""
+    """Return the CPU list of a host application with QoS class LS; None if it is not known yet.
+
+    Raises:
+        InvalidInput: The class is not LS.
+    """
     if qos != QosClass.LS:
         raise InvalidInput(QosClass.LS.value, qos, "QoS class of a host application with a CPU list")
     return None if rule is None else _joined(rule.shared)
 
 
 def owned_quota_us(status: ResourceStatus, *, unsets: bool = True) -> int | None:
-    """Return -1 for a pod or container that owns CPUs, so that it is not throttled. None leaves the quota alone.
+    """Return the quota -1 (unlimited) for a pod or container that owns CPUs, so that it is not throttled.
 
     Args:
         status: What the scheduler gave to the pod.
         unsets: False with the flag -disable-unset-cpu-quota.
+
+    Returns:
+        None if the pod owns no CPUs or the flag is set; then the quota must not be changed.
     """
     return UNLIMITED if unsets and status.cpuset else None
 

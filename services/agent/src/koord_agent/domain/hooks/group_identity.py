@@ -1,6 +1,7 @@
 """CPU QoS by group identity: cpu.bvt_warp_ns gives precedence to threads, cpu.idle restricts them to idle CPUs.
 
-Only some kernels have group identity (Alibaba Cloud Linux, Anolis). `cpu.idle` is in every kernel since 5.15.
+The value of cpu.bvt_warp_ns is the *group identity*, from -1 (lowest precedence) to 2. Only some kernels have it
+(Alibaba Cloud Linux, Anolis). `cpu.idle` is in every kernel since 5.15.
 
 Source: runtime spec, 3.1, 3.2 (cpu.idle).
 """
@@ -22,11 +23,11 @@ _CLASSES: Final = ("lsrClass", "lsClass", "beClass")
 
 @dataclass(frozen=True, slots=True)
 class BvtRule:
-    """Group identities of a NodeSLO.
+    """The group identity (value of cpu.bvt_warp_ns) of each QoS class of a NodeSLO.
 
     Attributes:
-        values: Class -> value; 0 for a disabled class.
-        enabled: Classes that are enabled.
+        values: QoS class, such as `lsClass` -> group identity; 0 for a disabled class.
+        enabled: QoS classes whose CPU QoS is enabled.
     """
 
     values: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(_CLASSES, 0))
@@ -34,13 +35,13 @@ class BvtRule:
 
     @property
     def is_enabled(self) -> bool:
-        """Whether any class is enabled."""
+        """Whether the CPU QoS of at least one QoS class is enabled."""
         return bool(self.enabled)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BvtKernel:
-    """Support of this kernel for group identity.
+    """Whether this kernel supports group identity, and whether it is switched on.
 
     Attributes:
         has_file: Whether cpu.bvt_warp_ns exists in the root of the pods.
@@ -53,7 +54,10 @@ class BvtKernel:
     is_on: bool | None = None
 
     def takes(self, rule: BvtRule) -> bool:
-        """Return whether values may be written. If the sysctl exists but cannot be read, they may not."""
+        """Return whether group identities may be written to the files of this kernel.
+
+        They may not if the sysctl exists and cannot be read. If it is off, they are written only to enable a class.
+        """
         if not self.has_file and not self.has_switch:
             return False
         if not self.has_switch or self.is_on is None:
@@ -63,9 +67,9 @@ class BvtKernel:
 
 
 def bvt_rule(strategy: Mapping[str, Any] | None) -> BvtRule:
-    """Return the group identities of a `resourceQOSStrategy` with its defaults.
+    """Return the group identities in a `resourceQOSStrategy` (JSON) of a NodeSLO.
 
-    Without a strategy, all classes are disabled.
+    If the strategy is None or its CPU policy is not groupIdentity, all classes are disabled.
     """
     if not strategy or _policy(strategy) not in ("", GROUP_IDENTITY):
         return BvtRule()
@@ -75,7 +79,13 @@ def bvt_rule(strategy: Mapping[str, Any] | None) -> BvtRule:
 
 
 def pod_bvt(rule: BvtRule, qos_label: str, kube_qos: KubeQos, annotations: Mapping[str, str]) -> int:
-    """Return the group identity of a pod. Only the annotation of an LS pod may override its class.
+    """Return the group identity of a pod: that of its QoS class. For an LS pod, its annotation may override it.
+
+    Args:
+        rule: Group identities of the QoS classes.
+        qos_label: QoS label of the pod; "" without one.
+        kube_qos: Kubernetes QoS class, used for a pod without a label.
+        annotations: Annotations of the pod.
 
     Raises:
         InvalidInput: The annotation is invalid, in a pod of any class. Its files must not be changed then.
@@ -90,7 +100,10 @@ def pod_bvt(rule: BvtRule, qos_label: str, kube_qos: KubeQos, annotations: Mappi
 
 
 def qos_bvt(rule: BvtRule, kube_qos: KubeQos) -> int:
-    """Return the group identity of a class directory. The root of the pods, with the guaranteed pods, stays 0."""
+    """Return the group identity of the directory of a Kubernetes QoS class.
+
+    It is 0 for the root of the pods, which also contains the guaranteed pods.
+    """
     match kube_qos:
         case KubeQos.GUARANTEED:
             return 0
@@ -101,13 +114,21 @@ def qos_bvt(rule: BvtRule, kube_qos: KubeQos) -> int:
 
 
 def application_bvt(rule: BvtRule, qos: str) -> int:
-    """Return the group identity of a host application."""
+    """Return the group identity of a host application by its QoS class; 0 for an unknown class."""
     of_class = _CLASS_OF_LABEL.get(qos)
     return 0 if of_class is None else rule.values[of_class]
 
 
 def qos_idle(strategy: Mapping[str, Any] | None, kube_qos: KubeQos) -> int:
-    """Return `cpu.idle` of a class directory. With 1 and the policy coreSched, it only runs on idle CPUs."""
+    """Return the value of cpu.idle for the directory of a Kubernetes QoS class.
+
+    1 lets its threads run on idle CPUs only. It is 0 unless the policy of the strategy is coreSched and the class
+    sets schedIdle.
+
+    Args:
+        strategy: `resourceQOSStrategy` of the NodeSLO as JSON, or None.
+        kube_qos: The class.
+    """
     if not strategy or _policy(strategy) != CORE_SCHED:
         return 0
     of_class = {KubeQos.BURSTABLE: "lsClass", KubeQos.BEST_EFFORT: "beClass"}.get(kube_qos)

@@ -31,9 +31,9 @@ Values = dict[str, int]
 
 
 class MemoryQos(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Memory settings of a class or pod in whole percents, permille and bytes.
+    """Memory settings of a QoS class or pod, in whole percents, permille and bytes.
 
-    The file of a field that is None is not changed.
+    If a field is None, its file is not changed.
     """
 
     min_limit_percent: int | None = None
@@ -88,7 +88,7 @@ CLASS_FILES = STATIC_FILES[3:]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodMemory:
-    """Values of one pod, and of its containers by name."""
+    """Values of memory.* files: for the directory of a pod, and for its containers by name."""
 
     pod: Values
     containers: Mapping[str, Values]
@@ -96,14 +96,14 @@ class PodMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryValues:
-    """Values of Kubernetes classes and, by UID, of pods."""
+    """Values of memory.* files: Kubernetes QoS class -> values of its directory, and UID of a pod -> its values."""
 
     classes: Mapping[KubeQos, Values] = field(default_factory=dict[KubeQos, Values])
     pods: Mapping[str, PodMemory] = field(default_factory=dict[str, PodMemory])
 
 
 def class_settings(section: Mapping[str, Any]) -> dict[str, MemoryQos]:
-    """Return the memory settings of each class of a wire `resourceQOSStrategy`.
+    """Return the memory settings of each QoS class in a `resourceQOSStrategy` (JSON) of a NodeSLO.
 
     The classes are `lsrClass`, `lsClass`, `beClass` and `systemClass`.
     """
@@ -114,7 +114,7 @@ def class_settings(section: Mapping[str, Any]) -> dict[str, MemoryQos]:
 
 
 def settings_from(fields: Mapping[str, Any]) -> MemoryQos:
-    """Return the settings in the fields of a memory QoS object. `enable` and unknown fields are ignored.
+    """Return the memory settings in a memory QoS object (JSON). The field `enable` and unknown fields are ignored.
 
     Raises:
         InvalidInput: A field has a wrong type.
@@ -127,7 +127,14 @@ DEFAULTS = class_settings(cast("Mapping[str, Any]", AGENT_QOS_DEFAULTS))
 
 
 def settings_of_pod(pod: AgentPod, classes: Mapping[str, MemoryQos]) -> MemoryQos:
-    """Return the settings of a pod: those of its class, overridden by its annotation if that is valid."""
+    """Return the memory settings of a pod: those of its QoS class, overridden by its annotation.
+
+    An invalid annotation counts as absent.
+
+    Args:
+        pod: The pod.
+        classes: QoS class -> settings, from `class_settings`.
+    """
     name = CLASS_OF_QOS[QosClass(pod.qos)]
     of_class = classes.get(name, MemoryQos())
     text = pod.annotations.get(keys.MEMORY_QOS)
@@ -152,13 +159,13 @@ def settings_of_pod(pod: AgentPod, classes: Mapping[str, MemoryQos]) -> MemoryQo
 def memory_values(
     classes: Mapping[str, MemoryQos], pods: Iterable[AgentPod], *, allocatable_bytes: int, page_size: int
 ) -> MemoryValues:
-    """Return all values of memory.* files for the settings.
+    """Return the values of all memory.* files of the node's QoS classes, pods and containers.
 
     Args:
-        classes: Class -> settings; see `class_settings`.
+        classes: QoS class -> settings, from `class_settings`.
         pods: The pods of the node.
-        allocatable_bytes: Allocatable memory of the node: the limit of containers without one.
-        page_size: Bytes of a page.
+        allocatable_bytes: Allocatable memory of the node. It counts as the limit of containers without a limit.
+        page_size: Size of a memory page in bytes.
 
     Source:
         agent spec, 14.
@@ -186,7 +193,10 @@ def memory_values(
 def pod_memory(
     pod: AgentPod, classes: Mapping[str, MemoryQos], allocatable_bytes: int, page_size: int
 ) -> PodMemory | None:
-    """Return the memory.* values of one pod. None if it is not active. Arguments as `memory_values`."""
+    """Return the values of the memory.* files of one pod and its containers; None if it is neither Pending nor Running.
+
+    The arguments are those of `memory_values`.
+    """
     if not pod.is_active:
         return None
     return _pod_values(pod, settings_of_pod(pod, classes), allocatable_bytes, page_size)

@@ -17,15 +17,15 @@ _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,9}")
 
 
 def oom_score_adj(annotations: Mapping[str, str], container: str, *, is_sandbox: bool = False) -> int | None:
-    """Return oom_score_adj of a container, -1000..1000; None if it must not be changed.
+    """Return oom_score_adj of a container, -1000..1000, from an annotation of its pod.
 
     Args:
-        annotations: Of the pod.
+        annotations: Annotations of the pod.
         container: Name of the container.
         is_sandbox: Whether it is the sandbox, which is never changed.
 
     Returns:
-        The value. None also if the annotation is invalid or the value is out of range.
+        The value. None if it must not be changed: it is not configured, or the annotation or value is invalid.
     """
     if is_sandbox:
         return None

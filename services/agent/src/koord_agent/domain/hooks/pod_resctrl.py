@@ -34,12 +34,12 @@ class _Wanted(msgspec.Struct):
 
 
 def group_name(uid: str) -> str:
-    """Return the name of the group of a pod."""
+    """Return the name of the resctrl group of a pod with its own group."""
     return GROUP_PREFIX + uid
 
 
 def pod_schemata(annotation: str, *, cbm_mask: str, cache_ids: Sequence[int], vendor: str) -> str:
-    """Return the schemata of the resctrl group of a pod, one line each for L3 and MB.
+    """Return the schemata text for the resctrl group of a pod: at most one line for L3 and one for MB.
 
     Args:
         annotation: Text of the annotation node.koordinator.sh/resctrl.
@@ -48,8 +48,8 @@ def pod_schemata(annotation: str, *, cbm_mask: str, cache_ids: Sequence[int], ve
         vendor: Vendor of the CPU.
 
     Returns:
-        The lines. A line is left out unless the annotation has a value for every cache and no unknown cache. "" sets no
-        limit.
+        The lines. A line is left out unless the annotation has a value for every cache and no unknown cache. "" sets
+        no limit.
 
     Raises:
         InvalidInput: The annotation is malformed.

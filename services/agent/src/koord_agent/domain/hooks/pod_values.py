@@ -1,4 +1,4 @@
-"""Compute every value of a pod and of its containers from the last look alone.
+"""Compute every kernel value of a pod and of its containers from the last snapshot of the node alone.
 
 They are pure functions of the pod, the NodeSLO and the node. So a hook server can answer with them at once, without
 waiting for a cycle. The strategies of the cycle use the same functions. Source: runtime spec, 2.2 to 2.6.
@@ -44,7 +44,7 @@ _RESOURCE_QOS = "resourceQOSStrategy"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CgroupValues:
-    """Values for the files of one cgroup. None: the file must not be changed.
+    """Values for the files of one cgroup. None means that the file must not be changed.
 
     Attributes:
         bvt: Value of cpu.bvt_warp_ns.
@@ -86,16 +86,16 @@ class PodValues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRules:
-    """Settings of the NodeSLO and the node, parsed once for all pods.
+    """Settings of the NodeSLO and the node, parsed once for the values of all pods.
 
     Attributes:
-        bvt: Group identities.
-        memory: Class -> memory QoS settings.
+        bvt: Group identities of the QoS classes.
+        memory: QoS class -> memory QoS settings.
         burst: `cpuBurstStrategy` as JSON.
-        cpuset: CPUs of each kind of pods. None if not known.
+        cpuset: CPUs that each kind of pods may use. None if not known.
         ratio: CPU normalization ratio of the node. None if there is none.
         be_unlimited: Whether CPU suppression limits the best-effort class by its quota.
-        resctrl_classes: Classes whose resctrl group is enabled.
+        resctrl_classes: QoS classes whose resctrl group is enabled.
         allocatable_memory_bytes: Allocatable memory of the node in bytes.
     """
 
@@ -110,7 +110,11 @@ class NodeRules:
 
 
 def node_rules(look: NodeLook) -> NodeRules:
-    """Return the settings in a look. Raise InvalidInput if the NodeSLO is invalid."""
+    """Parse the settings in a snapshot of the node that all pods share.
+
+    Raises:
+        InvalidInput: The NodeSLO is invalid.
+    """
     qos = look.section(_RESOURCE_QOS)
     return NodeRules(
         bvt=bvt_rule(qos),
@@ -127,11 +131,11 @@ def node_rules(look: NodeLook) -> NodeRules:
 def values_of_pod(
     pod: AgentPod, rules: NodeRules, *, unsets_quota: bool = True, be_by_manager: bool = False
 ) -> PodValues:
-    """Return all values of a pod and of its containers.
+    """Return all kernel values of a pod and of its containers.
 
     Args:
         pod: The pod. Its containers may be unknown.
-        rules: Settings of the node; see `node_rules`.
+        rules: Settings of the node, from `node_rules`.
         unsets_quota: Whether pods that own CPUs get no CPU quota; False with the flag -disable-unset-cpu-quota.
         be_by_manager: Whether the gate BECPUManager is on.
     """

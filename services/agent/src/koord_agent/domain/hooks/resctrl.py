@@ -26,9 +26,14 @@ AMD_GBPS_AT_100 = 160
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassShare:
-    """Share of a class: a range of cache ways and a share of memory bandwidth, in percent.
+    """Share of a QoS class in the last-level cache and memory bandwidth, in percent.
 
-    None: not configured.
+    None for a part that is not configured.
+
+    Attributes:
+        cat_start_percent: Begin of its range of cache ways.
+        cat_end_percent: End of its range of cache ways.
+        mba_percent: Its share of memory bandwidth.
     """
 
     cat_start_percent: int | None = None
@@ -37,7 +42,7 @@ class ClassShare:
 
 
 def class_share(fields: Mapping[str, Any]) -> ClassShare:
-    """Return the share of a `resctrlQOS` object in wire spelling."""
+    """Return the share in a `resctrlQOS` object (JSON) of a QoS class."""
     return ClassShare(
         cat_start_percent=fields.get("catRangeStartPercent"),
         cat_end_percent=fields.get("catRangeEndPercent"),
@@ -50,7 +55,7 @@ def l3_mask(cbm_mask: str, share: ClassShare) -> int | None:
 
     Args:
         cbm_mask: Mask of all ways in hexadecimal, contiguous ones from bit 0.
-        share: Share of the class.
+        share: Share of the QoS class.
 
     Returns:
         The mask. None if the line must not be changed: mask or range is invalid, or no way is left (D-24).
@@ -69,7 +74,13 @@ def l3_mask(cbm_mask: str, share: ClassShare) -> int | None:
 
 
 def bandwidth(vendor: str, percent: int | None) -> int | None:
-    """Return the MB value of a share: Intel percent rounded up to tens, AMD int(160 * percent / 100), 100 % = 2048.
+    """Return the value of an MB line for a share of memory bandwidth.
+
+    Intel: percent, rounded up to tens. AMD: int(160 * percent / 100), and 2048 for 100 %.
+
+    Args:
+        vendor: Vendor of the CPU.
+        percent: The share; None if it is not configured.
 
     Returns:
         The value. None if the line must not be changed: the percentage is outside 1..100, or the vendor is unknown.
@@ -84,7 +95,7 @@ def bandwidth(vendor: str, percent: int | None) -> int | None:
 
 
 def lines(schemata: Schemata) -> tuple[str, ...]:
-    """Return the lines of a schemata with their newlines. Each needs its own write."""
+    """Return the lines of a schemata with their newlines. The kernel needs one write for each line."""
     found: list[str] = []
     if schemata.l3:
         found.append(f"{L3}:" + "".join(f"{i}={value:x};" for i, value in sorted(schemata.l3.items())) + "\n")
@@ -94,7 +105,14 @@ def lines(schemata: Schemata) -> tuple[str, ...]:
 
 
 def schemata_of_class(share: ClassShare, *, cbm_mask: str, cache_ids: Sequence[int], vendor: str) -> Schemata:
-    """Return the schemata of the resctrl group of a class. All caches have the same value."""
+    """Return the schemata for the resctrl group of a QoS class. All caches get the same value.
+
+    Args:
+        share: Share of the QoS class.
+        cbm_mask: Mask of all cache ways in hexadecimal.
+        cache_ids: Ids of the caches of the machine.
+        vendor: Vendor of the CPU.
+    """
     mask, amount = l3_mask(cbm_mask, share), bandwidth(vendor, share.mba_percent)
     return Schemata(
         l3={} if mask is None else dict.fromkeys(cache_ids, mask),
@@ -103,7 +121,10 @@ def schemata_of_class(share: ClassShare, *, cbm_mask: str, cache_ids: Sequence[i
 
 
 def changed(current: Schemata, wanted: Schemata) -> Schemata:
-    """Return the part of `wanted` that differs from `current`. Empty parts are never written."""
+    """Return the part of `wanted` that differs from `current`.
+
+    It is empty, so that nothing is written, if they are equal.
+    """
     return Schemata(
         l3=wanted.l3 if wanted.l3 and needs_write(current, L3, wanted.l3) else {},
         mb=wanted.mb if wanted.mb and needs_write(current, MB, wanted.mb) else {},
@@ -111,22 +132,23 @@ def changed(current: Schemata, wanted: Schemata) -> Schemata:
 
 
 def resctrl_settings(section: Mapping[str, Any], class_name: str) -> Mapping[str, Any]:
-    """Return the `resctrlQOS` object of a class in a wire `resourceQOSStrategy`. Empty if absent."""
+    """Return the `resctrlQOS` object of a QoS class in a `resourceQOSStrategy` (JSON); empty if absent."""
     of_class: Mapping[str, Any] = section.get(class_name) or {}
     fields: Mapping[str, Any] = of_class.get("resctrlQOS") or {}
     return fields
 
 
 def enabled_classes(section: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the classes of a wire `resourceQOSStrategy` whose resctrl group is switched on."""
+    """Return the QoS classes of a `resourceQOSStrategy` (JSON) whose resctrl group is switched on."""
     return tuple(name for name in CLASS_OF_GROUP.values() if resctrl_settings(section, name).get("enable"))
 
 
 def group_of_pod(pod: AgentPod, enabled_classes: Iterable[str]) -> str | None:
-    """Return the name of the resctrl group for the threads of a pod.
+    """Return the name of the resctrl group of a QoS class to which the threads of a pod belong.
 
     Returns:
-        The name. None if the pod is inactive or has its own group, or if its class is not enabled.
+        The name. None if the pod is neither Pending nor Running, if it has its own group, or if its class is not
+        enabled.
     """
     if not pod.is_active or keys.RESCTRL in pod.annotations:
         return None
@@ -135,9 +157,13 @@ def group_of_pod(pod: AgentPod, enabled_classes: Iterable[str]) -> str | None:
 
 
 def missing_tasks(wanted: Iterable[int], current: str) -> tuple[int, ...]:
-    """Return the wanted thread ids that the `tasks` text of a group lacks, ascending.
+    """Return those of the thread ids `wanted` that a resctrl group does not contain, ascending.
 
     Each needs a write of its own.
+
+    Args:
+        wanted: Thread ids that have to be in the group.
+        current: Text of the file `tasks` of the group.
     """
     present = {int(line) for line in current.split() if line.isdecimal()}
     return tuple(sorted(set(wanted) - present))

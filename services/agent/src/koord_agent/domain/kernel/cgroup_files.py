@@ -31,11 +31,11 @@ MAX_DIGITS = 20
 
 
 class Unsupported(LookupError):
-    """This cgroup version does not have the file."""
+    """Raised if this cgroup version does not have a file, or if the table does not contain it."""
 
 
 class Form(StrEnum):
-    """How the text of a file is compared and converted."""
+    """How the text of a kernel file is compared and converted between cgroup v1 and v2."""
 
     NUMBER = "number"
     CPUSET = "cpuset"
@@ -50,9 +50,16 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One file of the table.
+    """One kernel file of the table, by its cgroup v1 name.
 
-    `hierarchy` is None if cgroup v1 does not have the file, `v2_file` is None if cgroup v2 does not.
+    Attributes:
+        name: Name on cgroup v1.
+        hierarchy: Hierarchy on cgroup v1; None if v1 does not have the file.
+        v2_file: Name on cgroup v2; None if v2 does not have the file.
+        form: How its text is compared and converted.
+        low: Smallest valid number; None without a bound.
+        high: Largest valid number; None without a bound.
+        v2_read_file: Name of another file that is read on v2, or None.
     """
 
     name: str
@@ -64,7 +71,12 @@ class Resource:
     v2_read_file: str | None = None
 
     def file(self, version: int, *, reading: bool = False) -> str | None:
-        """Return the file name inside a cgroup directory; None if this version does not have it."""
+        """Return the file name inside a cgroup directory; None if this cgroup version does not have the file.
+
+        Args:
+            version: 1 or 2.
+            reading: Whether the file is read and not written; cgroup v2 has another file for some.
+        """
         if version == 1:
             return self.name if self.hierarchy is not None else None
         return self.v2_read_file if reading and self.v2_read_file else self.v2_file
@@ -134,7 +146,7 @@ SYSTEM_FILES = {
 
 
 def resource(name: str) -> Resource:
-    """Return the table entry of a v1 file name.
+    """Return the table entry of a kernel file by its cgroup v1 name.
 
     Raises:
         Unsupported: The table does not have the name.
@@ -145,10 +157,17 @@ def resource(name: str) -> Resource:
 
 
 def file_path(root: str, name: str, directory: str, version: int, *, reading: bool = False) -> str:
-    """Return the absolute path: root/hierarchy/directory/file on v1, root/directory/file on v2.
+    """Return the absolute path of a kernel file: root/hierarchy/directory/file on v1, root/directory/file on v2.
+
+    Args:
+        root: Path at which the cgroup file system is mounted.
+        name: Name of the file on cgroup v1.
+        directory: Cgroup directory, relative to the root of a hierarchy.
+        version: 1 or 2.
+        reading: Whether the file is read and not written.
 
     Raises:
-        Unsupported: This kernel interface does not have the resource.
+        Unsupported: This cgroup version does not have the file.
     """
     row = resource(name)
     file = row.file(version, reading=reading)
@@ -159,13 +178,13 @@ def file_path(root: str, name: str, directory: str, version: int, *, reading: bo
 
 
 def validate(name: str, value: str) -> None:
-    """Check that a v1-style value may be written.
+    """Check that a value in the style of cgroup v1 may be written to a file.
 
-    `max` counts as the largest int64. CPU lists must parse. Text without a rule is accepted.
+    `max` counts as the largest int64. CPU lists must parse. Any text is valid for a file without a rule.
 
     Raises:
         InvalidInput: The value is invalid. The message has file, rule and value.
-        Unsupported: The table does not have the resource.
+        Unsupported: The table does not have the file.
     """
     if name in SYSTEM_FILES:
         _in_range(name, value, *SYSTEM_FILES[name])
@@ -199,7 +218,10 @@ def validate(name: str, value: str) -> None:
 
 
 def is_in_force(name: str, value: str) -> bool:
-    """Return whether a value that was read is in force. The kernel refuses quotas below a millisecond."""
+    """Return whether a value that was read from a file is in force.
+
+    Only a CPU quota below one millisecond, or without a number, is not. The kernel refuses such quotas.
+    """
     number = parse_number(value) if name == "cpu.cfs_quota_us" else UNLIMITED
     return number is not None and (number == UNLIMITED or number >= MIN_QUOTA_US)
 
@@ -222,13 +244,14 @@ def parse_number(text: str) -> int | None:
 
 
 def to_file_text(name: str, value: str, version: int) -> str:
-    """Convert a v1-style value to the text for the file.
+    """Convert a value in the style of cgroup v1 to the text to write on this cgroup version.
 
-    v2: shares become a weight 1 + (s-2)*9999/262142, an unlimited quota or memory limit becomes `max`, a quota is
-    written alone (the period stays).
+    On v2, shares become a weight 1 + (s-2)*9999/262142, an unlimited quota or memory limit becomes `max`, and a quota
+    is written alone (the period stays).
 
     Raises:
-        InvalidInput: The value is invalid. Unsupported: This cgroup version does not have the file.
+        InvalidInput: The value is invalid.
+        Unsupported: This cgroup version does not have the file.
     """
     row = resource(name)
     if row.file(version) is None:
@@ -246,11 +269,11 @@ def to_file_text(name: str, value: str, version: int) -> str:
 
 
 def from_file_text(name: str, text: str, version: int) -> str:
-    """Convert the text of a file to a v1-style value.
+    """Convert the text of a file on this cgroup version to a value in the style of cgroup v1.
 
     Raises:
         InvalidInput: The text is not what the kernel writes there.
-        Unsupported: This kernel interface does not have the resource.
+        Unsupported: This cgroup version does not have the file.
     """
     row = resource(name)
     if row.file(version, reading=True) is None:
@@ -293,7 +316,7 @@ def _number(name: str, text: str) -> int:
 
 
 def is_equal(name: str, current: str, value: str, version: int) -> bool:
-    """Return whether a file with the text `current` already has the v1-style value.
+    """Return whether a file with the text `current` already has a value, which is in the style of cgroup v1.
 
     CPU lists are compared as sets, devices line by line, and numbers by value; `max`, the largest int64 and -1 are
     equal. Of cpu.max only the first field counts (D-2). On v2, shares are compared as weights.

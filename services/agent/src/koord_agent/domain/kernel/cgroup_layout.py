@@ -17,14 +17,14 @@ from koordcore.values.invalid import InvalidInput
 
 
 class Driver(StrEnum):
-    """Naming scheme of the kubelet for cgroup directories."""
+    """Cgroup driver of the kubelet, which decides the names of cgroup directories: systemd or cgroupfs."""
 
     SYSTEMD = "systemd"
     CGROUPFS = "cgroupfs"
 
 
 class UnknownContainerId(ValueError):
-    """A container id does not have the form `<runtime>://<id>` with a known runtime."""
+    """Raised for a container id that does not have the form `<runtime>://<id>` with a known runtime."""
 
 
 SYSTEMD_RUNTIME_PREFIX = {"docker": "docker-", "containerd": "cri-containerd-", "pouch": "pouch-", "cri-o": "crio-"}
@@ -38,7 +38,16 @@ BEST_EFFORT_APPS = "host-best-effort"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostApplication:
-    """A process outside of Kubernetes that the NodeSLO names. A base of None means no cgroupPath."""
+    """A process outside of Kubernetes that the NodeSLO names, with its QoS and cgroup.
+
+    Attributes:
+        name: Its name.
+        qos: QoS class.
+        priority: Priority class.
+        base: Base of its cgroup path, such as a QoS class; None if the NodeSLO has no cgroupPath.
+        parent_dir: Directory below the base, or empty.
+        relative_path: Directory of the process below that, or empty.
+    """
 
     name: str
     qos: str = ""
@@ -55,10 +64,11 @@ class HostApplication:
 
 @dataclass(frozen=True, slots=True)
 class CgroupLayout:
-    """The directory names of one cgroup driver.
+    """Names of cgroup directories for one cgroup driver, relative to the root of a hierarchy.
 
     Attributes:
-        kubepods: Name of the root of all pods; another name makes a tree beside the kubelet's.
+        driver: Cgroup driver of the kubelet.
+        kubepods: Name of the root of all pods. Another name than the kubelet's makes a separate tree.
     """
 
     driver: Driver
@@ -70,7 +80,7 @@ class CgroupLayout:
         return self.kubepods or ROOT[self.driver]
 
     def qos_directory(self, qos: KubeQos) -> str:
-        """Return the directory of a QoS class. Guaranteed pods live in the root itself."""
+        """Return the directory of a Kubernetes QoS class. Guaranteed pods live in the root of all pods."""
         return _qos_directory(self, qos)
 
     def pod_directory(self, qos: KubeQos, pod_uid: str) -> str:
@@ -90,7 +100,10 @@ class CgroupLayout:
         return _container_directory(self, qos, pod_uid, container_id)
 
     def parse_pod(self, basename: str) -> str | None:
-        """Return the pod id in a directory name (systemd ids keep `_`); None for other directories."""
+        """Return the pod id in the name of a cgroup directory; None for other directories.
+
+        Ids of systemd keep `_` for `-`.
+        """
         if self.driver is Driver.CGROUPFS:
             return basename.removeprefix("pod") or None if basename.startswith("pod") else None
         if not basename.endswith(".slice"):
@@ -102,16 +115,19 @@ class CgroupLayout:
         return None
 
     def parse_container(self, basename: str) -> str | None:
-        """Return the container id in a directory name, without runtime; None for other directories."""
+        """Return the container id, without its runtime, in the name of a cgroup directory.
+
+        None for other directories.
+        """
         if self.driver is Driver.CGROUPFS:
             return basename or None
         parsed = _parse_scope(basename)
         return parsed[1] if parsed else None
 
     def container_id(self, basename: str) -> str | None:
-        """Return `<runtime>://<id>` of a container's directory; the bare id with cgroupfs.
+        """Return the full container id `<runtime>://<id>` for the name of a cgroup directory.
 
-        Directory names of cgroupfs do not contain the runtime.
+        With cgroupfs, directory names do not contain the runtime, so the id alone is returned.
 
         Returns:
             The id. None for other directories.
@@ -149,7 +165,7 @@ class CgroupLayout:
         return left[0] if len(left) == 1 else None
 
     def host_application_directory(self, application: HostApplication) -> str:
-        """Return the directory of a host application (agent spec, 3.3).
+        """Return the cgroup directory of a host application (agent spec, 3.3).
 
         Raises:
             ValueError: The base of cgroupPath is unknown, or the path leaves its base.

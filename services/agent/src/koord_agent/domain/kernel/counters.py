@@ -36,7 +36,7 @@ _MEMORY_LINES: Final = {
 
 
 class MalformedCounter(ValueError):
-    """A kernel text lacks a field. The message has the field and the text."""
+    """Raised if a text of the kernel lacks a field. The message has the field and the text."""
 
 
 _THROTTLING_LINES: Final = re.compile(
@@ -51,7 +51,7 @@ def whole_number(text: str) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemInfo:
-    """The three values of /proc/meminfo that the agent reads, in bytes."""
+    """The three values of /proc/meminfo that the agent uses, in bytes."""
 
     total_bytes: int
     free_bytes: int
@@ -80,7 +80,7 @@ class CgroupMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throttling:
-    """Numbers of CFS periods since the cgroup was created."""
+    """Numbers of CFS periods since the cgroup was created: all periods, and those in which it was throttled."""
 
     nr_periods: int
     nr_throttled: int
@@ -88,7 +88,15 @@ class Throttling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCounters:
-    """One reading of a whole node."""
+    """The counters of a whole node at one time.
+
+    Attributes:
+        at_ns: Time of the reading in nanoseconds.
+        busy_ticks: Used jiffies since boot, summed over CPUs.
+        jiffy_ns: Length of a jiffy in nanoseconds.
+        memory: Memory of the node.
+        busy_ticks_by_cpu: CPU number -> used jiffies since boot; empty if not read.
+    """
 
     at_ns: int
     busy_ticks: int
@@ -101,7 +109,14 @@ class NodeCounters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CgroupCounters:
-    """One reading of one cgroup. A part that is None was unreadable."""
+    """The counters of one cgroup at one time. A part that was unreadable is None.
+
+    Attributes:
+        at_ns: Time of the reading in nanoseconds.
+        cpu_usage_ns: CPU time since the cgroup was created.
+        memory: Memory in use.
+        throttling: Throttled CFS periods.
+    """
 
     at_ns: int
     cpu_usage_ns: int | None
@@ -110,7 +125,7 @@ class CgroupCounters:
 
 
 def parse_busy_ticks(stat: str) -> int:
-    """Return the used jiffies of the whole node from /proc/stat.
+    """Return the used jiffies of the whole node since boot, from the text of /proc/stat.
 
     Raises:
         MalformedCounter: The line `cpu` is missing, has fewer than 7 numbers, or has other texts.
@@ -126,7 +141,10 @@ def parse_busy_ticks(stat: str) -> int:
 
 
 def parse_busy_ticks_per_cpu(stat: str) -> dict[int, int]:
-    """Return the used jiffies by CPU number from the lines `cpuN`. Lines that cannot be parsed are left out."""
+    """Return CPU number -> used jiffies since boot, from the lines `cpuN` of /proc/stat.
+
+    Lines that cannot be parsed are left out.
+    """
     ticks: dict[int, int] = {}
     for line in stat.splitlines():
         fields = line.split()
@@ -148,7 +166,12 @@ def _busy(fields: list[str]) -> int:
 
 
 def parse_meminfo(meminfo: str, prefix: str = "") -> dict[str, int]:
-    """Return the entries `Name: N kB` in bytes. A prefix such as "Node 0 " is cut off. Other lines are left out."""
+    """Return the entries `Name: N kB` of a meminfo text: name -> bytes. Other lines are left out.
+
+    Args:
+        meminfo: The text.
+        prefix: Text to cut off from the begin of each line, such as "Node 0 ".
+    """
     entries: dict[str, int] = {}
     for line in meminfo.splitlines():
         name, colon, rest = line.removeprefix(prefix).partition(":")
@@ -183,7 +206,7 @@ def _entry(entries: dict[str, int], name: str, source: str) -> int:
 
 
 def parse_flat(text: str) -> dict[str, int]:
-    """Return the entries of a flat-keyed kernel file (`key value` per line: cpu.stat, memory.stat).
+    """Parse a kernel file with a line `key value` for each entry, such as cpu.stat and memory.stat: key -> value.
 
     Other lines are left out.
     """
@@ -197,7 +220,7 @@ def parse_flat(text: str) -> dict[str, int]:
 
 
 def parse_cgroup_memory(memory_stat: str, version: int) -> CgroupMemory:
-    """Return the memory of a cgroup from memory.stat.
+    """Return the memory of a cgroup from the text of memory.stat.
 
     Args:
         memory_stat: Text of memory.stat.
@@ -221,7 +244,11 @@ def parse_cgroup_memory(memory_stat: str, version: int) -> CgroupMemory:
 
 
 def parse_cpu_usage_ns(text: str, version: int) -> int:
-    """Return the CPU time of a cgroup: cpuacct.usage (v1, nanoseconds) or `usage_usec` of cpu.stat (v2).
+    """Return the CPU time of a cgroup in nanoseconds.
+
+    Args:
+        text: Text of cpuacct.usage (v1, nanoseconds), or of cpu.stat with `usage_usec` (v2).
+        version: 1 or 2.
 
     Raises:
         MalformedCounter: The text has another form.
@@ -235,7 +262,7 @@ def parse_cpu_usage_ns(text: str, version: int) -> int:
 
 
 def parse_throttling(cpu_stat: str, version: int) -> Throttling:
-    """Return the CFS periods in cpu.stat.
+    """Return the CFS periods in the text of cpu.stat.
 
     Raises:
         MalformedCounter: nr_periods, nr_throttled or throttled_time (v1) / throttled_usec (v2) is missing.

@@ -12,12 +12,10 @@ OFFLINE = "no"
 
 
 def parse_lscpu(text: str) -> tuple[CpuPlace, ...]:
-    """Return the online CPUs in the output of `lscpu -e=CPU,NODE,SOCKET,CORE,CACHE,ONLINE`, sorted.
+    """Return the online CPUs in the output of `lscpu -e=CPU,NODE,SOCKET,CORE,CACHE,ONLINE`.
 
-    They are sorted by NUMA node, socket, core and CPU.
-
-    A line counts if it has at least 6 fields and integer CPU, SOCKET and CORE. NODE `-` is 0. Offline CPUs are left out
-    (D-3).
+    They are sorted by NUMA node, socket, core and CPU. A line counts if it has at least 6 fields and integer CPU,
+    SOCKET and CORE. NODE `-` is 0. Offline CPUs are left out (D-3).
     """
     places: list[CpuPlace] = []
     for line in text.splitlines():

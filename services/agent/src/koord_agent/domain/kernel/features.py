@@ -9,7 +9,10 @@ from enum import StrEnum
 
 
 class Feature(StrEnum):
-    """Features that a machine may lack. Files of the resource table are named by their v1 name instead."""
+    """Features that a machine may lack and that are not files of the cgroup table.
+
+    Files are named by their v1 name instead.
+    """
 
     NODE_COUNTERS = "node cpu and memory"
     CGROUP_COUNTERS = "cgroup cpu and memory"
@@ -31,11 +34,13 @@ class Feature(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Whether one feature can be used, and why not.
+    """Whether one feature of a machine can be used, and why not.
 
     Attributes:
-        why: Reason; "" if the feature can be used.
+        feature: Name of the feature, or v1 name of a cgroup file.
+        usable: Whether it can be used.
         file: The file or directory that decides it.
+        why: Reason; "" if the feature can be used.
     """
 
     feature: str
@@ -51,16 +56,22 @@ class Features:
     findings: tuple[Finding, ...]
 
     def usable(self, feature: str) -> bool:
-        """Return whether a feature can be used."""
+        """Return whether a feature can be used. The argument is a `Feature` or the v1 name of a cgroup file."""
         return any(finding.feature == feature and finding.usable for finding in self.findings)
 
     def missing(self) -> tuple[Finding, ...]:
-        """Return the features that cannot be used, with the reason."""
+        """Return the findings about the features that cannot be used, with the reason."""
         return tuple(finding for finding in self.findings if not finding.usable)
 
 
 def features_of(usable: Iterable[Feature], *, file: str, why: str) -> Features:
-    """Return the findings of a machine whose features are known without probing, such as a simulated one."""
+    """Return findings for a machine whose features are known without probing, such as a simulated one.
+
+    Args:
+        usable: The features that can be used; all others are missing.
+        file: File to name in all findings.
+        why: Reason to name for the missing features.
+    """
     known = frozenset(usable)
     return Features(
         tuple(

@@ -18,7 +18,10 @@ _DEVICE: Final = re.compile(r"\d+:\d+")
 
 
 class DiskCounters(NamedTuple):
-    """Finished requests and the milliseconds that they took, in the order of `interference.disk_await_ms`."""
+    """Counters of a disk: finished reads and writes, and the milliseconds that they took together.
+
+    The order of the fields is that of `interference.disk_await_ms`.
+    """
 
     reads: int
     read_ms: int
@@ -27,20 +30,20 @@ class DiskCounters(NamedTuple):
 
 
 class TcpCounters(NamedTuple):
-    """Segments sent and retransmitted, in the order of `interference.retransmit_ratio`."""
+    """Numbers of TCP segments that were sent and retransmitted, in the order of `interference.retransmit_ratio`."""
 
     out: int
     retransmitted: int
 
 
 def parse_devices(text: str) -> frozenset[str]:
-    """Return the MAJ:MIN of every device in `io.stat` (v2) or `blkio.throttle.io_serviced_recursive` (v1)."""
+    """Return MAJ:MIN of every device in the text of `io.stat` (v2) or `blkio.throttle.io_serviced_recursive` (v1)."""
     firsts = (line.split(" ", 1)[0] for line in text.splitlines())
     return frozenset(first for first in firsts if _DEVICE.fullmatch(first))
 
 
 def parse_diskstats(text: str) -> Mapping[str, DiskCounters]:
-    """Return MAJ:MIN -> counters. Invalid lines are left out."""
+    """Return MAJ:MIN -> counters from the text of /proc/diskstats. Invalid lines are left out."""
     found: dict[str, DiskCounters] = {}
     for line in text.splitlines():
         fields = line.split()
@@ -54,7 +57,7 @@ def parse_diskstats(text: str) -> Mapping[str, DiskCounters]:
 
 
 def parse_tcp(text: str) -> TcpCounters:
-    """Return outSegs and RetransSegs of the protocol `Tcp:`. The line before the values has their names.
+    """Return the counters of the protocol `Tcp:` in the text of /proc/<pid>/net/snmp.
 
     Raises:
         MalformedCounter: The text has another form.
@@ -72,7 +75,7 @@ def parse_tcp(text: str) -> TcpCounters:
 def common_disks(
     previous: Mapping[str, DiskCounters], current: Mapping[str, DiskCounters]
 ) -> tuple[DiskCounters, DiskCounters]:
-    """Return both readings, each summed over the devices that are in both."""
+    """Return the sums of two readings over those devices that are in both, so that the sums can be compared."""
     devices = previous.keys() & current.keys()
     before, after = ([reading[device] for device in sorted(devices)] for reading in (previous, current))
     return _sum(before), _sum(after)

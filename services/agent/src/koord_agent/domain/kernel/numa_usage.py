@@ -19,9 +19,16 @@ COLD_BOUNDARY = 5
 def numa_cpu_cores(
     previous_stat: str, current_stat: str, cpu_to_numa: Mapping[int, int], *, interval_ns: int, jiffy_ns: int
 ) -> dict[int, float] | None:
-    """Return the cores in use by NUMA node between two readings of /proc/stat.
+    """Return NUMA node -> cores in use between two readings of /proc/stat.
 
-    CPUs that the map does not know, that are new, or whose ticks fell are left out.
+    CPUs that are not in the map, that are new, or whose counter fell are left out.
+
+    Args:
+        previous_stat: Earlier text of /proc/stat.
+        current_stat: Later text of /proc/stat.
+        cpu_to_numa: CPU -> NUMA node.
+        interval_ns: Time between the readings in nanoseconds.
+        jiffy_ns: Length of a jiffy in nanoseconds.
 
     Returns:
         None (no sample) if the interval is not positive.
@@ -43,9 +50,16 @@ def numa_cores_of_ticks(
     interval_ns: int,
     jiffy_ns: int,
 ) -> dict[int, float]:
-    """Return the cores in use by NUMA node between two readings of used jiffies by CPU.
+    """Return NUMA node -> cores in use between two readings of the used jiffies of each CPU.
 
-    CPUs that the map lacks, that are new, or whose ticks fell are left out. The interval must be positive.
+    CPUs that are not in the map, that are new, or whose counter fell are left out.
+
+    Args:
+        before: CPU -> used jiffies at the earlier reading.
+        after: CPU -> used jiffies at the later reading.
+        cpu_to_numa: CPU -> NUMA node.
+        interval_ns: Time between the readings in nanoseconds, positive.
+        jiffy_ns: Length of a jiffy in nanoseconds.
     """
     ticks = dict.fromkeys(sorted(set(cpu_to_numa.values())), 0)
     for cpu, now in after.items():
@@ -81,7 +95,11 @@ def numa_memory_used_bytes(meminfo: str, numa_node: int) -> int:
 
 
 def numa_system_cpu_cores(system_cpu_cores: float, node_numa_cpu: Mapping[int, float]) -> dict[int, float]:
-    """Split the system's CPU usage by each NUMA node's share of the node's usage; 0 if nothing is used.
+    """Divide the CPU usage of the system among NUMA nodes, in proportion to their usage; all are 0 if nothing is used.
+
+    Args:
+        system_cpu_cores: Usage of the system in cores.
+        node_numa_cpu: NUMA node -> cores in use.
 
     Source:
         agent spec, 6.5.
@@ -101,10 +119,10 @@ def numa_system_memory_bytes(
 
 
 def parse_numa_stat(text: str, version: int) -> dict[int, int]:
-    """Return the pages of a cgroup by NUMA node, from memory.numa_stat.
+    """Return NUMA node -> pages of a cgroup, from the text of memory.numa_stat.
 
-    On v1, the first line `total=... N0=...` has pages. On v2, the lines `anon` and `file` have bytes, which are floored
-    to pages.
+    On v1, the first line `total=... N0=...` has pages. On v2, the lines `anon` and `file` have bytes, which are
+    floored to pages.
 
     Raises:
         MalformedCounter: The text has another form.
@@ -144,7 +162,11 @@ def _numa_fields(line: str) -> dict[int, int]:
 
 
 def cold_page_bytes(idle_page_stats: str, boundary: int = COLD_BOUNDARY) -> int:
-    """Return the bytes of file pages that were idle for `boundary` or more buckets, from memory.idle_page_stats.
+    """Return the bytes of file pages that were idle for a long time, from the text of memory.idle_page_stats.
+
+    Args:
+        idle_page_stats: The text. Its columns are buckets of growing idle time.
+        boundary: First bucket that counts as cold.
 
     Raises:
         MalformedCounter: The text has not exactly 31 lines, or a counted row is not made of numbers.

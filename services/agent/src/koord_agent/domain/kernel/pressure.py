@@ -23,9 +23,13 @@ _LINE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
-    """Share of stalled time over three windows in percent, and the total.
+    """One line of a pressure file: the share of time in which tasks waited.
 
-    The total is in microseconds since the cgroup was created.
+    Attributes:
+        avg10: Percent of the last 10 seconds.
+        avg60: Percent of the last 60 seconds.
+        avg300: Percent of the last 300 seconds.
+        total_us: Microseconds since the cgroup was created.
     """
 
     avg10: float = 0.0
@@ -36,7 +40,13 @@ class Stall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pressure:
-    """One pressure file. `some`: at least one task waited; `full`: all tasks waited."""
+    """The content of one pressure file.
+
+    Attributes:
+        some: Time in which at least one task waited.
+        full: Time in which all tasks waited at once.
+        full_supported: Whether the kernel reports `full`; otherwise it is zeros.
+    """
 
     some: Stall
     full: Stall
@@ -62,7 +72,9 @@ def parse_pressure(text: str) -> Pressure:
 
 
 def stall_ratio(previous: Stall, current: Stall, interval_ns: int) -> float | None:
-    """Return the share of an interval in which a task waited: delta total / delta t; None if unknown.
+    """Return the share of an interval in which a task waited, from 0 to 1.
+
+    None if the counter fell or the interval is 0.
 
     Source:
         agent spec, 18 (mem-alloc).

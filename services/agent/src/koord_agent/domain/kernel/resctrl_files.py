@@ -28,13 +28,16 @@ _HEX: Final = frozenset("0123456789abcdefABCDEF")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schemata:
-    """Settings of a resctrl group by cache id. A kind that the file lacks is empty."""
+    """Settings of a resctrl group: cache id -> mask of cache ways (L3), and cache id -> memory bandwidth (MB).
+
+    A kind without a line in the file is empty.
+    """
 
     l3: Mapping[int, int] = field(default_factory=dict[int, int])
     mb: Mapping[int, int] = field(default_factory=dict[int, int])
 
     def of(self, kind: str) -> Mapping[int, int]:
-        """Return the values of one kind."""
+        """Return the values of one kind, "L3" or "MB": cache id -> value."""
         return self.l3 if kind == L3 else self.mb
 
 
@@ -73,7 +76,13 @@ def parse_schemata(text: str, caches: int | None = None) -> Schemata:
 
 
 def needs_write(current: Schemata, kind: str, wanted: Mapping[int, int]) -> bool:
-    """Return whether the values of a kind differ from the wanted ones for any cache (D-25)."""
+    """Return whether, for any cache, a value of `wanted` differs from the current one (D-25).
+
+    Args:
+        current: Present settings of the group.
+        kind: "L3" or "MB".
+        wanted: Cache id -> value.
+    """
     return dict(current.of(kind)) != dict(wanted)
 
 
@@ -94,7 +103,7 @@ def _number(text: str, kind: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResctrlSupport:
-    """Whether the CPU can divide and monitor its cache and memory bandwidth.
+    """Whether a CPU can divide and monitor its last-level cache and memory bandwidth with resctrl.
 
     Attributes:
         vendor: `vendor_id` of /proc/cpuinfo, or `UNKNOWN_VENDOR`.
@@ -108,7 +117,7 @@ class ResctrlSupport:
 
 
 def resctrl_support(cpuinfo: str) -> ResctrlSupport:
-    """Return whether the CPU can divide and monitor its last-level cache and memory bandwidth.
+    """Return what a CPU supports of resctrl, from the text of /proc/cpuinfo.
 
     Source:
         agent spec, 6.9, 15.
@@ -128,9 +137,12 @@ def resctrl_support(cpuinfo: str) -> ResctrlSupport:
 
 
 def parse_monitoring(groups: Mapping[str, Mapping[str, str]]) -> dict[int, dict[str, int]]:
-    """Return the counters of one group by cache id, from the texts of `mon_data/mon_L3_<id>/<file>`.
+    """Return cache id -> file name -> counter for one resctrl group.
 
     Directories of another name and files without a number (`Unavailable`, `Error`) are left out.
+
+    Args:
+        groups: Name of a directory `mon_L3_<id>` -> file name -> text.
 
     Source:
         agent spec, 6.9 (D-9).

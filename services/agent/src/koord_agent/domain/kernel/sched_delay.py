@@ -10,14 +10,19 @@ from koord_agent.domain.kernel.counters import MalformedCounter, whole_number
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedCounters:
-    """Nanoseconds in which threads were ready but did not run, and number of their time slices."""
+    """How long threads waited for a CPU.
+
+    Attributes:
+        wait_ns: Nanoseconds in which they were ready and did not run.
+        slices: Number of their time slices.
+    """
 
     wait_ns: int
     slices: int
 
 
 def parse_schedstat(text: str) -> SchedCounters:
-    """Parse the counters of one thread: `run ns, wait ns, slices`.
+    """Parse the text of /proc/<pid>/schedstat of one thread: `run ns, wait ns, slices`.
 
     Raises:
         MalformedCounter: The text has another form.

@@ -13,7 +13,7 @@ MINORS_PER_DISK = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageInfo:
-    """The storage of the node.
+    """Which disk belongs to a device, volume group or mount point of the node.
 
     Attributes:
         disk_number: /dev/<disk> -> MAJ:MIN.
@@ -30,18 +30,26 @@ class StorageInfo:
     mountpoint_device: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def disk_of_device(self, device: str) -> str | None:
-        """Return MAJ:MIN of the disk of a disk, partition or logical volume; None if it is unknown."""
+        """Return MAJ:MIN of the disk that contains a disk, partition or logical volume; None if it is unknown."""
         disk = self.partition_disk.get(device, device)
         if disk in self.lv_mapper_vg:
             disk = self.vg_disk.get(self.lv_mapper_vg[disk], "")
         return self.disk_number.get(disk)
 
     def disk_of_group(self, volume_group: str) -> str | None:
-        """Return MAJ:MIN of the disk of a volume group; None if it is unknown."""
+        """Return MAJ:MIN of the disk that contains a volume group; None if it is unknown or has several disks."""
         return self.disk_number.get(self.vg_disk.get(volume_group, ""))
 
     def disk_of_volume(self, pod_uid: str, volume: str, *, kubelet_dir: str = "/var/lib/kubelet") -> str | None:
-        """Return MAJ:MIN of the disk of a pod's CSI volume; None if it is not mounted or its disk is unknown."""
+        """Return MAJ:MIN of the disk that contains a CSI volume of a pod.
+
+        None if it is not mounted or its disk is unknown.
+
+        Args:
+            pod_uid: UID of the pod.
+            volume: Name of the volume.
+            kubelet_dir: Folder of the kubelet.
+        """
         mount = f"{kubelet_dir.rstrip('/')}/pods/{pod_uid}/volumes/kubernetes.io~csi/{volume}/mount"
         device = self.mountpoint_device.get(mount)
         return None if device is None else self.disk_of_device(device)

@@ -10,7 +10,7 @@ NANOSECONDS_PER_MILLISECOND = 1_000_000
 
 
 def be_usage_milli(previous_ns: int | None, current_ns: int, interval_ms: int) -> int | None:
-    """Return the CPU usage of the best-effort root in milli-cores: int(float(ns div 10^6) / ms * 1000).
+    """Return the CPU usage of the best-effort class in milli-cores: int(float(ns div 10^6) / ms * 1000).
 
     Args:
         previous_ns: Counter of the earlier reading in nanoseconds; None for the first reading, whose usage is 0.

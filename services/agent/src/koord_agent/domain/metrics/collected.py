@@ -21,13 +21,13 @@ _OCCUPANCY: Final = "llc_occupancy"
 def pressure_samples(
     found: Mapping[str, Pressure], at_ms: int, uid: str, container_id: str | None = None
 ) -> Iterator[Sample]:
-    """Return the avg10 of each resource and degree of a pod, or of one of its containers (agent spec, 6.8).
+    """Yield samples of PSI avg10 for a pod or one of its containers (agent spec, 6.8).
 
     Args:
-        found: By resource: cpu, mem, io.
+        found: Resource (cpu, mem, io) -> pressure.
         at_ms: Time in milliseconds.
         uid: UID of the pod.
-        container_id: Id of the container.
+        container_id: Id of the container; None for the pod itself.
     """
     object_ = (uid,) if container_id is None else (uid, container_id)
     kind = Kind.POD_PSI if container_id is None else Kind.CONTAINER_PSI
@@ -42,13 +42,18 @@ def pressure_samples(
 
 
 def cpi_samples(counted: Counted, at_ms: int, uid: str, container_id: str) -> Iterator[Sample]:
-    """Return the cycles and instructions of one container over one window (agent spec, 6.7)."""
+    """Yield samples of the cycles and instructions of one container in one measuring window (agent spec, 6.7)."""
     yield Sample(Kind.CONTAINER_CPI, at_ms, counted.cycles, (uid, container_id, CYCLES))
     yield Sample(Kind.CONTAINER_CPI, at_ms, counted.instructions, (uid, container_id, INSTRUCTIONS))
 
 
 def resctrl_samples(groups: Mapping[str, Mapping[int, Mapping[str, int]]], at_ms: int) -> Iterator[Sample]:
-    """Return the occupancy and bandwidth counters by group and cache id, as read (agent spec, 6.9)."""
+    """Yield samples of the cache occupancy and bandwidth counters of resctrl groups (agent spec, 6.9).
+
+    Args:
+        groups: Group -> cache id -> file name -> counter.
+        at_ms: Time in milliseconds.
+    """
     for group, caches in groups.items():
         for cache, counters in caches.items():
             if _OCCUPANCY in counters:
@@ -69,14 +74,14 @@ _COLD_KINDS: Final = {
 def cold_page_samples(
     level: str, cold_bytes: int, with_page_cache_bytes: float, at_ms: int, of: str = ""
 ) -> Iterator[Sample]:
-    """Return samples of the cold page cache, and of memory usage without it (agent spec, 6.10).
+    """Yield samples of the cold page cache, and of memory usage without it (agent spec, 6.10).
 
     Args:
-        level: Node, pod, container or host application.
+        level: What the samples are about: node, pod, container or host application.
         cold_bytes: Bytes of cold page cache.
         with_page_cache_bytes: Memory in use with page cache.
         at_ms: Time in milliseconds.
-        of: UID, container id or name that the samples are about; "" for the node.
+        of: UID, container id or name of the object; "" for the node.
     """
     cold, hot = _COLD_KINDS[level]
     yield Sample(cold, at_ms, cold_bytes, of)

@@ -28,7 +28,14 @@ CAP_QUOTA_US: Final[Mapping[str, int]] = {PriorityBand.BATCH: 10_000, PriorityBa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuCounters:
-    """Counters of a container on one CPU as the kernel reports them. None: not counted there."""
+    """Hardware counters of a container on one CPU, as the kernel reports them.
+
+    Attributes:
+        cycles: Cycles while the counter was active; None if it is not available there.
+        instructions: Instructions while the counter was active; None if it is not available there.
+        time_enabled_ns: Time for which the counter was switched on.
+        time_running_ns: Time for which it really counted; less if counters share the hardware.
+    """
 
     cycles: float | None
     instructions: float | None
@@ -50,7 +57,9 @@ class Counted:
 
 
 def scale_counters(per_cpu: Iterable[CpuCounters]) -> Counted:
-    """Return the sum over CPUs of raw / (running / enabled). A ratio with a zero counts as 1.
+    """Return cycles and instructions over all CPUs: the sum of raw / (running / enabled).
+
+    A ratio with a zero counts as 1.
 
     Source:
         agent spec, 6.7.
@@ -66,7 +75,7 @@ def scale_counters(per_cpu: Iterable[CpuCounters]) -> Counted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpiSample:
-    """One CPI value of one task of a workload."""
+    """One CPI (cycles per instruction) of one task (container of a pod) of a workload, with its age in days."""
 
     age_days: float
     task: str
@@ -75,23 +84,32 @@ class CpiSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """The usual CPI of a workload. Samples are only compared with robust baselines."""
+    """The usual CPI (cycles per instruction) of a workload. Samples are compared only with robust baselines.
+
+    Attributes:
+        mean: Weighted mean.
+        stddev: Weighted standard deviation.
+        robust: Whether enough tasks have enough samples.
+    """
 
     mean: float
     stddev: float
     robust: bool
 
     def threshold(self, sigma: float = SIGMA) -> float:
-        """Return the CPI above which a sample is an outlier."""
+        """Return the CPI above which a sample is an outlier: mean + sigma * standard deviation."""
         return self.mean + sigma * self.stddev
 
 
 def learn_baseline(
     samples: Sequence[CpiSample], *, min_tasks: int = MIN_TASKS, min_samples_per_task: int = MIN_SAMPLES_PER_TASK
 ) -> Baseline | None:
-    """Return mean and standard deviation, each sample weighted by 0.9 ^ (age in days). None without samples.
+    """Compute a baseline: mean and standard deviation, each sample weighted by 0.9 ^ (age in days).
 
     A baseline is robust if at least min_tasks tasks have at least min_samples_per_task samples each.
+
+    Returns:
+        The baseline. None without samples.
 
     Source:
         agent spec, 18.
@@ -108,9 +126,13 @@ def learn_baseline(
 
 
 def is_outlier(cpi: float | None, usage_cores: float, threshold: float, *, min_usage: float = MIN_USAGE_CORES) -> bool:
-    """Return whether the CPI exceeds the threshold while the container uses at least `min_usage` cores.
+    """Return whether a CPI exceeds the threshold of the baseline while the container uses at least `min_usage` cores.
 
-    A missing sample (None) is never an outlier.
+    Args:
+        cpi: Cycles per instruction. A missing sample (None) is never an outlier.
+        usage_cores: CPU usage of the container in cores.
+        threshold: `Baseline.threshold` of its workload.
+        min_usage: Lowest usage in cores at which a sample counts.
     """
     return cpi is not None and usage_cores >= min_usage and cpi > threshold
 
@@ -118,13 +140,19 @@ def is_outlier(cpi: float | None, usage_cores: float, threshold: float, *, min_u
 def is_anomalous(
     outlier_times: Iterable[float], now: float, *, outliers: int = ANOMALY_OUTLIERS, window: float = WINDOW_SECONDS
 ) -> bool:
-    """Return whether enough outliers are in (now - window, now]. All times have the same unit."""
+    """Return whether at least `outliers` outliers lie in (now - window, now]. All times are in seconds."""
     return sum(now - window < at <= now for at in outlier_times) >= outliers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """A pod that ran beside the victim. Its usage in cores is aligned with the victim's samples."""
+    """A pod that ran beside a disturbed container, the victim, and may be the cause.
+
+    Attributes:
+        name: UID of the pod.
+        priority_class: Its priority class.
+        usage: Its CPU usage in cores, one value for each sample of the victim.
+    """
 
     name: str
     priority_class: str
@@ -132,10 +160,11 @@ class Suspect:
 
 
 def correlation(threshold: float, victim_cpi: Sequence[float | None], usage: Sequence[float]) -> float:
-    """Return how well a suspect's usage coincides with the victim's high CPI, -1..1.
+    """Return how well a suspect's CPU usage coincides with the victim's high CPI, from -1 to 1.
 
     Usage u is normalised to a sum of 1. Each minute adds u (1 - threshold / c) if the victim's CPI c is above the
-    threshold, and u (c / threshold - 1) if it is below. Minutes without a CPI are left out before usage is normalised.
+    threshold, and u (c / threshold - 1) if it is below. Minutes without a CPI are left out before usage is
+    normalised.
 
     Args:
         threshold: CPI above which a sample of the victim is an outlier.
@@ -163,7 +192,14 @@ def correlation(threshold: float, victim_cpi: Sequence[float | None], usage: Seq
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cap:
-    """A CPU quota for the pod that most likely disturbs the victim."""
+    """A CPU quota for the pod that most likely disturbs a victim.
+
+    Attributes:
+        name: UID of the pod.
+        correlation: How well its usage coincides with the victim's high CPI.
+        cfs_quota_us: The quota in microseconds per period.
+        seconds: Duration of the cap.
+    """
 
     name: str
     correlation: float
@@ -174,9 +210,14 @@ class Cap:
 def choose_antagonist(
     suspects: Iterable[Suspect], correlations: Mapping[str, float], *, at_least: float = MIN_CORRELATION
 ) -> Cap | None:
-    """Return the batch or free pod with the largest correlation of at least `at_least`.
+    """Return a cap for the suspect of priority class batch or free that has the largest correlation.
 
-    Ties are broken by name.
+    If several have the same correlation, the first by name is chosen.
+
+    Args:
+        suspects: Pods that ran beside the victim.
+        correlations: Name of a suspect -> correlation.
+        at_least: Lowest correlation of a pod that is capped.
 
     Returns:
         Its cap. None if there is no such pod.

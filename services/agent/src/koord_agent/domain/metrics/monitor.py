@@ -31,7 +31,14 @@ LAST_LOOKBACK_INTERVALS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestEffortReading:
-    """Reading of the best-effort class: counters, quota (None if unreadable), and sizes of its CPU lists."""
+    """The best-effort class at one time.
+
+    Attributes:
+        counters: Counters of its cgroup; None if unreadable.
+        quota_us: CPU quota in microseconds per period; -1 unlimited, None if unreadable.
+        period_us: Length of a period in microseconds.
+        cpuset_sizes: Number of CPUs of its root and of every directory up to two levels below.
+    """
 
     counters: CgroupCounters | None
     quota_us: int | None
@@ -41,7 +48,7 @@ class BestEffortReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumaReading:
-    """Reading of the NUMA nodes of a machine.
+    """The NUMA nodes of a machine at one time.
 
     Attributes:
         cpu_to_numa: Online CPU -> NUMA node.
@@ -56,13 +63,15 @@ class NumaReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostReading:
-    """One reading of the host. None means that the part was unreadable this time.
+    """All counters of a machine at one time. None means that the part was unreadable this time.
 
     Attributes:
+        node: Counters of the whole machine.
         pods: UID -> counters, for all pods that the agent knows.
         containers: Container id -> counters.
         numa: NUMA nodes; None if the machine has no NUMA information.
         host_applications: Name -> counters.
+        best_effort: The best-effort class; None if it is not measured.
         be_requests_milli: Batch-cpu requests of the containers of pods labelled BE, in milli-cores.
     """
 
@@ -77,7 +86,10 @@ class HostReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latest:
-    """Last values after an observation. None means that no value is younger than two collect intervals."""
+    """The newest CPU usage of the node, of each pod by UID and of each host application by name, in cores.
+
+    None means that no value is younger than two collect intervals.
+    """
 
     node_cpu_cores: float | None
     pod_cpu_cores: Mapping[str, float | None]
@@ -109,7 +121,7 @@ _HOST_APPS = _Kinds(Kind.HOST_APP_CPU, Kind.HOST_APP_MEMORY, Kind.HOST_APP_MEMOR
 
 
 class NodeMonitor:
-    """The series of one node and the previous readings. Only one task may use it."""
+    """Turns readings of one node into time series. It keeps the previous reading. Only one task may use it."""
 
     def __init__(
         self,
@@ -129,13 +141,13 @@ class NodeMonitor:
         self.observations = 0
 
     def observe(self, reading: HostReading, now_ms: int, *, apps_with_page_cache: bool = False) -> Latest:
-        """Append the samples of a reading and return the last values.
+        """Compute the samples of a reading, append them to the series, and return the newest CPU usages.
 
         Args:
             reading: One reading of the machine.
-            now_ms: Time of the samples on the service's clock. The counters carry their own time base.
-            apps_with_page_cache: Whether memory of host applications counts with page cache when the system's usage is
-                computed (6.6).
+            now_ms: Time of the samples on the service's clock. The counters have their own times.
+            apps_with_page_cache: Whether memory of host applications counts with page cache when the system's usage
+                is computed (6.6).
         """
         if now_ms < self._newest_ms - OUT_OF_ORDER_MS:
             self.store.clock_set_back(now_ms)
@@ -159,7 +171,7 @@ class NodeMonitor:
         )
 
     def add(self, samples: Iterable[Sample]) -> None:
-        """Append samples of a slow collector."""
+        """Append samples of a slow collector, such as PSI, to the series."""
         self.store.append_all(tuple(samples))
 
     def last(self, kind: Kind, now_ms: int, of: str = "") -> float | None:
@@ -170,7 +182,10 @@ class NodeMonitor:
         return entry[1]
 
     def forget(self, uids: set[str]) -> None:
-        """Drop all previous readings of pods or containers that are gone."""
+        """Drop the previous readings of pods and containers that have ended.
+
+        The argument is their UIDs and container ids.
+        """
         self.store.forget(uids)
         self._previous = {key: value for key, value in self._previous.items() if key[1] not in uids}
         self._last = {key: value for key, value in self._last.items() if key[1] not in uids}

@@ -1,6 +1,7 @@
 """Time series of the node: samples in time order, limited by age and size, and aggregates over them.
 
-Filled by `monitor`, read by `report` and by the QoS strategies. `koord_agent.shell.store.series_archive` keeps them
+A series belongs to a kind of metric and to an object: the node itself, or a pod, container or another object.
+`monitor` fills them, `report` and the QoS strategies read them. `koord_agent.shell.store.series_archive` keeps them
 over a restart. Samples that are lost make windows cold, but never give wrong numbers.
 """
 
@@ -29,7 +30,14 @@ Of: TypeAlias = str | tuple[str, ...]
 
 
 class Sample(NamedTuple):
-    """One value of one series."""
+    """One value of one time series.
+
+    Attributes:
+        kind: Kind of the metric.
+        at_ms: Time in milliseconds.
+        value: The value.
+        of: Object that it is about; "" for the node.
+    """
 
     kind: Kind
     at_ms: int
@@ -38,7 +46,7 @@ class Sample(NamedTuple):
 
 
 def require_labels(kind: Kind, of: Of) -> None:
-    """Check that `of` has exactly the labels of a kind.
+    """Check that `of` names an object with exactly the labels of a kind of metric.
 
     Raises:
         InvalidInput: It has other labels. The message has kind and labels.
@@ -53,19 +61,19 @@ def require_labels(kind: Kind, of: Of) -> None:
 
 
 class NoSamples(LookupError):
-    """An aggregate other than count was requested for an empty list of samples."""
+    """Raised if an aggregate other than count is requested for an empty list of samples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Points:
-    """Samples of one query. times_ms and values are aligned, in stored order."""
+    """The samples of one query: times in milliseconds, and the values at these times, in the order of storing."""
 
     times_ms: Sequence[int]
     values: Sequence[float]
 
     @property
     def span_ms(self) -> int:
-        """Newest minus oldest time of all samples (D-6); 0 without samples."""
+        """Newest time minus oldest time of the samples in milliseconds (D-6); 0 without samples."""
         return max(self.times_ms) - min(self.times_ms) if len(self.times_ms) else 0
 
 
@@ -119,7 +127,7 @@ def is_cold(points: Points, window_ms: int) -> bool:
 
 
 class Series:
-    """Samples of one object, in time order."""
+    """The samples of one series, in time order."""
 
     __slots__ = ("_times", "_values", "retention_ms")
 
@@ -134,7 +142,7 @@ class Series:
     def append(self, at_ms: int, value: float) -> bool:
         """Add a sample. Return False if it is dropped because it is more than a minute older than the newest one.
 
-        Samples beyond the retention are released when they make up a quarter of all, so an append costs O(1) on
+        Samples older than the retention are deleted when they are a quarter of all, so an append costs O(1) on
         average. Queries never return them.
         """
         times, values = self._times, self._values
@@ -181,13 +189,13 @@ class Series:
         return cut
 
     def between(self, start_ms: int, end_ms: int) -> Points:
-        """Return the samples in [start, end], both inclusive, never one older than the retention before end."""
+        """Return the samples from start to end, both inclusive, except those older than the retention before end."""
         start_ms = max(start_ms, end_ms - self.retention_ms)
         low, high = bisect_left(self._times, start_ms), bisect_right(self._times, end_ms)
         return Points(times_ms=self._times[low:high], values=self._values[low:high])
 
     def last(self, start_ms: int, end_ms: int) -> float | None:
-        """Return the newest sample in [start, end]; None if there is none."""
+        """Return the newest value from start to end, both inclusive; None if there is none."""
         high = bisect_right(self._times, end_ms)
         if not high or self._times[high - 1] < start_ms:
             return None
@@ -201,11 +209,11 @@ class Series:
 
 
 class SeriesStore:
-    """All series of a node, by kind and labels.
+    """All time series of a node, by kind of metric and object.
 
-    `of` names the labels: "" for a kind without any, the value of the one label, or the tuple of values in the order
-    of `metric_kinds.LABELS`. A node has few series of its own and many of its objects (pods, containers, ...), which
-    may be kept for a shorter time.
+    The argument `of` of its methods names the object: "" for the node itself, the value of the kind's one label, or
+    the tuple of values in the order of `metric_kinds.LABELS`. A node has few series of its own and many of its
+    objects (pods, containers, ...), which may be kept for a shorter time.
     """
 
     def __init__(
@@ -222,7 +230,10 @@ class SeriesStore:
         self._series: dict[Kind, dict[Of, Series]] = {kind: {} for kind in Kind}
 
     def keep_objects_for(self, window_ms: int) -> None:
-        """Keep samples of objects for at least this time, but not longer than those of the node."""
+        """Keep samples of pods, containers and other objects for at least `window_ms`.
+
+        They are never kept longer than those of the node.
+        """
         kept_ms = min(max(self._least_object_retention_ms, window_ms), self.retention_ms)
         if kept_ms == self.object_retention_ms:
             return
@@ -233,7 +244,7 @@ class SeriesStore:
                     series.retention_ms = kept_ms
 
     def append(self, kind: Kind, at_ms: int, value: float, of: Of = "") -> None:
-        """Add one sample.
+        """Add one sample to a series.
 
         Raises:
             InvalidInput: `of` does not name exactly the labels of the kind. Nothing is stored then.
@@ -248,7 +259,7 @@ class SeriesStore:
         """Add all samples or none.
 
         Raises:
-            InvalidInput: As for `append`.
+            InvalidInput: The object of a sample does not have exactly the labels of its kind. Nothing is stored then.
         """
         for sample in samples:
             if sample.of not in self._series[sample.kind]:
@@ -257,32 +268,37 @@ class SeriesStore:
             self.append(kind, at_ms, value, of)
 
     def between(self, kind: Kind, start_ms: int, end_ms: int, of: Of = "") -> Points:
-        """Return the samples of one series in [start, end]. Empty if there is no such series."""
+        """Return the samples of one series from start to end, both inclusive; empty if there is no such series."""
         series = self._series[kind].get(of)
         return series.between(start_ms, end_ms) if series is not None else Points(times_ms=(), values=())
 
     def last(self, kind: Kind, start_ms: int, end_ms: int, of: Of = "") -> float | None:
-        """Return the newest sample of one series in [start, end]. None if there is none."""
+        """Return the newest value of one series from start to end, both inclusive; None if there is none."""
         series = self._series[kind].get(of)
         return series.last(start_ms, end_ms) if series is not None else None
 
     def held(self, kind: Kind) -> tuple[Of, ...]:
-        """Return the labels of every series of a kind, unordered."""
+        """Return the objects (`of`) of every series of a kind, in no defined order."""
         return tuple(self._series[kind])
 
     def objects(self, kind: Kind) -> list[str]:
-        """Return the names of the objects that have a series of this kind of one label, sorted."""
+        """Return the names of the objects that have a series of a kind with one label, sorted."""
         return sorted(of for of in self._series[kind] if isinstance(of, str))
 
     def forget(self, objects: Iterable[str]) -> None:
-        """Drop every series of these objects (a pod or container that is gone)."""
+        """Drop every series of objects that have ended, such as pods and containers; the argument is their ids."""
         gone = set(objects)
         for held in self._series.values():
             for of in [of for of in held if of in gone or (isinstance(of, tuple) and not gone.isdisjoint(of))]:
                 del held[of]
 
     def collect_garbage(self, now_ms: int) -> int:
-        """Delete expired samples and empty series; if the store is too large, halve the longest series.
+        """Delete the samples that are older than the retention (12 hours by default), and series without samples.
+
+        If the store is still larger than its limit, delete the older half of the longest series until it fits.
+
+        Args:
+            now_ms: The time in milliseconds.
 
         Returns:
             Number of deleted samples.
@@ -311,14 +327,14 @@ class SeriesStore:
         return released
 
     def clock_set_back(self, now_ms: int) -> int:
-        """Delete samples that are now in the future, and return their number.
+        """Delete samples whose time is after `now_ms`, because the clock was set back, and return their number.
 
         Otherwise they would prevent new samples from being added.
         """
         return sum(series.drop_after(now_ms) for series in self._all())
 
     def newer_than(self, at_ms: int) -> Iterator[tuple[Kind, Of, Points]]:
-        """Return every series that has samples newer than a time, with these samples."""
+        """Yield kind, object and new samples of every series that has samples newer than a time."""
         for kind, held in self._series.items():
             for of, series in held.items():
                 if (series.newest_ms or 0) > at_ms:
