@@ -16,7 +16,7 @@ from koord_scheduler.domain.pods.info import PodInfo
 from koord_scheduler.domain.pods.record import PodRecord
 from koord_scheduler.domain.runtime.frameworks import Frameworks
 from koordcore.events.envelope import BasedOn
-from koordcore.protocol.node_topology import NodeResourceTopology
+from koordcore.protocol.hardware.node_topology import NodeResourceTopology
 from koordcore.protocol.objects import Pod, object_from_json
 from koordcore.values.allocation import Allocation
 from support.scheduler.numa import lsr_pod, node_topology

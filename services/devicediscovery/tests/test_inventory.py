@@ -6,7 +6,7 @@ from koord_devicediscovery.domain.inventory import Inventory, take_inventory
 from koord_devicediscovery.domain.machine import DiscoveryError, PciFunction, ToolError
 from koord_devicediscovery.domain.vendors.vendor import Found, Vendor
 from koord_devicediscovery.domain.xpu import HEALTHY, Xpu, XpuTopology, file_content, gpu_resources
-from koordcore.protocol.pci import PciLocation
+from koordcore.protocol.hardware.pci import PciLocation
 from koordcore.values import codec
 
 HUAWEI_PCI, METAX_PCI = PciFunction("19e5", "d500"), PciFunction("9999", "4000")

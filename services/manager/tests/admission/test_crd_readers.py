@@ -16,9 +16,9 @@ from koord_manager.domain.documents.apply import decide_apply
 from koord_manager.domain.gateway.node_metric import report_of
 from koordcore.events.objects.custom import CustomObjectObserved
 from koordcore.protocol.crd import Accepted, ResourceVersion, admit, find_resource, resource_versions
-from koordcore.protocol.devices import device_from
+from koordcore.protocol.hardware.devices import device_from
+from koordcore.protocol.hardware.node_topology import topology_from
 from koordcore.protocol.manifests import InvalidManifest, shape_manifest
-from koordcore.protocol.node_topology import topology_from
 from koordcore.protocol.objects import object_from_json
 from koordcore.protocol.scheduling_objects import ElasticQuota
 from koordcore.values import codec

@@ -12,7 +12,7 @@ from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
 from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecDeleted
 from koordcore.protocol import keys
 from koordcore.protocol.crd.admit import Accepted, admit
-from koordcore.protocol.devices import device_from
+from koordcore.protocol.hardware.devices import device_from
 from support.histories import Recorder, node
 
 NOW = "2026-01-01T00:00:00Z"

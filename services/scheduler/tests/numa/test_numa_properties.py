@@ -20,7 +20,7 @@ from koord_scheduler.domain.plugins.numa import scores as scores_module
 from koord_scheduler.domain.plugins.numa.node_numa_resource import NodeNUMAResource
 from koord_scheduler.domain.pods.info import PodInfo
 from koordcore.protocol import keys
-from koordcore.protocol.node_topology import NodeResourceTopology
+from koordcore.protocol.hardware.node_topology import NodeResourceTopology
 from koordcore.protocol.objects import Node, Pod, object_from_json
 from koordcore.values.allocation import Allocation, ZoneAmounts
 from koordcore.values.cpuset import format_cpuset

@@ -28,7 +28,7 @@ from koordcore.protocol.config.parse import parse_section
 from koordcore.protocol.config.sections import SECTIONS, SectionName
 from koordcore.protocol.config.strategy import Strategy, resolve_section
 from koordcore.protocol.config.typed import ColocationStrategy, colocation_strategy
-from koordcore.protocol.node_topology import topology_from
+from koordcore.protocol.hardware.node_topology import topology_from
 from koordcore.protocol.objects import Node, node_from_json, pod_from_json
 from koordcore.values.resources import parse_amounts, parse_resources
 

@@ -10,7 +10,7 @@ from conformance.registry import Json, adapter
 from koord_devicediscovery.domain.inventory import VENDORS
 from koord_devicediscovery.domain.machine import DiscoveryError, PciFunction, ToolError
 from koord_devicediscovery.settings import DiscoverySettings
-from koordcore.protocol.pci import PciLocation, pci_location
+from koordcore.protocol.hardware.pci import PciLocation, pci_location
 from koordcore.service.configuration.settings import InvalidSettings
 from koordcore.values import codec
 

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from koordcore.events.scheduling.node_ledger import PodOnNode
-from koordcore.protocol.devices import UNKNOWN_NUMA_NODE, DeviceDetails, device_amounts, read_devices
+from koordcore.protocol.hardware.devices import UNKNOWN_NUMA_NODE, DeviceDetails, device_amounts, read_devices
 from koordcore.protocol.resource_names import GPU_MEMORY
 from koordcore.state.allocation_rules import PERCENTAGES, WHOLE_DEVICE
 from koordcore.values.allocation import AllocatedDevice

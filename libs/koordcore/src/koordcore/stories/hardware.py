@@ -24,7 +24,7 @@ from koordcore.protocol.annotations.cpu import (
     parse_system_qos_resource,
 )
 from koordcore.protocol.annotations.cpu_topology import HIGHEST_ZONE, parse_cpu_topology, parse_kubelet_cpus
-from koordcore.protocol.node_topology import NodeResourceTopology
+from koordcore.protocol.hardware.node_topology import NodeResourceTopology
 from koordcore.protocol.objects import Node, object_from_json
 from koordcore.protocol.reservation import NONE_RESERVED, parse_node_reservation, reported_reserved_cpus
 from koordcore.state.allocation_rules import violations

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 import msgspec
-from koordcore.protocol.devices import HIGHEST_MINOR
+from koordcore.protocol.hardware.devices import HIGHEST_MINOR
 from koordcore.protocol.keys import GPU_MODEL
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import parse_milli, parse_value

@@ -20,7 +20,7 @@ from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged, PodSpe
 from koordcore.events.registry import UnreadableEvent
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
 from koordcore.events.scheduling.pod import PodPlaced, PodReleased
-from koordcore.protocol.devices import DeviceDetails, read_devices
+from koordcore.protocol.hardware.devices import DeviceDetails, read_devices
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY
 from koordcore.state.aggregates import AggregateState, CustomObjectState, NodeAgentState, NodeLedger
 from koordcore.state.evolution.registry import EVOLVE

@@ -33,8 +33,8 @@ from koordcore.events.objects.mirror import (
 )
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken
 from koordcore.events.scheduling.schedule_explanation import ScheduleExplanationComputed
-from koordcore.protocol.devices import Device, device_from
-from koordcore.protocol.node_topology import NodeResourceTopology, topology_from
+from koordcore.protocol.hardware.devices import Device, device_from
+from koordcore.protocol.hardware.node_topology import NodeResourceTopology, topology_from
 from koordcore.protocol.objects import Node, Pod
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import (

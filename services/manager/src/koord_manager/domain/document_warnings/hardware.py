@@ -13,8 +13,8 @@ from typing import Final, cast
 
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.gpu import parse_gpu_partitions
-from koordcore.protocol.device_requests import device_requests
-from koordcore.protocol.devices import read_devices
+from koordcore.protocol.hardware.device_requests import device_requests
+from koordcore.protocol.hardware.devices import read_devices
 from koordcore.protocol.objects import Pod, object_from_json
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.protocol.qos import QosClass, qos_raw

@@ -18,7 +18,7 @@ from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import BasedOn
 from koordcore.events.management.nodepolicy import NodeOvercommitComputed, ZoneOvercommit
 from koordcore.protocol.config.typed import ColocationStrategy
-from koordcore.protocol.node_topology import NodeResourceTopology
+from koordcore.protocol.hardware.node_topology import NodeResourceTopology
 from koordcore.protocol.objects import Node, Pod
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
 from koordcore.state.aggregates import NodePolicyState

@@ -7,7 +7,7 @@ Source:
 from typing import Final, NamedTuple
 
 from koordcore.protocol import keys
-from koordcore.protocol.devices import Device
+from koordcore.protocol.hardware.devices import Device
 from koordcore.protocol.resource_names import (
     GPU,
     GPU_CORE,

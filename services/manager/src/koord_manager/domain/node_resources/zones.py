@@ -13,7 +13,7 @@ from typing import NamedTuple
 from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.protocol.annotations.allocation import allocation_of
 from koordcore.protocol.config.typed import CalculatePolicy, ColocationStrategy
-from koordcore.protocol.node_topology import NodeResourceTopology, Zone
+from koordcore.protocol.hardware.node_topology import NodeResourceTopology, Zone
 from koordcore.protocol.objects import Node, Pod
 from koordcore.protocol.resource_names import CPU, MEMORY
 from koordcore.values.invalid import InvalidInput

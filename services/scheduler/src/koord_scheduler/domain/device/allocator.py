@@ -17,7 +17,7 @@ from koordcore.protocol.annotations.devices import (
     SAME_PCIE,
     DeviceHint,
 )
-from koordcore.protocol.device_requests import GPU_TYPE, WHOLE, TypeRequest
+from koordcore.protocol.hardware.device_requests import GPU_TYPE, WHOLE, TypeRequest
 from koordcore.values.allocation import AllocatedDevice
 
 from koord_scheduler.domain.device.gpu_tree import GpuSearch, search_tree

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
-from koordcore.protocol.device_requests import FPGA_TYPE, GPU_TYPE, RDMA_TYPE, WHOLE
+from koordcore.protocol.hardware.device_requests import FPGA_TYPE, GPU_TYPE, RDMA_TYPE, WHOLE
 from koordcore.protocol.resource_names import (
     FPGA,
     GPU_CORE,

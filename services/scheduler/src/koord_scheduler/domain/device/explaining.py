@@ -6,7 +6,7 @@ Source: scheduler-fine-grained spec, 2.4 to 2.7.
 from collections.abc import Mapping
 
 from koordcore.protocol.annotations.devices import SAME_PCIE
-from koordcore.protocol.device_requests import GPU_TYPE, TypeRequest
+from koordcore.protocol.hardware.device_requests import GPU_TYPE, TypeRequest
 from koordcore.protocol.resource_names import GPU_MEMORY
 
 from koord_scheduler.domain.device.allocator import JOINT_VIOLATED, NOT_IN_SCOPE, NodeDevices

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from koordcore.protocol import keys
-from koordcore.protocol.device_requests import GPU_TYPE, WHOLE
+from koordcore.protocol.hardware.device_requests import GPU_TYPE, WHOLE
 from koordcore.protocol.resource_names import CPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 
 from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows, row_list

@@ -15,8 +15,8 @@ from koordcore.protocol.annotations.gpu import (
     gpu_partition_policy,
     parse_gpu_partitions,
 )
-from koordcore.protocol.device_requests import GPU_TYPE
-from koordcore.protocol.devices import UNKNOWN_NUMA_NODE, DeviceDetails, device_amounts, read_devices
+from koordcore.protocol.hardware.device_requests import GPU_TYPE
+from koordcore.protocol.hardware.devices import UNKNOWN_NUMA_NODE, DeviceDetails, device_amounts, read_devices
 from koordcore.protocol.objects import ObjectMeta, object_from_json
 from koordcore.values.allocation import VirtualFunction
 from koordcore.values.invalid import InvalidInput

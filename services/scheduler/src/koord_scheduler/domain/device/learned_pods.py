@@ -15,7 +15,7 @@ from koordcore.events.objects.mirror import PodSpecAdded
 from koordcore.events.scheduling.gpu_workload import TypicalPod as LearnedPod
 from koordcore.events.scheduling.gpu_workload import TypicalPodsLearned
 from koordcore.protocol import keys
-from koordcore.protocol.device_requests import GPU_TYPE, WHOLE, device_requests
+from koordcore.protocol.hardware.device_requests import GPU_TYPE, WHOLE, device_requests
 from koordcore.protocol.objects import Pod
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.protocol.resource_names import CPU, GPU_CORE, GPU_MEMORY_RATIO

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 import numpy as np
 from koordcore.protocol import keys
-from koordcore.protocol.device_requests import GPU_TYPE
+from koordcore.protocol.hardware.device_requests import GPU_TYPE
 from koordcore.values.allocation import AllocatedDevice
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows, row_list

@@ -6,7 +6,7 @@ Source: scheduler-fine-grained spec, 2.10.
 from itertools import combinations
 from typing import Final
 
-from koordcore.protocol.device_requests import GPU_TYPE
+from koordcore.protocol.hardware.device_requests import GPU_TYPE
 from koordcore.values.allocation import AllocatedDevice
 
 from koord_scheduler.domain.device.allocator import NodeDevices, Terms, allocate

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from koordcore.protocol.device_requests import GPU_TYPE, filled
-from koordcore.protocol.devices import UNKNOWN_NUMA_NODE
+from koordcore.protocol.hardware.device_requests import GPU_TYPE, filled
+from koordcore.protocol.hardware.devices import UNKNOWN_NUMA_NODE
 from koordcore.protocol.resource_names import GPU_MEMORY
 from koordcore.protocol.selectors import Selector
 from koordcore.values.allocation import VirtualFunction

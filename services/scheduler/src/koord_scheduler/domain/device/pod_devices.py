@@ -15,7 +15,13 @@ from koordcore.protocol.annotations.devices import (
     parse_joint_allocation,
 )
 from koordcore.protocol.annotations.gpu import GpuPartitionSpec, parse_gpu_partition_spec
-from koordcore.protocol.device_requests import DEVICE_NAMES, GPU_TYPE, WHOLE_CARDS, TypeRequest, device_requests
+from koordcore.protocol.hardware.device_requests import (
+    DEVICE_NAMES,
+    GPU_TYPE,
+    WHOLE_CARDS,
+    TypeRequest,
+    device_requests,
+)
 from koordcore.values.invalid import InvalidInput
 
 _KEYS: Final = (keys.DEVICE_ALLOCATE_HINT, keys.DEVICE_JOINT_ALLOCATE, keys.GPU_PARTITION_SPEC)

@@ -7,7 +7,7 @@ waiting pods are only collected here (`activate`, `QuotaManager.moves`), because
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar, cast
 
-from koordcore.protocol.node_topology import NodeResourceTopology
+from koordcore.protocol.hardware.node_topology import NodeResourceTopology
 from koordcore.protocol.objects import Namespace, Node, Pod, Workload, object_from_json
 from koordcore.protocol.quota import quota_spec
 from koordcore.protocol.scheduling_objects import (

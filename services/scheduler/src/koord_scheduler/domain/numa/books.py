@@ -11,7 +11,7 @@ Source: scheduler-fine-grained spec, 1.8 (6) and 6.
 from typing import Any, Final, Protocol, cast
 
 from koordcore.protocol import keys
-from koordcore.protocol.node_topology import NodeResourceTopology
+from koordcore.protocol.hardware.node_topology import NodeResourceTopology
 from koordcore.protocol.objects import Node
 from koordcore.values.allocation import Allocation
 

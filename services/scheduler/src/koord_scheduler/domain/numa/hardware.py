@@ -23,7 +23,7 @@ from koordcore.protocol.annotations.cpu_topology import (
     parse_cpu_topology,
     parse_kubelet_cpus,
 )
-from koordcore.protocol.node_topology import NodeResourceTopology
+from koordcore.protocol.hardware.node_topology import NodeResourceTopology
 from koordcore.protocol.objects import Node
 from koordcore.protocol.resource_names import CPU
 from koordcore.values.invalid import InvalidInput

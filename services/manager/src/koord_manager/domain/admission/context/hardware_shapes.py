@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
-from koordcore.protocol.devices import read_devices
-from koordcore.protocol.node_topology import ZoneResource, topology_from
+from koordcore.protocol.hardware.devices import read_devices
+from koordcore.protocol.hardware.node_topology import ZoneResource, topology_from
 from koordcore.protocol.resource_names import CPU, MEMORY
 from koordcore.stories.device_cards import GPU_TYPE
 from koordcore.values.invalid import InvalidInput

@@ -11,7 +11,7 @@ import msgspec
 from koordcore.protocol import keys, lenient_json
 from koordcore.protocol.amount_text import amount_text
 from koordcore.protocol.annotations.devices import parse_device_hints
-from koordcore.protocol.device_requests import GPU_TYPE, device_requests
+from koordcore.protocol.hardware.device_requests import GPU_TYPE, device_requests
 from koordcore.protocol.objects import Pod
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.protocol.resource_names import CPU, MEMORY

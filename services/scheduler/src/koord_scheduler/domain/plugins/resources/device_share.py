@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 from koordcore.events.envelope import Event, StoredEvent
 from koordcore.protocol import keys
-from koordcore.protocol.device_requests import DEVICE_NAMES
+from koordcore.protocol.hardware.device_requests import DEVICE_NAMES
 from koordcore.protocol.objects import Node, Pod
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.protocol.resource_names import CPU
