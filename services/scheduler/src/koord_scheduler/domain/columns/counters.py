@@ -10,11 +10,11 @@ _LONGEST_JOURNAL: Final = 4096
 
 
 class Counter:
-    """Number of pods of some kind on each node.
+    """The number of pods on each node that some constraint selects, with a journal of changes.
 
     Attributes:
-        rows: int64 (N,).
-        total: Sum over all rows.
+        rows: Number of pods for each position in the node columns, int64 (N,).
+        total: Sum over all nodes.
     """
 
     __slots__ = ("__weakref__", "_base", "_changes", "rows", "total")
@@ -27,11 +27,11 @@ class Counter:
 
     @property
     def position(self) -> int:
-        """Return the number of changes so far."""
+        """Return the number of changes recorded so far: the position from which `since` returns later changes."""
         return self._base + len(self._changes)
 
     def add(self, row: int, delta: int) -> None:
-        """Add `delta` pods to the number of one row; negative if pods leave."""
+        """Add `delta` pods to the number of the node at position `row`; `delta` is negative if pods leave."""
         self.rows[row] += delta
         self.total += delta
         changes = self._changes
@@ -41,7 +41,10 @@ class Counter:
         changes.append((row, delta))
 
     def since(self, position: int) -> list[tuple[int, int]] | None:
-        """Return the changes (row, delta) from a position on, or None if the journal no longer contains all of them."""
+        """Return the changes from a former `position` on, as (position of the node, delta), oldest first.
+
+        None: the journal no longer contains all of them, so the caller must read `rows` anew.
+        """
         return None if position < self._base else self._changes[position - self._base :]
 
     def grow(self, capacity: int) -> None:
@@ -52,9 +55,9 @@ class Counter:
 
 
 class DomainSums:
-    """A counter summed over the domains of a topology key, where a domain is one value of a label.
+    """The pods of a `Counter`, summed over topology domains. A domain is one value of a node label.
 
-    Rows without the label (value id 0) belong to no domain; entry 0 of the sums is always 0.
+    Nodes without the label (value id 0) belong to no domain; entry 0 of the sums is always 0.
 
     Attributes:
         sums: Id of the label's value -> number of pods, int64 (V,).
@@ -71,10 +74,10 @@ class DomainSums:
         self._column_version = -1
 
     def refresh(self, eligible: BoolArray | None = None) -> IntArray:
-        """Return the present sums.
+        """Apply the counter's changes since the last call, and return the present `sums`.
 
         Args:
-            eligible: The rows that count, bool (N,); None for all rows. Do not change the array in place.
+            eligible: Whether each node counts, bool (N,); None for all nodes. Do not change the array in place.
         """
         counter, column = self.counter, self.column
         is_same_base = eligible is self._eligible and self._column_version == column.version

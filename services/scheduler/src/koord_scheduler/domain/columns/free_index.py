@@ -39,20 +39,21 @@ class _Resource:
 
 
 class FreeIndex:
-    """The free amounts of the nodes of one cluster, by resource."""
+    """An index that finds nodes with a free amount of a resource without looking at all nodes."""
 
     def __init__(self, nodes: NodeColumns) -> None:
         self._nodes = nodes
         self._resources: dict[int, _Resource] = {}
 
     def rows(self, demand: Iterable[tuple[int, int]], most: int) -> list[int] | None:
-        """Return the rows that may have room, ascending, or None if there are more than `most`.
+        """Return the positions of all nodes that may have room, ascending, or None if there are more than `most`.
 
-        Only the scarcest resource is considered; all other rows lack this resource.
+        Only the resource for which the fewest nodes qualify is considered. So the result contains every node with
+        room, and possibly nodes without room.
 
         Args:
-            demand: (column, amount) of each resource that must be free.
-            most: Maximum number of rows.
+            demand: (resource column of `NodeColumns`, amount) of each resource that must be free.
+            most: Maximum number of nodes to return.
         """
         fewest: list[set[int]] | None = None
         for column, amount in demand:

@@ -6,9 +6,9 @@ _LONGEST: Final = 8192
 
 
 class Journal:
-    """Row numbers in the order of their changes.
+    """The positions of nodes in the order in which they changed, so that caches update only changed nodes.
 
-    Old entries are dropped; a reader that needs them must read all rows.
+    Old entries are dropped. A reader that has not read them must read all nodes.
     """
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class Journal:
         return self._base + len(self._rows)
 
     def record(self, row: int) -> None:
-        """Record that a row has changed."""
+        """Record that the node at position `row` of the node columns has changed."""
         rows = self._rows
         if len(rows) >= _LONGEST:
             forget = _LONGEST // 2
@@ -30,7 +30,10 @@ class Journal:
         rows.append(row)
 
     def since(self, position: int) -> set[int] | None:
-        """Return the rows that changed from `position` on, or None if some of these entries were dropped."""
+        """Return the positions of the nodes that changed since the journal had this `position`.
+
+        None: some of these entries were dropped, so any node may have changed.
+        """
         if position < self._base:
             return None
         return set(self._rows[position - self._base :])

@@ -45,10 +45,10 @@ class _Key:
 
 
 class LabelIndex:
-    """The label index of one cluster.
+    """Node label -> value -> positions of the nodes that have it, for the labels that pods select by.
 
     Args:
-        shapes: Row -> shape of the node; read when a key is first indexed.
+        shapes: Position of a node -> its labels and other properties; read when a label key is first indexed.
     """
 
     def __init__(self, shapes: Mapping[int, _Labelled]) -> None:
@@ -58,16 +58,23 @@ class LabelIndex:
         self._questions = 0
 
     def changed(self, row: int, before: Mapping[str, str], after: Mapping[str, str]) -> None:
-        """Update the labels of a row. A row that is not a node has no labels."""
+        """Update the index after the labels of a node changed.
+
+        Args:
+            row: Position of the node in the node columns.
+            before: Its former labels; empty for a new node.
+            after: Its present labels; empty for a deleted node.
+        """
         for key, index in self._keys.items():
             old, new = before.get(key), after.get(key)
             if old != new:
                 index.move(row, old, new)
 
     def rows(self, key: str, values: Iterable[str], most: int) -> set[int] | None:
-        """Return the rows whose label has one of the values.
+        """Return the positions of the nodes whose label `key` has one of the values.
 
-        None: the key is not indexed, or there are more than `most` rows.
+        None: the key is not indexed yet, or there are more than `most` such nodes. The caller must then examine all
+        nodes.
         """
         index = self._index(key)
         if index is None:
@@ -81,7 +88,7 @@ class LabelIndex:
         return found
 
     def indexed(self) -> frozenset[str]:
-        """Return the keys that are indexed at present."""
+        """Return the label keys that are indexed at present."""
         return frozenset(self._keys)
 
     def _index(self, key: str) -> _Key | None:

@@ -41,14 +41,14 @@ NO_VALUE: Final = 0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Demand:
-    """The amounts that one pod takes from a node, by column.
+    """The amounts that one pod takes from its node, by resource column of `NodeColumns`.
 
     Attributes:
-        columns: Columns, shape (J,): the pods column first, then each resource with a request above 0.
-        amounts: Amounts, shape (J,).
-        pairs: The same as (column, amount).
-        non_zero: Cpu milli-cores and memory bytes, with defaults for containers that request none.
-        requests: The requests from which it was made.
+        columns: Resource columns, shape (J,): the number of pods first, then each resource with a request above 0.
+        amounts: The amount for each of these columns, shape (J,): milli-cores, bytes, whole units.
+        pairs: `columns` and `amounts` as pairs (column, amount).
+        non_zero: CPU in milli-cores and memory in bytes, with defaults for containers that request none.
+        requests: The requests from which the demand was made.
     """
 
     columns: Rows
@@ -60,11 +60,12 @@ class Demand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeShape:
-    """The properties of a node apart from the pods on it.
+    """The properties of a node that do not depend on the pods on it.
 
     Attributes:
-        allocatable: Amounts after node reservation and renaming of deprecated names.
-        weight: Factor of its total score, in hundredths (manager spec, 16.4).
+        allocatable: Resource -> amount, after node reservation and renaming of deprecated names.
+        weight: Factor of the node's total score in percent: 100 unless the manager lowered it because of the node's
+            health (manager spec, 16.4).
     """
 
     allocatable: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -94,11 +95,11 @@ def node_shape(node: Node) -> NodeShape:
 
 
 class LabelColumn:
-    """The values of one label key: a value id per node, and the text of each id.
+    """The values of one label key on all nodes. Equal values share a number, the value id.
 
     Attributes:
-        values: Value id of each row, int32 (N,); 0 without the label.
-        texts: Text of each value id.
+        values: Value id of each node by its position, int32 (N,); 0 for nodes without the label.
+        texts: Value id -> the label's value as text.
         version: Number that grows with every change.
     """
 
@@ -114,13 +115,16 @@ class LabelColumn:
         self._at_version = -1
 
     def at(self, rows: Rows) -> NDArray[np.int32]:
-        """Return the value ids of some rows, shape (K,). Do not change the array: it is cached for the last rows."""
+        """Return the value ids of the nodes at some positions, shape (K,).
+
+        Do not change the returned array: it is cached for the last `rows`.
+        """
         if rows is not self._at_rows or self._at_version != self.version:
             self._at_rows, self._at_values, self._at_version = rows, self.values[rows], self.version
         return self._at_values
 
     def put(self, row: int, text: str | None) -> None:
-        """Set the label's value of a row; None if the node has no such label."""
+        """Set the label's value of the node at position `row`; None if the node does not have the label."""
         value = NO_VALUE if text is None else self._ids.get(text)
         if value is None:
             assert text is not None
@@ -137,16 +141,19 @@ class LabelColumn:
 
 
 class NodeColumns:
-    """All nodes of the cluster. N is the capacity; rows that are not a node have alive False.
+    """All nodes of the cluster as arrays: each node has a position, its row; each resource has a column.
 
-    allocatable, requested, free   int64 (R, N)  resource x node; free = allocatable - requested, may be negative
-    non_zero                       int64 (2, N)  requested cpu and memory, with defaults
-    allocatable_at, ... non_zero_at   the same memory for single elements, which is faster: `free_at[column, row]`
-    alive, unschedulable           bool (N,)     whether the row is a node, and whether it is cordoned
-    taint_set                      int32 (N,)    index into `taint_sets`; 0: no taints
-    name_hash, row_at              uint64 (N,)   place on the ring of equal totals, see `ranking`, and place -> row
-    weight                         int64 (N,)    factor of the total score, in hundredths
-    unhealthy                      number of nodes whose weight is below 100
+    N is the capacity. Rows that stand for no node have `alive` False.
+
+        allocatable, requested, free   int64 (R, N)  resource x node; free = allocatable - requested, may be negative
+        non_zero                       int64 (2, N)  requested cpu and memory, with defaults
+        allocatable_at, ... non_zero_at   the same memory for single elements, which is faster: `free_at[column, row]`
+        alive, unschedulable           bool (N,)     whether the row is a node, and whether it is cordoned
+        taint_set                      int32 (N,)    index into `taint_sets`; 0: no taints
+        name_hash, row_at              uint64 (N,)   hash that orders nodes of equal totals, see `ranking`; hash -> row
+        weight                         int64 (N,)    factor of the total score in percent; 100 for healthy nodes
+        unhealthy                      number of nodes whose weight is not 100
+        shape, load                    journals of rows: changes of the node itself; any change
     """
 
     def __init__(self, capacity: int = 64) -> None:
@@ -187,11 +194,11 @@ class NodeColumns:
         return self._capacity
 
     def row(self, name: str) -> int | None:
-        """Return the row of a node, or None if there is no such node."""
+        """Return the position of a node in all arrays, or None if there is no such node."""
         return self._rows.get(name)
 
     def shape_of(self, row: int) -> NodeShape:
-        """Return the present shape of a row."""
+        """Return the properties (labels, taints, allocatable ...) of the node at this position."""
         return self._shapes[row]
 
     def labels_of(self, name: str) -> Mapping[str, str]:
@@ -199,11 +206,14 @@ class NodeColumns:
         return self._shapes[self._rows[name]].labels
 
     def node_names(self) -> Iterable[str]:
-        """Return names of all nodes."""
+        """Return the names of all nodes."""
         return self._rows.keys()
 
     def column(self, resource: str) -> int:
-        """Return the column of a resource, and create it if it is new."""
+        """Return the index of a resource in the first dimension of `free` and the like.
+
+        Create it if the resource is new.
+        """
         column = self._column_of.get(resource)
         if column is None:
             column = self._column_of[resource] = len(self.resources)
@@ -217,11 +227,13 @@ class NodeColumns:
         return column
 
     def demand(self, requests: Mapping[str, int], non_zero: Mapping[str, int]) -> Demand:
-        """Return what a pod takes: all requests above zero but `gpu.shared`, a number of cards that DeviceShare counts.
+        """Return the amounts that a pod takes from a node: all requests above 0, and one pod.
+
+        `gpu.shared`, a number of cards, is left out because DeviceShare counts it.
 
         Args:
-            requests: Real requests.
-            non_zero: Requests with defaults for cpu and memory (`pod_requests_non_zero`).
+            requests: The pod's requests: milli-cores, bytes, whole units.
+            non_zero: The requests with defaults for cpu and memory (`pod_requests_non_zero`).
         """
         counted = [(name, amount) for name, amount in requests.items() if amount > 0 and name != GPU_SHARED]
         pairs = [(PODS_COLUMN, 1), *((self.column(name), min(amount, MAX_AMOUNT)) for name, amount in counted)]
@@ -234,7 +246,11 @@ class NodeColumns:
         )
 
     def put(self, name: str, shape: NodeShape) -> tuple[int, bool]:
-        """Add a node or change its shape. Return its row, and whether the change may help a waiting pod."""
+        """Add a node or change its properties.
+
+        Returns:
+            (position of the node, whether the change may make a waiting pod schedulable).
+        """
         row = self._rows.get(name)
         is_new = row is None
         if row is None:
@@ -289,7 +305,7 @@ class NodeColumns:
         self.weight[row] = weight
 
     def take(self, row: int, demand: Demand) -> None:
-        """Add the amounts of a pod to a row."""
+        """Add the amounts of a pod to what is requested on the node at position `row`."""
         requested, free, non_zero = self.requested_at, self.free_at, self.non_zero_at
         for column, amount in demand.pairs:
             requested[column, row] += amount
@@ -299,7 +315,7 @@ class NodeColumns:
         self.load.record(row)
 
     def give(self, row: int, demand: Demand) -> None:
-        """Subtract the amounts of a pod from a row: the exact inverse of `take`."""
+        """Subtract the amounts of a pod from the node at position `row`: the exact inverse of `take`."""
         requested, free, non_zero = self.requested_at, self.free_at, self.non_zero_at
         for column, amount in demand.pairs:
             requested[column, row] -= amount
@@ -309,14 +325,20 @@ class NodeColumns:
         self.load.record(row)
 
     def judge_anew(self) -> None:
-        """Drop the cached answers about all nodes, because state that a plugin keeps elsewhere has changed."""
+        """Make cached filter and score results of all nodes invalid.
+
+        A plugin calls it if data outside the columns, on which its results depend, has changed.
+        """
         for row in row_list(np.flatnonzero(self.alive)):
             self.shape.record(row)
             self.load.record(row)
 
     @contextmanager
     def unrecorded(self) -> Generator[None]:
-        """Do not record changes of the load inside this context. The caller undoes them before its end."""
+        """Do not mark nodes as changed by `take` and `give` inside this context.
+
+        The caller must undo its changes before the context ends.
+        """
         journal, self.load = self.load, Journal()
         try:
             yield
@@ -324,7 +346,10 @@ class NodeColumns:
             self.load = journal
 
     def label(self, key: str) -> LabelColumn:
-        """Return the values of a label key. The column is created on first use and updated from then on."""
+        """Return the values of a label key on all nodes.
+
+        The column is created on first use and kept up to date from then on.
+        """
         column = self._label_columns.get(key)
         if column is None:
             column = self._label_columns[key] = LabelColumn(self._capacity)
@@ -381,7 +406,7 @@ class NodeColumns:
 
 
 def row_list(rows: Rows | IntArray) -> list[int]:
-    """Return the numbers as a list of Python integers."""
+    """Return the elements of the array as a list of Python integers."""
     return rows.tolist()
 
 

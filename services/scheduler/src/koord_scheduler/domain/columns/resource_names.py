@@ -2,7 +2,9 @@
 
 
 def can_be_ignored(resource: str) -> bool:
-    """Return whether a configuration may exclude the resource: only if its domain is outside kubernetes.io.
+    """Return whether the configuration may exclude this resource from the fit check.
+
+    It may if the resource name has a domain other than kubernetes.io.
 
     Source: scheduler-core spec, 5.2 (4)
     """
@@ -11,8 +13,8 @@ def can_be_ignored(resource: str) -> bool:
 
 
 def is_scalar(resource: str) -> bool:
-    """Return whether the resource is neither cpu, memory nor ephemeral-storage.
+    """Return whether the resource is an extended one: neither cpu, memory nor ephemeral-storage.
 
-    Scores count it only if the pod requests it.
+    Scores consider such a resource only if the pod requests it.
     """
     return "/" in resource or resource.startswith(("hugepages-", "attachable-volumes-"))

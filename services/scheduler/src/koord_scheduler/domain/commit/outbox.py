@@ -22,10 +22,10 @@ MOST_PER_BATCH: Final = 200
 
 
 class Batch(NamedTuple):
-    """Work for one append.
+    """Placements and releases that one atomic append writes to the log.
 
     Attributes:
-        works: The work by node.
+        works: The placements or releases of each node.
         gang: Id of the gang whose members are appended all or none. "": the nodes are independent.
     """
 
@@ -61,10 +61,10 @@ class _NodeQueue:
 
 
 class Outbox:
-    """Work that is not appended yet, in order of arrival by node.
+    """Decided placements and releases that are not appended yet, in order of decision for each node.
 
-    Placements that are appended together wait until it is their turn on all of their nodes. They are queued on all
-    nodes at once, so two groups never wait for each other.
+    A gang's placements wait until each of them is the first on its node. They are queued on all nodes at once, so two
+    gangs never wait for each other.
     """
 
     def __init__(self) -> None:
@@ -79,16 +79,21 @@ class Outbox:
         return self._size
 
     def has_ready(self) -> bool:
-        """Return whether `take` would return work."""
+        """Return whether `take` would return at least one placement or release now."""
         return bool(self._ready or self._complete)
 
     def put(self, work: Work) -> None:
-        """Add work for its node after the work that is there already."""
+        """Add a placement or release behind the work that waits for the same node."""
         self._put(work.node, work)
         self._size += 1
 
     def put_together(self, works: Sequence[Placement], gang: str) -> None:
-        """Add placements that are appended all or none."""
+        """Add the placements of a gang, which one append writes all or none.
+
+        Args:
+            works: The placements of the members.
+            gang: Id of the gang.
+        """
         by_node: dict[str, list[Placement]] = {}
         for work in works:
             by_node.setdefault(work.node, []).append(work)
@@ -99,10 +104,11 @@ class Outbox:
             self._put(node, together)
 
     def take(self, most: int = MOST_PER_BATCH) -> Batch:
-        """Take the work of the next append out of the outbox, and mark its nodes as in flight.
+        """Remove the work of the next append from the outbox, and mark its nodes as in flight.
 
-        A complete gang goes alone and whole, however large it is. Otherwise the batch has at most `most` placements
-        and releases. Each node occurs once, with placements or with releases; the rest of its work stays for later.
+        A complete gang is a batch of its own, however large it is. Otherwise the batch has at most `most` placements
+        and releases. Each node occurs once, either with placements or with releases; the rest of its work stays for a
+        later batch. A node in flight is not taken.
 
         Returns:
             The batch; an empty one if nothing may be appended now.
@@ -132,16 +138,19 @@ class Outbox:
         return Batch(taken)
 
     def landed(self, node: str) -> None:
-        """Mark the append of a node as answered, so that its next work may be appended. No-op if none was in flight."""
+        """Record that the log has answered the append of a node, so that its next work may be taken.
+
+        No-op if none was in flight.
+        """
         queue = self._nodes.get(node)
         if queue is not None:
             queue.in_flight = False
             self._turn(node, queue)
 
     def withdraw(self, node: str) -> list[Work]:
-        """Withdraw all work for a node that is not in flight, because its basis was wrong.
+        """Remove and return all work for a node that is not in flight, because it was decided on an outdated state.
 
-        A gang with a member on the node is withdrawn as a whole.
+        If a member of a gang is on the node, the whole gang is removed.
         """
         queue = self._nodes.get(node)
         if queue is None:
@@ -160,7 +169,10 @@ class Outbox:
         return taken
 
     def withdraw_pod(self, node: str, uid: str) -> list[Work]:
-        """Withdraw the work about one pod, with its whole gang. Empty if it is in flight or not in the outbox."""
+        """Remove and return the work about one pod on a node, with its whole gang.
+
+        Empty if the work is in flight or not in the outbox.
+        """
         queue = self._nodes.get(node)
         if queue is None:
             return []
@@ -176,7 +188,7 @@ class Outbox:
         return []
 
     def nodes(self) -> Iterator[str]:
-        """Return the nodes with work that waits or is in flight."""
+        """Return the names of the nodes with work that waits or is in flight."""
         return iter(tuple(self._nodes))
 
     def _put(self, node: str, entry: Work | _Together) -> None:

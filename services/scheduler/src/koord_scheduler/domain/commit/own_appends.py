@@ -1,7 +1,8 @@
-"""Own events that the follower delivers before the log has answered their append.
+"""Events of this scheduler that the follower delivers before the log has answered their append.
 
-Both use one connection, and under load the events arrive first. Their content is assumed already and takes effect
-with the answer, so they are not folded. They are kept in case the state is needed before the answer, for a snapshot.
+Follower and appends use one connection. Under load the events may arrive before the answer. Their content is assumed
+already and takes effect with the answer, so they are not folded on arrival. They are kept in case the complete state
+is needed before the answer, for a snapshot.
 """
 
 from collections.abc import Iterable
@@ -10,19 +11,22 @@ from koordcore.events.envelope import AggregateRef, NewEvent, StoredEvent
 
 
 class OwnAppends:
-    """Own events without an answer, at most one per aggregate."""
+    """Events that this scheduler has sent to the log without an answer so far, at most one per aggregate."""
 
     def __init__(self) -> None:
         self._sent: dict[AggregateRef, str] = {}
         self._early: dict[AggregateRef, StoredEvent] = {}
 
     def sent(self, events: Iterable[NewEvent]) -> None:
-        """Record events that are handed to the log."""
+        """Record events that are being appended to the log."""
         for event in events:
             self._sent[event.ref] = event.event_id
 
     def is_early(self, stored: StoredEvent) -> bool:
-        """Return whether the event is one of our own without an answer. If so, it is kept until the answer."""
+        """Return whether the event is one that this scheduler has sent and whose append is not answered yet.
+
+        If so, the event is kept until the answer, and the caller must not fold it.
+        """
         wanted = self._sent.get(stored.ref)
         if wanted is None or not stored.has_id(wanted):
             return False
@@ -30,24 +34,26 @@ class OwnAppends:
         return True
 
     def overtaken(self, ref: AggregateRef) -> StoredEvent | None:
-        """Return the kept event of an aggregate, which must be folded before a later one that has arrived."""
+        """Return and forget the kept early event of an aggregate, or None if there is none.
+
+        The caller must fold it before it folds a later event of the aggregate.
+        """
         early = self._early.pop(ref, None)
         if early is not None:
             del self._sent[ref]
         return early
 
     def stored(self, events: Iterable[NewEvent]) -> None:
-        """Forget events that the log has stored. They take effect with its answer."""
+        """Forget events of a successful append. The caller applies them with the answer."""
         for event in events:
             self._sent.pop(event.ref, None)
             self._early.pop(event.ref, None)
 
     def refused(self, events: Iterable[NewEvent]) -> list[StoredEvent]:
-        """Forget appends that the log has refused.
+        """Forget events of a refused append, and return the kept events with their ids, in the order of the log.
 
-        Return events of others under the same ids, which must be folded now.
-
-        Two schedulers that decide about the same pod because of the same event give their events the same ids.
+        The caller must fold the returned events: another scheduler has stored them. Two schedulers that decide about
+        the same pod because of the same event give their events the same ids.
         """
         early: list[StoredEvent] = []
         for event in events:
@@ -58,7 +64,7 @@ class OwnAppends:
         return sorted(early, key=lambda stored: stored.seq)
 
     def take_early(self) -> list[StoredEvent]:
-        """Return kept events without an answer, in the order of the log. They must be folded now."""
+        """Return and forget all kept early events, in the order of the log. The caller must fold them now."""
         early = sorted(self._early.values(), key=lambda stored: stored.seq)
         for stored in early:
             del self._sent[stored.ref]

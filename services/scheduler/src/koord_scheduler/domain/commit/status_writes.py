@@ -16,12 +16,14 @@ from koordcore.events.envelope import AggregateRef, Draft, Event
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusWrite:
-    """Facts that are appended together, all or none.
+    """Facts other than placements, such as a nomination with its evictions, that one append writes all or none.
 
     Attributes:
         facts: (aggregate, event) to append.
-        trigger: Id of the event that caused it.
-        uid: Pod that waits for the outcome; "" if none does.
+        trigger: Id of the event that caused the write.
+        uid: Uid of the pod that is reconciled when the log answers; "" if there is none.
+        traceparent: W3C trace context of the write.
+        tracestate: Vendor part of the trace context.
     """
 
     facts: tuple[tuple[AggregateRef, Event], ...]
@@ -33,7 +35,7 @@ class StatusWrite:
 
 @dataclass(frozen=True, slots=True)
 class TakenStatusWrite:
-    """A status write in flight, with its drafts."""
+    """A status write that is being appended, with its events as drafts that name the expected last position."""
 
     write: StatusWrite
     drafts: tuple[Draft, ...]
@@ -44,7 +46,8 @@ class StatusWrites:
     """Status writes that are not appended yet, in order of arrival.
 
     Attributes:
-        seqs: Last known sequence of each aggregate that no other part follows (evictions, quotas, gangs).
+        seqs: Aggregate -> position of its last known event, for the aggregates that nothing else tracks (evictions,
+            quotas, gangs).
     """
 
     seqs: dict[AggregateRef, int] = field(default_factory=dict[AggregateRef, int])
@@ -56,14 +59,17 @@ class StatusWrites:
         return len(self._waiting)
 
     def put(self, write: StatusWrite) -> None:
-        """Add a status write."""
+        """Add a status write behind the waiting ones."""
         self._waiting.append(write)
 
     def take(self, last_seq: Callable[[AggregateRef], int | None]) -> TakenStatusWrite | None:
-        """Take the first status write that may be appended. Return None if there is none.
+        """Remove and return the first status write that may be appended, or return None if there is none.
+
+        It must not concern an aggregate with an append in flight.
 
         Args:
-            last_seq: Returns the last known sequence of an aggregate; None if an append about it is in flight.
+            last_seq: Returns the position of the last known event of an aggregate, 0 if it has none; None if an append
+                of placements about it is in flight.
         """
         for write in self._waiting:
             seqs = [None if ref in self._in_flight else last_seq(ref) for ref, _ in write.facts]
@@ -76,7 +82,7 @@ class StatusWrites:
         return None
 
     def is_in_flight(self, ref: AggregateRef) -> bool:
-        """Return whether an append of ours about the aggregate has no answer yet."""
+        """Return whether a status write about the aggregate was sent to the log and is not answered yet."""
         return ref in self._in_flight
 
     def under_way(self) -> set[AggregateRef]:
@@ -84,11 +90,11 @@ class StatusWrites:
         return self._in_flight.union(ref for write in self._waiting for ref, _ in write.facts)
 
     def landed(self, taken: TakenStatusWrite) -> None:
-        """Forget a status write whose append was answered."""
+        """Record that the log has answered the append of a status write, so that its aggregates are free again."""
         self._in_flight.difference_update(draft.ref for draft in taken.drafts)
 
     def withdraw_all(self) -> list[StatusWrite]:
-        """Withdraw all status writes that are not in flight, because another scheduler leads from now on."""
+        """Remove and return all status writes that are not in flight, because another scheduler leads from now on."""
         waiting = list(self._waiting)
         self._waiting.clear()
         return waiting

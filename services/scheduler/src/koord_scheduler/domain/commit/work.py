@@ -44,10 +44,11 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
-    """A decision to release the node of a pod.
+    """A decision that a pod no longer holds its node.
 
     Attributes:
-        reason: As in `PodReleased`.
+        reason: Why, in the words of `PodReleased.reason`.
+        trigger: Id of the event that caused the decision.
     """
 
     uid: str
@@ -64,13 +65,13 @@ Work = Placement | Release
 
 
 class NodeWork(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """Work for one node, either placements or releases, which is appended with a single event of the node."""
+    """Placements or releases on one node that one append writes, with a single event for the node's ledger."""
 
     node: str
     items: tuple[Work, ...]
 
     def node_event(self) -> NodeResourcesTaken | NodeResourcesReturned:
-        """Return the event for the node's ledger."""
+        """Return the event that adds all these pods to the node's ledger, or removes them from it."""
         taken = [item.on_node for item in self.items if isinstance(item, Placement)]
         if taken:
             return NodeResourcesTaken(pods=taken)
@@ -78,7 +79,7 @@ class NodeWork(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 def pod_event(work: Work) -> PodPlaced | PodReleased:
-    """Return the event about the pod."""
+    """Return the event of the pod's aggregate for a placement (`PodPlaced`) or a release (`PodReleased`)."""
     match work:
         case Placement():
             return PodPlaced(
@@ -99,20 +100,32 @@ def pod_event(work: Work) -> PodPlaced | PodReleased:
 
 
 def pod_ref(uid: str) -> AggregateRef:
-    """Return the aggregate of a pod's placement."""
+    """Return the aggregate `pod.<uid>`, which has the placements and releases of a pod."""
     return AggregateRef("pod", uid)
 
 
 def node_ref(node: str) -> AggregateRef:
-    """Return the aggregate of a node's ledger."""
+    """Return the aggregate `node.<name>`, which is the ledger of a node."""
     return AggregateRef("node", name_token(node))
 
 
 def pod_draft(work: Work, expected_last: int) -> Draft:
-    """Return the draft of the pod's event."""
+    """Return the unsealed event of the pod for an append.
+
+    Args:
+        work: The placement or release.
+        expected_last: Position of the last event of `pod.<uid>`; 0 if it has none. The log refuses the append if this
+            has changed.
+    """
     return Draft(pod_ref(work.uid), pod_event(work), expected_last)
 
 
 def node_draft(work: NodeWork, expected_last: int) -> Draft:
-    """Return the draft of the node's event."""
+    """Return the unsealed event of the node's ledger for an append.
+
+    Args:
+        work: The placements or releases on the node.
+        expected_last: Position of the last event of `node.<name>`; 0 if it has none. The log refuses the append if this
+            has changed.
+    """
     return Draft(node_ref(work.node), work.node_event(), expected_last)

@@ -29,11 +29,11 @@ class PortPage(TypedDict):
 
 
 class NodePage(TypedDict):
-    """The response of `/apis/v1/nodes/:node`: cpu in milli-cores, everything else in whole units.
+    """The JSON response of `/apis/v1/nodes/NODE`: cpu in milli-cores, memory in bytes, other resources in whole units.
 
     Attributes:
         pods: Names as namespace/name; the uid if only the ledger of the log knows the pod.
-        generation: Position of the last event about the pods of the node.
+        generation: Position in the log of the last event of the node's ledger.
     """
 
     node: str
@@ -51,7 +51,7 @@ class NodePage(TypedDict):
 
 
 def node_page(state: SchedulerState, name: str) -> NodePage | None:
-    """Return the page of the node, or None if there is no such node."""
+    """Return the pods, requests, ports and images that the scheduler counts on the node. None: no such node."""
     nodes = state.nodes
     row = nodes.row(name)
     if row is None:

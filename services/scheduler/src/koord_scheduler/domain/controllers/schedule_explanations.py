@@ -39,7 +39,14 @@ MOST_NAMED: Final = 100
 
 
 def hear(state: SchedulerState, explanations: Iterable[PodExplanation]) -> None:
-    """Store explanations as outlooks, as far as a question asks for them. Since the attempts, no node has changed."""
+    """Store what failed attempts mean for the ScheduleExplanations that ask about their pods.
+
+    No-op for pods that no ScheduleExplanation asks about. Call it before any node changes after the attempts.
+
+    Args:
+        state: The scheduler's state.
+        explanations: Explanations of the attempts that have just failed.
+    """
     book = state.status.explanations
     if not book.questions:
         return
@@ -58,10 +65,10 @@ def hear(state: SchedulerState, explanations: Iterable[PodExplanation]) -> None:
 
 
 def explanation_facts(state: SchedulerState, now: float) -> Iterator[tuple[AggregateRef, ScheduleExplanationComputed]]:
-    """Yield the statuses to publish now, and record them as published.
+    """Yield (aggregate, status) of each ScheduleExplanation to publish now, and record it as published.
 
     Args:
-        state: The state.
+        state: The scheduler's state.
         now: Unix seconds of the run's clock.
     """
     book = state.status.explanations

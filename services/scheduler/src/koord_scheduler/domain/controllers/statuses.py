@@ -32,7 +32,13 @@ TOPOLOGY_SECONDS: Final = 10.0
 
 
 def chosen_controllers(written: Iterable[str], known: Iterable[str]) -> frozenset[str]:
-    """Return the controllers that run: `*` stands for all, `A,B` for these, `*,-A` for all but A.
+    """Return the names of the controllers that run under the flag `--controller-plugins`.
+
+    `*` stands for all, `A,B` for these two, `*,-A` for all but A.
+
+    Args:
+        written: The parts of the flag's value.
+        known: The names of all controllers.
 
     Raises:
         InvalidInput: A name is empty.
@@ -52,10 +58,12 @@ def chosen_controllers(written: Iterable[str], known: Iterable[str]) -> frozense
 
 
 def status_facts(state: SchedulerState, now: float) -> list[StatusWrite]:
-    """Return everything to publish now, and record it as published.
+    """Return the appends of everything that is to be published now besides placements, and record it as published.
+
+    These are statuses of quotas, gangs, the network and ScheduleExplanations, and evictions that controllers request.
 
     Args:
-        state: The state.
+        state: The scheduler's state.
         now: Unix seconds of the run's clock.
     """
     published = state.status.published
@@ -92,7 +100,10 @@ def _chosen(state: SchedulerState) -> list[tuple[str, ControllerPlugin]]:
 
 
 def next_status_due(state: SchedulerState) -> float | None:
-    """Return when `status_facts` has something to publish, or None if not before another event."""
+    """Return the Unix seconds at which `status_facts` has something to publish.
+
+    None: not before another event arrives.
+    """
     published = state.status.published
     dues = [
         max(due, published.next_control.get(key, 0.0))

@@ -33,11 +33,11 @@ from koord_scheduler.domain.state.state import SchedulerState
 
 
 class Found(NamedTuple):
-    """The attempt found a node.
+    """The result of an attempt that found a node for the pod.
 
     Attributes:
         placed: The node and its explanation.
-        resized: The pod as it counts there, if its resources change; None if they stay.
+        resized: The pod with the resources that a ResizePod plugin gave it on this node; None if they stay.
     """
 
     placed: Placed
@@ -46,14 +46,15 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotFound:
-    """The attempt found no node.
+    """The result of an attempt that found no node for the pod.
 
     Attributes:
         message: One sentence for the user.
-        explanation: Which plugin refused which number of nodes.
-        diagnosis: Details of the refusals; None if the pod was rejected before any node.
-        rejection: The rejection of the pod before any node; None if no node was feasible.
-        is_fault: Whether a plugin raised an exception. The pod is retried after a back-off in any case.
+        explanation: Which plugin refused how many nodes.
+        diagnosis: Details of the refusals; None if the pod was rejected before nodes were filtered.
+        rejection: The rejection by a plugin before nodes were filtered; None if nodes were filtered and none was
+            feasible.
+        is_fault: Whether a plugin raised an exception. The pod is then retried after a back-off.
         preemption: The outcome of preemption; None if it was not tried.
     """
 
@@ -67,11 +68,13 @@ class NotFound:
 
 @dataclass(frozen=True, slots=True)
 class WholeJob:
-    """All members of the pod's job are placed in this cycle.
+    """The result of an attempt that planned a node for each member of the pod's job.
+
+    All are placed in this cycle, or none.
 
     Attributes:
-        plugin: The plugin that planned the job.
-        nodes: Uid of a member -> its node.
+        plugin: Name of the plugin that planned the job.
+        nodes: Uid of a member -> name of its node.
 
     Source: scheduler-core spec, 12.1.
     """
@@ -81,7 +84,10 @@ class WholeJob:
 
 
 class Attempt:
-    """One attempt to find a node for a pod, on the present state. It changes only the state of plugins."""
+    """One attempt to find a node for a pod.
+
+    It reads the scheduler's state and changes nothing except state inside plugins.
+    """
 
     def __init__(
         self, state: SchedulerState, pod: PodRecord, subject: Subject, now: float, *, may_preempt: bool = True
@@ -204,9 +210,13 @@ class Attempt:
         return NotFound(message=f"node {placed.node}: {message}", explanation=placed.explanation, diagnosis=None)
 
     def refused_by_nodes(self, rejection: Rejection, based_on: BasedOn) -> NotFound:
-        """Return the rejection of a job as a refusal by nodes.
+        """Return the failure of a planned job as if each node had refused the pod.
 
-        Like a pod, the job is retried when any node has room.
+        So the pod is retried when any node has more room.
+
+        Args:
+            rejection: Why the job could not be placed.
+            based_on: Positions of the log that were folded when the attempt began.
         """
         return replace(self._rejected(rejection, based_on), rejection=None)
 

@@ -28,15 +28,19 @@ from koord_scheduler.domain.state.state import SchedulerState
 
 
 def decide_next(state: SchedulerState, now: float, turn: str = "") -> Placement | list[PodExplanation] | None:
-    """Run one scheduling cycle for the next pod. Return None if no pod is ready.
+    """Run one scheduling cycle for the next pod.
 
-    A placement is assumed at once: the next decision sees the pod on its node. A pod that waits at Permit keeps its
+    A placement is assumed at once: the next cycle counts the pod on its node. A pod that waits at Permit keeps its
     node meanwhile.
 
     Args:
-        state: The state, which the decision changes.
+        state: The scheduler's state, which the decision changes.
         now: Unix seconds of the run's clock.
         turn: Uid of the waiting pod to attempt; "" for the head of the queue.
+
+    Returns:
+        The placement (of a planned job: that of its last member), explanations of pods that got no node, or None if no
+        pod is ready.
     """
     # 1. next pod: a gang's next member first, else whose turn it is
     queued = _next_pod(state, turn)
@@ -214,9 +218,11 @@ def _place(
 
 
 def gated(state: SchedulerState) -> list[PodExplanation]:
-    """Return explanations of the pods that PreEnqueue refused since the last call (pitfall 22).
+    """Return explanations of the pods that PreEnqueue plugins have kept out of the queue since the last call.
 
-    A pod that is no longer gated, because its gang is complete meanwhile, gets no explanation.
+    A pod that may be attempted by now, for example because its gang is complete, gets no explanation.
+
+    Source: scheduler-core spec, pitfall 22
     """
     explanations: list[PodExplanation] = []
     for uid, message in state.queue.gated:
@@ -231,7 +237,10 @@ def gated(state: SchedulerState) -> list[PodExplanation]:
 
 
 def give_up_overdue(state: SchedulerState, now: float) -> list[PodExplanation]:
-    """Release the nodes of pods whose time at Permit is over, and of the pods that waited with them; explain it to all.
+    """Take the nodes from pods whose time at Permit is over, and from the other waiting pods of their gangs.
+
+    Returns:
+        An explanation for each of these pods.
 
     Source:
         scheduler-core spec, 1 (step 13)

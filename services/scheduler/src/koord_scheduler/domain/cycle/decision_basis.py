@@ -1,4 +1,4 @@
-"""The basis of an attempt: what is needed to repeat the attempt from the log.
+"""The basis of an attempt: the positions and counts from which a replay of the log repeats the attempt exactly.
 
 Source: event-bus spec, 4.2
 """
@@ -10,11 +10,11 @@ from koord_scheduler.domain.state.state import SchedulerState
 
 
 def basis_of(state: SchedulerState, based_on: BasedOn, now: float, *, found: bool = False) -> DecisionBasis:
-    """Return the basis of an attempt that is made now.
+    """Return what a replay must fold and count before it repeats the attempt that is made now.
 
     Args:
-        state: The state; if the attempt found a node, with its decision counted.
-        based_on: Positions folded when the attempt began.
+        state: The scheduler's state; if the attempt found a node, with this decision counted.
+        based_on: Positions of the log that were folded when the attempt began.
         now: Unix seconds of the run's clock.
         found: Whether the attempt found a node.
     """

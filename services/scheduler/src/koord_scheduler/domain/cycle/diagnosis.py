@@ -32,14 +32,16 @@ def diagnosis_of(
     preemption: Preemption | NoPreemption,
     rejection: Rejection | None,
 ) -> Diagnosis:
-    """Return the diagnosis of an attempt that has just failed. Since then, no node has changed.
+    """Return why each group of nodes refused the pod of an attempt that has just failed.
+
+    No node may have changed since.
 
     Args:
-        state: The state.
+        state: The scheduler's state.
         pod: The pod.
         cycle_view: The pod and the nodes as the cycle saw them.
         preemption: The outcome of preemption.
-        rejection: The rejection before any node; None if no node was feasible.
+        rejection: The rejection before nodes were filtered; None if nodes were filtered and none was feasible.
     """
     engine = state.frameworks.framework_of(pod).engine
     refusals = [] if rejection is not None else cycle_view.refusals(engine)
@@ -58,7 +60,14 @@ def diagnosis_of(
 
 
 def failure_of(state: SchedulerState, engine: Engine, subject: Subject, refusals: Refusals) -> NodeFailure:
-    """Return the refusals of one plugin for one reason, with names of nodes and the plugin's details."""
+    """Return one group of a diagnosis: the nodes that one plugin refused for one reason.
+
+    Args:
+        state: The scheduler's state.
+        engine: The filters as the cycle evaluated them.
+        subject: Class, kind and profile of the pod.
+        refusals: The plugin, its reason, and the positions of the nodes.
+    """
     names = state.nodes.names
     return NodeFailure(
         plugin=refusals.plugin,
@@ -93,7 +102,7 @@ def _told(state: SchedulerState, detail: Detail) -> str:
 
 
 def failure_order(failure: NodeFailure) -> tuple[str, str, bool]:
-    """Return the sort key of a group of refusals in a diagnosis."""
+    """Return the key by which the groups of a diagnosis are sorted."""
     return (failure.plugin, failure.reason, not failure.preempt_might_help)
 
 

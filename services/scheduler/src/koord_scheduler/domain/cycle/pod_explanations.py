@@ -13,7 +13,7 @@ from koord_scheduler.domain.queue.queued_pod import QueuedPod
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodExplanation:
-    """An explanation about one pod for the explanations stream.
+    """Why one pod was not placed, as it is published to the stream of explanations.
 
     Attributes:
         trigger: Id of the event that caused the attempt.
@@ -35,14 +35,26 @@ class PodExplanation:
 
     @property
     def cause(self) -> str:
-        """Return the causation id, which differs from that of other explanations with the same trigger."""
+        """Return `trigger` with the number of the attempt or "gated", as causation id.
+
+        It distinguishes the explanations of a pod that have the same trigger.
+        """
         return f"{self.trigger}/{'gated' if isinstance(self.event, PodGated) else self.event.attempt}"
 
 
 def refusal(
     pod: PodRecord, queued: QueuedPod, message: str, found: Found | NotFound, now: float, basis: DecisionBasis | None
 ) -> PodExplanation:
-    """Return the explanation of an attempt that found no node, or a node that the pod may not keep."""
+    """Return the explanation of an attempt that found no node, or whose node was refused at Reserve or Permit.
+
+    Args:
+        pod: The pod.
+        queued: Its entry in the queue, with the number of the attempt.
+        message: Sentence for the user.
+        found: Result of the attempt.
+        now: Unix seconds of the run's clock.
+        basis: What the attempt was based on; None if that was not recorded.
+    """
     explanation = found.placed.explanation if isinstance(found, Found) else found.explanation
     diagnosis = None if isinstance(found, Found) else found.diagnosis
     return PodExplanation(
@@ -65,7 +77,12 @@ def refusal(
 
 
 def waited_in_vain(work: Placement, now: float) -> PodExplanation:
-    """Return the explanation that the pod waited too long at Permit for the other members of its gang."""
+    """Return the explanation that the pod lost its node, because its gang was not complete within the time at Permit.
+
+    Args:
+        work: The placement that was not appended.
+        now: Unix seconds of the run's clock.
+    """
     waited = "" if work.basis is None else f" {round(now - work.basis.decided_at)} s"
     return PodExplanation(
         uid=work.uid,
@@ -86,7 +103,12 @@ def waited_in_vain(work: Placement, now: float) -> PodExplanation:
 
 
 def abandoned(work: Placement, reason: str) -> PodExplanation:
-    """Return the explanation that a decision will not be stored and is retried only after a back-off."""
+    """Return the explanation that a placement will not be stored, and that the pod is retried after a back-off.
+
+    Args:
+        work: The placement.
+        reason: Why the log does not store it, one sentence.
+    """
     return PodExplanation(
         uid=work.uid,
         trigger=work.trigger,

@@ -25,14 +25,18 @@ Assume = Callable[[PodRecord, QueuedPod, Found], Placement | Rejection]
 def place_whole_job(
     state: SchedulerState, trigger: QueuedPod, job: WholeJob, now: float, assume: Assume
 ) -> tuple[list[Placement], tuple[str, ...]] | JobFailed:
-    """Return the placements of all members in the order in which they were assumed, and waiting pods placed with them.
+    """Reserve and assume all members of a planned job on their nodes, or none.
 
     Args:
-        state: The state.
-        trigger: The member whose attempt made the plan; it is in flight.
-        job: The plan.
+        state: The scheduler's state.
+        trigger: Queue entry of the member whose attempt made the plan.
+        job: Uid of each member -> its node.
         now: Unix seconds of the run's clock.
-        assume: Gives one member its node.
+        assume: Reserves resources for one member and counts it on its node, or returns a rejection.
+
+    Returns:
+        (placements in the order in which they were assumed, uids of pods waiting at Permit that are placed with them),
+        or why the job failed.
     """
     works: dict[str, Placement] = {}
 

@@ -87,20 +87,21 @@ PLURALS: Final = frozenset(
 
 
 class Cluster:
-    """The facts about the cluster.
+    """What plugins of all profiles read about the cluster: nodes, pods, quotas, gangs, volumes, devices.
 
     Attributes:
-        nodes: Columns over nodes.
-        population: Pods on nodes, by what constraints ask about them.
+        nodes: All nodes as arrays.
+        population: Numbers of pods on nodes, by selector, for affinity and spread constraints.
         owners: Selectors of services and controllers.
         pod_classes: Equivalence classes of pods.
-        accounting: Counts pods on nodes, for all of these.
-        numa: CPUs and zones of nodes, and what pods have of them.
-        has_concerned_all: Whether pods were read again after a node had imposed a policy on all of its pods.
-        affinities: NUMA zones of pods in reserve, for all plugins that allocate inside a zone.
+        accounting: Counts a pod on its node, in `nodes`, `population` and plugins.
+        numa: CPUs and NUMA zones of nodes, and what pods hold of them.
+        has_concerned_all: Whether all pods were read again after the first node with a NUMA policy for all of its pods.
+        affinities: NUMA zones of the pod at Reserve, for all plugins that allocate inside zones.
         devices: The devices of each node, as its Device object states them.
-        activate: Uids of pods that a fact makes worth an attempt. The fold empties it.
-        warnings: Sentences about facts that are valid but probably unintended. The fold empties it.
+        activate: Uids of pods that shall be attempted because of folded facts. The queue takes them out.
+        warnings: Sentences about facts that are valid but probably unintended, for the log of the process. Whoever logs
+            them empties the list.
     """
 
     def __init__(
@@ -140,12 +141,12 @@ class Cluster:
         self.warnings: list[str] = []
 
     def shared(self, name: str, key: object, make: Callable[[], T]) -> T:
-        """Return a plugin that profiles share: the existing one with an equal key, otherwise a new one.
+        """Return a plugin instance that all profiles with equal arguments share. Create it on the first call.
 
         Args:
             name: Name of the plugin.
             key: Its arguments; None if it takes none.
-            make: Creates it.
+            make: Creates the instance.
         """
         for known, known_key, plugin in self._shared:
             if known == name and known_key == key:
@@ -155,9 +156,9 @@ class Cluster:
         return plugin
 
     def join(self, plugin: Plugin) -> None:
-        """Let a plugin follow nodes and pods, and read pods, as far as its extension points declare this.
+        """Register a plugin for notifications of nodes and pods, and for reading pods, as its extension points declare.
 
-        No-op the second time.
+        No-op if the plugin is registered already.
         """
         if any(plugin is known for known in self._joined):
             return
@@ -182,12 +183,20 @@ class Cluster:
             self.pod_classes.shape_readers.add(plugin.name)
 
     def settle(self) -> None:
-        """Let plugins compute the effects of the changes since the last call."""
+        """Call `settle` of the plugins that compute the effects of many changes at once."""
         for plugin in self.settling_plugins:
             plugin.settle()
 
     def put_node(self, row: int, node: Node, shape: NodeShape) -> None:
-        """Add or replace a node; the columns have its shape already."""
+        """Notify plugins, quotas and the network topology of a new or changed node.
+
+        The columns must have its shape already.
+
+        Args:
+            row: Position of the node in the node columns.
+            node: The node object.
+            shape: Its labels, taints and allocatable after the manager's decisions.
+        """
         for follower in self.node_followers:
             follower.put_node(row, node)
         self.numa.put_node(row, node)
@@ -198,7 +207,7 @@ class Cluster:
         self.quotas.moves += 1
 
     def drop_node(self, row: int, name: str) -> None:
-        """Remove a node."""
+        """Notify plugins, quotas and the network topology that the node at position `row` is deleted."""
         for follower in self.node_followers:
             follower.drop_node(row)
         self.numa.drop_node(row)
@@ -208,10 +217,10 @@ class Cluster:
         self.quotas.moves += 1
 
     def put_pod(self, uid: str, pod: Pod, requests: dict[str, int], *, assigned: bool) -> None:
-        """Add or replace a pod.
+        """Record a new or changed pod in gangs and quotas.
 
         Args:
-            uid: The pod.
+            uid: Uid of the pod.
             pod: Its object.
             requests: Its requests: milli-cores, bytes, whole units.
             assigned: Whether it has a node and is not terminated.
@@ -221,7 +230,10 @@ class Cluster:
         self.quotas.pod_seen(pod_facts(uid, pod, requests, self.quotas.gates), assigned=assigned)
 
     def drop_pod(self, uid: str) -> None:
-        """Remove a pod. If it waited with a node, the node was released before."""
+        """Remove a deleted pod from gangs and quotas.
+
+        If it waited at Permit, the caller has released its node before.
+        """
         self._follow(self.gangs.pod_deleted(uid))
         self.quotas.pod_gone(uid)
         self.quotas.moves += 1
@@ -235,18 +247,22 @@ class Cluster:
         self.population.drop_namespace(name)
 
     def put_workload(self, workload: Workload) -> None:
-        """Add or replace a controller."""
+        """Record the selector of a controller, such as a ReplicaSet, that owns pods."""
         meta = workload.metadata
         self.owners.put_controller(workload.kind, meta.namespace, meta.name, workload.selector)
 
     def drop_workload(self, workload: Workload) -> None:
-        """Remove a controller."""
+        """Forget the selector of a deleted controller."""
         self.owners.put_controller(workload.kind, workload.metadata.namespace, workload.metadata.name, None)
 
     def put_object(self, plural: str, document: object) -> None:
         """Add or replace an API object.
 
-        No-op for kinds that placement does not read. An invalid object adds a warning.
+        No-op for kinds that placement does not read. If the object is invalid, it is ignored and a warning is added.
+
+        Args:
+            plural: Plural name of the kind, such as `elasticquotas`.
+            document: The object as decoded JSON.
         """
         try:
             self._put_object(plural, document)
@@ -297,7 +313,7 @@ class Cluster:
         self.topology = NetworkTopology(layers, labels)
 
     def drop_object(self, plural: str, namespace: str, name: str) -> None:
-        """Remove an API object."""
+        """Remove a deleted API object. No-op for kinds that placement does not read."""
         match plural:
             case "elasticquotas":
                 self.quotas.written.discard(name)
@@ -325,13 +341,13 @@ class Cluster:
                 pass
 
     def take_activated(self) -> list[str]:
-        """Return the uids of the pods that facts have made worth an attempt since the last call."""
+        """Return the uids of pods to attempt because of facts folded since the last call, and forget them."""
         uids = list(self.activate)
         self.activate.clear()
         return uids
 
     def activated(self, uids: Iterable[str]) -> None:
-        """Mark pods as worth an attempt."""
+        """Record the uids of pods that shall be attempted because of a fact."""
         self.activate.update(dict.fromkeys(uids))
 
     def _follow(self, consequences: Consequences) -> None:

@@ -50,10 +50,11 @@ _KINDS: Final = (
 
 
 def fold(state: SchedulerState, stored: StoredEvent) -> None:
-    """Fold the next event of the log. No-op if its position was folded already.
+    """Update the scheduler's state with the next event of the log. No-op if its position was folded already.
 
     Raises:
-        UnreadableEvent: The event cannot be read. The state is unchanged, and the fold must halt before the event.
+        UnreadableEvent: The event cannot be decoded. The position does not advance; the caller must stop before this
+            event.
     """
     if stored.seq > state.log.position:
         event = CATALOGUE.read(stored) if stored.ref.kind in state.frameworks.folded_kinds else None
@@ -64,27 +65,37 @@ def fold(state: SchedulerState, stored: StoredEvent) -> None:
 
 
 def skip(state: SchedulerState, seq: int) -> None:
-    """Pass over an event, because an operator requested it or because its kind does not matter."""
+    """Advance the position past an event without folding it, by an operator's order or because of its kind."""
     state.log.position = max(state.log.position, seq)
 
 
 def fold_ahead(state: SchedulerState, stored: StoredEvent) -> None:
-    """Fold an event of one aggregate whose earlier events are folded. Raise UnreadableEvent if it cannot be read."""
+    """Fold an event before its turn in the log. All earlier events of its aggregate must be folded.
+
+    This is done after a conflict, to learn what another writer appended.
+
+    Raises:
+        UnreadableEvent: The event cannot be decoded.
+    """
     state.log.read_ahead = max(state.log.read_ahead, stored.seq)
     _fold(state, stored)
 
 
 def fold_early(state: SchedulerState) -> None:
-    """Fold own events that arrived before the answer of their append.
+    """Fold this scheduler's own events that were delivered before the log answered their append.
 
-    Then the state has every event up to `position`.
+    Then the state contains every event up to `position`, as a snapshot requires.
     """
     for stored in state.log.own.take_early():
         fold_ahead(state, stored)
 
 
 def fold_report(state: SchedulerState, stored: StoredEvent) -> None:
-    """Fold one observation. Raise UnreadableEvent if it cannot be read."""
+    """Update the scheduler's state with a usage report of a node. No-op if its position was folded already.
+
+    Raises:
+        UnreadableEvent: The report cannot be decoded.
+    """
     if stored.seq <= state.log.observed:
         return
     state.log.observed = stored.seq

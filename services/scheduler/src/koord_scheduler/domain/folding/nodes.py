@@ -15,7 +15,13 @@ from koord_scheduler.domain.state.state import SchedulerState
 
 
 def put_node(state: SchedulerState, node: Node, trigger: str = "") -> None:
-    """Add or change a node."""
+    """Add or change a node, reconcile the pods placed on it, and wake waiting pods that may fit now.
+
+    Args:
+        state: The scheduler's state.
+        node: The node object. The manager's batch, mid and device amounts replace those of the object.
+        trigger: Id of the event that caused the change.
+    """
     name = node.metadata.name
     state.mirror.nodes[name] = node
     policy, shape = state.mirror.policies.get(name), node_shape(node)
@@ -40,7 +46,7 @@ def policy_changed(
     stored: StoredEvent,
     event: NodeOvercommitComputed | NodeDevicesComputed | NodeHealthAssessed,
 ) -> None:
-    """Fold a decision of the manager about a node."""
+    """Apply the manager's decision about a node's batch and mid resources, devices or health."""
     name = name_from_token(stored.ref.id)
     state.mirror.policies[name] = state.mirror.policies.get(name, NO_POLICY).evolve(event)
     if name in state.mirror.nodes:
@@ -48,7 +54,13 @@ def policy_changed(
 
 
 def node_gone(state: SchedulerState, name: str, trigger: str) -> None:
-    """Remove a deleted node, release the pods that wait with it, and reconcile those placed on it."""
+    """Remove a deleted node. Pods that wait at Permit on it are queued again; pods placed on it are reconciled.
+
+    Args:
+        state: The scheduler's state.
+        name: Name of the node.
+        trigger: Id of the event that deleted it.
+    """
     state.mirror.nodes.pop(name, None)
     state.mirror.policies.pop(name, None)
     row = state.nodes.row(name)

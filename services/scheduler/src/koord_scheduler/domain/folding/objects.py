@@ -16,7 +16,15 @@ KINDS: Final = ("namespace", "workloadspec", "customspec")
 
 
 def fold_object(state: SchedulerState, stored: StoredEvent, event: Event | None) -> None:
-    """Fold a created, changed or deleted object. No-op for kinds that placement does not read."""
+    """Update the state with an object other than a pod or node that was created, changed or deleted.
+
+    No-op for kinds that placement does not read.
+
+    Args:
+        state: The scheduler's state.
+        stored: The event with its position in the log.
+        event: The decoded event; None if its type is unknown.
+    """
     match event:
         case NamespaceObserved():
             put_namespace(state, event)
@@ -60,13 +68,19 @@ def put_namespace(state: SchedulerState, event: NamespaceObserved) -> None:
 
 
 def put_workload(state: SchedulerState, uid: str, event: WorkloadObserved) -> None:
-    """Add or change a workload controller."""
+    """Add or change a workload controller with this uid."""
     state.mirror.workloads[uid] = event
     state.cluster.put_workload(event.object)
 
 
 def put_object(state: SchedulerState, ref_id: str, event: CustomObjectObserved) -> None:
-    """Add or change an object of a kind that placement reads."""
+    """Add or change an object of a kind that placement reads.
+
+    Args:
+        state: The scheduler's state.
+        ref_id: Aggregate id of the object: plural, namespace and name.
+        event: The event with the object.
+    """
     plural = plural_of(ref_id)
     if plural == NODE_TOPOLOGIES:
         state.cluster.numa.share_texts(event.object)

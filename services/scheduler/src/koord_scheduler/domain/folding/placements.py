@@ -15,7 +15,10 @@ from koord_scheduler.domain.state.state import SchedulerState
 
 
 def placed(state: SchedulerState, stored: StoredEvent, event: PodPlaced) -> None:
-    """Fold a placement."""
+    """Record that the log has placed the pod on a node. No-op if the event was folded already.
+
+    If this scheduler was about to place the pod elsewhere, that work is given up.
+    """
     pod = _record_of(state, stored)
     if pod is None:
         return
@@ -33,7 +36,7 @@ def placed(state: SchedulerState, stored: StoredEvent, event: PodPlaced) -> None
 
 
 def released(state: SchedulerState, stored: StoredEvent) -> None:
-    """Fold a release."""
+    """Record that the pod no longer has its node. No-op if the event was folded already."""
     pod = _record_of(state, stored)
     if pod is None:
         return
@@ -42,7 +45,7 @@ def released(state: SchedulerState, stored: StoredEvent) -> None:
 
 
 def nominated(state: SchedulerState, stored: StoredEvent, event: PodNominated) -> None:
-    """Fold a nomination."""
+    """Record that preemption nominated the pod to a node. No-op if the event was folded already."""
     pod = _record_of(state, stored)
     if pod is None:
         return
@@ -54,7 +57,7 @@ def nominated(state: SchedulerState, stored: StoredEvent, event: PodNominated) -
 
 
 def nomination_cleared(state: SchedulerState, stored: StoredEvent) -> None:
-    """Fold the end of a nomination."""
+    """Record that the pod is no longer nominated to a node. No-op if the event was folded already."""
     pod = _record_of(state, stored)
     if pod is not None:
         state.nominator.drop(pod.uid)
@@ -76,7 +79,10 @@ def _record_of(state: SchedulerState, stored: StoredEvent) -> PodRecord | None:
 
 
 def resources_taken(state: SchedulerState, stored: StoredEvent, event: NodeResourcesTaken) -> None:
-    """Fold the resources that a node has given to pods."""
+    """Count the pods of a ledger event on their node, with their allocations. No-op if the event was folded already.
+
+    Placements that wait for this node and conflict with an exclusive allocation of the event are withdrawn.
+    """
     node = name_from_token(stored.ref.id)
     if state.assumed.ledgers.advance(node, stored.seq):
         for item in event.pods:
@@ -86,7 +92,10 @@ def resources_taken(state: SchedulerState, stored: StoredEvent, event: NodeResou
 
 
 def resources_returned(state: SchedulerState, stored: StoredEvent, event: NodeResourcesReturned) -> None:
-    """Fold the resources that pods have returned to a node."""
+    """Stop counting the pods of a ledger event on their node, and wake pods that may fit now.
+
+    No-op if the event was folded already.
+    """
     node = name_from_token(stored.ref.id)
     if state.assumed.ledgers.advance(node, stored.seq):
         for uid in event.pods:

@@ -15,7 +15,13 @@ from koord_scheduler.domain.state.state import SchedulerState
 
 
 def submitted(state: SchedulerState, stored: StoredEvent, spec: Pod) -> None:
-    """Fold a submitted or changed pod."""
+    """Record a submitted or changed pod, and queue it if it waits for a node.
+
+    Args:
+        state: The scheduler's state.
+        stored: The event of `podspec.<uid>`.
+        spec: The pod object.
+    """
     uid = stored.ref.id
     pod = state.pods.get(uid)
     if pod is None:
@@ -38,7 +44,16 @@ def submitted(state: SchedulerState, stored: StoredEvent, spec: Pod) -> None:
 
 
 def describe(state: SchedulerState, pod: PodRecord, spec: Pod, now: float) -> None:
-    """Update the pod's record from its object, and make the pod known to the plugins."""
+    """Update the pod's record from its object, and pass the pod to gangs, quotas and plugins.
+
+    If the pod's requests are invalid, its record gets no class, and it is not scheduled.
+
+    Args:
+        state: The scheduler's state.
+        pod: The record to update.
+        spec: The pod object.
+        now: Unix seconds at which a new pod counts as known.
+    """
     try:
         pod.subject, spec, pod.sort = state.cluster.pod_classes.read(spec)
     except InvalidInput:
@@ -57,9 +72,14 @@ def describe(state: SchedulerState, pod: PodRecord, spec: Pod, now: float) -> No
 
 
 def read_again_if_imposed(state: SchedulerState, trigger: str) -> None:
-    """Read all pods again once a node imposes a policy on all of its pods: NodeNUMAResource concerns them from now on.
+    """Read all pods again once the first node imposes a NUMA policy on all of its pods.
 
-    This happens at most once in a process, usually before the first pod is known.
+    From then on NodeNUMAResource concerns every pod. This happens at most once in a process, usually before the first
+    pod is known.
+
+    Args:
+        state: The scheduler's state.
+        trigger: Id of the event that changed the node; "" stands for the event that queued each pod.
     """
     if state.cluster.has_concerned_all or not state.cluster.numa.has_imposed:
         return
@@ -73,7 +93,10 @@ def read_again_if_imposed(state: SchedulerState, trigger: str) -> None:
 
 
 def gone(state: SchedulerState, stored: StoredEvent) -> None:
-    """Fold a deleted pod."""
+    """Remove a deleted pod from the queue, gangs and quotas, and reconcile its placement.
+
+    No-op if the pod is unknown.
+    """
     pod = state.pods.get(stored.ref.id)
     if pod is None:
         return
@@ -91,7 +114,7 @@ def gone(state: SchedulerState, stored: StoredEvent) -> None:
 
 
 def bind_failed(state: SchedulerState, stored: StoredEvent, event: PodBindFailed) -> None:
-    """Fold a binding that the API server refused."""
+    """Record that the API server refused to bind the pod's present placement. No-op for an earlier placement."""
     pod = state.pods.get(stored.ref.id)
     if pod is not None and pod.seq == event.placement:
         pod.bind_failed = pod.seq
@@ -120,11 +143,10 @@ def _count_bound(state: SchedulerState, pod: PodRecord, node: str, trigger: str)
 
 
 def hold_bound(state: SchedulerState, pod: PodRecord, node: str) -> None:
-    """Count a pod where it runs according to the API, with the allocation that its annotations state.
+    """Count a pod on the node where the API says that it runs, with the allocation in its annotations.
 
-    If our log placed it there, the log's allocation takes precedence. If another scheduler bound it, placements that
-    still wait for the node and conflict with its allocation are withdrawn. Pods that others placed are kept and
-    counted.
+    If our log placed the pod there, the log's allocation takes precedence. If another scheduler bound it, our
+    placements that wait for the node and conflict with this allocation are withdrawn.
     """
     assert pod.pod is not None, f"pod {pod.uid} has no spec"
     allocation = allocation_of(pod.pod.metadata.annotations)

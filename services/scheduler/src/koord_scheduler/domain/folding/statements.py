@@ -11,7 +11,13 @@ from koord_scheduler.domain.state.state import SchedulerState
 
 
 def fold_statement(state: SchedulerState, stored: StoredEvent, event: Event | None) -> None:
-    """Fold an eviction or a published status. No-op for other aggregates."""
+    """Record a requested eviction, its outcome, or a status that a scheduler published. No-op for other aggregates.
+
+    Args:
+        state: The scheduler's state.
+        stored: The event with its position in the log.
+        event: The decoded event; None if its type is unknown.
+    """
     match event:
         case PodEvictionRequested() | PodEvicted() | PodEvictionFailed() if stored.ref.id not in state.pods:
             return  # it is gone, and what was known of its eviction with it

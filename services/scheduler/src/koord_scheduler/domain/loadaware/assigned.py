@@ -29,12 +29,14 @@ _NOTHING: Final[AmountsByResource] = {}
 
 
 def vector_of(amounts: AmountsByResource, resources: Sequence[str]) -> Vector:
-    """Return the amounts of the considered resources. Resources that `amounts` does not name are 0."""
+    """Return one amount for each of `resources`, in this order; 0 for resources that `amounts` does not name."""
     return tuple([amounts.get(resource, 0) for resource in resources])
 
 
 def estimate_vector(pod: Pod, args: LoadAwareSchedulingArgs) -> Vector:
-    """Return the estimated usage of a pod over the considered resources, at most MAX_AMOUNT each.
+    """Return the estimated usage of a pod for each resource that the plugin considers, at most MAX_AMOUNT each.
+
+    The order is that of `args.resources`; units are milli-cores, bytes, whole units.
 
     Raises:
         InvalidInput: A request or limit is not a valid quantity.
@@ -44,13 +46,14 @@ def estimate_vector(pod: Pod, args: LoadAwareSchedulingArgs) -> Vector:
 
 
 class AssignedPod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A pod that is assumed or bound on a node.
+    """What LoadAwareScheduling keeps of a pod that is assumed or bound on a node.
 
     Attributes:
         is_prod: Whether its priority class is koord-prod.
-        estimate: Its estimated usage over the considered resources.
-        assigned_at: Unix seconds of its condition PodScheduled, otherwise of the moment when it became known here.
-        window_end: Unix seconds until which its estimate counts whatever is measured. None: no such window.
+        estimate: Its estimated usage, one amount per considered resource.
+        assigned_at: Unix seconds of its condition PodScheduled; without the condition, of the moment when the scheduler
+            first saw it on a node.
+        window_end: Unix seconds until which its estimate counts even if usage is measured. None: no such window.
     """
 
     uid: str
@@ -65,7 +68,7 @@ class AssignedPod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 def window_end(
     pod: Pod, args: LoadAwareSchedulingArgs, assigned_at: float, initialized_at: float | None
 ) -> float | None:
-    """Return the end of the window in which a pod's estimate always counts, or None without a window.
+    """Return the Unix seconds until which a pod's estimate counts even if its usage is measured. None: no such window.
 
     Args:
         pod: The pod; with allowCustomizeEstimation, its annotations override the arguments.
@@ -100,7 +103,9 @@ def _seconds(annotations: Mapping[str, str], key: str) -> int | None:
 
 
 class NodeSums:
-    """Sums over a node's pods, given its last report. Each vector is a list that is updated pod by pod.
+    """Sums of measured and estimated usage over a node's pods, given the node's last report.
+
+    A list of amounts per resource.
 
     A pod with estimate e and measured usage u (0 if unmeasured) adds, for a report of time U and interval I:
 
@@ -135,15 +140,15 @@ class NodeSums:
 
     @property
     def prod(self) -> list[int]:
-        """Return the estimated usage of koord-prod pods."""
+        """Return the estimated usage of koord-prod pods per resource: `prod_usage` plus `prod_delta`."""
         return [usage + delta for usage, delta in zip(self.prod_usage, self.prod_delta, strict=True)]
 
     def add(self, pod: AssignedPod) -> None:
-        """Add a pod of the node."""
+        """Add a pod of the node to the sums."""
         self._count(pod, 1)
 
     def remove(self, pod: AssignedPod) -> None:
-        """Remove a pod that was added before."""
+        """Subtract a pod from the sums: the inverse of `add`."""
         self._count(pod, -1)
 
     def _count(self, pod: AssignedPod, sign: int) -> None:
@@ -176,7 +181,7 @@ class NodeSums:
 def sums_of(
     metric: NodeMetric, pods: Iterable[AssignedPod], args: LoadAwareSchedulingArgs, resources: Sequence[str]
 ) -> NodeSums:
-    """Return the sums of a node with these pods."""
+    """Return the usage sums of a node on which exactly these pods run, given its last report."""
     sums = NodeSums(metric, args, resources)
     for pod in pods:
         sums.add(pod)
@@ -186,14 +191,15 @@ def sums_of(
 def used_by_all(
     metric: NodeMetric, sums: NodeSums, resources: Sequence[str], aggregation: tuple[str, float] | None
 ) -> Sequence[int]:
-    """Return the estimated usage of a node over all pods.
+    """Return the estimated usage of a node over all pods, one amount per considered resource.
 
     Args:
         metric: The node's report.
         sums: Sums over its pods.
         resources: The considered resources.
-        aggregation: (type, period in seconds) of a percentile, 0 for the longest period; None for the plain usage. If
-            the period was not recorded, the result is the sum of the estimates without any usage (spec, 16 no. 15).
+        aggregation: (type, period in seconds) of a percentile, with period 0 for the longest one; None for the average
+            usage. If the report has no such period, the result is the sum of the estimates without any usage (spec, 16
+            no. 15).
 
     Source:
         scheduler-core spec, 7.3

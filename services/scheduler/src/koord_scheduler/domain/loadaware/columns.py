@@ -82,11 +82,13 @@ class NodeLoad(NamedTuple):
 
 
 class LoadColumns:
-    """The load of all nodes. Rows are those of `NodeColumns`; N is the capacity, R the number of considered resources.
+    """LoadAwareScheduling's data of all nodes as arrays: measured usage, estimates of pods, and thresholds.
+
+    Rows are those of `NodeColumns`; N is the capacity, R the number of considered resources.
 
     Args:
         args: Arguments of the plugin.
-        touched: Journal of the rows whose answers may have changed.
+        touched: Journal in which the plugin records the nodes whose filter or score results may have changed.
         capacity: Initial number of rows.
     """
 
@@ -116,7 +118,7 @@ class LoadColumns:
     # --- what happens --------------------------------------------------------------------------------------------
 
     def on_node(self, row: int, facts: NodeFacts) -> None:
-        """Add a node or update its size and thresholds. Its report and pods stay."""
+        """Add the node at position `row`, or update its size and thresholds. Its report and pods stay."""
         node = self._nodes.get(row)
         if node is None:
             node = self._nodes[row] = _Node()
@@ -129,7 +131,7 @@ class LoadColumns:
         self._change(row)
 
     def off_node(self, row: int) -> None:
-        """Remove the node of a row with its report and pods."""
+        """Remove the node at position `row` with its report and pods."""
         node = self._nodes.pop(row, None)
         if node is None:
             return
@@ -138,7 +140,7 @@ class LoadColumns:
         self._change(row)
 
     def on_metric(self, row: int, metric: NodeMetric | None) -> None:
-        """Set the report of a known node; None removes it."""
+        """Replace the usage report of the node at position `row`; None removes it."""
         node = self._nodes[row]
         node.metric = metric
         if metric is None:
@@ -151,7 +153,7 @@ class LoadColumns:
         self._change(row)
 
     def on_pod(self, row: int, pod: AssignedPod) -> None:
-        """Put a pod on a known node, or update it. The pod is removed from any other node."""
+        """Count a pod on the node at position `row`, or update it there. It is removed from any other node."""
         before = self._row_of.get(pod.uid)
         if before is not None:
             self._take_out(before, pod.uid)
@@ -163,13 +165,13 @@ class LoadColumns:
             self._change(row)
 
     def off_pod(self, uid: str) -> None:
-        """Remove a pod. No-op if the pod is unknown."""
+        """Remove a pod from its node. No-op if the pod is unknown."""
         row = self._row_of.get(uid)
         if row is not None:
             self._take_out(row, uid)
 
     def advance(self, now: float) -> list[int]:
-        """Expire reports that are too old at `now` (unix seconds), and return their rows."""
+        """Mark reports as expired that are too old at `now` (Unix seconds). Return the positions of their nodes."""
         self._now = max(self._now, now)
         expired: list[int] = []
         while self._expiries and self._expiries[0][0] <= self._now:
@@ -186,17 +188,25 @@ class LoadColumns:
         return expired
 
     def next_expiry(self) -> float:
-        """Return the unix seconds before which `advance` changes nothing; infinity if nothing can expire."""
+        """Return the Unix seconds at which the next report expires.
+
+        Before, `advance` changes nothing. Infinity: none can expire.
+        """
         return self._expiries[0][0] if self._expiries else math.inf
 
     # --- what is asked -------------------------------------------------------------------------------------------
 
     def filter_codes(self, load: PodLoad, rows: Rows | None = None) -> CodeArray | None:
-        """Return a code for each row, shape (K,), or None if every row passes. Call `advance` first.
+        """Return a code for each node: 0 passes, other codes tell which threshold the pod would exceed; see `reason`.
+
+        Call `advance` first.
 
         Args:
-            load: The pod.
-            rows: The rows to filter, shape (K,); None for all N rows.
+            load: The pod's estimated usage and kind.
+            rows: Positions of the nodes, shape (K,); None for all N rows.
+
+        Returns:
+            Codes, shape (K,), or None if every node passes.
 
         Source:
             scheduler-core spec, 7.4
@@ -224,12 +234,12 @@ class LoadColumns:
         return any(self._limited)
 
     def is_limiting(self, load: PodLoad) -> bool:
-        """Return whether any node may refuse a pod with this load."""
+        """Return whether any node may refuse a pod with this estimated usage."""
         self._work_out()
         return not load.of_daemon_set and bool(self._limited[_PROD if load.is_prod else _OTHER])
 
     def row_filter(self, load: PodLoad) -> Callable[[int], int] | None:
-        """Return a function from a row to its filter code, or None if no node ever refuses such a pod."""
+        """Return a function from a node's position to its filter code, or None if no node ever refuses such a pod."""
         if load.of_daemon_set:
             return None
         group = _PROD if load.is_prod else _OTHER
@@ -251,18 +261,23 @@ class LoadColumns:
         return code
 
     def reason(self, code: int) -> str:
-        """Return the reason for a code other than 0. All are Unschedulable, because load falls when pods leave."""
+        """Return the phrase for users that explains a filter code other than 0.
+
+        Evicting pods may always help, because load falls when pods leave.
+        """
         if code == _EXPIRED_CODE:
             return EXPIRED_REASON
         index, aggregated = divmod(code - _FIRST_CODE, 2)
         return exceeded_reason(self.resources[index], aggregated=bool(aggregated))
 
     def scores(self, load: PodLoad, rows: Rows | None = None) -> IntArray:
-        """Return a score within 0..100 for each row, shape (K,). Call `advance` first.
+        """Return a score within 0..100 for each node, shape (K,): higher where less of the node is used.
+
+        Call `advance` first.
 
         Args:
-            load: The pod.
-            rows: The rows to score, shape (K,); None for all N rows.
+            load: The pod's estimated usage and kind.
+            rows: Positions of the nodes to score, shape (K,); None for all N rows.
 
         Source:
             scheduler-core spec, 7.5
@@ -282,7 +297,7 @@ class LoadColumns:
         return total // self._weight
 
     def row_score(self, load: PodLoad) -> Callable[[int], int] | None:
-        """Return a function from a row to its score, or None if every score is 0."""
+        """Return a function from a node's position to its score, or None if every score is 0."""
         total_weight, dominant_weight = self._weight, self.args.dominant_resource_weight
         group = self._score_group(load)
         items = tuple(zip(range(len(load.estimate)), load.estimate, row_list(self._weights), strict=True))
@@ -303,7 +318,7 @@ class LoadColumns:
         return score if total_weight else None
 
     def node_load(self, row: int) -> NodeLoad | None:
-        """Return the plugin's data about a node, or None if the row has no node."""
+        """Return the report, sums and pods of the node at position `row`, or None if there is no node."""
         node = self._nodes.get(row)
         if node is None:
             return None

@@ -13,10 +13,10 @@ from koord_scheduler.domain.loadaware.columns import NodeLoad
 
 
 def describe_node(load: NodeLoad | None, args: LoadAwareSchedulingArgs) -> dict[str, object]:
-    """Return the response of `/apis/v1/plugins/LoadAwareScheduling/node/<node>`; empty for an unknown node.
+    """Return the response of `/apis/v1/plugins/LoadAwareScheduling/node/<node>`: the pods and sums of one node.
 
-    Pods are ordered by the time at which they were assigned (unix seconds). Resources are quantities, names are
-    namespace/name.
+    Empty for an unknown node. Pods are ordered by the time at which they were assigned (Unix seconds). Resources are
+    quantities, names are namespace/name.
     """
     if load is None or (load.metric is None and not load.pods):
         return {}

@@ -30,13 +30,15 @@ _DEFAULTS: Final = {
 
 
 def estimate_pod(pod: Pod, args: LoadAwareSchedulingArgs) -> Amounts:
-    """Return the estimated usage per resource of the scaling factors: milli-cores, bytes, whole units.
+    """Return the usage that the scheduler expects of a pod, for each resource that has a scaling factor.
+
+    Units are milli-cores, bytes, whole units.
 
         q = max(limit, request) of the resource that the pod's class uses;  e = min(limit, round(q * factor / 100))
 
-    If q is 0, the estimate is 250m and 200 MiB for (batch) cpu and memory, otherwise 0. It is 0 as well if the pod's
-    class has no such resource. With the recommended estimator, the pod's annotation replaces the estimate, at most
-    the limit.
+    If q is 0, the estimate is 250m for cpu and batch-cpu, 200 MiB for memory and batch-memory, otherwise 0. It is 0
+    as well if the pod's priority class has no such resource. With the recommended estimator, the pod's annotation
+    replaces the estimate, at most the limit.
 
     Raises:
         InvalidInput: A request or limit is not a valid quantity.
@@ -71,9 +73,9 @@ def _recommended(pod: Pod) -> Amounts:
 
 
 def scaling_factors(pod: Pod, args: LoadAwareSchedulingArgs) -> Mapping[str, int]:
-    """Return the scaling factor in percent per resource. Where allowed, the pod's annotation overrides the arguments.
+    """Return resource -> factor in percent that turns a pod's request into its estimated usage.
 
-    A malformed annotation is ignored.
+    If the arguments allow it, the pod's annotation overrides their factors. A malformed annotation is ignored.
     """
     text = pod.metadata.annotations.get(keys.LOAD_ESTIMATED_SCALING_FACTORS)
     if not args.allow_customize_estimation or not text:
@@ -85,7 +87,7 @@ def scaling_factors(pod: Pod, args: LoadAwareSchedulingArgs) -> Mapping[str, int
 
 
 def raw_amounts(allocatable: Mapping[str, Quantity], annotations: Mapping[str, str]) -> Amounts:
-    """Return the allocatable of a node, with the amounts of its raw-allocatable annotation instead where it has any.
+    """Return resource -> size of a node: the amounts of its raw-allocatable annotation, otherwise its allocatable.
 
     A malformed annotation is ignored. Amounts are milli-cores, bytes, whole units.
     """

@@ -33,14 +33,14 @@ class PodUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeMetric:
-    """The last report of a node.
+    """The last usage report of a node, from its agent or from its NodeMetric object.
 
     Attributes:
         updated_at: Unix seconds of the report; None if the object exists without a report.
-        report_interval_seconds: Interval between reports that the node intends.
+        report_interval_seconds: Intended interval between reports.
         node_usage: Usage of the whole node; None if there is no `status.nodeMetric`.
         system_usage: Usage of processes that belong to no pod.
-        aggregated: (type, period in seconds) -> usage; only recorded periods.
+        aggregated: (type, period in seconds) -> usage by this percentile; only periods that the node recorded.
         pods: (namespace, name) -> usage of the pod.
     """
 
@@ -57,7 +57,8 @@ class NodeMetric:
         """Return the measured usage of a pod.
 
         Returns:
-            None if nothing was measured, or if it was measured for another pod of the same name (spec, 16 no. 23).
+            None if the report has no usage of this pod, or if the usage is of another pod with the same name but
+            another uid (spec, 16 no. 23).
         """
         found = self.pods.get((namespace, name))
         if found is None or not found.usage or (found.uid and uid and found.uid != uid):
@@ -65,11 +66,11 @@ class NodeMetric:
         return found
 
     def aggregated_usage(self, kind: str, seconds: float) -> AmountsByResource | None:
-        """Return the usage by a percentile.
+        """Return a percentile of the usage of the whole node.
 
         Args:
             kind: The type, such as p95.
-            seconds: The period. 0 means the longest recorded period, or the plain usage if none was recorded.
+            seconds: The period. 0 means the longest recorded period, or the average usage if none was recorded.
 
         Returns:
             None if the given period was not recorded.
@@ -84,7 +85,7 @@ class NodeMetric:
 
 
 def metric_of_report(report: NodeUsageReported) -> NodeMetric:
-    """Return the metric of a report from the observations stream."""
+    """Convert an agent's usage report from the stream of observations into a `NodeMetric`."""
     return NodeMetric(
         updated_at=datetime.fromisoformat(report.updated_at).timestamp() if report.updated_at else None,
         report_interval_seconds=report.report_interval_seconds or DEFAULT_REPORT_INTERVAL_SECONDS,

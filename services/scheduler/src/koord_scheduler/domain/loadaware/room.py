@@ -18,12 +18,12 @@ PLAIN, AGGREGATED, EXPIRED = range(3)
 
 
 class Reported(NamedTuple):
-    """A node with a report.
+    """A node that has a usage report, with what is computed from it.
 
     Attributes:
         metric: The report.
         sums: Sums over its pods.
-        capacity: Its size over the considered resources, as the estimator sees it.
+        capacity: Its size, one amount per considered resource.
         expired: Whether the report is too old.
     """
 
@@ -34,11 +34,12 @@ class Reported(NamedTuple):
 
 
 class Room(NamedTuple):
-    """The least refused estimate per resource.
+    """For each resource, the least estimated usage of a pod that the node refuses.
 
     Attributes:
         least: One amount per considered resource.
-        basis: What estimates are compared with: PLAIN, AGGREGATED or EXPIRED.
+        basis: What estimates are compared with: average usage (PLAIN), a percentile (AGGREGATED), or nothing because
+            the report is too old (EXPIRED).
     """
 
     least: Sequence[int]
@@ -46,7 +47,7 @@ class Room(NamedTuple):
 
 
 def room_of(node: Reported, limits: Limits, args: LoadAwareSchedulingArgs, resources: Sequence[str]) -> Room:
-    """Return the room of a node under thresholds.
+    """Return how large the estimate of a pod must be, per resource, for the node's thresholds to refuse it.
 
         round((used + e) * 100 / cap) > T   iff   e >= ceil(cap * (2 T + 1) / 200) - used
 
@@ -76,7 +77,7 @@ def _everything(resources: Sequence[str]) -> Room:
 
 
 def left_of(node: Reported, used: Sequence[int]) -> list[int]:
-    """Return capacity minus used per resource; -1 where every estimate scores 0."""
+    """Return capacity minus `used` per resource; -1 where a pod with any estimate scores 0."""
     return [
         min(amount - taken, MAX_AMOUNT) if amount > 0 and amount >= taken else -1
         for amount, taken in zip(node.capacity, used, strict=True)

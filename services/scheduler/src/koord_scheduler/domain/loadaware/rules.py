@@ -26,10 +26,10 @@ EXPIRED_REASON: Final = "node(s) nodeMetric expired"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodLoad:
-    """The facts about a pod that is to be scheduled.
+    """What LoadAwareScheduling reads of a pod that waits for a node. Pods with equal values get equal results.
 
     Attributes:
-        estimate: Its estimated usage over the considered resources.
+        estimate: Its estimated usage, one amount per considered resource.
         is_prod: Whether its priority class is koord-prod.
         of_daemon_set: Whether a DaemonSet owns it. Such pods are never refused.
     """
@@ -41,7 +41,7 @@ class PodLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """The facts about a node.
+    """What LoadAwareScheduling reads of a node object.
 
     Attributes:
         allocatable: Its raw size without what is reserved on it; milli-cores, bytes, whole units.
@@ -53,7 +53,7 @@ class NodeFacts:
 
 
 def pod_load(pod: Pod, args: LoadAwareSchedulingArgs) -> PodLoad:
-    """Return the facts about a pod that is to be scheduled.
+    """Return what LoadAwareScheduling reads of a pod that waits for a node.
 
     Raises:
         InvalidInput: A request or limit is not a valid quantity.
@@ -66,7 +66,9 @@ def pod_load(pod: Pod, args: LoadAwareSchedulingArgs) -> PodLoad:
 
 
 def node_facts(node: Node) -> NodeFacts:
-    """Return the facts about a node. A malformed resource list counts as empty, because admission refuses it.
+    """Return what LoadAwareScheduling reads of a node object.
+
+    A malformed resource list counts as empty, because admission refuses it.
 
     Source:
         scheduler-core spec, 3 (node transformers) and 7.2
@@ -93,12 +95,17 @@ def expiry(metric: NodeMetric, args: LoadAwareSchedulingArgs) -> float:
 
 
 def exceeded_reason(resource: str, *, aggregated: bool) -> str:
-    """Return the reason text for a resource above its threshold."""
+    """Return the phrase for users that the usage of a resource exceeds its threshold.
+
+    Args:
+        resource: Name of the resource.
+        aggregated: Whether the threshold is one for a percentile of the usage.
+    """
     return f"node(s) {resource} {'aggregated usage' if aggregated else 'usage'} exceed threshold"
 
 
 def score_aggregation(args: LoadAwareSchedulingArgs) -> tuple[str, float] | None:
-    """Return (type, period in seconds) of the usage that scores use, or None for the plain usage."""
+    """Return (type, period in seconds) of the percentile that scores use, or None if they use the average usage."""
     part = args.aggregated
     if part is None or not part.score_aggregation_type:
         return None

@@ -17,12 +17,12 @@ from koord_scheduler.domain.loadaware.assigned import Vector, vector_of
 
 
 class Limits(NamedTuple):
-    """The thresholds for one kind of pods on a node.
+    """The usage thresholds of a node for koord-prod pods, or for other pods.
 
     Attributes:
-        percent: Threshold per considered resource in percent; 0 means no limit.
+        percent: Threshold per considered resource in percent of the node's size; 0 means no limit.
         by_prod: Whether only the usage of koord-prod pods is compared.
-        aggregation: (type, seconds) of the compared usage; None for the plain usage.
+        aggregation: (type, period in seconds) of the percentile that is compared; None for the average usage.
     """
 
     percent: Vector
@@ -36,7 +36,7 @@ class Limits(NamedTuple):
 
 
 class NodeThresholds(NamedTuple):
-    """The thresholds of a node: for koord-prod pods, and for all others."""
+    """The usage thresholds of a node: `prod` for koord-prod pods, `other` for all other pods."""
 
     prod: Limits
     other: Limits
@@ -55,10 +55,12 @@ class _Custom(msgspec.Struct, rename="camel"):
 
 
 def node_thresholds(text: str, args: LoadAwareSchedulingArgs, resources: Sequence[str]) -> NodeThresholds:
-    """Return the thresholds of a node. A malformed annotation, and resources that are not considered, are ignored.
+    """Return the usage thresholds of a node.
+
+    A malformed annotation, and resources that are not considered, are ignored.
 
     Args:
-        text: Text of the annotation, "" if there is none.
+        text: Text of the node's annotation with thresholds, "" if there is none. Each part replaces that of `args`.
         args: Arguments of the plugin.
         resources: The considered resources.
     """

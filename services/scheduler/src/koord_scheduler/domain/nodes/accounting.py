@@ -20,28 +20,28 @@ from koord_scheduler.domain.pods.info import PodInfo
 
 
 class Follower(Protocol):
-    """A part that keeps sums over the pods of each node, such as host ports or load."""
+    """An object that keeps sums over the pods of each node, such as host ports or load."""
 
     def may_refuse(self, pod_class: PodClass) -> bool:
-        """Return whether a filter uses these sums for pods of this class."""
+        """Return whether a filter may refuse pods of this class because of these sums."""
         ...
 
     def took(self, row: int, pod_info: PodInfo) -> None:
-        """Add the pod to the sums of the row."""
+        """Add the pod to the sums of the node at position `row`."""
         ...
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
-        """Subtract the pod from the sums of the row."""
+        """Subtract the pod from the sums of the node at position `row`: the inverse of `took`."""
         ...
 
 
 class NodeAccounting:
-    """Counts pods on rows of the columns and notifies the followers.
+    """Counts pods on nodes: in the node columns, in the population, and in the sums of plugins (followers).
 
     Attributes:
-        followers: Notified of every pod.
-        concerned: (bit, follower): notified of pods whose `PodClass.concerned` has the bit.
-        allocations: Notified of pods with an allocation, and of guests (`PodInfo.is_guest`).
+        followers: Objects that are called for every pod.
+        concerned: (bit, follower): called for pods whose `PodClass.concerned` has the bit.
+        allocations: Called for pods with an allocation, and for pods on trial (`PodInfo.is_guest`).
     """
 
     def __init__(self, nodes: NodeColumns, population: Population | None, followers: Sequence[Follower] = ()) -> None:
@@ -52,11 +52,11 @@ class NodeAccounting:
         self.allocations: list[Follower] = []
 
     def every_follower(self) -> list[Follower]:
-        """Return all followers."""
+        """Return all followers, of every pod, of some pods, and of pods with allocations."""
         return [*self.followers, *(follower for _, follower in self.concerned), *self.allocations]
 
     def take(self, row: int, pod_info: PodInfo) -> None:
-        """Count the pod on the node."""
+        """Count the pod on the node at position `row`, and notify the followers."""
         self.nodes.take(row, pod_info.demand)
         if self.population is not None and pod_info.kind is not None:
             self.population.arrive(row, pod_info.kind)
@@ -71,7 +71,7 @@ class NodeAccounting:
                 follower.took(row, pod_info)
 
     def give(self, row: int, pod_info: PodInfo) -> None:
-        """Stop counting the pod: the exact inverse of `take`."""
+        """Stop counting the pod on the node at position `row` and notify the followers: the inverse of `take`."""
         self.nodes.give(row, pod_info.demand)
         if self.population is not None and pod_info.kind is not None:
             self.population.leave(row, pod_info.kind)
@@ -86,10 +86,10 @@ class NodeAccounting:
                 follower.gave(row, pod_info)
 
     def parts_for(self, pod_class: PodClass, *, coupled: bool) -> "NodeAccounting":
-        """Return the part of the accounting that matters for filters of this pod class, for trials.
+        """Return an accounting with only those sums that filters of this pod class read. Trials with it cost less.
 
         Args:
-            pod_class: The class.
+            pod_class: Equivalence class of the pod for which nodes are tried.
             coupled: Whether its filters depend on pods on other nodes.
         """
         followers = [follower for follower in self.followers if follower.may_refuse(pod_class)]
@@ -100,6 +100,9 @@ class NodeAccounting:
 
     @contextmanager
     def trial(self) -> Generator[None]:
-        """Do not outdate cached answers inside this context. The caller undoes its takes and gives before the end."""
+        """Keep cached filter results valid inside this context although pods are taken and given.
+
+        The caller must undo its calls of `take` and `give` before the context ends.
+        """
         with self.nodes.unrecorded():
             yield

@@ -16,7 +16,12 @@ from koord_scheduler.domain.pods.info import PodInfo
 
 
 class Source:
-    """Why a pod counts on a node, as bits of an int. The standard library's flags cost a microsecond per operation."""
+    """Why a pod counts on a node, as bits of an int.
+
+    LOGGED: the log placed it. ASSUMED: this scheduler placed it and the log has not answered. BOUND: the API says
+    that it runs there. The values are plain integers, because flags of the standard library cost a microsecond per
+    operation.
+    """
 
     LOGGED: Final = 1
     ASSUMED: Final = 2
@@ -25,11 +30,11 @@ class Source:
 
 @dataclass(slots=True)
 class Holding:
-    """A pod on a node.
+    """One pod in the ledger of a node, and why it counts there.
 
     Attributes:
-        pod_info: The pod as it counts there.
-        sources: Bits of `Source`.
+        pod_info: The pod, with its requests and allocation on this node.
+        sources: Bits of `Source`: log, assumption, API.
         is_aside: Whether it does not count now (`Ledgers.set_aside`).
     """
 
@@ -39,17 +44,17 @@ class Holding:
 
     @property
     def demand(self) -> Demand:
-        """Return the amounts that it takes."""
+        """Return the amounts that the pod takes on the node."""
         return self.pod_info.demand
 
 
 @dataclass(slots=True)
 class NodeLedger:
-    """The pods of one node.
+    """The pods that hold resources of one node.
 
     Attributes:
-        seq: Last sequence of `node.<name>` that is included.
-        holdings: The pods by uid.
+        seq: Position in the log of the last event of `node.<name>` that is included; 0 if there is none.
+        holdings: Uid -> pod with its sources.
     """
 
     seq: int = 0
@@ -57,9 +62,10 @@ class NodeLedger:
 
 
 class Ledgers:
-    """The pods of every node, each with its sources (log, assumption, API). Changes are also made in `NodeAccounting`.
+    """For each node, the pods that hold resources there, each with its sources: log, assumption or API.
 
-    Only the ledger keeps pods that are set aside or whose node was deleted. Only the accounting has pods of trials.
+    Each change is also made in `NodeAccounting`, so sums and ledgers agree, with two exceptions: pods that are set
+    aside or whose node was deleted are only in the ledger; pods on trial are only in the accounting.
     """
 
     def __init__(self, accounting: NodeAccounting) -> None:
@@ -68,12 +74,15 @@ class Ledgers:
         self._by_node: dict[str, NodeLedger] = {}
 
     def seq(self, node: str) -> int:
-        """Return the last known sequence of `node.<name>`, which the next append expects; 0 if it has no event."""
+        """Return the position of the last known event of `node.<name>`, 0 without one.
+
+        The next append names it as the expected last position.
+        """
         ledger = self._by_node.get(node)
         return ledger.seq if ledger is not None else 0
 
     def advance(self, node: str, seq: int) -> bool:
-        """Return whether an event with this sequence is new. If so, it becomes the last known one."""
+        """Return whether `seq` is later than the last known event of the node. If so, it becomes the last known one."""
         ledger = self._of(node)
         if seq <= ledger.seq:
             return False
@@ -81,7 +90,10 @@ class Ledgers:
         return True
 
     def hold(self, node: str, pod_info: PodInfo, source: int) -> None:
-        """Count the pod on the node. What the log states replaces what was assumed."""
+        """Count the pod on the node for one more source (a bit of `Source`).
+
+        If the source is the log, its amounts and allocation replace those that were assumed.
+        """
         ledger = self._of(node)
         row = self._nodes.row(node)
         holding = ledger.holdings.get(pod_info.uid)
@@ -100,7 +112,7 @@ class Ledgers:
         holding.sources |= source
 
     def describe(self, node: str, pod_info: PodInfo) -> None:
-        """Replace the known facts of a pod on a node (labels, status, deletion). Its demand and allocation stay."""
+        """Replace labels, status and the like of a pod on a node. The amounts that it takes and its allocation stay."""
         ledger = self._by_node.get(node)
         holding = ledger.holdings.get(pod_info.uid) if ledger is not None else None
         if holding is not None and _read_of(holding.pod_info) != _read_of(pod_info):
@@ -115,7 +127,11 @@ class Ledgers:
         holding.pod_info = pod_info
 
     def drop(self, node: str, uid: str, source: int) -> bool:
-        """Drop one source of a pod. Return whether the pod no longer counts, so that room became free."""
+        """Remove one source (a bit of `Source`) of a pod on a node.
+
+        Returns:
+            True if the pod has no source left and no longer counts, so that room became free.
+        """
         ledger = self._by_node.get(node)
         holding = ledger.holdings.get(uid) if ledger is not None else None
         if ledger is None or holding is None or not holding.sources & source:
@@ -148,7 +164,7 @@ class Ledgers:
             self._occupancy.take(row, holding.pod_info)
 
     def holders(self, node: str) -> dict[str, PodInfo]:
-        """Return uid -> pod, for the pods that count on the node."""
+        """Return uid -> pod, for the pods that count on the node; empty if there are none."""
         return {each.uid: each for each in self.pod_infos(node)}
 
     def pod_infos(self, node: str) -> list[PodInfo]:
@@ -159,7 +175,7 @@ class Ledgers:
         return [holding.pod_info for holding in ledger.holdings.values() if not holding.is_aside]
 
     def logged(self, node: str) -> list[str]:
-        """Return the uids of the pods that the log has on the node, in the order in which they came."""
+        """Return the uids of the pods that the log has placed on the node, in the order in which they came."""
         ledger = self._by_node.get(node)
         if ledger is None:
             return []
@@ -173,18 +189,18 @@ class Ledgers:
         return tuple(uid for uid, holding in ledger.holdings.items() if not holding.is_aside)
 
     def items(self) -> ItemsView[str, NodeLedger]:
-        """Return all ledgers with their nodes."""
+        """Return (node name, ledger) of all nodes."""
         return self._by_node.items()
 
     def node_appeared(self, node: str) -> None:
-        """Count the pods of a node whose row is new in the columns."""
+        """Count the pods in the ledger of a node that has just been added to the node columns."""
         row = self._nodes.row(node)
         assert row is not None, f"node {node} has no row"
         for pod_info in self.pod_infos(node):
             self._occupancy.take(row, pod_info)
 
     def node_disappears(self, node: str) -> None:
-        """Stop counting the pods of a node before its row is removed. Its ledger is kept."""
+        """Stop counting the pods of a node that is about to be removed from the node columns. Its ledger is kept."""
         row = self._nodes.row(node)
         assert row is not None, f"node {node} has no row"
         for pod_info in self.pod_infos(node):

@@ -14,12 +14,13 @@ FULL_WEIGHT = 100
 
 
 class NodePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The manager's decisions about one node.
+    """What the manager decided about one node: batch and mid resources, devices, and the weight of its scores.
 
     Attributes:
-        lent: Batch and mid resources -> amount; None if the resource is withdrawn, whatever the node object says.
-        devices: Resources of its devices -> amount.
-        weight: Factor of its scores, in hundredths.
+        lent: Batch or mid resource -> amount; None if the resource is withdrawn even if the node object states an
+            amount.
+        devices: Resource of the node's devices -> amount.
+        weight: Factor of the node's total score in percent; 100 for a healthy node.
     """
 
     lent: dict[str, int | None] = {}
@@ -27,7 +28,7 @@ class NodePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     weight: int = FULL_WEIGHT
 
     def evolve(self, event: object) -> "NodePolicy":
-        """Return the policy after an event of `nodepolicy.<name>`. Other events change nothing."""
+        """Return the policy after an event of `nodepolicy.<name>`. Other types of events return it unchanged."""
         match event:
             case NodeOvercommitComputed():
                 lent = {
@@ -45,7 +46,7 @@ class NodePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                 return self
 
     def allocatable(self, own: Mapping[str, int]) -> dict[str, int]:
-        """Return the allocatable of the node object, replaced by the manager's decisions where there are any."""
+        """Return the node object's allocatable `own` with the manager's amounts and without withdrawn resources."""
         found = {**own, **self.devices}
         for resource, amount in self.lent.items():
             if amount is None:

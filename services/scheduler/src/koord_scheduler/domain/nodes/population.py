@@ -44,10 +44,12 @@ class _Asked(Counter):
 
 @dataclass(frozen=True, slots=True)
 class OwnedTerm:
-    """An affinity term of pods in the cluster, and a counter of these pods.
+    """An inter-pod affinity term that pods in the cluster have, and the number of these pods on each node.
 
     Attributes:
+        term: The topology key and the selection of pods.
         weight: Weight of a preferred term, negative for anti-affinity; 0 for required terms.
+        owners: Counter of the pods that have the term.
     """
 
     term: Term
@@ -56,12 +58,14 @@ class OwnedTerm:
 
 
 class Population:
-    """Numbers of pods on nodes, by kind.
+    """Numbers of pods on each node for the selections that affinity and spread constraints make.
+
+    They are updated with each pod that comes or leaves.
 
     Attributes:
-        affinity: Required affinity terms of pods on nodes.
-        anti_affinity: Required anti-affinity terms of pods on nodes.
-        preferred: Preferred terms of pods on nodes.
+        affinity: Required affinity terms that pods on nodes have.
+        anti_affinity: Required anti-affinity terms that pods on nodes have.
+        preferred: Preferred terms that pods on nodes have.
         terms_version: Number that grows when one of these terms appears or disappears.
         namespaces_version: Number that grows when labels of a namespace change.
         moves: Number that grows with every pod that comes or leaves.
@@ -84,11 +88,14 @@ class Population:
 
     @property
     def namespaces(self) -> Mapping[str, Mapping[str, str]]:
-        """Return namespace -> labels."""
+        """Return namespace -> its labels."""
         return self._namespaces
 
     def counter(self, *questions: Question) -> Counter:
-        """Return a counter of the pods that every question selects. It is updated while the caller holds it."""
+        """Return a counter of the pods that all of the questions select.
+
+        Equal questions share a counter. It is kept up to date as long as a caller holds a reference to it.
+        """
         known = self._asked.get(questions)
         if known is None:
             known = self._asked[questions] = _Asked(self._nodes.capacity, questions)
@@ -108,11 +115,11 @@ class Population:
         return known
 
     def sums(self, key: str, *questions: Question) -> DomainSums:
-        """Return the number of pods that every question selects, by domain of a topology key."""
+        """Return the number of pods that all questions select, by value of the node label `key` (topology domain)."""
         return DomainSums(self.counter(*questions), self._nodes.label(key))
 
     def arrive(self, row: int, kind: PodKind) -> None:
-        """Count a pod of the kind on the node."""
+        """Count one more pod of the kind on the node at position `row`."""
         self.moves += 1
         entry = self._entries.get(kind)
         if entry is None:
@@ -123,7 +130,7 @@ class Population:
             counter.add(row, 1)
 
     def leave(self, row: int, kind: PodKind) -> None:
-        """Stop counting a pod of the kind: the inverse of `arrive`."""
+        """Count one pod of the kind less on the node at position `row`: the inverse of `arrive`."""
         self.moves += 1
         entry = self._entries[kind]
         left = entry.rows[row] - 1
@@ -137,7 +144,10 @@ class Population:
             self._exit(kind)
 
     def put_namespace(self, name: str, labels: Mapping[str, str]) -> None:
-        """Set the labels of a namespace, and recount the terms that select namespaces by label if they differ."""
+        """Set the labels of a namespace.
+
+        If they have changed, count its pods again for terms that select namespaces by label.
+        """
         named = {NAME_LABEL: name, **labels}
         if self._namespaces.get(name) == named:
             return
@@ -145,7 +155,7 @@ class Population:
         self._namespace_changed(name)
 
     def drop_namespace(self, name: str) -> None:
-        """Remove a namespace."""
+        """Forget the labels of a deleted namespace. No-op if it is unknown."""
         if self._namespaces.pop(name, None) is not None:
             self._namespace_changed(name)
 

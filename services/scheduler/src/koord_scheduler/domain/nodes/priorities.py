@@ -13,14 +13,17 @@ NOBODY: Final = 1 << 40
 
 
 class LowestPriorities:
-    """Number of pods per priority on each node."""
+    """The number of pods of each priority on each node, from which follows the lowest one. Preemption reads it."""
 
     def __init__(self) -> None:
         self._counts: dict[int, dict[int, int]] = {}
         self._lowest: IntArray = np.full(64, NOBODY, np.int64)
 
     def lowest(self, capacity: int) -> IntArray:
-        """Return the lowest priority on each row, int64 (N,), N at least `capacity`; NOBODY for a row without pods."""
+        """Return the lowest priority of a pod on each node by its position, int64 (N,), N at least `capacity`.
+
+        NOBODY, greater than every priority, stands for a node without pods.
+        """
         self._grow(capacity)
         return self._lowest
 

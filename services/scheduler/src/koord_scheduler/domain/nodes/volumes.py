@@ -26,21 +26,21 @@ READ_WRITE_ONCE_POD: Final = "ReadWriteOncePod"
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """The volume claims of a pod, by name."""
+    """The PersistentVolumeClaims of a pod: its namespace and their names."""
 
     namespace: str
     names: tuple[str, ...]
 
 
 class Volumes:
-    """Claims and volumes, and the nodes that use claims. It also reads the claims of pods.
+    """PersistentVolumeClaims and volumes of the cluster, and how many pods on each node use a claim.
 
     Attributes:
         changes: Number that grows with every change of a claim or volume.
-        claims: (namespace, name) -> name of the volume.
-        exclusive: Claims that only one pod at a time may use.
-        users: Claim -> row -> number of pods that use it there.
-        volumes: Name -> required node affinity, and zone labels.
+        claims: (namespace, name) of a claim -> name of its volume; "" if it is not bound.
+        exclusive: (namespace, name) of claims that only one pod at a time may use (ReadWriteOncePod).
+        users: (namespace, name) of a claim -> position of a node -> number of pods there that use the claim.
+        volumes: Name of a volume -> (its required node affinity, its zone and region labels).
     """
 
     name = CLAIMS

@@ -1,4 +1,4 @@
-"""Sequences of pods that were deleted before the fold has reached their last event."""
+"""Positions of the last events of pods that were deleted before the fold has reached these events."""
 
 from typing import Final
 
@@ -6,28 +6,28 @@ _MOST_KEPT: Final = 1024
 
 
 class DeletedPods:
-    """Last sequence of each deleted pod's aggregate, so that a repeated event changes nothing.
+    """For each deleted pod, the position of the last event of its aggregate, so that a repeated event changes nothing.
 
     Attributes:
-        seqs: Uid -> sequence.
+        seqs: Uid -> position in the log.
     """
 
     def __init__(self) -> None:
         self.seqs: dict[str, int] = {}
 
     def seq_of(self, uid: str) -> int:
-        """Return the last known sequence of a deleted pod, 0 if none is known."""
+        """Return the position of the last event of a deleted pod; 0 if the pod is not in the list."""
         return self.seqs.get(uid, 0)
 
     def note(self, uid: str, seq: int) -> None:
-        """Remember a sequence unless a later one is known."""
+        """Store the position `seq` for the pod unless a later one is stored."""
         self.seqs[uid] = max(seq, self.seqs.get(uid, 0))
 
     def prune(self, position: int) -> None:
-        """Forget sequences that the fold has passed, once there are many.
+        """Forget pods whose last event the fold has passed, once there are many.
 
         Args:
-            position: Last folded sequence.
+            position: Position in the log of the last folded event.
         """
         if len(self.seqs) > _MOST_KEPT:
             self.seqs = {uid: seq for uid, seq in self.seqs.items() if seq > position}

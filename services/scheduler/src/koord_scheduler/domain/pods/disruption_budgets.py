@@ -21,7 +21,7 @@ class _Budget:
 
 
 class DisruptionBudgets:
-    """The PodDisruptionBudgets by namespace."""
+    """The PodDisruptionBudgets by namespace, from which preemption learns which evictions they allow."""
 
     def __init__(self) -> None:
         self._budgets: dict[str, dict[str, _Budget]] = {}
@@ -42,7 +42,7 @@ class DisruptionBudgets:
         self._budgets.get(namespace, {}).pop(name, None)
 
     def violating(self, victims: Iterable[Pod]) -> list[bool]:
-        """Return for each pod, in order, whether its eviction after those before it would exceed a budget."""
+        """Return for each victim in order: whether evicting it after the ones before would exceed a budget."""
         left: dict[tuple[str, str], int] = {}
         answers: list[bool] = []
         for pod in victims:

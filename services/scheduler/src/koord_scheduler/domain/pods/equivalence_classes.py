@@ -29,7 +29,7 @@ DEFAULT_SCHEDULER: Final = "koord-scheduler"
 
 
 class Reader(Protocol):
-    """A plugin that reads something from pods (extension point ReadPod)."""
+    """A plugin that reads more of a pod than resources, selectors and tolerations (extension point ReadPod)."""
 
     @property
     def name(self) -> str:
@@ -37,7 +37,7 @@ class Reader(Protocol):
         ...
 
     def read(self, pod: Pod) -> Hashable:
-        """Return the value that it reads; None if there is none."""
+        """Return a hashable value with all that the plugin reads of the pod; None if it reads nothing of this pod."""
         ...
 
 
@@ -45,23 +45,23 @@ class Concerned(Protocol):
     """A plugin that concerns only some pods (extension point Concerns)."""
 
     def concerns(self, pod: Pod) -> bool:
-        """Return whether it concerns pods like this one."""
+        """Return whether the plugin concerns pods with this spec, namespace, labels, annotations and owners."""
         ...
 
 
 class Transformer(Protocol):
-    """A plugin that changes pods (extension point TransformPod)."""
+    """A plugin that changes pods before any other plugin reads them (extension point TransformPod)."""
 
     def transform(self, pod: Pod) -> Pod:
-        """Return the pod that the plugins see."""
+        """Return the pod that all plugins see; the same object if nothing changes."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True, kw_only=True)
 class PodClass:
-    """Everything that decides whether a node suits a pod, apart from pods on other nodes.
+    """A pod equivalence class: everything that decides whether a node suits a pod, apart from pods on other nodes.
 
-    Pods of one class fit on the same nodes.
+    Pods of one class fit on the same nodes and share cached results of filters and scores.
 
     Attributes:
         key: Identifies the class.
@@ -83,17 +83,20 @@ class PodClass:
 
     @property
     def requests(self) -> Mapping[str, int]:
-        """Return the real requests: milli-cores, bytes, whole units."""
+        """Return the requests of the pods: milli-cores, bytes, whole units."""
         return self.demand.requests
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Subject:
-    """The class, kind and profile of a pod, for which a scheduling cycle evaluates nodes.
+    """What a scheduling cycle must know of a pod to evaluate nodes for it: class, kind and profile.
 
-    Two pods with equal class, kind and profile have the same object.
+    Two pods with equal class, kind and profile share one object.
 
     Attributes:
+        pod_class: What decides about a node alone, such as requests and tolerations.
+        kind: What decides about a node together with pods on other nodes: namespace, labels, affinity, spread
+            constraints.
         profile: Scheduler name of the pod.
     """
 
@@ -103,7 +106,7 @@ class Subject:
 
 
 class Reading(NamedTuple):
-    """A pod after the transformers, with its class and kind.
+    """The result of reading a pod object: the pod after all transformers, with its class and kind.
 
     Attributes:
         subject: Its class, kind and profile.
@@ -118,11 +121,12 @@ class Reading(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class PodSort:
-    """Pods with equal specs, labels and annotations.
+    """What all pods with equal spec, labels and annotations share, as a cache.
 
     Attributes:
+        subject: Their class, kind and profile.
         is_transformed: Whether a transformer changes these pods.
-        on_node: Kubernetes QoS class -> the pod as its node's agent sees it, see `on_node`.
+        on_node: Kubernetes QoS class -> the pod as its node's agent sees it, see the function `on_node`.
     """
 
     subject: Subject
@@ -131,12 +135,12 @@ class PodSort:
 
 
 class PodClasses:
-    """The classes and kinds in use. If no pod refers to a class or kind any more, it disappears.
+    """All equivalence classes and kinds of existing pods. A class or kind disappears when no pod refers to it any more.
 
     Attributes:
         readers: Plugins that read something from pods. Complete before the first pod is read.
         transformers: Scheduler name -> plugins that change its pods. Complete before the first pod is read.
-        shape_readers: Names of the readers on which answers about the shape of nodes depend.
+        shape_readers: Names of the readers on whose values filters or scores by node shape depend.
         concerned: Plugins that concern only some pods. Complete before the first pod is read.
     """
 
@@ -161,19 +165,25 @@ class PodClasses:
         return pod
 
     def forget(self) -> None:
-        """Forget what pods have been read as, because plugins concern other pods than before."""
+        """Drop the cached results of `read`, because a plugin concerns other pods than before."""
         self._known.clear()
 
     def of(self, pod: Pod) -> PodClass:
-        """Return the class of a pod; see `read`."""
+        """Return the equivalence class of a pod. It equals the one of `read`.
+
+        Raises:
+            InvalidInput: A request is not a valid quantity.
+        """
         return self.read(pod).subject.pod_class
 
     def as_is(self, pod: Pod, profile: str = "") -> Subject:
-        """Return the subject of a pod without transforming the pod: it temporarily stands for another pod.
+        """Return class, kind and profile of a pod without calling transformers.
+
+        For copies that replace a pod for one cycle.
 
         Args:
-            pod: The pod.
-            profile: Scheduler name under which it is scheduled; "" if it is not.
+            pod: The copy.
+            profile: Scheduler name under which it is scheduled; "" if it only counts on a node.
 
         Raises:
             InvalidInput: A request is not a valid quantity.
@@ -181,7 +191,7 @@ class PodClasses:
         return self._subject(pod, profile)
 
     def read(self, pod: Pod) -> Reading:
-        """Return a pod after the transformers, with its class and kind.
+        """Return the pod after the transformers, with its class and kind. The result is cached for equal pods.
 
         Raises:
             InvalidInput: A request is not a valid quantity.
@@ -263,7 +273,7 @@ class PodClasses:
 
 
 def scheduler_name_of(pod: Pod) -> str:
-    """Return the scheduler name of a pod. A label overrides the field; without both it is ours.
+    """Return the scheduler name of a pod: its label, otherwise `spec.schedulerName`, otherwise koord-scheduler.
 
     Source:
         scheduler-core spec, 3 (input transformers)
@@ -272,7 +282,12 @@ def scheduler_name_of(pod: Pod) -> str:
 
 
 def own_terms(affinity: Affinity | None, namespace: str, labels: Mapping[str, str]) -> OwnTerms:
-    """Return the inter-pod affinity terms of a pod in this namespace with these labels.
+    """Return the inter-pod affinity terms of a pod, with default namespaces and label keys resolved.
+
+    Args:
+        affinity: Affinity of the pod's spec; None if it has none.
+        namespace: Namespace of the pod.
+        labels: Labels of the pod.
 
     Source: scheduler-core spec, 5.7
     """

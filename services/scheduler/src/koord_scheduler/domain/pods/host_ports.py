@@ -11,21 +11,21 @@ ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - compared, never listened on
 
 
 class HostPort(NamedTuple):
-    """A port of the host that a pod listens on."""
+    """A port of its node on which a pod listens; address "0.0.0.0" stands for all addresses of the node."""
 
     protocol: str
     port: int
     address: str
 
     def conflicts(self, other: "HostPort") -> bool:
-        """Return whether a node cannot offer both ports."""
+        """Return whether two pods with these ports cannot run on one node."""
         if (self.protocol, self.port) != (other.protocol, other.port):
             return False
         return self.address == other.address or ANY_ADDRESS in (self.address, other.address)
 
 
 def host_ports(pod: Pod) -> tuple[HostPort, ...]:
-    """Return the host ports of a pod's containers, each once, sorted."""
+    """Return the host ports of all containers of a pod, without duplicates, sorted."""
     ports = {
         HostPort(port.protocol or "TCP", port.host_port, port.host_ip or ANY_ADDRESS)
         for container in pod.spec.containers

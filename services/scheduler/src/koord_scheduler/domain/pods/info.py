@@ -12,17 +12,17 @@ from koord_scheduler.domain.pods.kinds import PodKind
 
 
 class PodInfo(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """A pod on a node.
+    """A pod as it counts on one node: its requests, class, kind and allocation.
 
     Attributes:
         demand: The amounts that it takes there.
-        pod_class: Its class; None if only the log's ledger knows the pod.
-        kind: Its kind; None if only the log's ledger knows the pod.
+        pod_class: Its equivalence class; None if only the log's ledger knows the pod.
+        kind: What constraints read of it; None if only the log's ledger knows the pod.
         pod: Its object; None if only the log's ledger knows the pod.
         priority: Its priority; 0 if it is unknown.
         since: Unix seconds from which it counts as assigned there.
         allocation: What it was allocated there besides its demand.
-        is_guest: Whether it counts there for a trial only; plugins then work out what it would be allocated.
+        is_guest: Whether it counts there for a trial only; plugins then compute what they would allocate to it.
     """
 
     uid: str
@@ -37,5 +37,5 @@ class PodInfo(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @property
     def requests(self) -> Mapping[str, int]:
-        """Return the requests from which its demand was made."""
+        """Return the requests from which its demand was made: milli-cores, bytes, whole units."""
         return self.demand.requests

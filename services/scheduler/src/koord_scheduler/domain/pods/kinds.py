@@ -26,7 +26,7 @@ NAME_LABEL: Final = "kubernetes.io/metadata.name"
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Selects pods: those in some namespaces whose labels match.
+    """A selection of pods by namespace and labels, as a constraint makes it.
 
     Attributes:
         namespaces: Names of namespaces. If it is empty and `namespace_selector` is None, no pod is selected.
@@ -41,7 +41,7 @@ class Question:
     skips_terminating: bool = False
 
     def covers(self, namespace: str, labels_of: Mapping[str, Mapping[str, str]]) -> bool:
-        """Return whether pods of the namespace may be selected.
+        """Return whether the selection includes the namespace, so that pods in it may be selected.
 
         Args:
             namespace: Name of the namespace.
@@ -53,7 +53,7 @@ class Question:
         return chosen is not None and chosen.matches(labels_of.get(namespace) or {NAME_LABEL: namespace})
 
     def is_about(self, kind: "PodKind", labels_of: Mapping[str, Mapping[str, str]]) -> bool:
-        """Return whether pods of this kind are selected.
+        """Return whether the selection includes pods with the namespace, labels and deletion state of this kind.
 
         Args:
             kind: The kind.
@@ -66,7 +66,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One inter-pod affinity or anti-affinity term, resolved for the pod that has it."""
+    """One inter-pod affinity or anti-affinity term: a node label (topology key), and the pods that it selects."""
 
     topology_key: str
     question: Question
@@ -74,7 +74,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class OwnTerms:
-    """The inter-pod affinity terms of a pod.
+    """The inter-pod affinity terms in the spec of a pod.
 
     Attributes:
         affinity: Required affinity.
@@ -92,9 +92,11 @@ class OwnTerms:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True, kw_only=True)
 class PodKind:
-    """What affinity and spread constraints read from a pod. They treat two pods of one kind equally.
+    """What affinity and spread constraints read from a pod. Constraints treat two pods of one kind equally.
 
     Attributes:
+        namespace: Its namespace.
+        labels: Its labels.
         terminating: Whether it is being deleted.
         terms: Its inter-pod affinity terms.
         spread: Its own spread constraints as written.
@@ -110,9 +112,9 @@ class PodKind:
 
 
 def compiled(selector: LabelSelector | None) -> Selector | None:
-    """Return the compiled selector.
+    """Return the label selector in a form that is fast to match.
 
-    The result is None, which matches nothing, without a selector or if it is malformed.
+    None: it is absent or malformed, and matches no pod.
     """
     if selector is None:
         return None
@@ -125,7 +127,9 @@ def compiled(selector: LabelSelector | None) -> Selector | None:
 def with_label_keys(
     selector: LabelSelector | None, labels: Mapping[str, str], match: Iterable[str], mismatch: Iterable[str] = ()
 ) -> LabelSelector | None:
-    """Return the selector with requirements for the pod's own values of some labels.
+    """Return a label selector that also requires, or excludes, the values that the pod itself has for some labels.
+
+    None: `selector` is None. Keys that the pod does not have are skipped.
 
     Args:
         selector: The selector.
@@ -145,7 +149,12 @@ def with_label_keys(
 
 
 def resolved_term(term: PodAffinityTerm, namespace: str, labels: Mapping[str, str]) -> Term:
-    """Return the term of a pod in this namespace with these labels.
+    """Return an affinity term with its default namespace and label keys filled in from the pod that has it.
+
+    Args:
+        term: The term of the pod's spec.
+        namespace: Namespace of the pod.
+        labels: Labels of the pod.
 
     Source: scheduler-core spec, 5.7
     """

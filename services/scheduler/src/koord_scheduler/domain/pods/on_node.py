@@ -19,9 +19,15 @@ _DEFAULTS: Final = {CPU: DEFAULT_CPU_MILLI, MEMORY: DEFAULT_MEMORY_BYTES}
 
 
 def on_node(uid: str, pod: Pod, sort: PodSort, allocation: Allocation = NOTHING) -> PodOnNode:
-    """Return the pod as its node's agent sees it, from a cache.
+    """Return the pod as the ledger event tells it to its node's agent. Computed once for all equal pods.
 
-    `pod_on_node` computes the same and is slow, while a scheduler places thousands of equal pods per second.
+    `pod_on_node` computes the value without a cache, too slowly for thousands of placements per second.
+
+    Args:
+        uid: Uid of the pod.
+        pod: The pod object.
+        sort: What equal pods share, with the cache.
+        allocation: What the pod is allocated on the node besides its requests.
     """
     meta, qos_class = pod.metadata, pod.status.qos_class
     known = sort.on_node.get(qos_class)
@@ -31,18 +37,23 @@ def on_node(uid: str, pod: Pod, sort: PodSort, allocation: Allocation = NOTHING)
 
 
 def demand_of(nodes: NodeColumns, requests: Mapping[str, int]) -> Demand:
-    """Return the amounts that a pod with these requests in the log takes."""
+    """Return the amounts that a pod takes whose requests are known only from the log.
+
+    Args:
+        nodes: The columns in which resources are looked up.
+        requests: milli-cores, bytes, whole units.
+    """
     return nodes.demand(requests, {**_DEFAULTS, **requests})
 
 
 def pod_info_with(
     nodes: NodeColumns, pod: PodRecord, requests: Mapping[str, int], allocation: Allocation = NOTHING
 ) -> PodInfo:
-    """Return the pod as it counts on a node.
+    """Return a pod as it counts on a node, with given requests and allocation.
 
     Args:
-        nodes: The columns of its demand.
-        pod: The pod, with a known subject.
+        nodes: The columns in which resources are looked up.
+        pod: The pod; its class and kind are known.
         requests: What it takes; different from its own requests if it was resized.
         allocation: What it was allocated there.
     """

@@ -13,7 +13,7 @@ _CONTROLLERS: Final = ("ReplicaSet", "StatefulSet", "ReplicationController", "De
 
 
 class OwnerSelectors:
-    """Selectors of services and controllers.
+    """Label selectors of services and workload controllers, by namespace, for the default topology spreading.
 
     Attributes:
         version: Number that grows with every change.
@@ -50,11 +50,11 @@ class OwnerSelectors:
     def selector_of(
         self, namespace: str, labels: Mapping[str, str], owners: Sequence[tuple[str, str]]
     ) -> LabelSelector | None:
-        """Return the conjunction of all selectors for a pod with these labels, or None if there is none.
+        """Return one selector that requires all selectors of a pod's services and controllers. None: no selectors.
 
         Args:
             namespace: Namespace of the pod.
-            labels: Labels of the pod.
+            labels: Labels of the pod, by which services select it.
             owners: (kind, name) of the controllers that own the pod.
         """
         match_labels: dict[str, str] = {}

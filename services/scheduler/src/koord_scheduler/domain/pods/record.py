@@ -15,7 +15,7 @@ _FINISHED: Final = ("Succeeded", "Failed")
 
 
 class Phase(Enum):
-    """Phase of a pod between submission and release."""
+    """What the scheduler does with a pod at present: it waits, is assumed, placed, being released, or is not ours."""
 
     OTHERS = auto()
     """Not ours to place: it belongs to another scheduler, is finished, or is invalid."""
@@ -33,7 +33,7 @@ class Phase(Enum):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class PodRecord:
-    """The record of one pod.
+    """What the scheduler keeps of one pod: its object, what the log says about it, and the scheduler's own decisions.
 
     Attributes:
         pod: Its object; None if the API deleted it or never reported it, so that only its placement is known.
@@ -44,13 +44,14 @@ class PodRecord:
         spec_event: Id of the last event of `podspec.<uid>`.
         submitted_at: RFC 3339 time of its submission.
         traceparent: Trace of its submission.
-        seq: Last known sequence of `pod.<uid>` in the log, which the next append expects.
+        seq: Position in the log of the last known event of `pod.<uid>`, which the next append expects; 0 if there is
+            none.
         node: Node on which the log has placed it; "" for none.
         bound_node: Node on which it runs according to the API; "" for none.
-        work_node: Node of the work in progress about it (phase ASSUMED or RELEASING); "" for none.
-        refolds: Number of consecutive refusals of our decisions about it.
-        bind_failed: Sequence of the placement that the API server could not carry out; 0 for none.
-        known_since: Unix seconds at which it became known.
+        work_node: Node of the append in progress about it (phase ASSUMED or RELEASING); "" for none.
+        refolds: Number of consecutive appends about it that the log refused.
+        bind_failed: Position of the placement that the API server could not carry out; 0 for none.
+        known_since: Unix seconds at which the scheduler first saw its object.
         placed_at: Unix seconds of its last placement, assumed or not; 0.0 for none.
     """
 
@@ -82,7 +83,10 @@ class PodRecord:
         return self.pod.spec.priority or 0 if self.pod is not None else 0
 
     def pod_info(self) -> PodInfo:
-        """Return the pod as it counts on a node. Its subject must be known."""
+        """Return the pod as it counts on a node with its own requests and no allocation.
+
+        Its class and kind must be known.
+        """
         assert self.subject is not None, f"pod {self.uid} has no spec that can be read"
         return PodInfo(
             self.uid,
@@ -96,7 +100,7 @@ class PodRecord:
 
 
 def is_finished(pod: Pod) -> bool:
-    """Return whether the pod has run to its end."""
+    """Return whether the pod has succeeded or failed."""
     return pod.status.phase in _FINISHED
 
 

@@ -16,7 +16,7 @@ from koordcore.protocol.resource_names import parse_replace_resources, rename_po
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodTransformers:
-    """Which of the transformers behind feature gates are on.
+    """The changes that the scheduler itself makes to pods when it reads them. Three of them are behind feature gates.
 
     Attributes:
         priority: `spec.priority` becomes the priority value of the pod: the default of its class if none is set.
@@ -29,7 +29,9 @@ class PodTransformers:
     replace_resources: bool = False
 
     def transform(self, pod: Pod) -> Pod:
-        """Return the pod as the scheduler sees it, or the same object if nothing changes. The method is idempotent.
+        """Return the pod with deprecated resource names replaced and the changes of enabled gates.
+
+        The same object if nothing changes. The method is idempotent.
 
         Raises:
             InvalidInput: A request is not a valid quantity.
