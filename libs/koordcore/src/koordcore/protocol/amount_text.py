@@ -25,7 +25,12 @@ def gibibytes(amount: int | None) -> str:
 
 
 def amount_text(resource: str, amount: int) -> str:
-    """Format an amount of a resource: milli-cores for cpu (also batch and mid), bytes for memory and storage."""
+    """Format an amount for people: cpu in cores, memory and storage in GiB, anything else as a plain number.
+
+    Args:
+        resource: Name of the resource, for example "cpu" or "kubernetes.io/batch-cpu".
+        amount: Milli-cores for cpu (also batch and mid), bytes for memory and storage, else units.
+    """
     if resource in _IN_CORES:
         return cores(amount)
     if resource.endswith(("memory", "storage")) or "hugepages-" in resource:
@@ -34,5 +39,9 @@ def amount_text(resource: str, amount: int) -> str:
 
 
 def cfs_quota_text(microseconds: int) -> str:
-    """Format a CFS quota per 100 ms period as cores; a negative quota as `unlimited`."""
+    """Format a CFS quota as cores; a negative quota as `unlimited`.
+
+    Args:
+        microseconds: Quota per period of 100 ms.
+    """
     return "unlimited" if microseconds < 0 else f"{cores(microseconds // 100)} cores"

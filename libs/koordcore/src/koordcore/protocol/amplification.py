@@ -43,9 +43,11 @@ def amplify(origin: int, ratio: float) -> int:
 def amplify_resources(
     requests: Mapping[str, Quantity], ratios: Mapping[str, float], names: Iterable[str] | None = None
 ) -> ResourceList:
-    """Return the resource list with each resource multiplied by its ratio, cpu in milli-cores.
+    """Return a copy of a resource list in which each amount is multiplied by its ratio and rounded up.
 
     Args:
+        requests: Resource -> quantity. cpu is computed in milli-cores.
+        ratios: Resource -> ratio; an absent or smaller ratio than 1 leaves the amount unchanged.
         names: Resources to amplify; None for all.
 
     Source:
@@ -61,7 +63,7 @@ def amplify_resources(
 
 
 def format_ratios(ratios: Mapping[str, float]) -> str:
-    """Format ratios for the annotation: names sorted, two decimals, ties rounded half to even.
+    """Return the text of the annotation with amplification ratios: JSON, names sorted, two decimals, half to even.
 
     Source:
         protocol spec, 8 (2)
@@ -71,7 +73,7 @@ def format_ratios(ratios: Mapping[str, float]) -> str:
 
 
 def parse_ratios(annotations: Mapping[str, str]) -> dict[str, float]:
-    """Return the amplification ratios of a node by resource; empty if the annotation is absent or empty.
+    """Return resource -> amplification ratio from a node's annotation; empty if the annotation is absent or empty.
 
     Raises:
         InvalidInput: The annotation is not valid JSON, or a ratio is not a number.
@@ -91,7 +93,7 @@ def parse_ratios(annotations: Mapping[str, str]) -> dict[str, float]:
 
 
 def parse_raw_allocatable(annotations: Mapping[str, str]) -> ResourceList | None:
-    """Return the allocatable as the kubelet wrote it, before amplification; None if not recorded.
+    """Return the node's allocatable as the kubelet wrote it, before amplification; None if no annotation records it.
 
     Raises:
         InvalidInput: The annotation is not valid JSON, or a quantity is invalid.
@@ -109,11 +111,11 @@ def parse_raw_allocatable(annotations: Mapping[str, str]) -> ResourceList | None
 
 
 class NodeUpdate(NamedTuple):
-    """Result of the admission of a node status update.
+    """What the webhook for node status stores for an update.
 
     Attributes:
-        allocatable: Allocatable to store.
-        raw_allocatable: Text of the annotation to store; None removes the annotation.
+        allocatable: Allocatable to store, with amplification.
+        raw_allocatable: Text of the annotation with the kubelet's own allocatable; None removes the annotation.
     """
 
     allocatable: ResourceList
@@ -123,14 +125,19 @@ class NodeUpdate(NamedTuple):
 def amplify_node_update(
     annotations: Mapping[str, str], allocatable: Quantities, old_allocatable: Quantities
 ) -> NodeUpdate:
-    """Return what the node status webhook stores for an update.
+    """Return what the webhook for node status stores: the amplified allocatable and the kubelet's own values.
 
-    Only the kubelet changes native allocatable. If cpu or memory differ between old and new, the new values become the
-    raw ones. Otherwise the recorded raw values stay. allocatable = trunc(milli(raw) * ratio) milli for cpu and memory
-    with ratio > 1.
+    Only the kubelet changes cpu and memory of allocatable. If they differ between old and new, the new values are the
+    kubelet's own (raw) ones. Otherwise the raw values recorded in the annotation stay. If a ratio exceeds 1,
+    allocatable is trunc(milli(raw) * ratio) milli.
+
+    Args:
+        annotations: Annotations of the node: ratios and recorded raw values.
+        allocatable: Allocatable in the update.
+        old_allocatable: Stored allocatable before the update.
 
     Raises:
-        InvalidInput: A ratio, a quantity, or the raw allocatable that is needed is invalid.
+        InvalidInput: A ratio or quantity is invalid, or a needed raw value is invalid.
 
     Source:
         protocol spec, 8 (3); vectors protocol/amplification (op node_update)
@@ -159,7 +166,7 @@ def amplify_node_update(
 
 
 class CpuBasicInfo(msgspec.Struct, rename={"vendor_id": "vendorID"}, omit_defaults=True, frozen=True):
-    """Processor model and settings: the annotation `cpu-basic-info` of the topology object."""
+    """Model and settings of a node's processor, from the annotation `cpu-basic-info` of its NodeResourceTopology."""
 
     cpu_model: str = msgspec.field(default="", name="cpuModel")
     hyper_thread_enabled: bool = msgspec.field(default=False, name="hyperThreadEnabled")
@@ -169,7 +176,7 @@ class CpuBasicInfo(msgspec.Struct, rename={"vendor_id": "vendorID"}, omit_defaul
 
 
 class ModelRatios(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
-    """Normalization ratios of one CPU model, by its settings. None: not configured."""
+    """CPU normalization ratios of one CPU model, by its hyper-threading and turbo settings. None: not configured."""
 
     base_ratio: float | None = None
     hyper_thread_enabled_ratio: float | None = None
@@ -178,7 +185,13 @@ class ModelRatios(msgspec.Struct, rename="camel", omit_defaults=True, frozen=Tru
 
 
 class NormalizationStrategy(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
-    """Effective strategy of the section cpu-normalization-config for one node."""
+    """Strategy for CPU normalization of one node, from the section cpu-normalization-config.
+
+    Attributes:
+        enable: Whether ratios are written.
+        default_ratio: Ratio of models that `ratio_model` does not list; None: not configured.
+        ratio_model: CPU model -> ratios.
+    """
 
     enable: bool = False
     default_ratio: float | None = None
@@ -186,7 +199,12 @@ class NormalizationStrategy(msgspec.Struct, rename="camel", omit_defaults=True, 
 
 
 class AmplificationStrategy(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
-    """Effective strategy of the section resource-amplification-config for one node."""
+    """Strategy for resource amplification of one node, from the section resource-amplification-config.
+
+    Attributes:
+        enable: Whether ratios are written.
+        resource_amplification_ratio: Resource -> ratio.
+    """
 
     enable: bool = False
     resource_amplification_ratio: dict[str, float] = {}
@@ -195,11 +213,12 @@ class AmplificationStrategy(msgspec.Struct, rename="camel", omit_defaults=True, 
 def cpu_normalization_ratio(
     info: CpuBasicInfo | None, strategy: NormalizationStrategy, enabled: bool | None = None
 ) -> float:
-    """Return the CPU normalization ratio to write on a node.
+    """Return the CPU normalization ratio that the manager writes on a node.
 
     Args:
         info: Processor of the node; None if the agent has not reported it yet.
-        enabled: Value of the node's label; None without the label. It takes precedence over the strategy.
+        strategy: Strategy of the node.
+        enabled: Switch of the node's label; None without the label. It takes precedence over the strategy.
 
     Returns:
         1.0 if normalization is not enabled. Otherwise the model's ratio for its hyper-threading and turbo settings, or
@@ -240,9 +259,13 @@ def format_normalization_ratio(ratio: float) -> str:
 
 
 def amplification_ratios(strategy: AmplificationStrategy, annotations: Mapping[str, str]) -> dict[str, float]:
-    """Return the amplification ratios to write on a node; empty if the annotation has to be removed.
+    """Return resource -> amplification ratio that the manager writes on a node; empty: remove the annotation.
 
         cpu = (configured cpu if > 0 else 1) * (normalization ratio if present) when that exceeds 1
+
+    Args:
+        strategy: Strategy of the node.
+        annotations: Annotations of the node, with the normalization ratio.
 
     Raises:
         InvalidInput: The normalization ratio is invalid, or a ratio is below 1. The caller leaves the annotation

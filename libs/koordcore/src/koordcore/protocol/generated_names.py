@@ -12,11 +12,14 @@ _LETTERS: Final = frozenset("bcdfghjklmnpqrstvwxz2456789")
 
 
 def generated_base(name: str) -> str:
-    """Return the prefix of a name that an API server may have generated; empty if it cannot be generated."""
+    """Return the prefix (`generateName`) of a name that an API server generated; "" if the name cannot be generated.
+
+    Such a name ends with five random characters.
+    """
     base, suffix = name[:-_SUFFIX], name[-_SUFFIX:]
     return base if _LETTERS.issuperset(suffix) else ""
 
 
 def base_of_names(generate_name: str) -> str:
-    """Return the prefix of the names that an API server generates from a `generateName`."""
+    """Return the prefix of the names that an API server makes from a `generateName`, which it may shorten."""
     return generate_name[:_MOST]

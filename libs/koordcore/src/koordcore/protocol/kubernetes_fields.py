@@ -17,6 +17,6 @@ FieldTypes = Mapping[str, str]
 
 @cache
 def field_types() -> Mapping[str, FieldTypes]:
-    """Return type name (`PodSpec`) -> its fields. The file is read once (about 1 ms)."""
+    """Return name of a Kubernetes type (`PodSpec`) -> its documented fields. The file is read once (about 1 ms)."""
     text = (files("koordcore.protocol") / "kubernetes_fields.json").read_bytes()
     return codec.decode(text, dict[str, dict[str, str]])

@@ -23,9 +23,7 @@ T = TypeVar("T")
 
 
 def parse_json(text: str) -> object:
-    """Decode a text as strict JSON.
-
-    NaN, trailing commas and comments are refused. The last of a repeated key counts.
+    """Decode a text as strict JSON: NaN, trailing commas and comments are refused. The last of a repeated key counts.
 
     Raises:
         InvalidInput: The text is not strict JSON, or is empty. The error has the reason of the decoder.
@@ -42,7 +40,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def fold_keys(entry: Mapping[str, object], names: Iterable[str]) -> dict[str, object]:
-    """Return `entry` with its keys spelled as in `names`; other keys are dropped.
+    """Return a copy of a JSON object with its keys spelled as in `names`, matched in any case. Other keys are dropped.
 
     An exactly spelled key takes precedence over other spellings. Of several other spellings the last one counts.
     """
@@ -77,7 +75,11 @@ def decode(text: str, kind: type[T]) -> T:
 
 
 def convert(value: object, kind: type[T]) -> T:
-    """Convert a decoded JSON value to the msgspec type `kind`. `null` becomes a struct with its defaults."""
+    """Convert a decoded JSON value to the msgspec type `kind`. `null` becomes a struct with its defaults.
+
+    Raises:
+        InvalidInput: The value does not match the type. The error has path and rule.
+    """
     shape = _shape(kind)
     if value is None and isinstance(shape, msgspec.inspect.StructType):
         value = {}

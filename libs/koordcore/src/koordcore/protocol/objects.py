@@ -16,14 +16,17 @@ Quantities = dict[str, str | int | float]
 
 
 class KubeStruct(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True, gc=False):
-    """Base of all API structs: camelCase in JSON, defaults left out.
+    """Base class of all structs for Kubernetes objects.
 
-    They contain no cycles, so the garbage collector does not track them.
+    In JSON, names are camelCase and fields with defaults are omitted.
     """
 
 
 class OwnerReference(KubeStruct):
-    """An owner: object `metadata.ownerReferences[]`."""
+    """Reference of an object to its owner: object `metadata.ownerReferences[]`.
+
+    `controller`: whether this owner controls the object.
+    """
 
     api_version: str = ""
     kind: str = ""
@@ -165,7 +168,7 @@ class PodAffinity(KubeStruct):
 
 
 class Affinity(KubeStruct):
-    """Object `spec.affinity`."""
+    """Rules that attract a pod to nodes or pods, or keep it away from pods: object `spec.affinity`."""
 
     node_affinity: NodeAffinity | None = None
     pod_affinity: PodAffinity | None = None
@@ -173,7 +176,7 @@ class Affinity(KubeStruct):
 
 
 class TopologySpreadConstraint(KubeStruct):
-    """Object `spec.topologySpreadConstraints[]`."""
+    """A rule for spreading pods over domains of nodes: object `spec.topologySpreadConstraints[]`."""
 
     max_skew: int = 1
     topology_key: str = ""
@@ -186,7 +189,7 @@ class TopologySpreadConstraint(KubeStruct):
 
 
 class VolumeClaimSource(KubeStruct):
-    """Object `spec.volumes[].persistentVolumeClaim`."""
+    """Reference of a volume to its PersistentVolumeClaim: object `spec.volumes[].persistentVolumeClaim`."""
 
     claim_name: str = ""
 
@@ -199,19 +202,19 @@ class Volume(KubeStruct):
 
 
 class PodResourceClaim(KubeStruct):
-    """Object `spec.resourceClaims[]`."""
+    """Reference of a pod to a ResourceClaim: object `spec.resourceClaims[]`. Only its name in the pod is kept."""
 
     name: str = ""
 
 
 class SchedulingGate(KubeStruct):
-    """Object `spec.schedulingGates[]`."""
+    """A gate that keeps a pod out of scheduling: object `spec.schedulingGates[]`."""
 
     name: str
 
 
 class PodSpec(KubeStruct):
-    """Object `spec` of a pod."""
+    """Object `spec` of a pod, with the fields that Koordstream reads. None and "" mean that a field is not set."""
 
     containers: list[Container] = []
     init_containers: list[Container] = []
@@ -253,7 +256,7 @@ class PodStatus(KubeStruct):
 
 
 class Pod(KubeStruct):
-    """A pod."""
+    """A pod, reduced to the fields that Koordstream reads."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
@@ -276,7 +279,7 @@ class NodeCondition(KubeStruct):
 
 
 class ContainerImage(KubeStruct):
-    """Object `status.images[]` of a node."""
+    """An image that is stored on a node: object `status.images[]`."""
 
     names: list[str] = []
     size_bytes: int = 0
@@ -292,7 +295,7 @@ class NodeStatus(KubeStruct):
 
 
 class Node(KubeStruct):
-    """A node."""
+    """A node, reduced to the fields that Koordstream reads."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
@@ -315,14 +318,14 @@ class PriorityClass(KubeStruct):
 
 
 class ConfigMap(KubeStruct):
-    """The text entries of a ConfigMap."""
+    """A ConfigMap: its metadata and its text entries (`data`)."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     data: dict[str, str] = {}
 
 
 class PodTemplate(KubeStruct):
-    """Object `spec.template` of a workload."""
+    """Template of the pods of a workload: object `spec.template`."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
@@ -343,7 +346,7 @@ O = TypeVar("O", bound=KubeStruct)  # noqa: E741 - the conventional letter for "
 
 
 def without_nulls(value: object) -> object:
-    """Return the JSON value without object entries that are `null`; Kubernetes reads them as absent."""
+    """Return a copy of a JSON value without object members that are `null`. Kubernetes reads these as absent."""
     if isinstance(value, dict):
         entries = cast("dict[str, object]", value)
         return {key: without_nulls(item) for key, item in entries.items() if item is not None}
@@ -354,7 +357,7 @@ def without_nulls(value: object) -> object:
 
 
 def object_from_json(raw: object, kind: type[O]) -> O:
-    """Convert decoded JSON to the type `kind`. Unknown fields are dropped; nulls count as absent.
+    """Convert a decoded JSON object to the struct type `kind`. Unknown fields are dropped, and nulls count as absent.
 
     Raises:
         codec.DecodeError: A field has a wrong type. The error has its path.
@@ -363,7 +366,11 @@ def object_from_json(raw: object, kind: type[O]) -> O:
 
 
 def pod_from_json(raw: object) -> Pod:
-    """Convert decoded JSON to a Pod; see `object_from_json`."""
+    """Convert a decoded JSON object to a Pod. Unknown fields are dropped, and nulls count as absent.
+
+    Raises:
+        codec.DecodeError: A field has a wrong type. The error has its path.
+    """
     try:
         # objects from an API server hold no nulls, and looking for them takes ten times as long as the conversion
         return codec.convert(raw, Pod)
@@ -372,5 +379,9 @@ def pod_from_json(raw: object) -> Pod:
 
 
 def node_from_json(raw: object) -> Node:
-    """Convert decoded JSON to a Node; see `object_from_json`."""
+    """Convert a decoded JSON object to a Node. Unknown fields are dropped, and nulls count as absent.
+
+    Raises:
+        codec.DecodeError: A field has a wrong type. The error has its path.
+    """
     return object_from_json(raw, Node)

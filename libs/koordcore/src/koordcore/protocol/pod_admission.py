@@ -20,7 +20,7 @@ from koordcore.values.quantity import NANO_PER_UNIT, Quantity
 
 
 class Rule(StrEnum):
-    """Names of the rules in refusals."""
+    """Names of the rules that `validate_pod` checks."""
 
     IMMUTABLE_QOS = "immutable-qos"
     IMMUTABLE_PRIORITY_CLASS = "immutable-priority-class"
@@ -34,7 +34,13 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """A violated rule: its field, its name, and a sentence with the invalid value."""
+    """A rule of `validate_pod` that a pod violates.
+
+    Attributes:
+        rule: Name of the rule.
+        field: Path of the field.
+        message: One sentence with the invalid value.
+    """
 
     rule: Rule
     field: str
@@ -50,11 +56,15 @@ _QOS_FIELD: Final = f"metadata.labels[{keys.QOS_CLASS}]"
 
 
 def validate_pod(pod: Pod, old_pod: Pod | None = None, *, skip_validating_priority: bool = False) -> list[Violation]:
-    """Return every rule that the pod violates, sorted by rule name; empty if it is admitted.
+    """Check QoS class, priority and resources of a pod.
+
+    Return every violated rule, sorted by name; empty if it is valid.
 
     Args:
+        pod: The pod.
         old_pod: The stored pod before an update; None on create.
-        skip_validating_priority: Gate ColocationProfileSkipValidatingPriority: the label sub-priority may change.
+        skip_validating_priority: Value of the gate ColocationProfileSkipValidatingPriority. If True, an update may
+            change the label for the priority inside the class.
 
     Raises:
         InvalidInput: A request is not a valid quantity.

@@ -65,12 +65,12 @@ def pod_limits(pod: Pod) -> Amounts:
 
 
 def pod_requests_nano(pod: Pod) -> dict[str, int]:
-    """Return `pod_requests` in nano-units, for rules about exact amounts such as whole cores."""
+    """Return resource -> total request of a pod in nano-units, unrounded. The formula is that of `pod_requests`."""
     return _total(pod, limits=False, defaults=_NO_DEFAULTS)
 
 
 def is_sidecar(container: Container) -> bool:
-    """Return whether this init container is a sidecar, which keeps running."""
+    """Return whether an init container is a sidecar (restart policy Always), which keeps running."""
     return container.restart_policy == _ALWAYS
 
 

@@ -19,7 +19,7 @@ from koordcore.values.invalid import InvalidInput
 
 
 class PriorityBand(StrEnum):
-    """The four priority classes of Koordinator."""
+    """The four priority classes of Koordinator: prod, mid, batch, free."""
 
     PROD = "koord-prod"
     MID = "koord-mid"
@@ -29,7 +29,11 @@ class PriorityBand(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BandRange:
-    """Range of priority values of one class, both bounds included. `default` applies to pods without a value."""
+    """Range of priority values of one Koordinator priority class. Both bounds are included.
+
+    Attributes:
+        default: Value of pods of the class that have no value of their own.
+    """
 
     lowest: int
     highest: int
@@ -55,7 +59,7 @@ PREEMPTION_LOWER_PRIORITY: Final = "PreemptLowerPriority"
 
 
 def installed_priority_classes() -> tuple[PriorityClass, ...]:
-    """Return the PriorityClass objects that are installed; their value is the lower bound of the band.
+    """Return the PriorityClass objects that an installation creates. Their value is the lowest of their class.
 
     Source:
         protocol spec, 2.1
@@ -69,12 +73,12 @@ def installed_priority_classes() -> tuple[PriorityClass, ...]:
 
 
 def band_of_name(name: str) -> PriorityBand | None:
-    """Return the priority class with this name; None for any other text."""
+    """Return the priority class with this name (`koord-prod` ...); None for any other text."""
     return _BY_NAME.get(name)
 
 
 def band_of_value(value: int) -> PriorityBand | None:
-    """Return the priority class whose range contains the value; None if no range contains it.
+    """Return the priority class whose range contains this `spec.priority`; None if no range contains it.
 
     Source:
         protocol spec, 2.1
@@ -101,9 +105,9 @@ def priority_class_raw(pod: Pod) -> PriorityBand | None:
 
 
 def priority_class(pod: Pod) -> PriorityBand:
-    """Return the priority class of the pod, with fallbacks.
+    """Return the Koordinator priority class of a pod.
 
-    Without a written class, BE pods are koord-batch and all other pods koord-prod.
+    If neither label nor `spec.priority` gives one, BE pods are koord-batch and all other pods are koord-prod.
 
     Source:
         protocol spec, 2.2 (5)

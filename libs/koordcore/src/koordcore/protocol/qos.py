@@ -26,7 +26,7 @@ class QosClass(StrEnum):
 
 
 class KubeQos(StrEnum):
-    """QoS classes of Kubernetes."""
+    """QoS classes of Kubernetes: Guaranteed, Burstable, BestEffort."""
 
     GUARANTEED = "Guaranteed"
     BURSTABLE = "Burstable"
@@ -43,9 +43,7 @@ _NATIVE: Final = ("cpu", "memory")
 
 
 def qos_raw(pod: Pod) -> QosClass | None:
-    """Return the Koordinator QoS class that the label states; None if it states none.
-
-    Annotations are not read.
+    """Return the Koordinator QoS class in the pod's label; None if the label is missing or has another text.
 
     Source:
         protocol spec, 2.2 (1)
@@ -54,10 +52,10 @@ def qos_raw(pod: Pod) -> QosClass | None:
 
 
 def kube_qos(pod: Pod) -> str:
-    """Return the Kubernetes QoS class: `status.qosClass` if set, else computed from cpu and memory.
+    """Return the Kubernetes QoS class of a pod: `status.qosClass`, or computed from cpu and memory if that is not set.
 
-    Pod-level resources, if set, are used instead of those of the containers. Extended resources do not count, so a pod
-    with batch resources only is BestEffort.
+    Pod-level resources, if set, are used instead of those of the containers. Extended resources do not count, so a
+    pod with batch resources only is BestEffort.
 
     Raises:
         InvalidInput: A cpu or memory quantity is invalid.
@@ -100,9 +98,9 @@ def _positive_nano(value: str | int | float | None) -> int:
 
 
 def qos(pod: Pod) -> QosClass:
-    """Return the Koordinator QoS class of a pod, with fallbacks.
+    """Return the Koordinator QoS class of a pod.
 
-    Without a written class, the Kubernetes class decides: Guaranteed -> LSR, Burstable -> LS, BestEffort -> BE.
+    Without a valid label, the Kubernetes class decides: Guaranteed -> LSR, Burstable -> LS, BestEffort -> BE.
 
     Source:
         protocol spec, 2.2 (3)

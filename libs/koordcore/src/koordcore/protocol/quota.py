@@ -19,14 +19,19 @@ BESIDE_THE_TREE: Final = frozenset((keys.SYSTEM_QUOTA, keys.DEFAULT_QUOTA))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaSpec:
-    """Definition of one quota.
+    """Definition of one quota: the fields, labels and annotations of its ElasticQuota, with all defaults applied.
 
-    Amounts are milli-cores for cpu and whole units otherwise. A resource that a list lacks differs from an amount of 0.
+    Amounts are milli-cores for cpu and whole units for everything else. An absent resource is not limited; it is not
+    the same as an amount of 0.
 
     Attributes:
-        parent: Parent as written; the root quota by default. The root itself has "".
-        weight: Shared weight: the annotation, or max if it is absent, invalid or all zero.
+        parent: Name of the parent, by default that of the root quota; "" for the root quota itself.
+        is_parent: Whether the quota may have children.
+        allow_lent: Whether other quotas may use what this quota does not use.
         tree_id: Id of the quota tree; "" for the default tree.
+        is_root: Whether it is the root of its tree.
+        weight: Shared weight: the annotation, or max if the annotation is absent, invalid or all zero.
+        namespaces: Namespaces whose pods use this quota.
         tree_total: Annotation total-resource of the root quota of a tree; None if absent.
         unschedulable: Annotation unschedulable-resource of the root quota of a tree; None if absent.
     """
@@ -48,11 +53,17 @@ class QuotaSpec:
 
 
 def quota_spec(metadata: ObjectMeta, minimum: Quantities, maximum: Quantities) -> QuotaSpec:
-    """Return the definition in an ElasticQuota object. `minimum` and `maximum` are `spec.min` and `spec.max`.
+    """Return the definition of a quota from the parts of its ElasticQuota object.
 
     An invalid resource list counts as empty; admission refuses such objects. An invalid annotation counts as absent.
-    Deprecated resource names are replaced by the current ones. Source: scheduler-core spec, 10.1; protocol spec, 3.1,
-    4.6.
+    Deprecated resource names are replaced by the current ones.
+
+    Args:
+        metadata: Metadata of the object.
+        minimum: Its `spec.min`.
+        maximum: Its `spec.max`.
+
+    Source: scheduler-core spec, 10.1; protocol spec, 3.1, 4.6.
     """
     labels, annotations = metadata.labels, metadata.annotations
     upper = _amounts(maximum) or {}
@@ -77,7 +88,7 @@ def quota_spec(metadata: ObjectMeta, minimum: Quantities, maximum: Quantities) -
 
 
 def shared_weight(written: Mapping[str, int], maximum: Mapping[str, int]) -> Mapping[str, int]:
-    """Return the shared weight in force: as written with negative values as 0, or max if all are zero."""
+    """Return the shared weight of a quota: `written` with negative values as 0, or `maximum` if all values are zero."""
     weight = {name: amount for name, amount in written.items() if amount > 0}
     return weight or maximum
 

@@ -28,7 +28,7 @@ _TEMPLATE_HASH: Final = "pod-template-hash"
 
 
 class UpdateMode(StrEnum):
-    """How a recommendation is applied. Auto equals Recreate, because pods cannot be resized in place yet."""
+    """How a recommendation is applied to pods. Auto equals Recreate, because pods cannot be resized in place yet."""
 
     OFF = "Off"
     INITIAL = "Initial"
@@ -37,14 +37,14 @@ class UpdateMode(StrEnum):
 
 
 class ControlledValues(StrEnum):
-    """Which values of a container a recommendation sets."""
+    """Whether a recommendation sets only the requests of a container, or requests and limits."""
 
     REQUESTS_AND_LIMITS = "RequestsAndLimits"
     REQUESTS_ONLY = "RequestsOnly"
 
 
 class WorkloadReference(KubeStruct):
-    """Object `spec.target.workload`."""
+    """Reference of a Recommendation to a workload: object `spec.target.workload`."""
 
     kind: str = ""
     name: str = ""
@@ -52,7 +52,7 @@ class WorkloadReference(KubeStruct):
 
 
 class RecommendationTarget(KubeStruct):
-    """Object `spec.target`."""
+    """Pods that a Recommendation selects, as written: object `spec.target`."""
 
     type: str = ""
     workload: WorkloadReference | None = None
@@ -73,7 +73,14 @@ class Recommendation(KubeStruct):
 
 
 class ContainerPolicy(KubeStruct):
-    """Resource policy of one container."""
+    """Limits of a Recommendation for one container, from an annotation.
+
+    Attributes:
+        mode: "Auto" or "Off".
+        min_allowed: Smallest amounts that may be recommended.
+        max_allowed: Largest amounts that may be recommended.
+        controlled_values: "RequestsAndLimits" or "RequestsOnly".
+    """
 
     mode: str = "Auto"
     min_allowed: Quantities = {}
@@ -82,15 +89,18 @@ class ContainerPolicy(KubeStruct):
 
     @property
     def is_off(self) -> bool:
-        """Whether the recommendation does not change this container."""
+        """Whether the recommendation must not change this container."""
         return self.mode == "Off"
 
 
 class Target(NamedTuple):
-    """The pods that a Recommendation selects.
+    """The pods that a Recommendation selects, after validation.
 
     Attributes:
+        namespace: Namespace of the Recommendation and of the pods.
         key: Text that identifies the target in its namespace: `Deployment/web`, `pods app=web`.
+        kind: Kind of the workload; "" with a selector.
+        name: Name of the workload; "" with a selector.
         selector: Selector of the pods. None: the pods of the workload with that kind and name.
     """
 
@@ -101,10 +111,11 @@ class Target(NamedTuple):
     selector: Selector | None = None
 
     def matches(self, pod: Pod, owners: Iterable[OwnerReference]) -> bool:
-        """Return whether the target selects the pod.
+        """Return whether a Recommendation selects the pod.
 
         Args:
-            owners: Known controllers of the pod up to its workload, nearest first.
+            pod: The pod.
+            owners: Controllers of the pod up to its workload (ReplicaSet, Deployment ...), nearest first.
         """
         if pod.metadata.namespace != self.namespace:
             return False
@@ -157,7 +168,7 @@ def target_of(recommendation: Recommendation) -> Target:
 
 
 def update_mode(annotations: Mapping[str, str]) -> UpdateMode:
-    """Return how the recommendation is applied; Off without the annotation.
+    """Return how a Recommendation is applied, from its annotation; Off without the annotation.
 
     Raises:
         InvalidInput: The text is not a known mode.
@@ -172,7 +183,7 @@ def update_mode(annotations: Mapping[str, str]) -> UpdateMode:
 
 
 def resource_policies(annotations: Mapping[str, str]) -> dict[str, ContainerPolicy]:
-    """Return container name or `*` -> resource policy.
+    """Return container name -> its policy, from the annotation of a Recommendation. The name `*` is for all others.
 
     Raises:
         InvalidInput: The JSON, a quantity or a value is invalid.
@@ -197,10 +208,7 @@ def resource_policies(annotations: Mapping[str, str]) -> dict[str, ContainerPoli
 
 
 def policy_of(policies: Mapping[str, ContainerPolicy], container: str) -> ContainerPolicy:
-    """Return the policy of a container.
-
-    It is the container's own policy, else that of `*`. Without both, requests and limits are set without caps.
-    """
+    """Return the policy of a container: its own, else that of `*`, else one without limits."""
     return policies.get(container) or policies.get(EVERY_CONTAINER) or ContainerPolicy()
 
 

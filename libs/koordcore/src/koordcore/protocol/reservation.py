@@ -31,12 +31,12 @@ _NEVER_TRIMMED: Final = frozenset({BATCH_CPU, BATCH_MEMORY})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReservation:
-    """The reservation of a node as its annotation states it.
+    """Resources and CPUs of a node that pods do not get, from the annotation of the node.
 
     Attributes:
         resources: Reserved quantities; negative ones count as zero.
         reserved_cpus: CPU list as written; "" if only quantities are given.
-        apply_policy: "" or Default: reduce allocatable in the scheduler; any other text: do not.
+        apply_policy: With "" or Default, the scheduler reduces allocatable by the reservation; else it does not.
     """
 
     resources: ResourceList = field(default_factory=dict[str, Quantity])
@@ -54,7 +54,7 @@ class _Annotation(msgspec.Struct, rename={"reserved_cpus": "reservedCPUs", "appl
 
 
 def parse_node_reservation(annotations: Mapping[str, str]) -> NodeReservation:
-    """Return the reservation that the node's annotation states; empty if it is absent or empty.
+    """Return what a node's annotation reserves; an empty reservation if it is absent or empty.
 
     Raises:
         InvalidInput: The annotation is not valid JSON, or a quantity is invalid. Callers then ignore the whole
@@ -79,7 +79,7 @@ def parse_node_reservation(annotations: Mapping[str, str]) -> NodeReservation:
 
 
 def node_reservation(annotations: Mapping[str, str]) -> NodeReservation:
-    """Return the reservation that the node's annotation states; empty if it is absent or invalid."""
+    """Return what a node's annotation reserves; an empty reservation if it is absent or invalid."""
     try:
         return parse_node_reservation(annotations)
     except InvalidInput:
@@ -87,7 +87,9 @@ def node_reservation(annotations: Mapping[str, str]) -> NodeReservation:
 
 
 def num_reserved_cpus(reservation: NodeReservation) -> int:
-    """Return the number of CPUs in the reserved quantity, rounded up; 0 if CPU ids are given.
+    """Return the number of CPUs that the agent has to choose for a reservation.
+
+    It is the reserved cpu quantity, rounded up; 0 if the reservation lists CPU ids.
 
     Source:
         protocol spec, 7.2 (1)
@@ -99,9 +101,9 @@ def num_reserved_cpus(reservation: NodeReservation) -> int:
 
 
 def reserved_resources(reservation: NodeReservation) -> ResourceList:
-    """Return the reservation as a resource list.
+    """Return the reserved amounts of a node as a resource list.
 
-    CPU ids take precedence over the cpu quantity. An invalid CPU list reserves no CPUs.
+    If CPU ids are listed, cpu is their number. An invalid CPU list reserves no CPUs.
 
     Source:
         protocol spec, 7.2 (2)
@@ -127,9 +129,9 @@ def kubelet_reserved(capacity: Mapping[str, Quantity], allocatable: Mapping[str,
 def agent_reserved(
     reservation: NodeReservation, capacity: Mapping[str, Quantity], allocatable: Mapping[str, Quantity]
 ) -> ResourceList:
-    """Return the reservation that overcommit and suppression deduct.
+    """Return the amounts that overcommit and CPU suppression deduct from a node.
 
-    Per resource, it is the larger of the kubelet's reservation and the annotation. The apply policy does not matter.
+    Per resource, it is the larger of the kubelet's reservation and the annotation. The apply policy is ignored.
 
     Source:
         protocol spec, 7.2 (4)
@@ -140,9 +142,14 @@ def agent_reserved(
 def numa_zone_reserved(
     capacity: Mapping[str, Quantity], allocatable: Mapping[str, Quantity], zones: int
 ) -> ResourceList:
-    """Return the cpu and memory that are reserved in each of `zones` NUMA zones.
+    """Return the cpu and memory that the kubelet reserves in each NUMA zone of a node.
 
     It is ceil(milli(capacity - allocatable) / zones), at least 0.
+
+    Args:
+        capacity: Capacity of the node.
+        allocatable: Allocatable of the node.
+        zones: Number of NUMA zones.
 
     Source:
         protocol spec, 7.5 (only with node label `enable-numa-reservation` = true)
@@ -152,11 +159,10 @@ def numa_zone_reserved(
 
 
 def trim_allocatable(allocatable: Mapping[str, Quantity], reservation: NodeReservation) -> ResourceList:
-    """Return allocatable without the reservation, as the scheduler uses it.
+    """Return the allocatable of a node without its reservation, as the scheduler uses it.
 
-    It is max(0, allocatable - reserved) for every reserved resource except batch cpu and memory.
-
-    Allocatable is not reduced if the apply policy is neither "" nor Default.
+    For every reserved resource except batch cpu and memory it is max(0, allocatable - reserved). If the apply policy
+    is neither "" nor Default, allocatable is not reduced.
 
     Source:
         protocol spec, 7.4 (first row)
@@ -171,10 +177,10 @@ def trim_allocatable(allocatable: Mapping[str, Quantity], reservation: NodeReser
 
 
 def reported_reserved_cpus(reservation: NodeReservation, topology: CpuTopology) -> str:
-    """Return the reserved CPUs as the list that the agent reports.
+    """Return the CPU list of a node's reservation that the agent reports.
 
-    If CPU ids are given, they are returned in canonical form. Otherwise the CPUs for the reserved quantity are chosen
-    from all CPUs, packed.
+    If CPU ids are listed, they are returned in canonical form. Otherwise CPUs for the reserved quantity are chosen
+    from all CPUs with `take_packed`.
 
     Returns:
         The CPU list. "" if nothing is reserved, the list is invalid, or the node has too few CPUs.

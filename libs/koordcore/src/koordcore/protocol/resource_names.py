@@ -64,14 +64,14 @@ NATIVE_TO_EXTENDED: Final[Mapping[PriorityBand, Mapping[str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class ReplaceResources:
-    """Resource mapping of a pod's annotation: names to remove, then names to rename, in order."""
+    """What a pod's annotation says about its resource names: names to remove, then names to rename, in order."""
 
     erase: tuple[str, ...] = ()
     replace: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def parse_replace_resources(text: str) -> ReplaceResources:
-    """Parse the annotation `a:b,c:d,e:`; an empty right side removes the resource.
+    """Parse the annotation `a:b,c:d,e:` of a pod: rename `a` to `b` and `c` to `d`, remove `e`.
 
     Entries without exactly one `:` are ignored.
 
@@ -93,10 +93,10 @@ def parse_replace_resources(text: str) -> ReplaceResources:
 
 
 def rename_resources(resources: Quantities, mapping: Mapping[str, str]) -> Quantities:
-    """Return the resource list with names replaced by `mapping`.
+    """Return a resource list with names replaced by `mapping` (old name -> new name).
 
-    If the new name is already present, both entries stay. A renamed `cpu` becomes an integer in milli-cores. If nothing
-    changes, the same object is returned.
+    If the list already has the new name, both entries stay. A renamed `cpu` becomes an integer in milli-cores. If
+    nothing changes, `resources` itself is returned.
 
     Raises:
         InvalidInput: A renamed cpu is not a valid quantity.
@@ -116,7 +116,10 @@ def rename_resources(resources: Quantities, mapping: Mapping[str, str]) -> Quant
 
 
 def replace_resources(resources: Quantities, wish: ReplaceResources) -> Quantities:
-    """Return the resource list after the removals, then the renamings, of the pod's annotation.
+    """Return a resource list after the removals and then the renamings that a pod's annotation requests.
+
+    Raises:
+        InvalidInput: A renamed cpu is not a valid quantity.
 
     Source:
         protocol spec, 3.1
@@ -126,9 +129,13 @@ def replace_resources(resources: Quantities, wish: ReplaceResources) -> Quantiti
 
 
 def rename_pod(pod: Pod, mapping: Mapping[str, str] = DEPRECATED) -> Pod:
-    """Return the pod with the resources of its containers, init containers and overhead renamed.
+    """Return a pod in which resources of containers, init containers and overhead are renamed.
 
-    If nothing changes, the same object is returned.
+    If nothing changes, `pod` itself is returned.
+
+    Args:
+        pod: The pod.
+        mapping: Old name -> new name; by default the deprecated names.
 
     Source:
         protocol spec, 3.1 (the resources inside `device-allocated` are renamed by the device plugin)
@@ -149,9 +156,9 @@ def rename_pod(pod: Pod, mapping: Mapping[str, str] = DEPRECATED) -> Pod:
 
 
 def replace_pod_resources(pod: Pod, wish: ReplaceResources) -> Pod:
-    """Return the pod with the resource mapping of its annotation applied.
+    """Return a pod in which the removals and renamings of its annotation are applied.
 
-    It is applied to requests, limits and overhead of containers and init containers.
+    They apply to requests, limits and overhead of containers and init containers.
 
     Raises:
         InvalidInput: A renamed cpu is not a valid quantity.
@@ -186,18 +193,21 @@ def _with_resources(container: Container, requests: Quantities, limits: Quantiti
 
 
 class Translated(NamedTuple):
-    """A pod after translation, and whether anything in it changed."""
+    """The result of `translate_pod`: the pod, and whether anything in it changed."""
 
     pod: Pod
     changed: bool
 
 
 def translate_pod(pod: Pod) -> Translated:
-    """Return the pod with native cpu and memory replaced by the extended resources of its class.
+    """Return a pod whose cpu and memory are replaced by the batch or mid resources of its priority class.
 
-    Requests, limits and overhead are renamed, with cpu in milli-cores. An existing extended value is overwritten. Then
-    an extended limit of a container without a request also becomes its request. Pods of class prod and free stay
-    unchanged. Raises InvalidInput if a cpu quantity is invalid.
+    Requests, limits and overhead are renamed, with cpu in milli-cores. An existing batch or mid value is overwritten.
+    Then, if a container has such a limit but no request, the limit becomes its request. Pods of class prod and free
+    stay unchanged.
+
+    Raises:
+        InvalidInput: A cpu quantity is invalid.
 
     Source:
         protocol spec, 3.2; vectors protocol/resource_translate
@@ -217,9 +227,13 @@ def translate_pod(pod: Pod) -> Translated:
 
 
 def translate_resources(resources: Quantities, mapping: Mapping[str, str]) -> Quantities:
-    """Return one resource list with native names replaced by extended ones, cpu in milli-cores.
+    """Return a resource list in which cpu and memory are replaced by batch or mid resources, cpu in milli-cores.
 
-    An existing extended value is replaced.
+    An existing batch or mid value is overwritten.
+
+    Args:
+        resources: The resource list.
+        mapping: Native name -> batch or mid name.
 
     Raises:
         InvalidInput: A quantity is invalid.
@@ -245,20 +259,23 @@ def _translate_container(container: Container, mapping: Mapping[str, str]) -> Co
 
 
 class ExtendedResourceContainer(msgspec.Struct, omit_defaults=True, frozen=True):
-    """Batch resources of one container in the annotation, as written."""
+    """Batch requests and limits of one container in the annotation `extended-resource-spec`, as written."""
 
     limits: dict[str, str | int | float | None] = {}
     requests: dict[str, str | int | float | None] = {}
 
 
 class ExtendedResourceSpec(msgspec.Struct, omit_defaults=True, frozen=True):
-    """Value of the annotation `extended-resource-spec`: the containers with batch resources, by name."""
+    """Value of the annotation `extended-resource-spec`: container name -> its batch requests and limits.
+
+    Containers without batch resources are absent.
+    """
 
     containers: dict[str, ExtendedResourceContainer] = {}
 
 
 def extended_resource_spec(pod: Pod) -> ExtendedResourceSpec:
-    """Return the batch cpu and memory of a pod's containers.
+    """Return the batch cpu and memory of a pod's containers, as value for the annotation `extended-resource-spec`.
 
     Init containers, overhead and mid resources are left out.
 
@@ -311,10 +328,10 @@ def parse_extended_resource_spec(annotations: Mapping[str, str]) -> ExtendedReso
 
 
 def refresh_extended_resource_spec(pod: Pod) -> str | None:
-    """Return the text to write into the annotation; None if it needs no change.
+    """Return the text to write into the annotation `extended-resource-spec` of a pod; None if it needs no change.
 
-    It needs no change if the value is the same, or if the pod has neither batch resources nor the annotation. The
-    annotation of a pod without batch resources becomes `{}`.
+    A pod without batch resources and without the annotation needs no change. If it has the annotation, the text is
+    `{}`.
 
     Raises:
         InvalidInput: The existing annotation is invalid. The admission then fails.

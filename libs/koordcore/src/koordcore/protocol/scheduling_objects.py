@@ -66,7 +66,7 @@ class ServiceSpec(KubeStruct):
 
 
 class Service(KubeStruct):
-    """A Service object (v1). Its selector is a default selector of topology spread."""
+    """A Service object (v1), reduced to its selector. Topology spread uses it as a default selector."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: ServiceSpec = msgspec.field(default_factory=ServiceSpec)
@@ -79,7 +79,10 @@ class ControllerSpec(KubeStruct):
 
 
 class SelectingController(KubeStruct):
-    """A controller of pods (apps/v1 or batch/v1). Its selector is a default selector of topology spread."""
+    """A controller of pods (apps/v1 or batch/v1), reduced to its selector.
+
+    Topology spread uses it as a default selector.
+    """
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: ControllerSpec = msgspec.field(default_factory=ControllerSpec)
@@ -114,7 +117,7 @@ class PersistentVolumeSpec(KubeStruct):
 
 
 class PersistentVolume(KubeStruct):
-    """A PersistentVolume object (v1), cluster-scoped. Its labels have its zone."""
+    """A PersistentVolume object (v1), reduced to node affinity, access modes and labels (its zone)."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: PersistentVolumeSpec = msgspec.field(default_factory=PersistentVolumeSpec)

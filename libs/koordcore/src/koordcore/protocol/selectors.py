@@ -34,14 +34,14 @@ class Operator(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One condition on one label key."""
+    """One condition of a label selector on one label key."""
 
     key: str
     operator: Operator
     values: frozenset[str]
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return whether the labels meet the condition. NotIn is met if the key is absent."""
+        """Return whether the labels meet the condition. `NotIn` is met if the key is absent."""
         match self.operator:
             case Operator.IN:
                 return self.key in labels and labels[self.key] in self.values
@@ -55,17 +55,17 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """A selector with valid syntax. Without requirements it matches everything."""
+    """A checked label selector. Without requirements it matches everything."""
 
     requirements: tuple[Requirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return whether the labels meet all requirements."""
+        """Return whether the labels meet all requirements of the selector."""
         return all(requirement.matches(labels) for requirement in self.requirements)
 
 
 def compile_selector(selector: LabelSelector) -> Selector:
-    """Check a selector and return it ready to match.
+    """Check the syntax of a label selector, and return it in the form that can match labels.
 
     Raises:
         InvalidInput: The operator is unknown, In or NotIn has no values, Exists or DoesNotExist has values, or a key or
@@ -90,9 +90,12 @@ def compile_selector(selector: LabelSelector) -> Selector:
 
 
 def is_matching(selector: LabelSelector | None, labels: Mapping[str, str], *, missing: bool) -> bool:
-    """Return whether the selector matches the labels; `missing` if there is no selector.
+    """Return whether a label selector matches the labels. An invalid selector matches nothing.
 
-    An invalid selector matches nothing.
+    Args:
+        selector: The selector; None if there is none.
+        labels: Labels of an object.
+        missing: Result if there is no selector.
 
     Source:
         protocol spec, 1.3 (an unparseable selector makes its entry be skipped)
@@ -120,7 +123,12 @@ def _requirement(key: str, operator: Operator, values: list[str], path: str) -> 
 def check_label_key(key: str, path: str = "") -> None:
     """Check a label key: `[dns-prefix/]name`, name at most 63 and prefix at most 253 characters.
 
-    Raises InvalidInput if it is invalid.
+    Args:
+        key: The key.
+        path: Place of the key, for the error.
+
+    Raises:
+        InvalidInput: The key is invalid.
     """
     prefix, slash, name = key.rpartition("/")
     good_prefix = not slash or (0 < len(prefix) <= 253 and _DNS.fullmatch(prefix) is not None)
@@ -131,7 +139,12 @@ def check_label_key(key: str, path: str = "") -> None:
 def check_label_value(value: str, path: str = "") -> None:
     """Check a label value: empty, or up to 63 letters, digits, `-`, `_`, `.`, alphanumeric at both ends.
 
-    Raises InvalidInput if it is invalid.
+    Args:
+        value: The value.
+        path: Place of the value, for the error.
+
+    Raises:
+        InvalidInput: The value is invalid.
     """
     if _VALUE.fullmatch(value) is None:
         raise InvalidInput("a label value (at most 63 letters, digits, - _ ., alphanumeric at both ends)", value, path)

@@ -39,7 +39,10 @@ _DISJOINT: Final = "disjoint from the selector of every other entry"
 
 
 class Reason(StrEnum):
-    """Reason codes that consoles parse. `ExistNodeConfict` keeps the misspelling of Koordinator."""
+    """Reason codes of refused ConfigMaps, which consoles parse.
+
+    `ExistNodeConfict` keeps the misspelling of Koordinator.
+    """
 
     PARSE_CONFIG_FAIL = "ParseConfigFail"
     CONFIG_PARAM_INVALID = "ConfigParamInvalid"
@@ -49,11 +52,14 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigReview:
-    """Answer of the admission: allowed, or refused with reason, field, rule and value.
+    """Answer of the admission of slo-controller-config: allowed, or refused with reason, field, rule and value.
 
     Attributes:
-        field: Path such as `resource-qos-config.clusterStrategy.beClass.cpuQOS.groupIdentity`; "" if allowed.
+        reason: Code for consoles; None if allowed.
         message: A sentence. For the two selector conflicts it is the JSON object that consoles parse.
+        field: Path such as `resource-qos-config.clusterStrategy.beClass.cpuQOS.groupIdentity`; "" if allowed.
+        rule: Rule that the field violates; "" if allowed.
+        value: Invalid value.
     """
 
     allowed: bool
@@ -64,7 +70,7 @@ class ConfigReview:
     value: object = None
 
     def http_message(self) -> str:
-        """Return the text of the HTTP 400 answer: `___{"reason":R,"message":M}___`; "" if allowed."""
+        """Return the text of the HTTP 400 answer: `___{"reason":R,"message":M}___`; "" if the ConfigMap is allowed."""
         if self.reason is None:
             return ""
         return f"___{json.dumps({'reason': self.reason, 'message': self.message}, separators=(',', ':'))}___"
@@ -89,9 +95,7 @@ def validate_config_map(
     check_names: bool,
     require_both_bounds: bool = False,
 ) -> ConfigReview:
-    """Validate the creation or update of the ConfigMap.
-
-    The caller has checked its name and the operation.
+    """Validate the ConfigMap slo-controller-config when it is created or updated.
 
     Args:
         data: New data, key -> text. Only keys that are not empty and have changed are checked.
@@ -127,13 +131,13 @@ def validate_config_map(
 
 
 def config_faults(data: Mapping[str, str]) -> list[InvalidInput]:
-    """Return every violation in the fields of a ConfigMap, for a user who corrects a file.
+    """Return every violation in the fields of slo-controller-config, for a user who corrects a file.
 
-    `validate_config_map` returns only the violation that decides.
+    `validate_config_map` returns only the first violation.
 
     Returns:
         Violations whose path begins with the key of the section. Only the first pair of overlapping selectors of a
-        section is reported. If a field is unreadable, further rules about the same object may be missing.
+        section is reported. If a field is unreadable, further rules about its object may not be checked.
     """
     found: list[InvalidInput] = []
     for name, table in SECTIONS.items():
@@ -158,9 +162,15 @@ def config_faults(data: Mapping[str, str]) -> list[InvalidInput]:
 
 
 def validate_node_labels(data: Mapping[str, str], node: NodeLabels) -> ConfigReview:
-    """Validate a node whose labels changed: no section may have two entries that match it.
+    """Validate a change of a node's labels: no section of slo-controller-config may have two entries that match the node.
 
-    Sections with an invalid text are skipped. Source: protocol spec, 6.11 (last paragraph); manager spec, 11.2.
+    Sections with an invalid text are skipped.
+
+    Args:
+        data: Data of the ConfigMap, key -> text.
+        node: The node with its new labels.
+
+    Source: protocol spec, 6.11 (last paragraph); manager spec, 11.2.
     """
     for name in CHECKED_SECTIONS:
         text = data.get(name.key, "")

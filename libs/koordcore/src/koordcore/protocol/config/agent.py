@@ -82,10 +82,11 @@ AGENT_QOS_DEFAULTS: Final[JsonObject] = {
 
 
 def complete_strategy(name: SectionName, received: Strategy | None) -> Strategy:
-    """Return the strategy that the agent applies, with all defaults.
+    """Return the strategy of one section that the agent applies: as received, with all defaults added.
 
     Args:
-        received: Strategy as the manager sent it; None if the section is missing from the NodeSLO.
+        name: Name of the section.
+        received: Strategy in the NodeSLO; None if the NodeSLO lacks the section.
 
     Raises:
         InvalidInput: A field has the wrong type.

@@ -33,13 +33,14 @@ from koordcore.values.invalid import InvalidInput
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SectionRejected:
-    """A section whose text was rejected. The previous value of the section stays in force.
+    """A section of slo-controller-config whose text is invalid. The previous value of the section stays in force.
 
     Attributes:
+        section: Name of the section.
         event_reason: Reason of the Warning event on the ConfigMap.
-        field: Field of the `InvalidInput`; "" for the whole text.
-        rule: Rule of the `InvalidInput`.
-        value: Value of the `InvalidInput`.
+        field: Path of the invalid field; "" for the whole text.
+        rule: Rule that it violates.
+        value: Invalid value.
     """
 
     section: SectionName
@@ -49,18 +50,19 @@ class SectionRejected:
     value: object
 
     def sentence(self) -> str:
-        """Return one line for a person."""
+        """Return the rejection as one sentence with section, field, rule and value."""
         return InvalidInput(self.rule, self.value, self.field).at(self.section.key).sentence()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SloControllerConfig:
-    """All sections of the configuration with defaults and inheritance resolved.
+    """The configuration in slo-controller-config with defaults applied, from which each node gets its strategies.
 
-    The sections colocation, cpu-normalization and resource-amplification are absent until a value is accepted, and
-    their readers stay idle. Other sections then have their defaults.
+    The sections colocation, cpu-normalization and resource-amplification are absent until a valid text was read, and
+    what uses them does nothing until then. Other sections have their defaults.
 
     Attributes:
+        sections: Name -> section.
         colocation_error: Whether the ConfigMap is missing or its colocation section was rejected. Metric collection
             then keeps its old settings.
     """
@@ -69,15 +71,21 @@ class SloControllerConfig:
     colocation_error: bool = False
 
     def section(self, name: SectionName) -> Section | None:
-        """Return a resolved section; None if no value was ever accepted and readers must stay idle."""
+        """Return a section; None if no valid text was read for it and it has no defaults."""
         return self.sections.get(name)
 
     def strategy_for(
         self, name: SectionName, labels: Mapping[str, str], annotations: Mapping[str, str]
     ) -> Strategy | None:
-        """Return the effective strategy of a node as JSON values, with the overrides on the node applied.
+        """Return the strategy of one section for a node as JSON, with the overrides in the node's labels and annotations.
 
-        None if readers must stay idle.
+        Args:
+            name: Name of the section.
+            labels: Labels of the node.
+            annotations: Annotations of the node.
+
+        Returns:
+            The strategy; None if no valid text was read for the section and it has no defaults.
 
         Raises:
             InvalidInput: The bandwidth annotation of the node is invalid (only for the system section).
@@ -93,9 +101,9 @@ class SloControllerConfig:
         return strategy
 
     def is_colocation_enabled(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
-        """Return whether colocation is enabled for the cluster and for this node.
+        """Return whether colocation is enabled for the cluster and for the node with these labels and annotations.
 
-        A node cannot enable it if the cluster has disabled it.
+        If the cluster disables it, a node cannot enable it.
         """
         section = self.sections.get(SectionName.COLOCATION)
         if section is None or not section.cluster["enable"]:
@@ -106,7 +114,13 @@ class SloControllerConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigReading:
-    """Result of reading the ConfigMap. `changed` lists sections whose resolved value has changed."""
+    """Result of reading the ConfigMap.
+
+    Attributes:
+        config: The new configuration.
+        rejections: Sections with an invalid text.
+        changed: Sections whose value differs from the previous configuration.
+    """
 
     config: SloControllerConfig
     rejections: tuple[SectionRejected, ...]
@@ -114,17 +128,17 @@ class ConfigReading:
 
 
 def default_config(*, colocation_error: bool = False) -> SloControllerConfig:
-    """Return the configuration without a ConfigMap: every section with its defaults."""
+    """Return the configuration that applies without a ConfigMap: every section with its defaults."""
     return SloControllerConfig(
         sections={name: default_section(name) for name in SectionName}, colocation_error=colocation_error
     )
 
 
 def read_config_map(previous: SloControllerConfig | None, data: Mapping[str, str] | None) -> ConfigReading:
-    """Return the configuration after the data of the ConfigMap changed to `data`.
+    """Return the configuration after the data of the ConfigMap changed.
 
-    A section keeps its previous value if its text is invalid or its cluster strategy is invalid. This does not affect
-    other sections.
+    If the text or the cluster strategy of a section is invalid, this section keeps its previous value. Other sections
+    are not affected.
 
     Args:
         previous: Configuration so far; None at the start.
@@ -164,10 +178,10 @@ def _changed(previous: SloControllerConfig | None, config: SloControllerConfig) 
 
 
 class NodeStrategies:
-    """Typed strategies of many nodes under one configuration.
+    """Colocation strategies of many nodes under one configuration. Create a new object when the configuration changes.
 
-    Create it anew when the configuration changes. Nodes with the same entry and without overrides share one value, so a
-    lookup costs only the selector checks (measured: 5,000 nodes with 10 entries in well under 100 ms).
+    Nodes with equal entries and without overrides share one value, so a lookup costs only the selector checks
+    (measured: 5,000 nodes with 10 entries in well under 100 ms).
     """
 
     def __init__(self, config: SloControllerConfig) -> None:
@@ -176,14 +190,15 @@ class NodeStrategies:
 
     @property
     def cluster_colocation_enabled(self) -> bool:
-        """Whether the cluster enables colocation. If not, no node gets batch resources."""
+        """Whether the cluster enables colocation. If it does not, no node gets batch resources."""
         section = self._config.section(SectionName.COLOCATION)
         return section is not None and section.cluster["enable"] is True
 
     def colocation(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> ColocationStrategy | None:
-        """Return the effective colocation strategy of a node; None if no strategy was ever accepted.
+        """Return the colocation strategy of the node with these labels and annotations.
 
-        `enable` is the value for the node alone. Batch resources also need `cluster_colocation_enabled`.
+        None if no valid colocation section was read yet. `enable` is the value for the node alone. Batch resources
+        also need `cluster_colocation_enabled`.
         """
         section = self._config.section(SectionName.COLOCATION)
         if section is None:

@@ -16,14 +16,14 @@ JsonObject: TypeAlias = "dict[str, JsonValue]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """Range of numbers that a field accepts. None: no bound. `str()` gives the rule for people."""
+    """Range of numbers that a field of the configuration accepts. None: no bound. `str()` gives the rule for people."""
 
     minimum: float | None = None
     maximum: float | None = None
     exclusive_minimum: bool = False
 
     def allows(self, value: float) -> bool:
-        """Return whether the value is in the range. Both bounds are included unless the minimum is exclusive."""
+        """Return whether a number is in the range. Bounds are included, unless `exclusive_minimum` is set."""
         if self.minimum is not None and (value < self.minimum or (self.exclusive_minimum and value == self.minimum)):
             return False
         return self.maximum is None or value <= self.maximum
@@ -46,27 +46,27 @@ SWITCH = Range(minimum=0, maximum=1)
 
 @dataclass(frozen=True, slots=True)
 class Bool:
-    """A field with a JSON boolean."""
+    """Type of a configuration field: a JSON boolean."""
 
 
 @dataclass(frozen=True, slots=True)
 class Int:
-    """A field with a JSON integer of at most `bits` bits. 15.0 and 1e1 are not integers (protocol spec, 1.2)."""
+    """Type of a configuration field: a JSON integer of at most `bits` bits. 15.0 and 1e1 are not integers."""
 
     bits: int = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Float:
-    """A field with a JSON number."""
+    """Type of a configuration field: a JSON number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A field with a JSON string. The empty string means "not set" (protocol spec, 6.2).
+    """Type of a configuration field: a JSON string. The empty string means "not set" (protocol spec, 6.2).
 
     Attributes:
-        known: Values that have a meaning. Other texts are accepted and have the effect of the default.
+        known: Texts that have a meaning. Other texts are accepted and have the effect of the default.
     """
 
     known: tuple[str, ...] = ()
@@ -74,17 +74,19 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class DurationText:
-    """A field with a Go duration, stored in Go's output form (`5m` becomes `5m0s`)."""
+    """Type of a configuration field: a Go duration, stored in Go's output form (`5m` becomes `5m0s`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuantityValue:
-    """A field with a resource quantity as text or number, stored as canonical text."""
+    """Type of a configuration field: a resource quantity as text or number, stored as canonical text."""
 
 
 @dataclass(frozen=True, slots=True)
 class PercentOrQuantity:
-    """A field with a network rate: an integer is a percentage of the total, a text a quantity in bits/s.
+    """Type of a configuration field: a network rate.
+
+    An integer is a percentage of the total, a text a quantity in bits/s.
 
     Parsing checks only the JSON type, as Koordinator does. Admission checks the value (protocol spec, 6.11 rule 4).
     """
@@ -92,26 +94,26 @@ class PercentOrQuantity:
 
 @dataclass(frozen=True, slots=True)
 class OpenMap:
-    """A field with any JSON object. Merging replaces the values of single keys."""
+    """Type of a configuration field: any JSON object. Merging replaces the values of single keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class MapOf:
-    """A field with a map. Merging replaces the values of single keys (protocol spec, 6.2)."""
+    """Type of a configuration field: a map with values of one type. Merging replaces the values of single keys."""
 
     value: Kind
 
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """A field with a list. Merging replaces the whole list."""
+    """Type of a configuration field: a list with items of one type. Merging replaces the whole list."""
 
     item: Kind
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """A rule about two fields of one object: `lower` must be less than `upper`.
+    """Rule about two fields of one configuration object: field `lower` must be less than field `upper`.
 
     Attributes:
         lower_has_default: Whether the upper bound may be written alone, because the lower one has a default (protocol
@@ -125,7 +127,10 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Obj:
-    """An object with known fields. Merging works field by field; unknown keys are ignored."""
+    """Type of a configuration field: an object with known fields.
+
+    Merging works field by field; unknown keys are ignored.
+    """
 
     fields: tuple[Field, ...]
     bounds: tuple[Bounds, ...] = ()
@@ -136,7 +141,11 @@ class Obj:
         assert all({pair.upper, pair.lower} <= names for pair in self.bounds)
 
     def field(self, name: str) -> Field:
-        """Return the field with this exact name. Raises KeyError if the table does not have it."""
+        """Return the field with this exact name.
+
+        Raises:
+            KeyError: The object has no such field.
+        """
         for candidate in self.fields:
             if candidate.name == name:
                 return candidate
@@ -150,11 +159,12 @@ Kind: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a table of the protocol spec, section 6.
+    """One field of slo-controller-config: its name, type, default and ranges.
 
     Attributes:
         default: Value if nobody set the field; None: unset, and the agent then does not change the feature.
-        runtime: Range of merged values. A value outside makes the section or the entry invalid.
+        runtime: Range of values after merging. A value outside makes the section or the entry invalid. None: not
+            checked.
         webhook: Range of written values. Admission refuses a value outside. None: not checked.
     """
 
@@ -166,7 +176,7 @@ class Field:
 
 
 def defaults_of(obj: Obj) -> JsonObject:
-    """Return the object with the defaults of a table; fields without a default are left out."""
+    """Return the object in which every field has its default; fields without a default are left out."""
     result: JsonObject = {}
     for field in obj.fields:
         if field.default is not None:
@@ -179,10 +189,11 @@ def defaults_of(obj: Obj) -> JsonObject:
 
 
 def merge(kind: Obj, base: Mapping[str, JsonValue], over: Mapping[str, JsonValue]) -> JsonObject:
-    """Return `base` with the fields that `over` sets. Both are parsed values of the same table.
+    """Return a copy of `base` with the fields that `over` sets. Both are parsed values of the object type `kind`.
 
-    Objects are merged field by field and maps key by key. Lists and scalars are replaced. Explicit false and 0 replace
-    the value of `base`. Parsed values contain no nulls and no empty texts, so every field that is present is set.
+    Objects are merged field by field and maps key by key. Lists and scalars are replaced. An explicit false or 0
+    replaces the value of `base`. Parsed values contain no nulls and no empty texts, so every field that is present is
+    set.
 
     Source:
         protocol spec, 6.2; manager spec, 3.2

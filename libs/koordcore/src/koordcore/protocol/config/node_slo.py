@@ -27,9 +27,9 @@ _FIELD_OF_SECTION: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderedNodeSlo:
-    """A NodeSLO spec as JSON, and the error in the annotations of the node, if any.
+    """A NodeSLO spec as JSON, and the error in the annotations of the node; None without an error.
 
-    With an error, systemStrategy is null.
+    With an error, `systemStrategy` in the spec is null.
     """
 
     spec: JsonObject
@@ -45,7 +45,10 @@ def render_node_slo(
     """Return the NodeSLO spec that the manager sends to a node.
 
     Args:
-        extensions: Values that plugins return for this node, one per key.
+        config: The configuration.
+        labels: Labels of the node.
+        annotations: Annotations of the node.
+        extensions: Extension key -> JSON value that a plugin gives for this node.
     """
     spec: JsonObject = {}
     fault: InvalidInput | None = None
@@ -65,7 +68,7 @@ def render_node_slo(
 
 
 def complete_node_slo(spec: Mapping[str, JsonValue]) -> JsonObject:
-    """Return the NodeSLO spec that an agent applies; a missing or null section becomes its defaults.
+    """Return the NodeSLO spec that an agent applies: defaults are added to the spec, also for missing or null sections.
 
     Raises:
         InvalidInput: A section or a field has a wrong type.

@@ -20,7 +20,7 @@ _MAX_VIRTUAL_NODES: Final = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlap:
-    """Two or more entries that match the same node.
+    """Two or more entries of a section that match one node. The node may exist or be hypothetical.
 
     Attributes:
         names: Names of the entries, in order.
@@ -34,10 +34,10 @@ class Overlap:
 
 
 def virtual_nodes(selector: LabelSelector) -> Iterator[dict[str, str]]:
-    """Yield hypothetical label sets that the selector of an entry was written for.
+    """Yield label sets of hypothetical nodes that an entry with this selector was written for.
 
-    Set i has the labels of matchLabels, and of every expression with values the value number (i mod number of values).
-    Operators are ignored.
+    Set i has the labels of matchLabels. For every expression with values, it also has the label with value number (i
+    mod number of values). Operators are ignored.
 
     Koordinator creates as many sets as the product of the numbers of values. They repeat after the least common
     multiple, so only that many are created.
@@ -52,7 +52,7 @@ def virtual_nodes(selector: LabelSelector) -> Iterator[dict[str, str]]:
 
 
 def first_overlap(entries: Sequence[WrittenEntry]) -> Overlap | None:
-    """Return the first hypothetical node that two entries match; None if there is none."""
+    """Return the first hypothetical node that two of the entries match; None if there is none."""
     if len(entries) < 2:
         return None
     for entry in entries:
@@ -66,7 +66,13 @@ def first_overlap(entries: Sequence[WrittenEntry]) -> Overlap | None:
 
 
 def first_node_conflict(entries: Sequence[WrittenEntry], node: str, labels: Mapping[str, str]) -> Overlap | None:
-    """Return the entries that match this existing node if there are two or more, else None."""
+    """Return the entries that match this existing node; None if fewer than two do.
+
+    Args:
+        entries: Entries of one section.
+        node: Name of the node.
+        labels: Labels of the node.
+    """
     matching = _matching(entries, labels) if len(entries) > 1 else []
     if len(matching) < 2:
         return None

@@ -44,14 +44,14 @@ _MAX_FLOAT: Final = 1.7976931348623157e308
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenEntry:
-    """One node entry as the user wrote it.
+    """One entry for selected nodes in a section of slo-controller-config, as the user wrote it.
 
     Attributes:
         path: Path in the document, such as `nodeConfigs[0]`.
         name: Name of the entry; "" if not set.
         labels: The selector as written; None if absent, and the entry then matches no node.
-        selector: The compiled selector; None if it is absent or invalid.
-        selector_fault: Error of an invalid selector, with its path in the document.
+        selector: The checked selector; None if it is absent or invalid.
+        selector_fault: Error of an invalid selector, with its path in the document; None if it is valid.
         strategy: Fields that the user wrote.
     """
 
@@ -65,7 +65,13 @@ class WrittenEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenSection:
-    """One section as the user wrote it; `cluster_path` is "" for the flat layout."""
+    """One section of slo-controller-config as the user wrote it.
+
+    Attributes:
+        cluster: Fields for the whole cluster.
+        cluster_path: Path of these fields in the document; "" if they are at the top.
+        entries: Entries for selected nodes.
+    """
 
     cluster: JsonObject
     cluster_path: str
@@ -102,10 +108,13 @@ Faults: TypeAlias = list[InvalidInput] | None
 
 
 def parse_value(kind: Kind, value: JsonValue, path: str, faults: Faults = None) -> JsonValue:
-    """Convert a decoded JSON value to the type of its field, in canonical spelling.
+    """Convert a decoded JSON value to the type of its configuration field, in canonical spelling.
 
     Args:
-        faults: Collects errors inside objects; None: raise the first one.
+        kind: Type of the field.
+        value: Decoded JSON value.
+        path: Path of the field, for errors.
+        faults: List to which errors inside objects are added; None: raise the first one.
 
     Raises:
         InvalidInput: The JSON type is wrong, or a duration or quantity is invalid.
@@ -187,15 +196,18 @@ def _parse_list(kind: Kind, value: JsonValue, path: str) -> list[JsonValue]:
 
 
 def parse_object(obj: Obj, document: Mapping[str, JsonValue], path: str, faults: Faults = None) -> JsonObject:
-    """Return the fields that a JSON object sets, in the order and spelling of the table.
+    """Return the fields that a JSON object sets, in the order and spelling of the field table.
 
     Nulls and empty texts count as not set.
 
     Args:
-        faults: Collects errors field by field; None: raise the first one.
+        obj: Type of the object.
+        document: Decoded JSON object.
+        path: Path of the object, for errors.
+        faults: List to which the errors of fields are added; None: raise the first one.
 
     Raises:
-        InvalidInput: As for `parse_value`, if `faults` is None.
+        InvalidInput: A field has a wrong type or value, and `faults` is None.
     """
     written = _respelled(document, *(field.name for field in obj.fields))
     result: JsonObject = {}
@@ -225,14 +237,17 @@ def _respelled(document: Mapping[str, JsonValue], *names: str) -> dict[str, Json
 
 
 def parse_section(table: SectionTable, text: str, faults: Faults = None) -> WrittenSection:
-    """Parse the text of one ConfigMap key.
+    """Parse the text of one key of slo-controller-config.
 
     Args:
-        faults: Collects errors of fields and entries, which are then left out; None: raise the first one.
+        table: Definition of the section.
+        text: JSON text of the key.
+        faults: List to which errors of fields and entries are added, which are then left out; None: raise the first
+            one.
 
     Raises:
         InvalidInput: The text is not a JSON object, or, if `faults` is None, a field has a wrong type. An invalid
-            selector does not raise; its entry has the fault.
+            selector does not raise; its entry contains the error.
 
     Source:
         protocol spec, 6.1; manager spec, 3.1

@@ -25,7 +25,7 @@ from koordcore.protocol.config.tables import (
 
 
 class SectionShape(StrEnum):
-    """Layout of the cluster part and the node entries in the JSON document (protocol spec, 6.1)."""
+    """Where the JSON document of a section has the fields for the cluster and the entries for nodes (protocol spec, 6.1)."""
 
     FLAT = "flat"
     """Strategy fields at the top level, and `nodeConfigs`."""
@@ -36,7 +36,7 @@ class SectionShape(StrEnum):
 
 
 class SectionName(StrEnum):
-    """Name of a section: the key of the ConfigMap's data without the suffix `-config`."""
+    """Name of a section of slo-controller-config: the key in the ConfigMap without the suffix `-config`."""
 
     COLOCATION = "colocation"
     RESOURCE_THRESHOLD = "resource-threshold"
@@ -51,20 +51,21 @@ class SectionName(StrEnum):
 
     @property
     def key(self) -> str:
-        """Key of the ConfigMap's data."""
+        """Key of the section in the ConfigMap's data."""
         return f"{self.value}-config"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SectionTable:
-    """Definition of one section: its layout, its fields and its special rules.
+    """Definition of one section of slo-controller-config: its layout, its fields and its special rules.
 
     Attributes:
         parse_error_event: Reason of the Warning event on the ConfigMap if the text is invalid.
         empty_is_default: Whether an empty text counts as an absent key; otherwise it is invalid (protocol spec, 6.2).
-        idle_without_value: Whether readers stay idle until a value was accepted; otherwise they use the defaults.
-        entry_inherits: Whether a node entry is merged over the cluster part; otherwise it replaces it (host
-            applications).
+        idle_without_value: Whether what uses the section does nothing until a valid text was read; otherwise the
+            defaults apply.
+        entry_inherits: Whether an entry for nodes is merged over the fields for the cluster; otherwise it replaces them
+            (host applications).
     """
 
     name: SectionName
@@ -77,12 +78,12 @@ class SectionTable:
 
     @property
     def defaults(self) -> JsonObject:
-        """Cluster strategy if the key is absent."""
+        """Strategy of the cluster if the ConfigMap lacks the key."""
         return defaults_of(self.fields)
 
     @property
     def entries_key(self) -> str:
-        """JSON key of the node entries."""
+        """JSON key of the list of entries for nodes."""
         return "nodeStrategies" if self.shape is SectionShape.STRATEGY else "nodeConfigs"
 
 

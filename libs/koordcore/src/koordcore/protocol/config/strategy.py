@@ -47,7 +47,11 @@ _DECIMAL_FLOAT: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SectionEntry:
-    """A node entry after the merge. `fell_back`: it was invalid, so it equals the cluster strategy."""
+    """An entry for selected nodes, merged with the defaults and the fields for the cluster.
+
+    Attributes:
+        fell_back: Whether the entry was invalid. Its strategy is then that of the cluster.
+    """
 
     name: str
     selector: Selector
@@ -57,27 +61,30 @@ class SectionEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """One resolved section. Entries without a valid selector are left out."""
+    """One section with its strategies for the cluster and for selected nodes.
+
+    Entries without a valid selector are left out.
+    """
 
     name: SectionName
     cluster: Strategy
     entries: tuple[SectionEntry, ...] = ()
 
     def entry_for(self, labels: Mapping[str, str]) -> SectionEntry | None:
-        """Return the first entry whose selector matches the labels; None if the cluster strategy applies."""
+        """Return the first entry that selects a node with these labels; None if the cluster strategy applies to it."""
         for entry in self.entries:
             if entry.selector.matches(labels):
                 return entry
         return None
 
     def strategy_for(self, labels: Mapping[str, str]) -> Strategy:
-        """Return the strategy of a node with these labels, without the overrides on the node itself."""
+        """Return the strategy of a node with these labels. Overrides in the node's annotations are not applied."""
         entry = self.entry_for(labels)
         return self.cluster if entry is None else entry.strategy
 
 
 def default_section(name: SectionName) -> Section:
-    """Return the section as if its key were absent."""
+    """Return the section that applies if the ConfigMap lacks its key."""
     return Section(name=name, cluster=SECTIONS[name].defaults)
 
 
@@ -85,6 +92,7 @@ def read_section(name: SectionName, text: str | None) -> Section:
     """Return the section that the text of its key defines.
 
     Args:
+        name: Name of the section.
         text: Text of the key; None if the key is absent.
 
     Raises:
@@ -97,11 +105,14 @@ def read_section(name: SectionName, text: str | None) -> Section:
 
 
 def resolve_section(table: SectionTable, written: WrittenSection) -> Section:
-    """Merge defaults, cluster part and entries, and check the runtime ranges of each result.
+    """Merge defaults, cluster fields and entries of a section, and check the ranges of the results.
+
+    Args:
+        table: Definition of the section.
+        written: The parsed text.
 
     Raises:
-        InvalidInput: The cluster strategy is invalid. An invalid entry does not raise; it falls back to the cluster
-            strategy.
+        InvalidInput: The cluster strategy is invalid. An invalid entry does not raise; it gets the cluster strategy.
     """
     cluster = merge(table.fields, table.defaults, written.cluster)
     fault = runtime_fault(table.fields, cluster, written.cluster_path)
@@ -126,7 +137,13 @@ def resolve_section(table: SectionTable, written: WrittenSection) -> Section:
 
 
 def runtime_fault(obj: Obj, strategy: Strategy, path: str) -> InvalidInput | None:
-    """Return the error of the first field of a merged strategy outside its runtime range; None if valid."""
+    """Return the error of the first field of a merged strategy that is outside its range; None if all are inside.
+
+    Args:
+        obj: Type of the strategy.
+        strategy: The merged strategy.
+        path: Path of the strategy, for the error.
+    """
     for field in obj.fields:
         value = strategy.get(field.name)
         where = f"{path}.{field.name}" if path else field.name
@@ -148,11 +165,11 @@ def range_fault(allowed: Range, value: JsonValue, path: str) -> InvalidInput | N
 
 
 def override_colocation(strategy: Strategy, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Strategy:
-    """Return a colocation strategy with the overrides of the node applied.
+    """Return a colocation strategy with the overrides in the labels and annotations of a node.
 
-    The annotation is applied first, then the four ratio labels. Invalid annotations and labels are ignored. The result
-    is not validated. A label's percentage is trunc(float64(ratio) * 100), so 0.29 gives 28. Returns the same object if
-    the node has no overrides.
+    The annotation is applied first, then the four ratio labels. Invalid annotations and labels are ignored. The
+    result is not validated. The percentage of a label is trunc(float64(ratio) * 100), so 0.29 gives 28. If the node
+    has no overrides, `strategy` itself is returned.
 
     Source:
         protocol spec, 6.3; manager spec, 4.1
@@ -176,7 +193,10 @@ def override_colocation(strategy: Strategy, labels: Mapping[str, str], annotatio
 
 
 def ratio_percent(text: str) -> int | None:
-    """Return trunc(float64(text) * 100); None if the text is not a decimal, is negative or exceeds int64."""
+    """Return the percentage of a ratio as text: trunc(float64(text) * 100), so `0.29` gives 28.
+
+    None if the text is not a decimal, is negative or exceeds int64.
+    """
     if _DECIMAL_FLOAT.fullmatch(text) is None:
         return None
     ratio = float(text)

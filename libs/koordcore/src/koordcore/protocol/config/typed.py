@@ -16,7 +16,7 @@ from koordcore.values.duration import parse_seconds
 
 
 class CalculatePolicy(StrEnum):
-    """Which amounts of high-priority pods are deducted when batch resources are computed."""
+    """Which amounts of high-priority pods are deducted for batch resources: usage, requests, or the larger per pod."""
 
     USAGE = "usage"
     REQUEST = "request"
@@ -24,7 +24,7 @@ class CalculatePolicy(StrEnum):
 
 
 class MemoryCollectPolicy(StrEnum):
-    """Which memory counts as used."""
+    """Which memory counts as used, for example with or without page cache."""
 
     WITHOUT_PAGE_CACHE = "usageWithoutPageCache"
     WITH_HOT_PAGE_CACHE = "usageWithHotPageCache"
@@ -37,7 +37,7 @@ _ACRONYMS: Final = {"cpu": "CPU", "be": "BE"}
 
 
 def wire_name(attribute: str) -> str:
-    """Return the JSON name of an attribute: `mid_cpu_threshold_percent` is `midCPUThresholdPercent`."""
+    """Return the JSON name of an attribute of `ColocationStrategy`: `mid_cpu_threshold_percent` -> `midCPUThresholdPercent`."""
     first, *rest = attribute.split("_")
     return first + "".join(_ACRONYMS.get(part, part.capitalize()) for part in rest)
 
@@ -45,13 +45,17 @@ def wire_name(attribute: str) -> str:
 class ColocationStrategy(msgspec.Struct, frozen=True, kw_only=True, rename=wire_name):
     """Rules for offering unused resources of a node to batch and mid pods, and for measuring usage.
 
-    Percent fields are whole percents of the node's capacity. A reclaim threshold may exceed 100. A
-    `batch_*_threshold_percent` caps batch resources by capacity; None: no cap.
+    Percent fields are whole percents of the node's capacity. A reclaim threshold may exceed 100.
+    `batch_cpu_threshold_percent` and `batch_memory_threshold_percent` limit batch resources; None: no limit.
 
     Attributes:
-        metric_windows_seconds: Windows over which usage is aggregated.
-        mid_reclaim_static: Whether mid resources are a fixed ratio of the capacity, and not predicted.
-        extensions: JSON values for plugins, not interpreted here.
+        enable: Whether the node offers batch and mid resources.
+        metric_windows_seconds: Lengths of the windows over which usage is aggregated.
+        degrade_time_minutes: Age of the usage report after which batch and mid resources are withdrawn.
+        update_time_threshold_seconds: Age of published amounts after which every change is published.
+        resource_diff_threshold: Relative change of an amount that is published at once.
+        mid_reclaim_static: Whether mid resources are a fixed percentage of the capacity, and not predicted.
+        extensions: JSON values for plugins, which this code does not interpret.
 
     Source:
         protocol spec, 6.3; manager spec, 4.1
@@ -81,10 +85,10 @@ class ColocationStrategy(msgspec.Struct, frozen=True, kw_only=True, rename=wire_
 
 
 def colocation_strategy(strategy: Strategy) -> ColocationStrategy:
-    """Convert an effective colocation strategy (with defaults) to its typed form.
+    """Convert a colocation strategy from JSON (with all defaults) to the typed form.
 
-    An unknown policy counts as the default policy. Policies for cpu are `usage` and `maxUsageRequest`, for memory also
-    `request`.
+    An unknown policy counts as the default policy. Policies for cpu are `usage` and `maxUsageRequest`, for memory
+    also `request`.
     """
     fields = dict(strategy)
     windows = cast("dict[str, list[str]]", fields.pop("metricAggregatePolicy"))["durations"]

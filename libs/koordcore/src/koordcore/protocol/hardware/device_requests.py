@@ -78,13 +78,13 @@ Amounts = dict[str, int]
 
 @dataclass(frozen=True, slots=True)
 class TypeRequest:
-    """What a pod requests of one device type.
+    """What a pod requests of one device type (GPU, RDMA or FPGA).
 
     Attributes:
-        total: Canonical amounts over all devices, by resource name.
-        count: Number of devices; RDMA and FPGA hints may change it.
-        per_device: Amounts per device.
-        is_shared: Whether it takes a part of a GPU card, so that others may use the rest.
+        total: Resource name -> amount over all devices.
+        count: Number of devices. Hints for RDMA and FPGA may change it.
+        per_device: Resource name -> amount per device.
+        is_shared: Whether the pod takes a part of a GPU, so that other pods may use the rest.
     """
 
     total: Mapping[str, int]
@@ -94,13 +94,13 @@ class TypeRequest:
 
 
 def device_requests(requests: Mapping[str, int]) -> dict[str, TypeRequest]:
-    """Return the device requests of a pod by device type; empty if it requests no device.
+    """Return device type -> what a pod requests of this type; empty if it requests no device.
 
     Args:
-        requests: Requests of the pod, by resource name; names of other resources are ignored.
+        requests: Resource name -> requested amount. Resources that are not devices are ignored.
 
     Raises:
-        InvalidInput: The names of a type's requests cannot be combined, or an amount is not a valid unit.
+        InvalidInput: The resources of one type cannot be combined, or an amount is not valid for its unit.
     """
     named = {DEPRECATED_DEVICE.get(name, name): requests[name] for name in requests if name in DEPRECATED_DEVICE}
     named |= {name: requests[name] for name in requests if name in DEVICE_NAMES and name not in DEPRECATED_DEVICE}
@@ -166,11 +166,11 @@ def _per_card(total: Amounts) -> TypeRequest:
 
 
 def filled(per_card: Mapping[str, int], card_memory: int) -> Mapping[str, int]:
-    """Return the request for one GPU card with memory in bytes and in percent.
+    """Return the request for one GPU with its memory both in bytes and in percent.
 
     Args:
-        per_card: Amounts for one card, with one of the two.
-        card_memory: Memory of the card in bytes; 0: it has none, and nothing is filled in.
+        per_card: Amounts for one GPU, with the memory in one of the two units.
+        card_memory: Memory of the GPU in bytes; 0: it has none, and nothing is added.
     """
     ratio, memory = per_card.get(GPU_MEMORY_RATIO), per_card.get(GPU_MEMORY)
     if card_memory <= 0 or (ratio is None) == (memory is None):

@@ -44,7 +44,7 @@ class DeviceFunctionGroup(KubeStruct):
 
 
 class DeviceInfo(KubeStruct):
-    """Fields of `spec.devices[]` that are needed to sum up a node's devices."""
+    """One entry of `spec.devices[]` of a Device, reduced to the fields for the sum of a node's devices."""
 
     type: str = ""
     health: bool = False
@@ -52,7 +52,7 @@ class DeviceInfo(KubeStruct):
 
 
 class DeviceDetails(DeviceInfo):
-    """Fields of `spec.devices[]` that are needed to choose a device."""
+    """One entry of `spec.devices[]` of a Device, with all fields that the choice of a device needs."""
 
     id: str = ""
     minor: int = -1
@@ -68,14 +68,14 @@ class DeviceSpec(KubeStruct):
 
 
 class Device(KubeStruct):
-    """The devices of one node (scheduling.koordinator.sh/v1alpha1), named like the node."""
+    """A Device object (scheduling.koordinator.sh/v1alpha1): the devices of one node. It has the name of the node."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: DeviceSpec = msgspec.field(default_factory=DeviceSpec)
 
 
 def device_from(raw: Mapping[str, Any] | None) -> Device | None:
-    """Return the Device in a stored JSON object; None if there is no object or it is invalid."""
+    """Convert a stored JSON object to a Device; None if there is no object or it is invalid."""
     try:
         return None if raw is None else object_from_json(raw, Device)
     except codec.DecodeError:
@@ -83,10 +83,13 @@ def device_from(raw: Mapping[str, Any] | None) -> Device | None:
 
 
 def read_devices(raw: Mapping[str, Any]) -> tuple[list[DeviceDetails], list[InvalidInput]]:
-    """Return the devices of a Device object, and why other entries of it are ignored.
+    """Return the valid devices of a Device object, and one error for each entry that is ignored.
 
-    An entry is ignored by itself: it is malformed, it has no type, an index or an amount is out of range, or it has
-    the type and the minor of an earlier entry.
+    An entry is ignored if it is malformed, has no type, has an index or amount out of range, or repeats type and
+    minor of an earlier entry.
+
+    Args:
+        raw: The Device object as JSON.
 
     Source: scheduler-fine-grained spec, 2.1.
     """
@@ -113,7 +116,7 @@ def read_devices(raw: Mapping[str, Any]) -> tuple[list[DeviceDetails], list[Inva
 
 
 def device_amounts(device: DeviceInfo) -> Amounts:
-    """Return the capacity of a device by resource name; deprecated names are replaced.
+    """Return resource name -> capacity of a device. Deprecated resource names are replaced by the current ones.
 
     Raises:
         InvalidInput: An amount is not a quantity.

@@ -47,14 +47,17 @@ class Zone(KubeStruct):
 
 
 class NodeResourceTopology(KubeStruct):
-    """The topology of one node (topology.node.k8s.io/v1alpha1), named like the node."""
+    """A NodeResourceTopology object (topology.node.k8s.io/v1alpha1): the NUMA zones of one node.
+
+    It has the node's name.
+    """
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     topology_policies: list[str] = []
     zones: list[Zone] = []
 
     def cpu_basic_info(self) -> CpuBasicInfo | None:
-        """Return model and settings of the processor; None if they are absent or invalid."""
+        """Return model and settings of the node's processor; None if the annotation is absent or invalid."""
         try:
             return parse_present(
                 self.metadata.annotations, keys.CPU_BASIC_INFO, lambda text: lenient_json.decode(text, CpuBasicInfo)
@@ -64,7 +67,7 @@ class NodeResourceTopology(KubeStruct):
 
 
 def topology_from(raw: Mapping[str, Any] | None) -> NodeResourceTopology | None:
-    """Return the topology in a stored JSON object; None if there is no object or it is invalid."""
+    """Convert a stored JSON object to a NodeResourceTopology; None if there is no object or it is invalid."""
     try:
         return None if raw is None else object_from_json(raw, NodeResourceTopology)
     except codec.DecodeError:
