@@ -162,7 +162,7 @@ def config_faults(data: Mapping[str, str]) -> list[InvalidInput]:
 
 
 def validate_node_labels(data: Mapping[str, str], node: NodeLabels) -> ConfigReview:
-    """Validate a change of a node's labels: no section of slo-controller-config may have two entries that match the node.
+    """Validate new labels of a node: no section of slo-controller-config may have two entries that match them.
 
     Sections with an invalid text are skipped.
 

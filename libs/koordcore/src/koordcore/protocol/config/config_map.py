@@ -77,7 +77,7 @@ class SloControllerConfig:
     def strategy_for(
         self, name: SectionName, labels: Mapping[str, str], annotations: Mapping[str, str]
     ) -> Strategy | None:
-        """Return the strategy of one section for a node as JSON, with the overrides in the node's labels and annotations.
+        """Return the strategy of one section for a node as JSON, with the overrides on the node applied.
 
         Args:
             name: Name of the section.

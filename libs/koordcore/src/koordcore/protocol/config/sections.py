@@ -25,7 +25,7 @@ from koordcore.protocol.config.tables import (
 
 
 class SectionShape(StrEnum):
-    """Where the JSON document of a section has the fields for the cluster and the entries for nodes (protocol spec, 6.1)."""
+    """Layout of a section: where its JSON document has the fields for the cluster and the entries for nodes."""
 
     FLAT = "flat"
     """Strategy fields at the top level, and `nodeConfigs`."""

@@ -37,7 +37,7 @@ _ACRONYMS: Final = {"cpu": "CPU", "be": "BE"}
 
 
 def wire_name(attribute: str) -> str:
-    """Return the JSON name of an attribute of `ColocationStrategy`: `mid_cpu_threshold_percent` -> `midCPUThresholdPercent`."""
+    """Return the JSON name of an attribute of `ColocationStrategy`, for example `midCPUThresholdPercent`."""
     first, *rest = attribute.split("_")
     return first + "".join(_ACRONYMS.get(part, part.capitalize()) for part in rest)
 
