@@ -20,13 +20,14 @@ from bench.scheduler_perf.checks import NotWhatItIsAbout
 from bench.scheduler_perf.cluster import NotPlaced
 from bench.scheduler_perf.engine import Decisions, decide_all
 from bench.scheduler_perf.latency import steady_latency
+from bench.scheduler_perf.questions import answers, with_and_without
 from bench.scheduler_perf.restart import restart
 from bench.scheduler_perf.throughput import Throughput, run_once
 from bench.scheduler_perf.workloads import BY_KEY, WORKLOADS, Workload
 
 T = TypeVar("T")
 
-ENGINE, LATENCY, GROWTH, RESTART = "engine", "latency", "growth", "restart"
+ENGINE, LATENCY, GROWTH, FIT, BASIC_FIT, RESTART = "engine", "latency", "growth", "fit", "basic-fit", "restart"
 FEW_NODES, MANY_NODES = 1000, 15_000
 ENGINE_TARGET = 20_000
 
@@ -41,6 +42,8 @@ def measure(options: BenchOptions) -> Iterator[Result]:
         rows[workload.key] = lambda workload=workload: _throughput(workload, options)
     rows[LATENCY] = lambda: _latency(options)
     rows[GROWTH] = lambda: _growth(options)
+    rows[FIT] = lambda: _fit(options)
+    rows[BASIC_FIT] = lambda: _basic_fit(options)
     rows[RESTART] = lambda: _restart(options)
     failed: list[str] = []
     for key in options.chosen(rows):
@@ -130,6 +133,36 @@ def _growth(options: BenchOptions) -> list[Result]:
             target=2,
             better=Better.LOWER,
             note=note,
+        )
+    ]
+
+
+def _fit(options: BenchOptions) -> list[Result]:
+    runs = _runs(FIT, options, lambda: answers(options.scale, profile=options.profile))
+    return [
+        Result(
+            name=f"capacity question: 1,000 replicas on 5,000 nodes{_size(options)}",
+            value=statistics.median(run.seconds for run in runs),
+            unit="s",
+            target=2,
+            better=Better.LOWER,
+            note=f"slowest {max(run.most_seconds for run in runs):.2f} s",
+        )
+    ]
+
+
+def _basic_fit(options: BenchOptions) -> list[Result]:
+    """Rate with questions over the rate without, in pairs of runs, so that both see the machine alike."""
+    pairs = _runs(BASIC_FIT, options, lambda: with_and_without(options.scale, profile=options.profile))
+    plain, asked = pairs[-1]
+    return [
+        Result(
+            name=f"basic-long with a capacity question every 10 s over without{_size(options)}",
+            value=statistics.median(asked.pods_per_second / plain.pods_per_second for plain, asked in pairs),
+            unit="x",
+            target=0.9,
+            note=f"{plain.pods_per_second:,.0f} -> {asked.pods_per_second:,.0f} pods/s, "
+            f"CPU a pod x {asked.cpu_ms / plain.cpu_ms:.2f}",
         )
     ]
 

@@ -1,0 +1,93 @@
+"""Capacity questions: how long the answer takes, and what decisions lose while questions are answered beside them."""
+
+import asyncio
+import contextlib
+import statistics
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+
+from bench.scheduler_perf.cluster import Cluster, Placement, running_cluster
+from bench.scheduler_perf.throughput import Throughput, place, run_once
+from bench.scheduler_perf.workloads import BASIC, BY_KEY
+from koordcore.bus.factory import BusSettings, open_bus
+from koordcore.bus.setup.principals import seed_file
+from koordcore.bus.work.requests import ask
+from koordcore.requests.catalogue import SCHEDULER_FIT
+from koordcore.requests.fit import FitAnswer, FitRequest, PodSet
+from koordctl.access.log import key_folder
+
+REPLICAS = 1000
+QUESTIONS = 7
+EVERY_SECONDS = 10.0
+PATIENCE_SECONDS = 60.0
+OPERATOR = "operator"
+
+Ask = Callable[[], Awaitable[FitAnswer]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """What the questions to an idle scheduler showed.
+
+    seconds       median from the question to its answer, at the caller
+    most_seconds  the slowest answer
+    """
+
+    seconds: float
+    most_seconds: float
+
+
+async def answers(scale: float, *, profile: bool = False) -> Answers:
+    """Ask for 1,000 replicas on 5,000 nodes with 20,000 pods, several times."""
+    sized = replace(BY_KEY["basic"], initial=((20_000, BASIC),)).at(scale)
+    async with running_cluster(profile=profile) as cluster, _asking(cluster, sized.count(REPLICAS)) as question:
+        await cluster.create(sized.objects())
+        await place(cluster, sized.initial_pods())
+        seconds: list[float] = []
+        for _ in range(QUESTIONS):
+            began = time.monotonic()
+            answer = await question()
+            seconds.append(time.monotonic() - began)
+            assert answer.fits, answer.sets
+    return Answers(seconds=statistics.median(seconds), most_seconds=max(seconds))
+
+
+async def with_and_without(scale: float, *, profile: bool = False) -> tuple[Throughput, Throughput]:
+    """Run `basic-long` without and with a question of 1,000 replicas every ten seconds."""
+    plain = BY_KEY["basic-long"]
+    asked = replace(plain, beside=_questions(max(1, round(REPLICAS * scale))))
+    return (
+        await run_once(plain.at(scale), profile=profile),
+        await run_once(asked.at(scale), profile=profile),
+    )
+
+
+def _questions(replicas: int) -> Callable[[Cluster, int, Sequence[Placement], asyncio.Event], Awaitable[None]]:
+    async def beside(cluster: Cluster, _nodes: int, _initial: Sequence[Placement], started: asyncio.Event) -> None:
+        async with _asking(cluster, replicas) as question:
+            started.set()
+            while True:
+                await asyncio.gather(question(), asyncio.sleep(EVERY_SECONDS))
+
+    return beside
+
+
+@contextlib.asynccontextmanager
+async def _asking(cluster: Cluster, replicas: int) -> AsyncGenerator[Ask]:
+    """A question under the name of the operator, because only some users may ask."""
+    settings = BusSettings(
+        urls=(cluster.log.spec.urls["client"],),
+        cluster=cluster.bus.names.cluster,
+        user=OPERATOR,
+        nkey_seed_file=seed_file(key_folder(cluster.var), OPERATOR),
+    )
+    request = FitRequest(pods=[PodSet(pod=BASIC("question", 0), replicas=replicas)])
+    async with open_bus(settings) as bus:
+        connection = bus.connection
+        assert connection is not None
+
+        async def question() -> FitAnswer:
+            return await ask(connection, bus.names, SCHEDULER_FIT, request, seconds=PATIENCE_SECONDS)
+
+        yield question
