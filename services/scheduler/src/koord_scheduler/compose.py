@@ -172,6 +172,7 @@ def assemble(shell: Shell[SchedulerSettings], bus: Bus, leadership: Leadership) 
             runner.trouble,
             leadership,
             clock=shell.clock,
+            metrics=metrics,
             logger=shell.log,
             instance=settings.instance,
         )

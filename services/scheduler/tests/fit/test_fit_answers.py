@@ -27,7 +27,7 @@ def asked(log: SmallLog, request: FitRequest) -> FitAnswer:
     state = SchedulerState(frameworks())
     for stored in log.events:
         fold(state, stored)
-    return answer_question(state, request, 0.0)
+    return answer_question(state, request, 0.0, lambda other: asked(log, other))
 
 
 def nodes_of(answer: FitAnswer) -> dict[str, str]:
@@ -73,6 +73,14 @@ def test_search_finds_the_greatest_number_of_replicas() -> None:
     shortage = answer.sets[0].shortage
     assert shortage is not None
     assert shortage.reason == "Too many pods"
+
+
+@pytest.mark.parametrize(("cpu", "most"), [("4", 12), ("1", 3), ("900m", 0)])
+def test_search_finds_the_greatest_gang(cpu: str, most: int) -> None:
+    member = with_metadata(pod("m", {"cpu": "1"}), labels=GANG)
+    answer = asked(three_nodes(cpu), FitRequest(pods=[PodSet(pod=member)], objects=[POD_GROUP], finds_most=True))
+    assert (answer.most, answer.sets[0].placed, answer.sets[0].asked) == (most, most, most)
+    assert answer.sets[0].shortage is not None
 
 
 def test_pods_that_leave_make_room() -> None:

@@ -7,7 +7,7 @@ import socket
 import time
 
 import pytest
-from koord_scheduler.shell.forking import ForkFailed, in_fork
+from koord_scheduler.shell.forking import ForkFailed, in_fork, in_fork_and_wait
 
 
 async def test_result_comes_back_and_changes_of_memory_stay_in_the_copy() -> None:
@@ -17,7 +17,7 @@ async def test_result_comes_back_and_changes_of_memory_stay_in_the_copy() -> Non
         numbers.append(2)
         return b"x" * 1_000_000 + bytes(numbers)
 
-    assert await in_fork(work) == b"x" * 1_000_000 + b"\x01\x02"
+    assert (await in_fork(work)).result == b"x" * 1_000_000 + b"\x01\x02"
     assert numbers == [1]
 
 
@@ -66,7 +66,7 @@ async def test_copy_keeps_no_connection_and_has_the_lowest_priority() -> None:
         return b"the socket is open"
 
     with here, there:
-        assert await in_fork(work) == b"19"
+        assert (await in_fork(work)).result == b"19"
     assert os.nice(0) < 19
 
 
@@ -76,8 +76,15 @@ async def test_loop_runs_while_the_copy_works() -> None:
     while not asked.done():
         ticks += 1
         await asyncio.sleep(0.001)
-    assert await asked == b"done"
+    assert (await asked).result == b"done"
     assert ticks > 10
+
+
+async def test_copy_may_fork_again() -> None:
+    def work() -> bytes:
+        return b"".join(in_fork_and_wait(lambda number=number: bytes([number])) for number in range(3))
+
+    assert (await in_fork(work)).result == b"\x00\x01\x02"
 
 
 def _children() -> set[int]:

@@ -92,7 +92,8 @@ class Shortage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The first thing that runs out.
 
     Attributes:
-        plugin: Plugin that refuses the first pod without a node.
+        plugin: Plugin that refuses the first pod without a node; PreEnqueue if the pod may not be attempted, and
+            Permit if it waits for the other members of its gang.
         reason: Its reason.
         message: The whole message of the scheduler for this pod.
         nodes: Number of nodes that it refuses for this reason; 0 if it refuses the pod before any node.

@@ -13,9 +13,10 @@ import ctypes
 import gc
 import os
 import signal
+import time
 import traceback
 from collections.abc import Callable
-from typing import Final, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG: Final = 1
@@ -30,7 +31,19 @@ class ForkFailed(Exception):
     """The child ended without a result. The message tells why."""
 
 
-async def in_fork(work: Callable[[], bytes]) -> bytes:
+class Forked(NamedTuple):
+    """The result of a function that ran on a copy of this process.
+
+    Attributes:
+        result: What it returned.
+        pause_seconds: Time in which this process stood still for the fork, in seconds of the host.
+    """
+
+    result: bytes
+    pause_seconds: float
+
+
+async def in_fork(work: Callable[[], bytes]) -> Forked:
     """Return the result of a function that runs on a copy of this process, at the lowest priority.
 
     If the caller is cancelled, for example by a timeout, the child is killed.
@@ -41,7 +54,9 @@ async def in_fork(work: Callable[[], bytes]) -> bytes:
     Raises:
         ForkFailed: The function raised an exception, or the child was killed.
     """
+    began = time.monotonic()
     pid, reader = _fork(work)
+    pause = time.monotonic() - began
     try:
         received = await _read(reader)
         status = await _reaped(pid)
@@ -51,6 +66,25 @@ async def in_fork(work: Callable[[], bytes]) -> bytes:
         if pid:
             os.kill(pid, signal.SIGKILL)
             await _reaped(pid)
+    return Forked(_result(received, status), pause)
+
+
+def in_fork_and_wait(work: Callable[[], bytes]) -> bytes:
+    """Return the result of a function that runs on a copy of this process, while this process waits.
+
+    Only a child may call it: it blocks.
+
+    Raises:
+        ForkFailed: The function raised an exception, or the child was killed.
+    """
+    pid, reader = _fork(work)
+    os.set_blocking(reader, True)
+    with open(reader, "rb") as pipe:  # noqa: PTH123
+        received = pipe.read()
+    return _result(received, os.waitpid(pid, 0)[1])
+
+
+def _result(received: bytes, status: int) -> bytes:
     code = os.waitstatus_to_exitcode(status)
     if received.startswith(_FAILED):
         raise ForkFailed(received[1:].decode(errors="replace"))

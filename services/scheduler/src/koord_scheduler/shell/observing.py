@@ -96,6 +96,18 @@ class SchedulerMetrics:
             registry=registry,
             buckets=_ATTEMPT_SECONDS,
         )
+        self.question_seconds = Histogram(
+            "scheduler_capacity_question_duration_seconds",
+            "Answers to capacity questions, in the host's time",
+            registry=registry,
+            buckets=_ROUND_SECONDS,
+        )
+        self.question_pause_seconds = Histogram(
+            "scheduler_capacity_question_pause_seconds",
+            "Pause of the decisions while the process is forked for a capacity question, in the host's time",
+            registry=registry,
+            buckets=_ATTEMPT_SECONDS,
+        )
         self._job_preemptions = Histogram(
             "scheduler_job_preemption_duration_seconds",
             "Attempts that looked for room for a whole job at the cost of others, in the host's time",

@@ -26,7 +26,8 @@ from koord_scheduler.domain.fit.answering import answer_question
 from koord_scheduler.domain.fit.question import check_question
 from koord_scheduler.domain.state.state import SchedulerState
 from koord_scheduler.shell.folding import StateFold
-from koord_scheduler.shell.forking import ForkFailed, in_fork
+from koord_scheduler.shell.forking import ForkFailed, in_fork, in_fork_and_wait
+from koord_scheduler.shell.observing import SchedulerMetrics
 
 _BATCH_SECONDS: Final = 1.0
 """Longest wait for the rest of a batch that is folded in part, in seconds of the host."""
@@ -50,6 +51,7 @@ class Questions:
         trouble: Returns why the state is not current; None if it is.
         leadership: Tells whether this instance leads.
         clock: The run's clock.
+        metrics: Times the answers.
         logger: The process's log.
         instance: Name of this instance.
     """
@@ -62,6 +64,7 @@ class Questions:
         leadership: Leadership,
         *,
         clock: Clock,
+        metrics: SchedulerMetrics,
         logger: Logger,
         instance: str,
     ) -> None:
@@ -70,6 +73,7 @@ class Questions:
         self._trouble = trouble
         self._leadership = leadership
         self._clock = clock
+        self._metrics = metrics
         self._logger = logger
         self._instance = instance
         self._fork = asyncio.Lock()
@@ -112,21 +116,33 @@ class Questions:
             now = self._clock.unix()
             by_standby = self._leadership.term is None
             try:
-                outcome = codec.decode(await in_fork(lambda: self._answered(request, now)), _Outcome)
+                forked = await in_fork(lambda: self._answered(request, now))
             except ForkFailed as error:
                 self._logger.error("question_failed", reason=str(error))
                 raise Refusal(ErrorCode.UNAVAILABLE, "the question could not be answered; see the log") from error
+            outcome = codec.decode(forked.result, _Outcome)
             answer = outcome.answer
             if answer is None:
                 raise Refusal(ErrorCode.INVALID, outcome.invalid)
             seconds = _HOST.monotonic() - began
-            self._logger.info("question_answered", seconds=round(seconds, 3), ahead=answer.ahead)
+            self._metrics.question_seconds.observe(seconds)
+            self._metrics.question_pause_seconds.observe(forked.pause_seconds)
+            self._logger.info(
+                "question_answered", seconds=round(seconds, 3), pause=round(forked.pause_seconds, 4), ahead=answer.ahead
+            )
             return msgspec.structs.replace(answer, answered_by=self._instance, by_standby=by_standby, seconds=seconds)
 
     def _answered(self, request: FitRequest, now: float) -> bytes:
-        """Answer in the fork."""
+        """Answer in the fork. Questions that need further copies fork once more from there, one after the other."""
+
+        def probe(other: FitRequest) -> FitAnswer:
+            found = in_fork_and_wait(lambda: self._answered(other, now))
+            answer = codec.decode(found, _Outcome).answer
+            assert answer is not None, "the first question was checked"
+            return answer
+
         try:
-            return codec.encode(_Outcome(answer_question(self._state, request, now)))
+            return codec.encode(_Outcome(answer_question(self._state, request, now, probe)))
         except InvalidInput as error:
             return codec.encode(_Outcome(invalid=error.sentence()))
 

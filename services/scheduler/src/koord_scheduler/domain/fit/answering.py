@@ -13,15 +13,18 @@ from koordcore.requests.fit import FitAnswer, FitRequest, NodeFit, PodSet, Preem
 from koordcore.values.allocation import NOTHING, Allocation
 
 from koord_scheduler.domain.columns.node_columns import Rows
+from koord_scheduler.domain.fit.gang_search import NOT_TRIED, Probe, greatest_gang
 from koord_scheduler.domain.fit.question import MOST_PODS, check_question, custom_object, replicas_of
 from koord_scheduler.domain.fit.room import headroom_of, shortage_of
 from koord_scheduler.domain.fit.trial import Trial
+from koord_scheduler.domain.gang.parameters import gang_id_of
 from koord_scheduler.domain.state.state import SchedulerState
 
 MOST_ALLOCATIONS: Final = 1000
 """Maximum number of pods whose allocations an answer contains, so that it fits into one message."""
 _AT_A_TIME: Final = 250
 """Number of replicas that a search submits before it looks whether all of them have a node."""
+_PERMIT: Final = "Permit"
 _WAITS: Final = "the pod waits at Permit for the other members of its gang"
 
 
@@ -39,18 +42,21 @@ class _Submitted(NamedTuple):
     feasible: Rows
 
 
-def answer_question(state: SchedulerState, request: FitRequest, now: float) -> FitAnswer:
+def answer_question(state: SchedulerState, request: FitRequest, now: float, probe: Probe) -> FitAnswer:
     """Return where the pods of a question land.
 
     Args:
         state: A state that nothing else uses; it is changed.
         request: The question.
         now: Unix seconds of the run's clock.
+        probe: Answers another question on a further copy of the state, before this one changes it.
 
     Raises:
         InvalidInput: The question cannot be answered. The error names field, rule and value.
     """
     check_question(state, request)
+    if request.finds_most and gang_id_of(request.pods[0].pod):
+        return greatest_gang(request, probe)
     objects = [custom_object(document, f"objects[{index}]") for index, document in enumerate(request.objects)]
     trial = Trial(state, now)
     trial.leave(dict.fromkeys(request.leaving))
@@ -150,8 +156,9 @@ def _shortage(state: SchedulerState, trial: Trial, uids: list[str], without: int
         refused = trial.explanations.get(uid)
         if refused is not None:
             return shortage_of(state, state.pods[uid], refused, without)
-        message = trial.why_gated(uid) or _WAITS
-        return Shortage(plugin="", reason=message, message=message)
+        gated = trial.why_gated(uid)
+        message = gated or _WAITS
+        return Shortage(plugin=NOT_TRIED if gated else _PERMIT, reason=message, message=message)
     return None
 
 
