@@ -23,7 +23,7 @@ from koord_projector.shell.web.pages import Dashboard
 
 
 async def compose(shell: Shell[ProjectorSettings]) -> None:
-    """Add the projector's components: the log, the tables, the fold, the archives, the routes."""
+    """Connect to the log and add all components and routes of the projector to the service."""
     resources = AsyncExitStack()
     bus = await resources.enter_async_context(open_bus(bus_settings(shell.settings), metrics=shell.metrics.bus))
     shell.service.add(Component(name="bus", close=resources.aclose))
@@ -31,7 +31,7 @@ async def compose(shell: Shell[ProjectorSettings]) -> None:
 
 
 def assemble(shell: Shell[ProjectorSettings], bus: Bus) -> None:
-    """Add the loops of the projector to the service and its routes to the server, over any bus."""
+    """Add the loops and routes of the projector to the service, with the given adapters of the log."""
     settings = shell.settings
     dsn = settings.dsn.get_secret_value()
     database = Database(dsn, pool_size=settings.pool_size)

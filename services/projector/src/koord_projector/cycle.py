@@ -14,7 +14,7 @@ from koord_projector.shell.projecting.session import Session, open_session
 
 
 async def project_facts(context: ProjectorContext) -> None:
-    """Run one session after the other, until cancelled.
+    """Fold facts into Postgres until cancelled. After an error, wait and start again from the tables.
 
     Cancellation rolls back the current transaction. The next start repeats it.
     """

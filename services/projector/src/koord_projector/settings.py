@@ -7,7 +7,14 @@ from pydantic import Field, SecretStr
 
 
 class ProjectorSettings(ServiceSettings):
-    """Settings of the projector."""
+    """Settings of the projector, besides those of every service.
+
+    Attributes:
+        dsn: Address of the database, with user and password.
+        batch_events: Largest number of facts in one transaction.
+        rebuild: Whether the tables are deleted and folded again at the start.
+        pool_size: Number of connections for reads. At peaks, as many more may be opened.
+    """
 
     service: ClassVar[str] = "projector"
     about: ClassVar[str] = (

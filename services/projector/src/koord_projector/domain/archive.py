@@ -12,7 +12,7 @@ LONGEST_TOKEN = 512
 
 
 def best_effort_usage(report: NodeUsageReported) -> Usage:
-    """Return the usage of the pods with QoS class BE on the node."""
+    """Return the summed usage of the pods with QoS class BE in a usage report."""
     cpu_milli = memory_bytes = 0
     for pod in report.pods:
         if pod.qos == "BE":
@@ -22,7 +22,7 @@ def best_effort_usage(report: NodeUsageReported) -> Usage:
 
 
 def report_time(report: NodeUsageReported) -> str | None:
-    """Return the time of the report, RFC 3339 with microseconds; None if it is not a valid time."""
+    """Return the time of a usage report, RFC 3339 with microseconds; None if the report has no valid time."""
     try:
         moment = datetime.fromisoformat(report.updated_at[:LONGEST_TIME])
         return rfc3339(moment) if moment.tzinfo is not None else None

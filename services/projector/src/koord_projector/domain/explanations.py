@@ -10,11 +10,14 @@ from koord_projector.domain.archive import LONGEST_TIME
 
 
 class ExplanationRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of the table `explanations`.
+    """One row of the table `explanations`: why a pod was not placed in one attempt.
 
     Attributes:
+        uid: Uid of the pod.
+        seq: Sequence in the stream of explanations.
         attempt: Number of the attempt; 0 for a pod that may not be attempted yet.
-        based_on: Highest sequence of the facts stream that the scheduler had folded.
+        based_on: Sequence of the last fact that the scheduler had folded.
+        body: Body of the event as JSON text.
     """
 
     uid: str
@@ -30,9 +33,9 @@ class ExplanationRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def explanation_row(stored: StoredEvent) -> ExplanationRow | None:
-    """Return the row of a stored explanation; None if it cannot be decoded.
+    """Return the table row of a stored explanation; None if it cannot be decoded.
 
-    An explanation is not a fact, so an unreadable one does not halt the fold. The caller counts it.
+    An explanation is not a fact, so an unreadable one does not stop the fold. The caller counts it.
     """
     try:
         event = CATALOGUE.read(stored)

@@ -16,15 +16,21 @@ NODE_KINDS = frozenset(("nodespec", "node", "nodepolicy", "nodestate"))
 
 
 class NodeFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """A node at one position: cpu in milli-cores, memory in bytes.
+    """Capacity, requests, offers and pods of one node at one position: cpu in milli-cores, memory in bytes.
 
-    Fields that begin with `requested_` are the requests of pods that are not best effort. `batch_*` is what the manager
-    offers to best-effort pods, 0 if nothing is published. `batch_*_requested` is what best-effort pods requested of it.
+    `cpu_requested`, `memory_requested` and `gpus_requested` are the requests of pods that are not best effort.
+    `batch_cpu` and `batch_memory` are what the manager offers to best-effort pods, 0 if nothing is published.
 
     Attributes:
         exists: Whether the API has the node. A ledger may exist longer.
+        batch_cpu_requested: Part of the batch cpu that best-effort pods requested. `batch_memory_requested` likewise.
         be_pods: Number of pods with batch resources.
-        be_quota_us: CFS quota of the best-effort class in force, per 100 ms; -1: unlimited.
+        pods_running: Number of pods that the agent reports as running.
+        be_quota_us: CFS quota of all best-effort pods together, in microseconds per 100 ms; -1: unlimited.
+        host: "linux" or "simulated"; "" if the agent never started.
+        gpu_cards: Number of healthy GPUs.
+        gpu_share_used: Sum of the shares of GPUs that pods hold, in percent of one GPU.
+        gpu_share_stranded: Sum of the free shares on healthy GPUs that are partly used, in percent of one GPU.
     """
 
     exists: bool = False
@@ -53,7 +59,10 @@ NO_FIGURES = NodeFigures()
 
 
 class NodeChange(msgspec.Struct, frozen=True):
-    """One row of the table `node_versions`: the figures of a node from position `seq` on."""
+    """One row of the table `node_versions`: the figures of a node from position `seq` on.
+
+    `token` is its subject token.
+    """
 
     seq: int
     token: str
@@ -64,7 +73,8 @@ def figures_after(before: NodeFigures, state: AggregateState | None, be_pods: in
     """Return the figures of a node after a change of one of its aggregates.
 
     Args:
-        state: New state of the aggregate. Its type tells which aggregate it is.
+        before: Figures before the change.
+        state: New state of the aggregate, whose type tells which aggregate it is; None: no change.
         be_pods: Number of pods with batch resources after the change.
     """
     match state:
@@ -115,10 +125,7 @@ def figures_after(before: NodeFigures, state: AggregateState | None, be_pods: in
 
 
 def node_amounts(node: Node | None) -> dict[str, int]:
-    """Return the allocatable amounts of a node.
-
-    Empty if the node was deleted or a quantity is invalid (the manager refuses those).
-    """
+    """Return resource -> allocatable amount of a node; empty if the node was deleted or a quantity is invalid."""
     if node is None:
         return {}
     try:
@@ -128,7 +135,7 @@ def node_amounts(node: Node | None) -> dict[str, int]:
 
 
 class NodeBook:
-    """Newest figures of every node by token, and the changes since the last `take_changes`.
+    """The newest figures of every node, by subject token, and the changes since the last `take_changes`.
 
     Only one task may use it.
     """
@@ -138,7 +145,7 @@ class NodeBook:
         self._changes: list[NodeChange] = []
 
     def load(self, token: str, figures: NodeFigures) -> None:
-        """Load the newest row of a node."""
+        """Set the figures of a node, as read from its newest row."""
         self.figures[token] = figures
 
     def changed(
@@ -150,11 +157,17 @@ class NodeBook:
         be_pods: int | None = None,
         gpus: ShareTotals | None = None,
     ) -> tuple[NodeFigures, NodeFigures]:
-        """Return the figures before and after an event of one of the node's aggregates.
+        """Compute the figures of a node after an event of one of its aggregates, and remember them as a row to write.
 
         Args:
+            token: Subject token of the node.
+            state: New state of the aggregate; None: unchanged.
+            seq: Position of the event.
             be_pods: Number of pods with batch resources; None: unchanged.
-            gpus: Shares of its GPUs; None: as before.
+            gpus: Use of its GPUs; None: unchanged.
+
+        Returns:
+            The figures before and after the event.
         """
         before = self.figures.get(token, NO_FIGURES)
         after = figures_after(before, state, before.be_pods if be_pods is None else be_pods)
@@ -168,6 +181,6 @@ class NodeBook:
         return before, after
 
     def take_changes(self) -> list[NodeChange]:
-        """Return the rows to add, in order of position, and forget them."""
+        """Return the rows to add since the last call, in order of position, and empty the list."""
         changes, self._changes = self._changes, []
         return changes

@@ -7,7 +7,14 @@ from koordcore.events.scheduling.explanations import PodUnschedulable
 
 
 class ReasonCount(msgspec.Struct, frozen=True, kw_only=True):
-    """A reason, the number of pending pods with it, and the largest number of nodes it excluded for one pod."""
+    """A reason why nodes were refused, and how many pending pods have it.
+
+    Attributes:
+        plugin: Plugin that refused the nodes.
+        reason: Text of the reason.
+        pods: Number of pending pods with this reason.
+        nodes_max: Largest number of nodes that it excluded for one pod.
+    """
 
     plugin: str
     reason: str
@@ -16,7 +23,7 @@ class ReasonCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def count_reasons(explanations: Iterable[PodUnschedulable]) -> list[ReasonCount]:
-    """Return the reasons in the last explanations, the most frequent one first."""
+    """Count the reasons in the last explanations of pending pods. The most frequent one comes first."""
     counted: dict[tuple[str, str], tuple[int, int]] = {}
     for explanation in explanations:
         for exclusion in explanation.explanation.exclusions:

@@ -27,7 +27,7 @@ from koordcore.values.invalid import InvalidInput
 
 
 class Phase(StrEnum):
-    """Phases of a pod's life."""
+    """Phases of a pod's life. The module describes how positions determine them."""
 
     PENDING = "pending"
     PLACED = "placed"
@@ -36,7 +36,7 @@ class Phase(StrEnum):
 
 
 class PodFacts(msgspec.Struct, frozen=True):
-    """Fields of the pod object that lists show; empty if the object is invalid."""
+    """Fields of a pod object that lists show; empty if the object is invalid."""
 
     namespace: str
     name: str
@@ -46,9 +46,13 @@ class PodFacts(msgspec.Struct, frozen=True):
 
 
 class Episode(msgspec.Struct, kw_only=True):
-    """One row of the table `pods`. Positions are sequences of the facts stream; None: has not happened.
+    """A part of a pod's life: one row of the table `pods`. Positions are sequences of facts; None: has not happened.
 
     Attributes:
+        uid: Uid of the pod.
+        from_seq: Position at which the row begins to apply.
+        to_seq: Position from which the next row applies; None: this is the newest row.
+        node: Node of the placement; "" without one.
         stored: Whether the table already has this row (its key is uid, from_seq).
     """
 
@@ -77,10 +81,7 @@ class Episode(msgspec.Struct, kw_only=True):
 
 
 def pod_facts(pod: Pod) -> PodFacts:
-    """Return the fields of a pod that lists show.
-
-    Invalid quantities count as no request (the manager refuses them).
-    """
+    """Return the fields of a pod that lists show. If a quantity is invalid, the pod counts as without requests."""
     try:
         requests: dict[str, int] = dict(pod_requests(pod))
         qos_class, priority = str(qos(pod)), str(priority_class(pod))
@@ -90,7 +91,7 @@ def pod_facts(pod: Pod) -> PodFacts:
 
 
 class PodBook:
-    """All living pods by uid. `take_touched` returns the changed rows. Only one task may use it."""
+    """The newest episode (row of the table `pods`) of every pod that lives, by uid. Only one task may use it."""
 
     def __init__(self) -> None:
         self.living: dict[str, Episode] = {}
@@ -98,12 +99,12 @@ class PodBook:
         self._touched: dict[tuple[str, int], Episode] = {}
 
     def load(self, episode: Episode) -> None:
-        """Load the row of a living pod."""
+        """Add the newest row of a pod, as read from the table."""
         self.living[episode.uid] = episode
         self.counts[episode.phase()] += 1
 
     def take_touched(self) -> list[Episode]:
-        """Return the rows to write, in the order of their first change, and forget them.
+        """Return the rows that changed since the last call, in the order of their first change, and empty the list.
 
         Rows that are not `stored` are new.
         """
@@ -112,7 +113,7 @@ class PodBook:
         return touched
 
     def submitted(self, uid: str, pod: Pod, at: StoredEvent) -> None:
-        """Record that the object was added or changed."""
+        """Record that a pod object was added or changed. If listed fields changed, a new episode begins."""
         facts = pod_facts(pod)
         current = self.living.get(uid)
         if current is None:
@@ -128,7 +129,7 @@ class PodBook:
                 self._succeed(current, at, facts=facts)
 
     def deleted(self, uid: str, at: StoredEvent) -> None:
-        """Record that the object was deleted."""
+        """Record that the object of a pod was deleted."""
         current = self.living.get(uid)
         if current is None or current.deleted_seq is not None:
             return
@@ -138,10 +139,13 @@ class PodBook:
             self._change(current, deleted_seq=at.seq)
 
     def placed(self, uid: str, event: PodPlaced, at: StoredEvent, *, runs_there: bool) -> None:
-        """Record that a node was chosen.
+        """Record that a node was chosen for a pod.
 
         Args:
-            runs_there: Whether the node's agent has already reported the pod as running.
+            uid: Uid of the pod.
+            event: The placement.
+            at: The stored event, with position and time.
+            runs_there: Whether the agent of that node has already reported the pod as running.
         """
         current = self.living.get(uid)
         placement: dict[str, Any] = {
@@ -173,7 +177,7 @@ class PodBook:
             self._succeed(current, at, facts=facts, **placement)
 
     def released(self, uid: str, at: StoredEvent) -> None:
-        """Record that the pod released its node."""
+        """Record that a pod released its node."""
         current = self.living.get(uid)
         if current is None or current.placed_seq is None:
             return
@@ -192,7 +196,7 @@ class PodBook:
         )
 
     def started(self, uid: str, node_token: str, at: StoredEvent) -> None:
-        """Record that the agent of a node has started the pod."""
+        """Record that the agent of a node (`node_token`: its subject token) has started a pod."""
         current = self._on_node(uid, node_token)
         if current is None or (current.started_seq is not None and current.stopped_seq is None):
             return
@@ -202,7 +206,7 @@ class PodBook:
             self._succeed(current, at, started_seq=at.seq, started_at=at.occurred_at, stopped_seq=None)
 
     def stopped(self, uid: str, node_token: str, at: StoredEvent) -> None:
-        """Record that the agent of a node has stopped the pod."""
+        """Record that the agent of a node (`node_token`: its subject token) has stopped a pod."""
         current = self._on_node(uid, node_token)
         if current is not None and current.started_seq is not None and current.stopped_seq is None:
             self._change(current, stopped_seq=at.seq)

@@ -48,7 +48,20 @@ class AggregateRow(msgspec.Struct, frozen=True):
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows to write in one transaction, for all positions after `after` up to `position`."""
+    """Rows to write in one transaction: the changes by all facts after position `after` up to `position`.
+
+    Attributes:
+        after: Position that the tables have now.
+        position: Position that they have afterwards.
+        event_id: Id of the fact at `position`.
+        events: The facts, for the table `events`.
+        new_aggregates: Rows of `aggregates` to insert.
+        changed_aggregates: Rows of `aggregates` to replace.
+        gone_aggregates: Rows of `aggregates` to delete.
+        pods: Rows of `pods`.
+        nodes: Rows of `node_versions`.
+        series: Rows of `cluster_series`.
+    """
 
     after: int
     position: int
@@ -63,7 +76,12 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Projection:
-    """State of the projector at `position`, equal to the content of the tables. Only one task may use it."""
+    """The fold of the projector: computes table rows from facts.
+
+    After `take_changes` was written, it equals the tables.
+
+    Only one task may use it.
+    """
 
     def __init__(self, position: int = 0) -> None:
         self.position = position
@@ -86,37 +104,45 @@ class Projection:
         return len(self._known)
 
     def know(self, refs: Iterable[AggregateRef]) -> None:
-        """Record that the table `aggregates` has a row for each of these."""
+        """Record that the table `aggregates` has a row for each of these aggregates."""
         self._known.update(refs)
 
     def load_totals(self) -> None:
-        """Compute the totals of the loaded nodes."""
+        """Compute the totals of the cluster from the loaded nodes."""
         for figures in self.nodes.figures.values():
             self.totals.add(figures, 1)
 
     def unknown_states(self, events: Sequence[StoredEvent]) -> list[AggregateRef]:
-        """Return the aggregates of these events whose state must be read before `apply`."""
+        """Return the aggregates of these facts whose state is not in memory.
+
+        Pass each state to `lend` before `apply`.
+        """
         states, known = self._states, self._known
         wanted = dict.fromkeys(event.ref for event in events if event.ref in known and event.ref not in states)
         return list(wanted)
 
     def lend(self, ref: AggregateRef, state: AggregateState) -> None:
-        """Set the state of an aggregate, as read from the table."""
+        """Set the state of an aggregate to the one that was read from the table."""
         self._states[ref] = state
         if isinstance(state, NodeAgentState):
             self._running[ref.id] = set(state.running)
 
     def know_devices(self, ref: AggregateRef, state: AggregateState) -> None:
-        """Take the GPUs of a node from the state of its Device object in the table."""
+        """Set the GPUs of a node from the state of its Device object in the table.
+
+        Args:
+            ref: Aggregate of the Device object.
+            state: Its state.
+        """
         self._gpus[ref.id.removeprefix(DEVICES)] = _gpus_of(state)
 
     def apply(self, stored: StoredEvent) -> Event | None:
-        """Apply one event and return it.
+        """Apply one fact and return it decoded.
 
-        None if it was applied before, or if it is an ignorable event of a newer version.
+        None if the fact was applied before, or if its type is ignorable and its version is newer than this code.
 
         Raises:
-            UnreadableEvent: The event cannot be decoded. Nothing is changed; the fold has to halt before this event.
+            UnreadableEvent: The event cannot be decoded. Nothing is changed; the fold has to stop before this event.
         """
         if stored.seq <= self.position:
             return None
@@ -136,12 +162,12 @@ class Projection:
         return event
 
     def skip(self, stored: StoredEvent) -> None:
-        """Skip an event, as an operator decided. Only the position changes."""
+        """Set the position behind a fact without applying it, because an operator ordered to skip it."""
         if stored.seq > self.position:
             self._advance(stored)
 
     def take_changes(self) -> Changes:
-        """Return the changes since the last call. The caller writes them before it applies more events."""
+        """Return the rows that changed since the last call. The caller writes them before it applies more facts."""
         new: list[AggregateRow] = []
         changed: list[AggregateRow] = []
         gone: list[AggregateRef] = []

@@ -16,7 +16,7 @@ _MOMENT_TEXT = len("2026-01-01T00:00:00.000000Z")
 
 
 class Totals(msgspec.Struct, kw_only=True):
-    """Sums over existing nodes: cpu in milli-cores, memory in bytes."""
+    """Sums over the nodes that exist: cpu in milli-cores, memory in bytes. The fields are those of `NodeFigures`."""
 
     nodes: int = 0
     cpu_milli: int = 0
@@ -48,12 +48,13 @@ class Totals(msgspec.Struct, kw_only=True):
 
 
 class SeriesRow(msgspec.Struct, frozen=True):
-    """One row of the table `cluster_series`.
+    """One row of the table `cluster_series`: totals of the cluster after the last fact of one second.
 
     Attributes:
         second: Unix seconds.
-        seq: Position of the last event of the second.
-        pods: Pods by phase.
+        seq: Position of the last fact of the second.
+        totals: Sums over the nodes.
+        pods: Phase -> number of pods.
     """
 
     second: int
@@ -63,7 +64,7 @@ class SeriesRow(msgspec.Struct, frozen=True):
 
 
 class Series:
-    """Creates the series rows of a batch. Only one task may use it.
+    """Collects the rows of the table `cluster_series` while facts are applied. Only one task may use it.
 
     Args:
         second: Second of the newest row of the table, so that a restart continues within its second.
@@ -77,9 +78,9 @@ class Series:
         self._rows: dict[int, SeriesRow] = {}
 
     def before_event(self, occurred_at: str, totals: Totals, pods: dict[Phase, int]) -> None:
-        """Write the row of a second that has ended. Call it with the totals before the event.
+        """If a fact begins a new second, add the row of the second before. Call it with the totals before the fact.
 
-        An event with an invalid time belongs to the second of the previous event.
+        A fact with an invalid time belongs to the second of the previous fact.
         """
         if occurred_at[:_SECOND_TEXT] == self._text or len(occurred_at) != _MOMENT_TEXT:
             return
@@ -91,16 +92,19 @@ class Series:
         self._second, self._text = second, occurred_at[:_SECOND_TEXT]
 
     def after_event(self, seq: int) -> None:
-        """Record the position of an event after it was counted."""
+        """Set the position of the current second to that of a fact whose effect is in the totals."""
         self._seq = seq
 
     def flush(self, totals: Totals, pods: dict[Phase, int]) -> None:
-        """Write the totals of the current second, which may continue."""
+        """Add the row of the current second, although more facts of this second may follow."""
         if self._text and self._seq:
             self._rows[self._second] = SeriesRow(self._second, self._seq, msgspec.structs.replace(totals), dict(pods))
 
     def take_rows(self, totals: Totals, pods: dict[Phase, int]) -> list[SeriesRow]:
-        """Return the rows to write. A later row of the same second replaces an earlier one."""
+        """Return the rows since the last call, with one for the current second.
+
+        A later row of a second replaces an earlier one.
+        """
         self.flush(totals, pods)
         rows, self._rows = list(self._rows.values()), {}
         return rows

@@ -9,11 +9,11 @@ from koordcore.stories.pod import Moment, pod_story
 
 
 class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One step of a pod's life.
+    """One event in a pod's life, as the read API returns it.
 
     Attributes:
-        position: Position of the fact. For an explanation, the newest fact that it was based on.
-        stream: "ev" or "explanations".
+        position: Position of the fact. For an explanation, position of the last fact that its writer had folded.
+        stream: "ev" (a fact) or "explanations".
         step: One of `koordcore.stories.pod.Step`.
         type: Type of the event.
         occurred_at: RFC 3339 time.
@@ -39,7 +39,7 @@ class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pod_timeline(uid: str, facts: Iterable[StoredEvent], explanations: Iterable[StoredEvent]) -> list[TimelineEntry]:
-    """Return all moments of one pod, oldest first. See `koordcore.stories.pod.pod_story` for the arguments."""
+    """Return all events in a pod's life, oldest first. The arguments are those of `koordcore.stories.pod.pod_story`."""
     return [_entry(moment) for moment in pod_story(uid, facts, explanations)]
 
 

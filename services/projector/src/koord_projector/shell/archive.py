@@ -31,7 +31,18 @@ Store = Callable[[Writer, int, Sequence[StoredEvent]], Awaitable[int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archive:
-    """The archive of one stream."""
+    """What the loop needs that archives one stream (observations or explanations) in Postgres.
+
+    Attributes:
+        stream: Name of the stream in the table `projection`.
+        source: The stream.
+        dsn: Address of the database.
+        store: Writes one batch of messages.
+        batch: Largest number of messages in a batch.
+        progress: Progress of the projector.
+        metrics: The projector's metrics.
+        logger: The projector's logger.
+    """
 
     stream: str
     source: ObservationLog
@@ -44,7 +55,7 @@ class Archive:
 
 
 async def keep_archive(archive: Archive) -> None:
-    """Archive a stream until cancelled. After an error, continue at the position in Postgres."""
+    """Archive a stream until cancelled. After an error, continue at the position that Postgres has."""
     backoff = session_backoff()
     while True:
         try:
@@ -86,7 +97,16 @@ def _note(archive: Archive, position: int) -> None:
 
 
 async def store_reports(writer: Writer, after: int, batch: Sequence[StoredEvent]) -> int:
-    """Archive reports of agents; see `Store`."""
+    """Write usage reports and the new position of their stream. Messages that cannot be decoded are left out.
+
+    Args:
+        writer: Session of the database.
+        after: Position of the stream that the database must have now.
+        batch: The messages.
+
+    Returns:
+        Number of stored reports.
+    """
     reports: list[tuple[StoredEvent, NodeUsageReported, str]] = []
     for stored in batch:
         try:
@@ -103,7 +123,16 @@ async def store_reports(writer: Writer, after: int, batch: Sequence[StoredEvent]
 
 
 async def store_explanations(writer: Writer, after: int, batch: Sequence[StoredEvent]) -> int:
-    """Archive explanations; see `Store`."""
+    """Write explanations and the new position of their stream. Messages that cannot be decoded are left out.
+
+    Args:
+        writer: Session of the database.
+        after: Position of the stream that the database must have now.
+        batch: The messages.
+
+    Returns:
+        Number of stored explanations.
+    """
     rows = [row for row in map(explanation_row, batch) if row is not None]
     await writer.archive_explanations(after, batch[-1].seq, rows)
     return len(rows)

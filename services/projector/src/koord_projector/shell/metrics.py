@@ -8,7 +8,7 @@ FOLD = "projector"
 
 
 class ProjectorMetrics:
-    """Metrics on the registry of the process."""
+    """Prometheus metrics of the projector's own work."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._bus = metrics.bus
@@ -28,20 +28,20 @@ class ProjectorMetrics:
         self._bus.follower_halted(FOLD, halted=False)
 
     def batch(self, events: int, seconds: float, position: int) -> None:
-        """Report a committed transaction."""
+        """Report a committed transaction: number of facts, duration in real seconds, and new position."""
         self._events.inc(events)
         self._seconds.observe(seconds)
         self._position.set(position)
 
     def halted(self, halted: bool) -> None:
-        """Report whether the fold is halted before an event that it cannot read."""
+        """Report whether the fold has stopped before an event that it cannot decode."""
         self._bus.follower_halted(FOLD, halted=halted)
 
     def lag(self, events: int, seconds: float) -> None:
-        """Report the distance between the committed rows and the log."""
+        """Report how far the tables are behind the log: number of facts, and age of the oldest of them in seconds."""
         self._bus.follower_lag(FOLD, events=max(0, events), seconds=seconds)
 
     def archived(self, stream: str, rows: int, unreadable: int) -> None:
-        """Report a committed transaction of an archive."""
+        """Report a committed transaction of an archive: its rows, and the messages that cannot be decoded."""
         self._archived.labels(stream).inc(rows)
         self._unreadable.labels(stream).inc(unreadable)

@@ -9,14 +9,19 @@ from koordcore.service.health import Condition
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    """The progress of one projector.
+    """How far one projector has folded and archived.
+
+    Its loops set it; health checks, metrics, API and live tails read it.
 
     Attributes:
-        position: Newest committed fact.
-        occurred_at: Time of that fact; "" before the first.
-        head: Newest fact of the log at the last check.
-        trouble: Reason why the fold has halted; "" while it runs.
         ready: Readiness check of the fold in `/readyz`.
+        position: Position of the newest committed fact.
+        occurred_at: Time of that fact; "" before the first.
+        head: Position of the newest fact of the log at the last check.
+        observations: Position up to which observations are archived.
+        explanations: Position up to which explanations are archived.
+        trouble: Reason why the fold has stopped; "" while it runs.
+        rebuild_wanted: Set when an operator requested a rebuild.
     """
 
     ready: Condition
@@ -30,7 +35,7 @@ class Progress:
     _committed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def committed(self, position: int, occurred_at: str) -> None:
-        """Record a committed transaction with facts up to `position`, and wake live tails."""
+        """Record a committed transaction with facts up to `position`, and wake tasks that wait in `news`."""
         self.position = position
         if occurred_at:
             self.occurred_at = occurred_at
@@ -39,26 +44,26 @@ class Progress:
         self._committed = asyncio.Event()
 
     async def news(self) -> None:
-        """Wait until the next commit."""
+        """Wait until the next transaction with facts is committed."""
         await self._committed.wait()
 
     def halt(self, trouble: str) -> None:
-        """Record that the fold has halted. Rows stay readable."""
+        """Record that the fold has stopped before an event, with the reason. Rows stay readable."""
         self.trouble = trouble
         self.ready.unmet(trouble)
 
     def going_on(self) -> None:
-        """Record that the fold continues. It is ready after it has caught up."""
+        """Record that the fold continues after a halt. Readiness follows when it has caught up."""
         self.trouble = ""
         self.look()
 
     def look(self) -> None:
-        """Update readiness: the fold has not halted, and it has reached the newest known fact once."""
+        """Update readiness. The fold is ready if it has not stopped and has reached the newest fact of the log once."""
         if not self.trouble and self.position >= self.head:
             self.ready.met()
 
     async def rebuild_wanted_within(self, seconds: float) -> bool:
-        """Wait up to `seconds` real seconds for a rebuild request; return whether there is one."""
+        """Wait up to `seconds` real seconds until an operator requests a rebuild. Return whether there is a request."""
         try:
             async with asyncio.timeout(seconds):
                 await self.rebuild_wanted.wait()
@@ -67,9 +72,9 @@ class Progress:
         return True
 
     def lag_seconds(self, now: datetime) -> float:
-        """Return the age of the newest folded event while newer ones wait; else 0.
+        """Return the age in seconds of the last committed fact if the log has newer facts; else 0.
 
-        It is also 0 if the time of the event is invalid.
+        It is also 0 if the time of the fact is invalid.
         """
         if self.position >= self.head or not self.occurred_at:
             return 0.0

@@ -12,7 +12,7 @@ from koord_projector.shell.queries.objects import aggregates_hash
 
 
 def request_server(connection: BusConnection, names: BusNames, database: Database) -> EndpointServer:
-    """Return the server of the projector's endpoints; it answers from the rows in Postgres."""
+    """Return the component that answers requests to the projector from the rows in Postgres."""
 
     async def state_hash(_request: StateHashRequest) -> StateHash:
         try:

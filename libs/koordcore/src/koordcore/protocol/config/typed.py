@@ -52,8 +52,8 @@ class ColocationStrategy(msgspec.Struct, frozen=True, kw_only=True, rename=wire_
         enable: Whether the node offers batch and mid resources.
         metric_windows_seconds: Lengths of the windows over which usage is aggregated.
         degrade_time_minutes: Age of the usage report after which batch and mid resources are withdrawn.
-        update_time_threshold_seconds: Age of published amounts after which every change is published.
-        resource_diff_threshold: Relative change of an amount that is published at once.
+        update_time_threshold_seconds: Time after which the amounts are published again, even if they hardly changed.
+        resource_diff_threshold: Share of the published amount that a change must exceed to be published at once.
         mid_reclaim_static: Whether mid resources are a fixed percentage of the capacity, and not predicted.
         extensions: JSON values for plugins, which this code does not interpret.
 

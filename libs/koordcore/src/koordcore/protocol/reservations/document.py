@@ -42,7 +42,10 @@ T = TypeVar("T", bound=KubeStruct)
 
 
 class OwnerObject(KubeStruct):
-    """Part `object` of an owner: a pod. Empty fields match everything."""
+    """Condition on a pod that may use a Reservation: part `object` of `spec.owners[]`.
+
+    Empty fields match everything.
+    """
 
     api_version: str = ""
     name: str = ""
@@ -51,7 +54,10 @@ class OwnerObject(KubeStruct):
 
 
 class OwnerController(KubeStruct):
-    """Part `controller` of an owner: an owner of the pod. Empty fields match everything."""
+    """Condition on the controller of a pod that may use a Reservation: part `controller` of `spec.owners[]`.
+
+    Empty fields match everything.
+    """
 
     api_version: str = ""
     kind: str = ""
@@ -70,7 +76,7 @@ class ReservationOwnerRule(KubeStruct):
 
 
 class PreAllocationPolicy(KubeStruct):
-    """Object `spec.preAllocationPolicy`."""
+    """How a Reservation takes resources that pods still use: object `spec.preAllocationPolicy`."""
 
     mode: str = "Default"
     enable_multiple: bool = False
@@ -92,7 +98,7 @@ class ReservationSpec(KubeStruct):
 
 
 class ReservationObjectStatus(KubeStruct):
-    """Object `status` of a Reservation, as far as it is read from objects that others wrote."""
+    """Object `status` of a Reservation, reduced to the fields that are read from objects of another scheduler."""
 
     phase: str = ""
     node_name: str = ""
@@ -102,7 +108,7 @@ class ReservationObjectStatus(KubeStruct):
 
 
 class Reservation(KubeStruct):
-    """A Reservation (scheduling.koordinator.sh/v1alpha1)."""
+    """A Reservation object (scheduling.koordinator.sh/v1alpha1): resources of a node that only its owners may use."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: ReservationSpec = msgspec.field(default_factory=ReservationSpec)
@@ -110,18 +116,22 @@ class Reservation(KubeStruct):
 
 
 def reservation_from_json(raw: object) -> Reservation:
-    """Convert decoded JSON to a Reservation; see `object_from_json`."""
+    """Convert a decoded JSON object to a Reservation. Unknown fields are dropped, and nulls count as absent.
+
+    Raises:
+        codec.DecodeError: A field has a wrong type. The error has its path.
+    """
     return object_from_json(raw, Reservation)
 
 
 class ReservationAffinity(msgspec.Struct, frozen=True, kw_only=True):
-    """Annotation `reservation-affinity` of a pod: the reservations that it has to use.
+    """Annotation `reservation-affinity` of a pod: the Reservations that the pod has to use.
 
     Attributes:
-        name: Name of the only reservation; empty: any.
-        selector: Labels that the reservation must have.
+        name: Name of the only Reservation; empty: any.
+        selector: Labels that the Reservation must have.
         terms: Terms of which one must match; None: no such restriction.
-        tolerations: Tolerations for taints of reservations.
+        tolerations: Tolerations for taints of Reservations.
     """
 
     name: str = ""
@@ -173,7 +183,9 @@ def parse_reservation_affinity(annotations: Mapping[str, str]) -> ReservationAff
 
 
 def parse_exact_match(annotations: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the resources of which pod and reservation must have equal amounts.
+    """Return the resources of which a pod must request exactly the amount that its Reservation holds.
+
+    Empty without the annotation of the pod.
 
     Raises:
         InvalidInput: The annotation is not valid JSON of its shape.
@@ -183,7 +195,10 @@ def parse_exact_match(annotations: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def restricted_options(annotations: Mapping[str, str]) -> frozenset[str]:
-    """Return the resources to which policy Restricted is limited; empty: all. An invalid annotation counts as empty."""
+    """Return the resources to which a Reservation's policy Restricted is limited; empty: all resources.
+
+    An invalid annotation counts as absent.
+    """
     text = annotations.get(keys.RESERVATION_RESTRICTED_OPTIONS)
     try:
         return frozenset(lenient_json.decode(text, _RestrictedOptions).resources) if text else frozenset()
@@ -192,12 +207,18 @@ def restricted_options(annotations: Mapping[str, str]) -> frozenset[str]:
 
 
 def inner_reserved(annotations: Mapping[str, str]) -> dict[str, int]:
-    """Return the amounts inside a Reservation that owners may not use. An invalid annotation counts as empty."""
+    """Return resource -> amount inside a Reservation that its owners may not use.
+
+    An invalid annotation counts as absent.
+    """
     return _amounts(annotations.get(keys.NODE_RESERVATION))
 
 
 def resized_amounts(annotations: Mapping[str, str]) -> dict[str, int]:
-    """Return the amounts that replace those of the template. An invalid annotation counts as empty."""
+    """Return resource -> amount that replaces the one in a Reservation's template.
+
+    An invalid annotation counts as absent.
+    """
     return _amounts(annotations.get(keys.RESERVATION_RESIZE_ALLOCATABLE))
 
 
@@ -216,7 +237,7 @@ def _decoded(text: str, kind: type[T], key: str) -> T:
 
 
 def is_reserve_pod(pod: Pod) -> bool:
-    """Return whether the pod stands for a Reservation in the scheduler."""
+    """Return whether a pod only stands for a Reservation in the scheduler (it is made by `reserve_pod`)."""
     return pod.metadata.annotations.get(keys.RESERVE_POD) == "true"
 
 

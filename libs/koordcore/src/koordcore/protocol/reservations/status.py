@@ -22,7 +22,7 @@ FINAL_PHASES: Final = (SUCCEEDED, FAILED)
 
 
 class ReservationOwner(msgspec.Struct, frozen=True, gc=False):
-    """A pod that takes from a Reservation."""
+    """A pod that takes resources from a Reservation."""
 
     namespace: str
     name: str
@@ -30,7 +30,7 @@ class ReservationOwner(msgspec.Struct, frozen=True, gc=False):
 
 
 class ReservationCondition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
-    """A condition as in the status of the object. `type` is "Scheduled" or "Ready"; times are RFC 3339."""
+    """A condition in the status of a Reservation. `type` is "Scheduled" or "Ready"; times are RFC 3339."""
 
     type: str
     status: str
@@ -41,15 +41,15 @@ class ReservationCondition(msgspec.Struct, frozen=True, kw_only=True, rename="ca
 
 
 class ReservationStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The status of a Reservation.
+    """The status of a Reservation as its object shows it.
 
     Attributes:
         phase: Pending, Available, Succeeded or Failed.
         node: The node that it holds, or held when it ended; empty if it never had one.
-        allocatable: What it holds, or held: milli-cores for cpu, whole units for everything else.
-        allocated: Sum of its owners' requests, for names in `allocatable`. May exceed it.
-        taken: What its owners take from it and not from the node. Never exceeds `allocatable`.
-        owners: The pods that take from it, ascending by uid.
+        allocatable: Resource -> amount that it holds, or held: milli-cores for cpu, whole units for everything else.
+        allocated: Sum of its owners' requests, for the resources in `allocatable`. May exceed it.
+        taken: Amounts that its owners take from it and not from the node. Never exceeds `allocatable`.
+        owners: The pods that take resources from it, ascending by uid.
         conditions: Conditions of the object.
     """
 
@@ -62,12 +62,12 @@ class ReservationStatus(msgspec.Struct, frozen=True, kw_only=True):
     conditions: list[ReservationCondition] = []
 
     def condition(self, type_: str) -> ReservationCondition | None:
-        """Return the condition of this type, or None."""
+        """Return the condition of this type; None if there is none."""
         return next((each for each in self.conditions if each.type == type_), None)
 
 
 def unschedulable(status: ReservationStatus, message: str, now: str) -> ReservationStatus:
-    """Return the status after an attempt that found no node.
+    """Return the status of a Reservation after an attempt that found no node.
 
     Args:
         status: The status before.
@@ -105,7 +105,13 @@ def bound(status: ReservationStatus, node: str, allocatable: dict[str, int], now
 
 
 def expired(status: ReservationStatus, now: str, message: str = "") -> ReservationStatus:
-    """Return the status of a Reservation whose time is over or whose node is gone."""
+    """Return the status of a Reservation whose lifetime is over or whose node was deleted.
+
+    Args:
+        status: The status before.
+        now: RFC 3339 time.
+        message: Text of the condition.
+    """
     known = status.condition(READY)
     has_changed = known is None or known.status == "True"
     ready = ReservationCondition(
@@ -120,7 +126,12 @@ def expired(status: ReservationStatus, now: str, message: str = "") -> Reservati
 
 
 def succeeded(status: ReservationStatus, now: str) -> ReservationStatus:
-    """Return the status of a Reservation that may be taken once, and was taken."""
+    """Return the status of a Reservation that allows one owner (`allocateOnce`) and was used.
+
+    Args:
+        status: The status before.
+        now: RFC 3339 time.
+    """
     known = status.condition(READY)
     ready = ReservationCondition(
         type=READY,
@@ -135,7 +146,7 @@ def succeeded(status: ReservationStatus, now: str) -> ReservationStatus:
 def owned(
     status: ReservationStatus, owners: Sequence[ReservationOwner], allocated: dict[str, int], taken: dict[str, int]
 ) -> ReservationStatus:
-    """Return the status with its owners; see the attributes of `ReservationStatus`."""
+    """Return the status of a Reservation with these owners, allocated and taken amounts (see `ReservationStatus`)."""
     in_order = sorted(owners, key=lambda owner: owner.uid)
     return msgspec.structs.replace(status, owners=in_order, allocated=allocated, taken=taken)
 

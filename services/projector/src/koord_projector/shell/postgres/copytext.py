@@ -34,12 +34,12 @@ SERIES_COLUMNS = ("second", "seq", *Totals.__struct_fields__, *(f"pods_{phase}" 
 
 
 def escape(text: str) -> str:
-    """Escape a text for a column of a line."""
+    """Return a text escaped for one column of a COPY line. NUL becomes U+FFFD."""
     return text.translate(_ESCAPES)
 
 
 def escape_bytes(text: bytes) -> bytes:
-    """Escape UTF-8 text without NUL for a column of a line."""
+    """Return UTF-8 text escaped for one column of a COPY line. It must not contain NUL."""
     if b"\\" in text:
         text = text.replace(b"\\", b"\\\\")
     if b"\n" in text:
@@ -52,17 +52,17 @@ def escape_bytes(text: bytes) -> bytes:
 
 
 def clamp(number: int) -> int:
-    """Return the nearest number in the range of `bigint`."""
+    """Return the integer of the range of Postgres' `bigint` that is nearest to `number`."""
     return number if -INT_MAX <= number <= INT_MAX else (INT_MAX if number > 0 else -INT_MAX)
 
 
 def line_of(values: Iterable[str | int | bool | None]) -> bytes:
-    """Return the line of a row; texts are escaped."""
+    """Return one row as a COPY line: columns separated by tabs, texts escaped, None as NULL."""
     return ("\t".join(map(column_of, values)) + "\n").encode("utf-8", "replace")
 
 
 def column_of(value: str | int | bool | None) -> str:
-    """Return one value as a column of a line."""
+    """Return one value as a column of a COPY line."""
     if isinstance(value, str):
         return value if value.isalnum() else value.translate(_ESCAPES)
     if value is None:
@@ -73,7 +73,7 @@ def column_of(value: str | int | bool | None) -> str:
 
 
 def event_line(event: StoredEvent) -> bytes:
-    """Return the line of a row of `events`."""
+    """Return the COPY line of a row of the table `events`."""
     texts = (
         event.ref.kind,
         event.ref.id,
@@ -101,12 +101,12 @@ def _epoch(event: StoredEvent) -> str:
 
 
 def aggregate_line(row: AggregateRow) -> bytes:
-    """Return the line of a row of `aggregates`."""
+    """Return the COPY line of a row of the table `aggregates`."""
     return f"{row.ref.kind}\t{escape(row.ref.id)}\t{row.seq}\t".encode() + escape_bytes(row.state) + b"\n"
 
 
 def pod_line(episode: Episode) -> bytes:
-    """Return the line of a row of `pods`."""
+    """Return the COPY line of a row of the table `pods`."""
     facts = episode.facts
     return line_of(
         (
@@ -132,20 +132,20 @@ def pod_line(episode: Episode) -> bytes:
 
 
 def node_line(change: NodeChange) -> bytes:
-    """Return the line of a row of `node_versions`."""
+    """Return the COPY line of a row of the table `node_versions`."""
     return line_of((change.token, change.seq, *msgspec.structs.astuple(change.figures)))
 
 
 def series_line(row: SeriesRow) -> bytes:
-    """Return the line of a row of `cluster_series`."""
+    """Return the COPY line of a row of the table `cluster_series`."""
     return line_of((row.second, row.seq, *msgspec.structs.astuple(row.totals), *(row.pods[phase] for phase in Phase)))
 
 
 def copy_statement(table: str, columns: Sequence[str]) -> str:
-    """Return the COPY statement for these columns."""
+    """Return the statement `COPY ... FROM STDIN` for these columns of a table."""
     return f"COPY {table} ({', '.join(map(quoted, columns))}) FROM STDIN"
 
 
 def quoted(column: str) -> str:
-    """Return a column's name for a statement, quoted if it is an SQL keyword (`exists`)."""
+    """Return the name of a column for a statement. It is quoted if it is an SQL keyword (`exists`)."""
     return f'"{column}"'

@@ -26,7 +26,7 @@ WRITE_ERRORS: Final = (psycopg.OperationalError, psycopg.InterfaceError, OSError
 
 
 class Database:
-    """Connections of the read API to Postgres.
+    """Connections to Postgres for the read API, and the migration of the tables.
 
     Args:
         dsn: `postgresql://user:password@host:port/database`.
@@ -46,7 +46,7 @@ class Database:
 
     @asynccontextmanager
     async def reading(self) -> AsyncGenerator[AsyncConnection]:
-        """Open a read-only transaction with one consistent snapshot.
+        """Open a read-only transaction that sees one consistent state of all tables.
 
         Raises:
             READ_ERRORS: Postgres is unavailable.
@@ -56,7 +56,9 @@ class Database:
             yield connection
 
     async def migrate(self) -> None:
-        """Migrate the tables to this code's version. Projectors that start at the same time take turns.
+        """Migrate the tables to the version of this code.
+
+        If several projectors start at once, they wait for each other.
 
         Raises:
             READ_ERRORS: Postgres is unavailable.
@@ -66,7 +68,7 @@ class Database:
             await connection.run_sync(upgrade_to_head)
 
     async def migrate_patiently(self, log: Logger) -> None:
-        """Migrate the tables; retry while Postgres is unavailable."""
+        """Migrate the tables to the version of this code. While Postgres is unavailable, log it and try again."""
 
         def note(error: Exception, delay: float) -> None:
             log.warning("postgres_away", error=str(error).splitlines()[0], retry_seconds=round(delay, 1))
@@ -79,7 +81,7 @@ class Database:
 
 
 def upgrade_to_head(connection: Connection) -> None:
-    """Run the migrations that the database lacks, in the connection's transaction."""
+    """Run all migrations that the database lacks, in the transaction of this connection."""
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
     config.attributes["connection"] = connection

@@ -36,11 +36,12 @@ _STATES: Final = """
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """A projection that was loaded, and whether it can be used.
+    """A `Projection` that was loaded from the tables.
 
     Attributes:
-        event_id: Id of the event at the position, "" at 0. It shows whether the log is still the same.
-        is_current: Whether this version of the projection wrote the tables.
+        projection: The projection.
+        event_id: Id of the last folded fact, "" at position 0. It shows whether the log is still the one of the tables.
+        is_current: Whether this version of the code wrote the tables. If not, they must be rebuilt.
     """
 
     projection: Projection
@@ -49,7 +50,11 @@ class Loaded(msgspec.Struct, frozen=True):
 
 
 async def load_projection(writer: Writer) -> Loaded:
-    """Load the projection in one transaction. Raises one of `WRITE_ERRORS`."""
+    """Load the projection from the tables in one transaction.
+
+    Raises:
+        WRITE_ERRORS: Postgres is unavailable.
+    """
     connection = writer.connection
     await connection.set_isolation_level(IsolationLevel.REPEATABLE_READ)
     try:
@@ -89,7 +94,11 @@ async def _load(connection: AsyncConnection[TupleRow]) -> Loaded:
 
 
 async def lend_states(writer: Writer, projection: Projection, refs: Sequence[AggregateRef]) -> None:
-    """Read the states that the projection needs. Raises one of `WRITE_ERRORS`."""
+    """Read the states of these aggregates from the tables and pass them to the projection.
+
+    Raises:
+        WRITE_ERRORS: Postgres is unavailable.
+    """
     if not refs:
         return
     kinds, ids = [ref.kind for ref in refs], [ref.id for ref in refs]

@@ -106,7 +106,7 @@ _EXPLANATION_COLUMNS: Final = (
 
 
 class Moved(Exception):
-    """The database has another position than expected. Load the projection again."""
+    """The database has another position of a stream than the writer expected. The caller loads the projection again."""
 
     def __init__(self, stream: str, believed: int, actual: int) -> None:
         super().__init__(f"{stream}: the database is at position {actual}, not {believed}")
@@ -114,19 +114,22 @@ class Moved(Exception):
 
 
 def projection_schema() -> str:
-    """Return the version of the projection and the schemas of the states, on which the rows depend."""
+    """Return a text that identifies the version of the projection and the schemas of its states.
+
+    Rows with another text were written by other code and must be rebuilt.
+    """
     return f"{PROJECTION_VERSION}:{schema_fingerprint()}"
 
 
 class Writer:
-    """A session that writes. Only one task may use it; `Writer.open` creates it."""
+    """A database session that writes rows and positions. Only one task may use it; `Writer.open` creates it."""
 
     def __init__(self, connection: AsyncConnection[TupleRow]) -> None:
         self._connection = connection
 
     @classmethod
     async def open(cls, dsn: str) -> "Writer":
-        """Open a new session.
+        """Connect to Postgres and return a new session.
 
         Raises:
             WRITE_ERRORS: Postgres is unavailable.
@@ -144,7 +147,7 @@ class Writer:
 
     @property
     def connection(self) -> AsyncConnection[TupleRow]:
-        """The connection of the session, which `loader` also uses."""
+        """The connection of this session."""
         return self._connection
 
     async def close(self) -> None:
@@ -152,12 +155,13 @@ class Writer:
         await self._connection.close()
 
     async def write(self, changes: Changes) -> None:
-        """Write all rows of a batch in one transaction.
+        """Write all rows of a batch of facts, and the new position, in one transaction.
+
+        After an error, load the projection again. Its position then shows whether the batch was written.
 
         Raises:
-            Moved: The database has another position than the beginning of the batch. One of `WRITE_ERRORS` is raised if
-                Postgres is unavailable. In both cases load the projection again; then its position shows whether the
-                batch was written.
+            Moved: The database has another position than `changes.after`.
+            WRITE_ERRORS: Postgres is unavailable.
         """
         async with self._connection.transaction(), self._connection.cursor() as cursor:
             await _require_position(cursor, FACTS, changes.after)
@@ -197,10 +201,12 @@ class Writer:
             pod.stored = True
 
     async def clear(self) -> None:
-        """Delete all rows that are folded from facts and set their position to 0. Archives stay.
+        """Delete all rows that are folded from facts and set their position to 0.
+
+        Archived observations and explanations stay.
 
         Raises:
-            WRITE_ERRORS
+            WRITE_ERRORS: Postgres is unavailable.
         """
         async with self._connection.transaction(), self._connection.cursor() as cursor:
             await _position(cursor, FACTS)
@@ -210,7 +216,19 @@ class Writer:
     async def archive_reports(
         self, after: int, position: int, reports: Sequence[tuple[StoredEvent, NodeUsageReported, str]]
     ) -> None:
-        """Write usage reports and the position of their stream. Raises as `write` does."""
+        """Write usage reports and the new position of their stream in one transaction.
+
+        Reports that are stored are skipped.
+
+        Args:
+            after: Position of the stream that the database must have now.
+            position: The new position.
+            reports: (message, its report, time of the report) each.
+
+        Raises:
+            Moved: The database has another position.
+            WRITE_ERRORS: Postgres is unavailable.
+        """
         async with self._connection.transaction(), self._connection.cursor() as cursor:
             await _require_position(cursor, OBSERVATIONS, after)
             lines = [_observation_line(*report) for report in reports]
@@ -219,7 +237,9 @@ class Writer:
             await cursor.execute(_UPSERT_POSITION, (OBSERVATIONS, position, "", ""))
 
     async def archive_explanations(self, after: int, position: int, rows: Sequence[ExplanationRow]) -> None:
-        """Write explanations and the new position of their stream in one transaction. Stored ones are skipped.
+        """Write explanations and the new position of their stream in one transaction.
+
+        Explanations that are stored are skipped.
 
         Args:
             after: Position of the stream that the database must have now.
@@ -228,6 +248,7 @@ class Writer:
 
         Raises:
             Moved: The database has another position.
+            WRITE_ERRORS: Postgres is unavailable.
         """
         async with self._connection.transaction(), self._connection.cursor() as cursor:
             await _require_position(cursor, EXPLANATIONS, after)
@@ -253,14 +274,18 @@ class Writer:
             await cursor.execute(_UPSERT_POSITION, (EXPLANATIONS, position, "", ""))
 
     async def position_of(self, stream: str) -> int:
-        """Return the folded position of a stream; 0 if there is none. Raises one of `WRITE_ERRORS`."""
+        """Return the position up to which a stream is folded or archived; 0 if there is none.
+
+        Raises:
+            WRITE_ERRORS: Postgres is unavailable.
+        """
         async with self._connection.cursor() as cursor:
             await cursor.execute("SELECT position FROM projection WHERE stream = %s", (stream,))
             row = await cursor.fetchone()
             return int(row[0]) if row else 0
 
     async def begin_stream_again(self, stream: str) -> None:
-        """Set the position of an archive to 0, because its stream was created again."""
+        """Set the position of an archived stream to 0, because the stream was created again on the server."""
         async with self._connection.cursor() as cursor:
             await cursor.execute(_UPSERT_POSITION, (stream, 0, "", ""))
 

@@ -13,7 +13,7 @@ from koord_projector.shell.progress import Progress
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectorContext:
-    """Ports and settings of one projector.
+    """Adapters and settings that the loops of one projector use.
 
     Attributes:
         log: Log of facts.

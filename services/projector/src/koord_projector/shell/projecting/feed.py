@@ -14,11 +14,11 @@ QUEUED_BATCHES: Final = 4
 
 
 class RebuildWanted(Exception):
-    """An operator requested a rebuild from the first event."""
+    """An operator requested to delete the tables and fold the log again from the first event."""
 
 
 class FactFeed:
-    """Facts in the order of the log, read ahead by a task. `open_feed` creates it."""
+    """Buffer of facts in the order of the log. A task fills it while a batch is written. `open_feed` creates it."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -26,7 +26,7 @@ class FactFeed:
         self._reader: asyncio.Task[None] | None = None
 
     async def take(self, limit: int) -> list[StoredEvent]:
-        """Wait for facts and return all that have arrived, about `limit` at most.
+        """Wait for facts, and return all that have arrived, about `limit` at most.
 
         Raises:
             RebuildWanted: An operator requested a rebuild.
@@ -58,20 +58,26 @@ class FactFeed:
             wanted.cancel()
 
     async def read(self, log: EventLog, after: int) -> None:
-        """Fill the feed until cancelled."""
+        """Read facts after position `after` into the buffer until cancelled."""
         async with aclosing(cast("AsyncGenerator[list[StoredEvent]]", log.follow(after))) as batches:
             async for batch in batches:
                 await self._queue.put(batch)
 
     def start(self, log: EventLog, after: int) -> "asyncio.Task[None]":
-        """Start to read after the position `after`."""
+        """Start the task that reads facts after position `after`, and return it."""
         self._reader = asyncio.create_task(self.read(log, after), name="projector-reader")
         return self._reader
 
 
 @asynccontextmanager
 async def open_feed(log: EventLog, after: int, progress: Progress) -> AsyncGenerator[FactFeed]:
-    """Follow the log after the position `after` until the end of the block."""
+    """Return a feed of the facts after position `after`. It ends with the block.
+
+    Args:
+        log: Log of facts.
+        after: Position of the last folded fact.
+        progress: Tells the feed that a rebuild is requested.
+    """
     feed = FactFeed(progress)
     reader = feed.start(log, after)
     try:

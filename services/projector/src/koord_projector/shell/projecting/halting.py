@@ -21,7 +21,7 @@ LOOK_SECONDS: Final = 2.0
 
 
 async def wait_for_skip(session: Session, events: Sequence[StoredEvent], unreadable: UnreadableEvent) -> None:
-    """Wait until the unreadable event is skipped, then fold and commit the following events of the batch.
+    """Wait until an operator orders to skip the unreadable event. Then fold and commit the rest of the batch.
 
     Args:
         session: Session at the position directly before the unreadable event.

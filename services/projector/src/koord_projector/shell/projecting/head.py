@@ -1,4 +1,4 @@
-"""Read the head of the log once a second, for lag metrics and readiness."""
+"""Read the position of the newest fact once a second, for lag metrics and readiness."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ from koord_projector.shell.projecting.recovery import LOG_ERRORS, first_line
 
 
 async def watch_head(context: ProjectorContext) -> None:
-    """Update `progress.head` and the lag until cancelled."""
+    """Once a second, read the position of the newest fact and update `progress.head` and the lag, until cancelled."""
     progress = context.progress
     while True:
         try:

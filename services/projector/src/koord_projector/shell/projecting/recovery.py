@@ -25,7 +25,7 @@ def session_backoff() -> Backoff:
 
 
 async def recover(context: ProjectorContext, error: Exception, backoff: Backoff) -> None:
-    """Log the reason why a session ended, show it in readiness, and wait."""
+    """Log the error that ended a session, show it in readiness, and wait for the next delay."""
     log, progress = context.logger, context.progress
     match error:
         case RebuildWanted():
@@ -46,5 +46,5 @@ async def recover(context: ProjectorContext, error: Exception, backoff: Backoff)
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error; drivers add the server's context in further lines."""
+    """Return the first line of an error's text. Database drivers add details in further lines."""
     return (str(error).splitlines() or [type(error).__name__])[0]

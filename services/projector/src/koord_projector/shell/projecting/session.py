@@ -25,19 +25,25 @@ EVENTS_WITHOUT_PAUSE: Final = 200
 
 
 class LogChanged(Exception):
-    """The log is not the one whose facts the tables contain."""
+    """The log is not the one whose facts the tables contain, for example because it was created again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Folds events and commits their rows. Only one task uses it. Methods raise one of `WRITE_ERRORS`."""
+    """A database session with the projection in memory: folds facts and commits their rows. Only one task uses it.
+
+    Methods raise one of `WRITE_ERRORS` if Postgres is unavailable.
+    """
 
     context: ProjectorContext
     writer: Writer
     projection: Projection
 
     async def fold(self, events: Sequence[StoredEvent]) -> UnreadableEvent | None:
-        """Apply events in order; stop before one that cannot be decoded and return the error."""
+        """Apply facts in order.
+
+        Stop before one that cannot be decoded, and return the error; None if all were applied.
+        """
         projection = self.projection
         await lend_states(self.writer, projection, projection.unknown_states(events))
         for count, event in enumerate(events, 1):
@@ -50,7 +56,7 @@ class Session:
         return None
 
     async def commit(self) -> list[StoredEvent]:
-        """Write the rows of the folded events and the position; return the committed events."""
+        """Write the rows of the facts that `fold` applied, with the new position. Return the committed facts."""
         progress = self.context.progress
         if self.projection.position <= progress.position:
             return []
@@ -63,8 +69,8 @@ class Session:
         """Report a committed batch in metrics and readiness, and with a span for each recorded trace.
 
         Args:
-            events: The committed events.
-            began_nanos: Host time at which they were taken from the feed.
+            events: The committed facts.
+            began_nanos: Time at which they were taken from the feed, from `host_unix_nanos`.
         """
         context = self.context
         context.progress.look()
@@ -80,10 +86,11 @@ class Session:
 
 @asynccontextmanager
 async def open_session(context: ProjectorContext) -> AsyncGenerator[Session]:
-    """Connect and load the projection. Clear the tables first if a rebuild is requested or needed.
+    """Connect to Postgres and load the projection. If a rebuild is requested or needed, clear the tables first.
 
     Raises:
         LogChanged: The tables contain facts that are not in this log.
+        WRITE_ERRORS: Postgres is unavailable.
     """
     progress = context.progress
     writer = await Writer.open(context.dsn)

@@ -14,7 +14,19 @@ from koord_projector.shell.queries.moments import Moment
 
 
 class StatusAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Progress of the projector. `first_at`, `last_at`: times of the oldest and newest fact; "" without facts."""
+    """Answer of `/api/status`: how far the projector has folded the log.
+
+    Attributes:
+        position: Position of the newest committed fact.
+        head: Position of the newest fact in the log.
+        lag_events: Number of facts that are not committed yet.
+        lag_seconds: Age of the newest committed fact if there are newer ones; else 0.
+        trouble: Reason why the fold has stopped; "" while it runs.
+        observations: Position up to which observations are archived.
+        explanations: Position up to which explanations are archived.
+        first_at: RFC 3339 time of the oldest fact; "" without facts.
+        last_at: RFC 3339 time of the newest fact; "" without facts.
+    """
 
     cluster: str
     position: int
@@ -29,7 +41,12 @@ class StatusAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Totals of the cluster. `nodes_reporting`: number of nodes whose usage is in the `*_used` sums."""
+    """Totals of the cluster at one moment, in milli-cores and bytes.
+
+    Attributes:
+        nodes_reporting: Number of nodes whose usage is in `cpu_used`, `memory_used` and `be_cpu_used`.
+        pods: Phase -> number of pods.
+    """
 
     moment: Moment
     nodes: int
@@ -51,12 +68,19 @@ class ClusterAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeItem(msgspec.Struct, frozen=True, kw_only=True):
-    """One node of the list. `*_used` and `reported_at` are null if no report is known.
+    """One node in a list, in milli-cores and bytes.
+
+    The `..._used` fields and `reported_at` are null without a usage report.
 
     Attributes:
+        seq: Position from which these figures hold.
+        cpu_requested: Requests of pods that are not best effort. `memory_requested` and `gpus_requested` likewise.
+        batch_cpu: Amount that the manager offers to best-effort pods; 0 if nothing is published.
+        be_pods: Number of pods with batch resources.
+        be_quota_us: CFS quota of all best-effort pods together, in microseconds per 100 ms; -1: unlimited.
         gpu_cards: Healthy GPUs of its Device object; 0 without one.
-        gpu_share_used: Shares of GPUs that pods hold, in percent of one card.
-        gpu_share_stranded: What is free on healthy GPUs that are partly used, in percent of one card.
+        gpu_share_used: Sum of the shares of GPUs that pods hold, in percent of one GPU.
+        gpu_share_stranded: Sum of the free shares on healthy GPUs that are partly used, in percent of one GPU.
     """
 
     name: str
@@ -88,14 +112,20 @@ class NodeItem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodesAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """List of nodes by name."""
+    """The nodes that exist at one moment, by name."""
 
     moment: Moment
     nodes: list[NodeItem]
 
 
 class PodItem(msgspec.Struct, frozen=True, kw_only=True):
-    """One pod of the list. `message` is the last explanation of a pending pod; "" without one."""
+    """One pod in a list.
+
+    Attributes:
+        requests: Resource -> amount: milli-cores for cpu, whole units for everything else.
+        message: Message of the last explanation of a pending pod; "" without one.
+        attempts: Number of scheduling attempts.
+    """
 
     uid: str
     namespace: str
@@ -114,10 +144,11 @@ class PodItem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodsAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of pods, newest submission first.
+    """A page of pods at one moment, newest submission first.
 
     Attributes:
-        total: Number of pods that match the filter. `counts` has the same by phase.
+        total: Number of pods that match the filter.
+        counts: Phase -> number of these pods.
         cursor: Cursor of the next page; null on the last one.
     """
 
@@ -129,7 +160,7 @@ class PodsAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsagePoint(msgspec.Struct, frozen=True):
-    """Short form of one usage report."""
+    """Usage of a node in one report, in milli-cores and bytes. `be_...` is the part of best-effort pods."""
 
     reported_at: str
     cpu_used: int
@@ -140,7 +171,7 @@ class UsagePoint(msgspec.Struct, frozen=True):
 
 
 class NodeEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision about a node or an action on it, with its terms (`body` as in the log)."""
+    """A fact about a node: a decision of the manager or an action of the agent. `body` is the body in the log."""
 
     seq: int
     type: str
@@ -151,13 +182,14 @@ class NodeEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """One node with its details.
+    """One node at one moment, with its pods, decisions, actions and usage.
 
     Attributes:
-        pods: Pods on it, newest placement first, at most 500.
+        object: The Node object; null if it was deleted.
+        pods: Pods on it, newest submission first, at most 500.
         overcommit: Computations of its batch resources, newest first.
-        suppression: Changes of the best-effort class's quota, newest first.
-        protection: Evictions, interference, knobs and stops of the agent, newest first.
+        suppression: Changes of the CFS quota of best-effort pods, newest first.
+        protection: Evictions, interference, written kernel files and stops of the agent, newest first.
         usage: Usage reports, newest last.
     """
 
@@ -172,18 +204,19 @@ class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HardwareAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Sockets, zones, cores, switches and devices of one node, with the pods that hold them."""
+    """The hardware of one node at one moment, from sockets to devices, with the pods that hold it."""
 
     moment: Moment
     hardware: NodeHardware
 
 
 class NodeDevices(msgspec.Struct, frozen=True, kw_only=True):
-    """The devices of one node.
+    """The devices of one node, with the pods that hold them.
 
     Attributes:
+        cards: The devices.
         owners: Pods that hold a part of them.
-        problems: Entries of the Device object that are ignored, with the reason.
+        problems: One sentence for each entry of the Device object that was ignored.
     """
 
     node: str
@@ -193,7 +226,11 @@ class NodeDevices(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DevicesAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of nodes with devices, by name. `after` asks for the next page, null on the last one."""
+    """A page of nodes with devices at one moment, by name.
+
+    Attributes:
+        after: Value of the parameter `after` for the next page; null on the last one.
+    """
 
     moment: Moment
     nodes: list[NodeDevices]
@@ -201,7 +238,7 @@ class DevicesAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodUsagePoint(msgspec.Struct, frozen=True):
-    """Usage of a pod in one report of its node."""
+    """Usage of a pod in one report of its node, in milli-cores and bytes."""
 
     reported_at: str
     cpu_used: int
@@ -209,7 +246,13 @@ class PodUsagePoint(msgspec.Struct, frozen=True):
 
 
 class PodAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """One pod and its life. `object` is null if the pod was deleted."""
+    """One pod at one moment, with its life up to then.
+
+    Attributes:
+        object: The pod object; null if the pod was deleted.
+        timeline: Events in its life, oldest first.
+        usage: Usage since it was placed, oldest first.
+    """
 
     moment: Moment
     pod: PodItem
@@ -219,9 +262,13 @@ class PodAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PendingReason(msgspec.Struct, frozen=True, kw_only=True):
-    """One reason why nodes were excluded.
+    """A reason why nodes were refused, and how many pending pods have it.
 
-    It has the number of pending pods, and the numbers of nodes at most and in all.
+    Attributes:
+        plugin: Plugin that refused the nodes.
+        reason: Text of the reason.
+        pods: Number of pending pods with this reason.
+        nodes_max: Largest number of nodes that it excluded for one pod.
     """
 
     plugin: str
@@ -231,13 +278,16 @@ class PendingReason(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PendingAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Reasons why pods are pending.
+    """Why pods are pending at one moment.
 
     Attributes:
+        pending: Number of pending pods.
         examined: Number of the oldest pending pods whose explanations were counted.
         judged: Number of these pods with an explanation.
         attempted: Number of these pods for which nodes were searched. A gated pod has an explanation without an
             attempt.
+        reasons: Reasons, the most frequent one first.
+        pods: Some of these pods, oldest first.
     """
 
     moment: Moment
@@ -250,7 +300,7 @@ class PendingAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EventItem(msgspec.Struct, frozen=True, kw_only=True):
-    """One fact. In lists, `body` is null unless requested."""
+    """One fact of the log. In lists, `body` is null unless the request asks for bodies."""
 
     seq: int
     kind: str
@@ -270,7 +320,12 @@ class EventItem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EventsAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of facts, newest first. `before` is the cursor of the next page; null if there is none."""
+    """A page of facts, newest first.
+
+    Attributes:
+        position: Position of the newest committed fact.
+        before: Value of the parameter `before` for the next page; null if there is none.
+    """
 
     position: int
     events: list[EventItem]
@@ -278,7 +333,7 @@ class EventsAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ObjectAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """State of one aggregate. `state` is null if it did not exist at the moment."""
+    """The state of one aggregate at one moment. `state` is null if the aggregate did not exist."""
 
     moment: Moment
     kind: str
@@ -287,7 +342,11 @@ class ObjectAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ObjectsAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of aggregates of one kind, by id. `after` is the cursor of the next page; null on the last one."""
+    """A page of aggregates of one kind at one moment, by id.
+
+    Attributes:
+        after: Value of the parameter `after` for the next page; null on the last one.
+    """
 
     moment: Moment
     kind: str
@@ -296,9 +355,13 @@ class ObjectsAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SeriesAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Totals over time as columns of equal length. `time` is in unix seconds.
+    """Totals of the cluster over time, as columns of equal length.
 
-    Usage has its own, evenly spaced times. null: no report is valid for that time.
+    Attributes:
+        time: Unix seconds of each row.
+        columns: Name -> values, aligned with `time`.
+        usage_time: Unix seconds of each usage value, evenly spaced.
+        usage: Name -> values, aligned with `usage_time`. null: no usage report is valid for that time.
     """
 
     time: list[int]
@@ -308,13 +371,13 @@ class SeriesAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RebuildAnswer(msgspec.Struct, frozen=True):
-    """The rebuild request was accepted."""
+    """Answer to a request to delete the tables and fold the log again."""
 
     accepted: bool
 
 
 class ErrorAnswer(msgspec.Struct, frozen=True):
-    """Reason why a request was refused: field, rule, value."""
+    """Why a request was refused. `field`, `rule` and `value` are "" unless a parameter is invalid."""
 
     error: str
     field: str = ""

@@ -55,7 +55,7 @@ USED_COLUMNS = ("cpu", "memory", "be_cpu")
 
 
 def sum_nodes(nodes: list[NodeItem]) -> dict[str, int]:
-    """Return the sums over nodes; usage only over nodes with a report."""
+    """Return field -> sum over the nodes. Usage is summed only over nodes with a usage report."""
     sums = {name: sum(getattr(node, name) for node in nodes) for name in SUMMED}
     for name in ("cpu_used", "memory_used", "be_cpu_used"):
         sums[name] = sum(getattr(node, name) or 0 for node in nodes)
@@ -63,12 +63,18 @@ def sum_nodes(nodes: list[NodeItem]) -> dict[str, int]:
 
 
 async def series(connection: AsyncConnection, *, since: int | None, until: int | None, points: int) -> SeriesAnswer:
-    """Return totals between two seconds (None: the first, the last), thinned to about `points`.
+    """Return totals of the cluster between two times, reduced to about `points` rows.
 
-    Each bucket has its newest totals. Usage is the sum over nodes of the mean of a node's reports in the bucket. A node
-    without a report in the bucket counts with its last report until that expires. Usage is null if no node has a valid
-    report, and from the point where reports only expire. Usage buckets are at least as long as the report interval and
-    have ended; their time is their end.
+    Each interval has its newest totals. Usage is the sum over nodes of the mean of a node's reports in the interval.
+    A node without a report in the interval counts with its last report until that expires. Usage is null if no node
+    has a valid report, and from the point where reports only expire. Usage intervals are at least as long as the
+    report interval and have ended; their time is their end.
+
+    Args:
+        connection: Read transaction.
+        since: First unix second; None: the oldest.
+        until: Last unix second; None: the newest.
+        points: Wanted number of rows.
     """
     known = (await connection.execute(_RANGE)).one()
     if known.first is None:

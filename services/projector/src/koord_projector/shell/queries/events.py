@@ -16,7 +16,7 @@ SCANNED = 200_000
 
 
 class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Selects facts; an empty field selects all."""
+    """Condition on facts: aggregate kind, aggregate id and event type. An empty field matches all."""
 
     kind: str = ""
     id: str = ""
@@ -26,7 +26,16 @@ class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
 async def page_events(
     connection: AsyncConnection, wanted: EventFilter, *, before: int | None, after: int, limit: int, bodies: bool
 ) -> EventsAnswer:
-    """Return facts with after < position < before that match, newest first."""
+    """Return a page of facts, newest first.
+
+    Args:
+        connection: Read transaction.
+        wanted: Condition on the facts.
+        before: Only facts with a lower position; None: all.
+        after: Only facts with a higher position.
+        limit: Largest number of facts.
+        bodies: Whether the bodies are included.
+    """
     position = (await connection.execute(text("SELECT position FROM projection WHERE stream = 'ev'"))).scalar() or 0
     end = position + 1 if before is None else min(before, position + 1)
     of_one = bool(wanted.kind and wanted.id)
@@ -45,13 +54,13 @@ async def page_events(
 
 
 async def find_event(connection: AsyncConnection, seq: int) -> EventItem | None:
-    """Return one fact with its body; None if the position has no fact."""
+    """Return the fact at a position, with its body; None if there is none."""
     row = (await connection.execute(text("SELECT * FROM events WHERE seq = :seq"), {"seq": seq})).first()
     return None if row is None else event_item(row, with_body=True)
 
 
 def event_item(row: Row[Any], *, with_body: bool) -> EventItem:
-    """Convert a row of `events` to the API's form."""
+    """Convert a row of the table `events` to the form of the read API."""
     body: dict[str, Any] = msgspec.json.decode(row.body)
     return EventItem(
         seq=row.seq,

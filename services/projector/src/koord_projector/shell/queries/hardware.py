@@ -36,7 +36,14 @@ async def describe_hardware(connection: AsyncConnection, moment: Moment, name: s
 
 
 async def list_devices(connection: AsyncConnection, moment: Moment, *, after: str, limit: int) -> DevicesAnswer:
-    """Return the devices of nodes that have a Device object, by node, with their holders."""
+    """Return a page of nodes that have a Device object, with their devices and the pods that hold them.
+
+    Args:
+        connection: Read transaction.
+        moment: The moment.
+        after: Only nodes whose subject token comes after this text.
+        limit: Largest number of nodes.
+    """
     last = f"{_DEVICES}{name_token(after)}" if after else _DEVICES
     ids = await ids_with_prefix(connection, moment, AggregateRef("customspec", _DEVICES), after=last, limit=limit)
     documents = await states_at(connection, moment, "customspec", ids)

@@ -25,12 +25,12 @@ _AT_TIME = text(
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True):
-    """One moment of the cluster.
+    """The point of the log that an answer describes.
 
     Attributes:
-        position: Newest fact up to the moment; 0: before the first fact.
+        position: Position of the newest fact up to it; 0: before the first fact.
         occurred_at: Time of that fact; "" at 0.
-        live: Whether it is the present and not a requested moment.
+        live: Whether it is the present, because the request named no moment.
     """
 
     position: int
@@ -39,12 +39,12 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def until(self) -> str:
-        """Time up to which observations belong to the moment."""
+        """Time up to which usage reports belong to the moment."""
         return END_OF_TIME if self.live else self.occurred_at
 
 
 async def resolve(connection: AsyncConnection, at: str | None) -> Moment:
-    """Return the moment for the query parameter; None or "" gives the present.
+    """Return the moment that the query parameter `at` names; None or "" gives the present.
 
     Raises:
         InvalidInput: The text is neither a folded position nor an RFC 3339 time with a zone.

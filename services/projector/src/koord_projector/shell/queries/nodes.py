@@ -57,7 +57,7 @@ _decode_report = msgspec.json.Decoder(NodeUsageReported).decode
 
 
 async def list_nodes(connection: AsyncConnection, moment: Moment) -> list[NodeItem]:
-    """Return nodes that exist at the moment, by name."""
+    """Return the nodes that exist at the moment, by name."""
     rows = await connection.execute(_ALL_NODES, {"position": moment.position, "until": moment.until})
     return [_item(row, moment) for row in rows]
 
@@ -87,7 +87,15 @@ async def describe_node(connection: AsyncConnection, moment: Moment, name: str) 
 async def pod_usage(
     connection: AsyncConnection, moment: Moment, node: str, uid: str, since: str
 ) -> list[PodUsagePoint]:
-    """Return the usage of a pod in the reports of its node since it was placed, oldest first."""
+    """Return the usage of a pod in the reports of its node, oldest first.
+
+    Args:
+        connection: Read transaction.
+        moment: Reports after it are left out.
+        node: Name of the node.
+        uid: Uid of the pod.
+        since: RFC 3339 time; earlier reports are left out.
+    """
     asked = {"token": name_token(node), "until": moment.until, "since": since, "count": _SHOWN_REPORTS}
     points: list[PodUsagePoint] = []
     for row in (await connection.execute(_REPORTS, asked)).all():

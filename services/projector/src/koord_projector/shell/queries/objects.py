@@ -62,7 +62,11 @@ _ROWS_AT_ONCE = 2_000
 
 
 def require_kind(kind: str) -> str:
-    """Check that aggregates of this kind exist, and return it. Raises InvalidInput."""
+    """Return `kind` if aggregates of this kind exist.
+
+    Raises:
+        InvalidInput: There is no such kind.
+    """
     if kind not in STATE_TYPES:
         raise InvalidInput(f"one of {', '.join(sorted(STATE_TYPES))}", kind, "kind")
     return kind
@@ -87,7 +91,7 @@ async def state_at(connection: AsyncConnection, moment: Moment, kind: str, id_: 
 async def states_at(
     connection: AsyncConnection, moment: Moment, kind: str, ids: Sequence[str]
 ) -> dict[str, AggregateState]:
-    """Return the typed states of these aggregates of one kind by id; those that do not exist are left out."""
+    """Return id -> state of these aggregates at the moment. Aggregates that do not exist then are absent."""
     asked = {"kind": kind, "ids": list(ids), "position": moment.position}
     if moment.live:
         rows = await connection.execute(_STATES_NOW, asked)
@@ -101,14 +105,14 @@ async def states_at(
 async def ids_with_prefix(
     connection: AsyncConnection, moment: Moment, ref: AggregateRef, *, after: str, limit: int
 ) -> list[str]:
-    """Return a page of ids of aggregates, ascending; some of a past moment may not exist any more.
+    """Return a page of ids of aggregates, ascending. At a past moment, some of them may not exist.
 
     Args:
-        connection: The database.
+        connection: Read transaction.
         moment: The moment.
         ref: Kind of the aggregates, and the first characters of their ids.
         after: Only ids after this one.
-        limit: Maximum number of ids.
+        limit: Largest number of ids.
     """
     asked = {"kind": ref.kind, "prefix": ref.id, "after": after, "limit": limit, "position": moment.position}
     rows = await connection.execute(_PREFIXED_NOW if moment.live else _PREFIXED_THEN, asked)
@@ -118,7 +122,15 @@ async def ids_with_prefix(
 async def list_objects(
     connection: AsyncConnection, moment: Moment, kind: str, *, after: str, limit: int
 ) -> ObjectsAnswer:
-    """Return a page of aggregates of one kind by id; those that do not exist at the moment are left out."""
+    """Return a page of aggregates of one kind by id. Aggregates that do not exist at the moment are left out.
+
+    Args:
+        connection: Read transaction.
+        moment: The moment.
+        kind: Kind of the aggregates.
+        after: Only ids after this one.
+        limit: Largest number of aggregates.
+    """
     asked = {"kind": kind, "after": after, "limit": limit, "position": moment.position}
     found: list[ObjectAnswer] = []
     if moment.live:
@@ -141,7 +153,7 @@ async def list_objects(
 
 
 async def aggregates_hash(connection: AsyncConnection) -> StateHash:
-    """Return the hash of all rows of `aggregates` and their position, from one transaction.
+    """Return the hash of all aggregates in the tables, and their position.
 
     It equals `ClusterState.hash()` at that position, because the rows contain the canonical JSON of the states.
     """
@@ -165,7 +177,7 @@ def _evolved(state: AggregateState | None, row: Row[Any]) -> AggregateState | No
 
 
 def stored_event(row: Row[Any]) -> StoredEvent:
-    """Convert a row of `events` to the stored event, without headers that no fold reads."""
+    """Convert a row of the table `events` to a stored event. Headers that no fold reads are missing."""
     headers = {
         HEADER_TYPE: row.type,
         HEADER_SCHEMA: str(row.schema),

@@ -53,9 +53,9 @@ _decode_requests = msgspec.json.Decoder(dict[str, int]).decode
 
 
 class PodFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Selects pods; an empty field selects all.
+    """Condition on pods. An empty field matches all.
 
-    `contains`: a part of `<namespace>/<name>`, or the uid.
+    `contains` is a part of `<namespace>/<name>`, or the uid.
     """
 
     namespace: str = ""
@@ -68,7 +68,18 @@ class PodFilter(msgspec.Struct, frozen=True, kw_only=True):
 async def list_pods(
     connection: AsyncConnection, moment: Moment, wanted: PodFilter, *, limit: int, cursor: str | None
 ) -> PodsAnswer:
-    """Return a page of pods. Raises InvalidInput if the cursor is invalid."""
+    """Return a page of pods at a moment, newest submission first.
+
+    Args:
+        connection: Read transaction.
+        moment: The moment.
+        wanted: Condition on the pods.
+        limit: Largest number of pods.
+        cursor: Cursor from the previous page; None: the first page.
+
+    Raises:
+        InvalidInput: The cursor is invalid.
+    """
     where, values = _conditions(wanted)
     values |= {"position": moment.position, "until": moment.until}
     inner = f"SELECT {_COLUMNS} FROM pods WHERE {_HOLDS[moment.live]}"  # noqa: S608  constants
@@ -101,7 +112,7 @@ async def list_pods(
 
 
 async def pods_on_node(connection: AsyncConnection, moment: Moment, node: str) -> list[PodItem]:
-    """Return the pods on a node at the moment, at most 500."""
+    """Return the pods on a node at the moment, newest submission first, at most 500."""
     page = await list_pods(connection, moment, PodFilter(node=node), limit=500, cursor=None)
     return page.pods
 
@@ -114,10 +125,7 @@ async def pod_counts(connection: AsyncConnection, moment: Moment) -> dict[str, i
 
 
 async def find_pod(connection: AsyncConnection, moment: Moment, uid: str) -> PodItem | None:
-    """Return the pod at the moment, or its last version if it has ended before.
-
-    None if it did not exist until then.
-    """
+    """Return a pod at the moment. If it ended before, return its last version; if it began later, None."""
     statement = f"""
         SELECT p.*, w.* FROM (
             SELECT CASE WHEN to_seq <= :position THEN 'gone' ELSE phase END AS phase, uid, namespace, name, qos,
@@ -142,7 +150,7 @@ async def find_uid(connection: AsyncConnection, moment: Moment, namespace: str, 
 
 
 async def pod_life(connection: AsyncConnection, moment: Moment, uid: str) -> list[TimelineEntry]:
-    """Return all moments of a pod's life up to the moment, oldest first."""
+    """Return all events in a pod's life up to the moment, oldest first."""
     episodes = (
         await connection.execute(
             text("SELECT * FROM pods WHERE uid = :uid AND from_seq <= :position ORDER BY from_seq"),
@@ -197,7 +205,7 @@ async def _suppressions(connection: AsyncConnection, moment: Moment, episodes: A
 
 
 async def explain_pending(connection: AsyncConnection, moment: Moment) -> PendingAnswer:
-    """Count pending pods by the reasons of their last explanations, over the oldest 5,000."""
+    """Count the reasons why pods are pending at the moment, over the oldest 5,000 pending pods."""
     values: dict[str, Any] = {"position": moment.position, "until": moment.until, "limit": _JUDGED_PODS}
     inner = f"SELECT {_COLUMNS} FROM pods WHERE {_HOLDS[moment.live]}"  # noqa: S608  constants
     page = f"SELECT * FROM ({inner}) AS p WHERE phase = 'pending' ORDER BY submitted_seq LIMIT :limit"  # noqa: S608

@@ -18,12 +18,12 @@ from sqlalchemy import Row
 
 
 def stored_fact(row: Row[Any]) -> StoredEvent:
-    """Return the stored event of a row of `events`."""
+    """Convert a row of the table `events` to a stored event."""
     return _stored(row, AggregateRef(row.kind, row.id), row.schema)
 
 
 def stored_explanation(row: Row[Any]) -> StoredEvent:
-    """Return the stored event of a row of `explanations`, which has no schema version."""
+    """Convert a row of the table `explanations` to a stored event. It has no schema version."""
     known = CATALOGUE.find(row.type)
     return _stored(row, AggregateRef("pod", row.uid), known.schema if known is not None else 1)
 

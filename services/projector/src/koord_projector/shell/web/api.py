@@ -47,7 +47,7 @@ from koord_projector.shell.web.parameters import (
 
 
 def endpoints_of(handlers: Handlers) -> Sequence[Endpoint]:
-    """Return all endpoints of the API."""
+    """Return the definitions of all endpoints of the read API, with these handlers."""
     no_pod, no_node = "There was no such pod up to that moment.", "There is no such node at that moment."
     return (
         Endpoint(
@@ -205,7 +205,7 @@ def endpoints_of(handlers: Handlers) -> Sequence[Endpoint]:
 
 
 def routes_of(handlers: Handlers) -> list[Route]:
-    """Return the routes for the HTTP server of the service."""
+    """Return the routes of the read API for the HTTP server of the service."""
     endpoints = endpoints_of(handlers)
     document = openapi_document(endpoints)
 

@@ -16,12 +16,15 @@ LONGEST_TEXT = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """A parameter of a query or a path.
+    """A parameter in the query or the path of a URL.
 
     Attributes:
+        about: One sentence for the OpenAPI document.
+        where: "query" or "path".
         choices: Accepted values; empty: any text.
         minimum: Smallest integer. If minimum and maximum are given, the parameter is an integer.
         maximum: Largest integer.
+        default: Value of an absent integer; None: none.
     """
 
     name: str
@@ -34,7 +37,7 @@ class Parameter:
 
     @property
     def schema(self) -> dict[str, object]:
-        """JSON Schema of the parameter."""
+        """JSON Schema of the parameter's value."""
         if self.maximum is not None:
             found: dict[str, object] = {"type": "integer", "minimum": self.minimum, "maximum": self.maximum}
             return found if self.default is None else {**found, "default": self.default}
@@ -48,9 +51,11 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """Definition of one endpoint.
+    """Definition of one endpoint of the read API.
 
     Attributes:
+        path: Path with its parameters in braces.
+        about: One sentence for the OpenAPI document.
         answer: Type of the body with status 200 (202 for POST); None: a stream of `text/event-stream`.
         missing: Meaning of status 404; "": it is never returned.
     """
@@ -65,7 +70,12 @@ class Endpoint:
 
 
 def text_of(source: Mapping[str, str], name: str, choices: tuple[str, ...] = ()) -> str:
-    """Return a text parameter; "" if it is absent.
+    """Return the text of a parameter; "" if it is absent.
+
+    Args:
+        source: Name -> text of the parameters of a request.
+        name: Name of the parameter.
+        choices: Accepted values; empty: any text.
 
     Raises:
         InvalidInput: The text contains NUL or is not one of the choices.
@@ -79,7 +89,11 @@ def text_of(source: Mapping[str, str], name: str, choices: tuple[str, ...] = ())
 
 
 def number_of(source: Mapping[str, str], parameter: Parameter) -> int | None:
-    """Return an integer parameter; its default if it is absent.
+    """Return the value of an integer parameter; its default if it is absent.
+
+    Args:
+        source: Name -> text of the parameters of a request.
+        parameter: Definition of the parameter.
 
     Raises:
         InvalidInput: The text is not an integer within the bounds.
@@ -97,12 +111,12 @@ def number_of(source: Mapping[str, str], parameter: Parameter) -> int | None:
 
 
 def json_answer(value: object, status: int = 200) -> Response:
-    """Return a JSON response that is not cached."""
+    """Return an HTTP answer with this value as JSON, which must not be cached."""
     return Response(codec.encode(value), status, {"cache-control": "no-store"}, "application/json")
 
 
 def refusal(status: int, sentence: str) -> Response:
-    """Return an error as JSON."""
+    """Return an HTTP answer with an `ErrorAnswer` as JSON."""
     return json_answer(ErrorAnswer(sentence), status)
 
 

@@ -56,7 +56,7 @@ _OLDEST: Final = text("SELECT occurred_at FROM events ORDER BY seq LIMIT 1")
 
 
 class FoldState(Protocol):
-    """Progress of the fold for the API."""
+    """What the read API needs to know of the projector's progress; `Progress` implements it."""
 
     head: int
     position: int
@@ -65,15 +65,15 @@ class FoldState(Protocol):
     trouble: str
 
     def lag_seconds(self, now: datetime) -> float:
-        """Return the age of the newest folded fact while newer ones wait."""
+        """Return the age in seconds of the newest committed fact if the log has newer facts; else 0."""
         ...
 
 
 class Handlers:
-    """The handlers, one for each endpoint of `api`.
+    """The handlers of the read API, one method for each endpoint.
 
     Args:
-        want_rebuild: Requests a rebuild of the tables.
+        want_rebuild: Function that requests a rebuild of the tables.
         stream: Handler of the live tail (`live`).
     """
 
@@ -157,14 +157,14 @@ class Handlers:
         return json_answer(found) if found else refusal(404, "there is no such node at that moment")
 
     async def hardware(self, request: Request) -> Response:
-        """`GET /api/nodes/{name}/hardware`."""
+        """Handle `GET /api/nodes/{name}/hardware`."""
         name, at = text_of(request.path_params, "name"), text_of(request.query_params, "at")
         async with self._database.reading() as connection:
             found = await describe_hardware(connection, await resolve(connection, at), name)
         return json_answer(found) if found else refusal(404, "there is no such node at that moment")
 
     async def devices(self, request: Request) -> Response:
-        """`GET /api/devices`."""
+        """Handle `GET /api/devices`."""
         query = request.query_params
         after, limit, at = text_of(query, "after"), number_of(query, LIMIT_DEVICES) or 200, text_of(query, "at")
         async with self._database.reading() as connection:

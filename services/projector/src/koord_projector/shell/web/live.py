@@ -26,11 +26,11 @@ _NEWEST: Final = text("SELECT * FROM events WHERE seq > :after ORDER BY seq DESC
 
 
 class LiveTail:
-    """Handles `/api/events/stream`.
+    """Sends committed facts to readers of `/api/events/stream` as server-sent events.
 
     Args:
         news: Waits for the next commit.
-        position: Returns the newest committed position.
+        position: Returns the position of the newest committed fact.
         stopped: Waits until the service begins to stop.
     """
 
@@ -49,7 +49,10 @@ class LiveTail:
         self._readers = 0
 
     async def events_stream(self, request: Request) -> Response:
-        """Send facts to one reader. Without `after` or `Last-Event-ID` it begins at the newest fact."""
+        """Send facts to one reader until it disconnects.
+
+        Without the parameter `after` and the header `Last-Event-ID`, it begins behind the newest fact.
+        """
         if self._readers >= MAX_READERS:
             return refusal(503, f"{MAX_READERS} live tails are open already")
         after = number_of(request.query_params, _AFTER)

@@ -13,7 +13,7 @@ VERSION = "1"
 
 
 def openapi_document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
-    """Return the OpenAPI document of these endpoints."""
+    """Return the OpenAPI 3.1 document of these endpoints as JSON value."""
     types: list[type[msgspec.Struct]] = [each.answer for each in endpoints if each.answer is not None]
     _, components = msgspec.json.schema_components([*types, ErrorAnswer], ref_template=_REF)
     paths: dict[str, dict[str, Any]] = {}

@@ -26,7 +26,7 @@ _TYPES: Final = {
 
 
 class Dashboard:
-    """All files of the dashboard in memory, so that requests never access the file system."""
+    """The files of the dashboard. They are kept in memory, so that requests never read from disk."""
 
     def __init__(self) -> None:
         root = files("koord_projector.shell") / "dashboard"
@@ -48,11 +48,11 @@ class Dashboard:
         ]
 
     async def page(self, request: Request) -> Response:
-        """Handle `GET /`: the only page. The part of the URL after `#` selects the view."""
+        """Handle `GET /`: the only HTML page. The part of the URL after `#` selects the view."""
         return self._serve(request, "index.html")
 
     async def asset(self, request: Request) -> Response:
-        """Handle `GET /assets/...`."""
+        """Handle `GET /assets/...`: scripts, styles and images."""
         return self._serve(request, request.path_params["name"])
 
     def _serve(self, request: Request, name: str) -> Response:

@@ -156,6 +156,6 @@ STATEMENTS: Final = (
 
 
 def upgrade() -> None:
-    """Create the tables."""
+    """Create all tables of the read side."""
     for statement in STATEMENTS:
         op.execute(statement)

@@ -11,7 +11,7 @@ depends_on: Final = None
 
 
 def upgrade() -> None:
-    """Rename the table and delete the position of the old stream."""
+    """Rename the table of explanations and delete the position of the old stream."""
     op.execute("ALTER TABLE verdicts RENAME TO explanations")
     op.execute("ALTER INDEX verdicts_pkey RENAME TO explanations_pkey")
     op.execute("DELETE FROM projection WHERE stream = 'why'")

@@ -11,6 +11,6 @@ depends_on: Final = None
 
 
 def upgrade() -> None:
-    """Add the columns."""
+    """Add the columns for shares of GPUs to the table `node_versions`."""
     for column in ("gpu_cards", "gpu_share_used", "gpu_share_stranded"):
         op.execute(f"ALTER TABLE node_versions ADD COLUMN {column} bigint NOT NULL DEFAULT 0")
