@@ -17,7 +17,7 @@ from koord_scheduler.domain.framework.points import Point
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownPlugin:
-    """A plugin that a configuration may name.
+    """The catalogue entry of a plugin that a configuration may name.
 
     Attributes:
         points: Lists of the configuration in which it may be enabled.
@@ -35,7 +35,7 @@ class KnownPlugin:
 
 
 class DeclaringPlugin(Protocol):
-    """A class of plugins with its name and extension points."""
+    """A plugin class that declares its name and extension points as class attributes."""
 
     name: str
     extension_points: tuple[ExtensionPoint[Any], ...]
@@ -44,12 +44,12 @@ class DeclaringPlugin(Protocol):
 def known_plugin(
     plugin: type[DeclaringPlugin], args: type[WireModel] | None = None, *, elsewhere: Point = Point.PRE_FILTER
 ) -> KnownPlugin:
-    """Return the catalogue entry of an installed plugin. It may be enabled where its extension points are.
+    """Return the catalogue entry of an installed plugin. It may be enabled in the lists of its extension points.
 
     Args:
         plugin: Its class.
         args: Type of its arguments; None if it takes none.
-        elsewhere: Where to enable a plugin whose extension points are active wherever it runs.
+        elsewhere: List in which to enable a plugin whose extension points are all active wherever it runs.
     """
     points = frozenset(point.enabled_at for point in plugin.extension_points if point.enabled_at is not None)
     return KnownPlugin(name=plugin.name, points=points or frozenset({elsewhere}), args=args)
@@ -160,7 +160,7 @@ BUILT_IN: Final[Catalogue] = MappingProxyType(
 
 
 def with_installed(installed: Mapping[str, KnownPlugin], catalogue: Catalogue = BUILT_IN) -> Catalogue:
-    """Return the catalogue with installed plugins at its end.
+    """Return the catalogue with the installed plugins (name -> entry) added at its end.
 
     Raises:
         ValueError: An installed plugin has the name of a built-in one.

@@ -19,7 +19,8 @@ def differences(
 ) -> Iterator[str]:
     """Yield a sentence for each difference: plugins, extension points, weights, arguments, back-off and profiles.
 
-    Profiles are compared by name. If each side has a single profile, these are compared whatever their names are.
+    Profiles are compared by name. If each configuration has a single profile, these two are compared whatever their
+    names are.
     """
     for field, old, new in (
         ("podInitialBackoffSeconds", before.pod_initial_backoff_seconds, after.pod_initial_backoff_seconds),

@@ -56,20 +56,20 @@ PluginName = Annotated[Text, AfterValidator(_at_least_one_name)]
 
 
 class EnabledPlugin(WireModel):
-    """A plugin that is enabled at an extension point. `weight` counts for scores only; 0 stands for 1."""
+    """A plugin that a profile enables at an extension point. `weight` counts for scores only; 0 stands for 1."""
 
     name: PluginName
     weight: PluginWeight = 0
 
 
 class DisabledPlugin(WireModel):
-    """A default plugin that is disabled; `*` stands for all of them."""
+    """A default plugin that a profile disables at an extension point; `*` stands for all default plugins."""
 
     name: PluginName
 
 
 class PluginSet(WireModel):
-    """Plugins that are added to, or removed from, the defaults of one extension point."""
+    """The plugins that a profile enables and disables at one extension point, relative to the defaults."""
 
     enabled: tuple[EnabledPlugin, ...] = ()
     disabled: tuple[DisabledPlugin, ...] = ()
@@ -86,7 +86,7 @@ class PluginSet(WireModel):
 
 
 class Plugins(WireModel):
-    """Changes to the default plugins, by extension point."""
+    """The plugins that a profile enables and disables, for each extension point and for all of them (`multi_point`)."""
 
     multi_point: PluginSet = PluginSet()
     pre_enqueue: PluginSet = PluginSet()
@@ -103,24 +103,24 @@ class Plugins(WireModel):
     post_bind: PluginSet = PluginSet()
 
     def at(self, point: Point) -> PluginSet:
-        """Return the changes to the plugins of one extension point."""
+        """Return what the profile enables and disables at one extension point."""
         changes: PluginSet = getattr(self, point.name.lower())
         return changes
 
 
 class PluginArguments(WireModel):
-    """Arguments of one plugin before validation."""
+    """The name of a plugin and its arguments as the user wrote them, before validation."""
 
     name: PluginName
     args: Mapping[Text, Any] = {}
 
 
 class WrittenProfile(WireModel):
-    """The profile of one scheduler name as it is written.
+    """A profile as the user wrote it, before defaults are merged.
 
     Attributes:
         scheduler_name: Its scheduler name; None if it is not given.
-        percentage_of_nodes_to_score: None stands for the global value.
+        percentage_of_nodes_to_score: 0..100; None stands for the value of the whole document.
     """
 
     scheduler_name: Text | None = None
@@ -130,7 +130,7 @@ class WrittenProfile(WireModel):
 
 
 class LeaderElection(WireModel):
-    """Settings of leader election; None for those that are not given."""
+    """Settings of leader election in the document; None for each setting that is not given."""
 
     leader_elect: Bool | None = None
     lease_duration: Duration | None = None
@@ -152,7 +152,7 @@ class ClientConnection(WireModel):
 
 
 class WrittenConfiguration(WireModel):
-    """The document as it is written, with the defaults of its own fields."""
+    """A KubeSchedulerConfiguration as the user wrote it, with defaults for its scalar fields only."""
 
     api_version: Annotated[Text, AfterValidator(_of_version)]
     kind: Annotated[Text, AfterValidator(_of_kind)]

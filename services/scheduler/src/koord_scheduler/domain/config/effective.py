@@ -30,7 +30,7 @@ A = TypeVar("A", bound=WireModel)
 
 
 class Ignored(NamedTuple):
-    """A setting that is accepted without effect.
+    """A setting of the document that has no effect in this scheduler.
 
     Attributes:
         path: Path of the setting.
@@ -43,10 +43,11 @@ class Ignored(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectiveProfile:
-    """The plugins of one scheduler name.
+    """A profile after defaults are merged: plugins, weights and arguments for the pods of one scheduler name.
 
     Attributes:
-        percentage_of_nodes_to_score: 0 means adaptive (`evaluate.sampled`).
+        percentage_of_nodes_to_score: 0..100; 0 examines all nodes, or an adaptive number with random relaxation
+            (`evaluate.sampled`).
         points: Extension point -> names of its plugins in order. Every point has an entry.
         weights: Plugin at `score` -> weight, in order.
         args: Plugin -> arguments, for every plugin that takes arguments and runs at some point.
@@ -59,7 +60,12 @@ class EffectiveProfile:
     args: Mapping[str, WireModel]
 
     def args_of(self, plugin: str, kind: type[A]) -> A:
-        """Return the arguments of a plugin, or its defaults if it does not run in this profile."""
+        """Return the arguments of a plugin, or the default arguments if it does not run in this profile.
+
+        Args:
+            plugin: Name of the plugin.
+            kind: Type of its arguments.
+        """
         args = self.args.get(plugin, None)
         if args is None:
             return kind()
@@ -85,7 +91,7 @@ class EffectiveProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectiveConfiguration:
-    """The whole configuration.
+    """A scheduler configuration after defaults are merged and checked.
 
     Attributes:
         pod_initial_backoff_seconds: First back-off of a pod whose attempt failed.
@@ -104,7 +110,10 @@ class EffectiveConfiguration:
         return next((profile for profile in self.profiles if profile.scheduler_name == scheduler_name), None)
 
     def args(self, kind: type[A]) -> A:
-        """Return the arguments of this type from the first profile that has them, or the defaults if no profile has."""
+        """Return the arguments of type `kind` from the first profile that has them.
+
+        Without one, return the default arguments.
+        """
         every = (args for profile in self.profiles for args in profile.args.values())
         return next((args for args in every if isinstance(args, kind)), None) or kind()
 
@@ -120,10 +129,10 @@ class EffectiveConfiguration:
 
 
 def effective_configuration(text: bytes, catalogue: Catalogue = BUILT_IN) -> EffectiveConfiguration:
-    """Return the effective configuration of a configuration file.
+    """Read, check and complete a configuration file.
 
     Args:
-        text: See `document.configuration_document`.
+        text: YAML or JSON: a KubeSchedulerConfiguration, or a ConfigMap that contains one.
         catalogue: The plugins that the configuration may name.
 
     Raises:

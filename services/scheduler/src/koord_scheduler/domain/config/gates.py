@@ -16,7 +16,10 @@ _SPELLED: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerGates:
-    """Whether each feature gate is on. The last five concern old API servers and are accepted without effect."""
+    """The scheduler's feature gates, each True if it is on.
+
+    The last five concern old API servers and have no effect.
+    """
 
     resize_pod: bool = False
     multi_quota_tree: bool = False
@@ -49,20 +52,20 @@ class SchedulerGates:
 
     @classmethod
     def from_values(cls, values: Mapping[str, bool]) -> Self:
-        """Return the gates from the names of the command line -> whether each is on.
+        """Return gates from the flag `--feature-gates`: name such as `ResizePod` -> whether it is on.
 
-        Absent gates have their defaults.
+        Gates that the mapping does not name have their defaults.
         """
         defaults = cls()
         return cls(**{f.name: values.get(gate_name(f.name), getattr(defaults, f.name)) for f in fields(cls)})
 
 
 def gate_name(attribute: str) -> str:
-    """Return the name of a gate on the command line: `resize_pod` -> `ResizePod`."""
+    """Return the command-line name of a gate for its attribute: `resize_pod` -> `ResizePod`."""
     return _SPELLED.get(attribute) or "".join(word.capitalize() for word in attribute.split("_"))
 
 
 def gate_defaults() -> dict[str, bool]:
-    """Return gate name on the command line -> default."""
+    """Return the command-line name of each gate -> whether it is on by default."""
     defaults = SchedulerGates()
     return {gate_name(f.name): bool(getattr(defaults, f.name)) for f in fields(SchedulerGates)}

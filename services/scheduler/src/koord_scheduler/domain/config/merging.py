@@ -18,7 +18,7 @@ from koord_scheduler.domain.framework.points import Point
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The plugins of one profile.
+    """The plugins of one profile after its changes are merged with the defaults.
 
     Attributes:
         order: Extension point -> names of its plugins in order.
@@ -30,11 +30,18 @@ class Merged:
 
 
 def merge_plugins(written: Plugins, catalogue: Catalogue) -> tuple[Merged, list[InvalidInput]]:
-    """Return the plugins that run and exist, and the problems (paths below `plugins`).
+    """Merge a profile's changes with the default plugins.
 
     The multiPoint set is the default set with the profile's changes. The order at an extension point is: plugins that
     both the point and multiPoint name, in the point's order; then the other plugins of multiPoint; then those of the
     point.
+
+    Args:
+        written: What the profile enables and disables.
+        catalogue: All plugins that may be named.
+
+    Returns:
+        (the plugins that run, without unknown names; the problems, with paths below `plugins`).
     """
     multi = [plugin for plugin in _multi_point(written.multi_point, catalogue) if plugin.name in catalogue]
     order: dict[Point, tuple[str, ...]] = {}
@@ -49,7 +56,10 @@ def merge_plugins(written: Plugins, catalogue: Catalogue) -> tuple[Merged, list[
 
 
 def misplaced(named: Iterable[NamedPlugin], catalogue: Catalogue) -> Iterator[InvalidInput]:
-    """Yield the problems of unknown plugins and of plugins at wrong extension points (paths below `plugins`)."""
+    """Yield a problem for each unknown plugin name, and for each plugin at an extension point that it does not have.
+
+    The paths of the problems are below `plugins`.
+    """
     for path, point, name, is_enabled in named:
         known = catalogue.get(name)
         if known is None:
@@ -60,7 +70,7 @@ def misplaced(named: Iterable[NamedPlugin], catalogue: Catalogue) -> Iterator[In
 
 
 def no_such_plugin(name: str, path: str, catalogue: Catalogue) -> InvalidInput:
-    """Return the problem of an unknown plugin name, with the closest known name."""
+    """Return the problem that a plugin name is unknown. It suggests the closest name of the catalogue."""
     meant = get_close_matches(name, catalogue, 1)
     hint = f" ({meant[0]}?)" if meant else ""
     return InvalidInput(f"the name of a plugin that exists or is installed{hint}", name, path)

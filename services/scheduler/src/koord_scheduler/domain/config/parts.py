@@ -10,12 +10,12 @@ from koord_scheduler.domain.framework.points import Point
 
 
 class NamedPlugin(NamedTuple):
-    """A place below `plugins` that names a plugin.
+    """One entry of an `enabled` or `disabled` list below `plugins`.
 
     Attributes:
-        path: Path of the place.
-        point: Extension point; None for multiPoint.
-        name: The name.
+        path: Path of the entry in the document.
+        point: Extension point of the list; None for multiPoint.
+        name: Name of the plugin.
         is_enabled: True in a list `enabled`, False in a list `disabled`.
     """
 
@@ -26,12 +26,12 @@ class NamedPlugin(NamedTuple):
 
 
 class NamedArguments(NamedTuple):
-    """An entry of `pluginConfig`.
+    """One entry of `pluginConfig`: a plugin name with its arguments.
 
     Attributes:
-        path: Path of the entry.
+        path: Path of the entry in the document.
         name: Name of the plugin.
-        args: The arguments; None if they are not an object.
+        args: The arguments; None if they are not a JSON object.
     """
 
     path: str
@@ -40,15 +40,15 @@ class NamedArguments(NamedTuple):
 
 
 def written_profiles(document: Mapping[str, object]) -> list[Mapping[str, object]]:
-    """Return the profiles in their order; {} for one that is not an object.
+    """Return the profiles of a document in their order, before validation.
 
-    Without any profile, return one empty profile.
+    {} stands for a profile that is not a JSON object. A document without profiles has one empty profile.
     """
     return [_object(profile) for profile in _list(document.get("profiles"))] or [{}]
 
 
 def named_plugins(profile: Mapping[str, object]) -> Iterator[NamedPlugin]:
-    """Yield every plugin that is enabled or disabled, in the order of the extension points."""
+    """Yield every entry of `enabled` and `disabled` lists of a profile, in the order of the extension points."""
     plugins = _object(profile.get("plugins"))
     for point in (None, *Point):
         place = str(point or "multiPoint")
@@ -60,7 +60,7 @@ def named_plugins(profile: Mapping[str, object]) -> Iterator[NamedPlugin]:
 
 
 def named_arguments(profile: Mapping[str, object]) -> Iterator[NamedArguments]:
-    """Yield every entry of `pluginConfig` that names its plugin."""
+    """Yield every entry of the profile's `pluginConfig` that names its plugin."""
     for index, entry in enumerate(_list(profile.get("pluginConfig"))):
         name, args = _object(entry).get("name"), _object(entry).get("args", {})
         if isinstance(name, str) and name:

@@ -11,7 +11,7 @@ from koord_scheduler.domain.config.spelling import wire_name
 
 
 class InvalidConfiguration(InvalidInput):
-    """An invalid configuration. `problems` has at least one entry; the text is one line per problem."""
+    """Raised for an invalid configuration. It has all `problems`, at least one; its text is one line per problem."""
 
     def __init__(self, problems: Sequence[InvalidInput]) -> None:
         self.problems = tuple(problems)
@@ -26,7 +26,7 @@ class InvalidConfiguration(InvalidInput):
         return "\n".join(problem.sentence() for problem in self.problems)
 
     def at(self, path: str) -> InvalidInput:
-        """Return the same problems with `path` before their paths."""
+        """Return a copy in which `path` precedes the path of each problem."""
         return InvalidConfiguration([problem.at(path) for problem in self.problems])
 
 
@@ -38,7 +38,12 @@ def refuse(problems: Iterable[InvalidInput]) -> None:
 
 
 def problems_of(error: ValidationError, path: str = "") -> list[InvalidInput]:
-    """Return the problems that pydantic found, as field, rule and value. `path` is the path of the validated value."""
+    """Convert the errors that pydantic found into problems with field, rule and value.
+
+    Args:
+        error: The exception of pydantic.
+        path: Path in the document of the validated value, put before the paths of the problems.
+    """
     return [_problem(detail, path) for detail in error.errors(include_url=False)]
 
 
@@ -82,7 +87,12 @@ def _problem(detail: ErrorDetails, path: str) -> InvalidInput:
 
 
 def joined(path: str, steps: tuple[str | int, ...]) -> str:
-    """Return a field path such as `profiles[0].pluginConfig[1].args.resourceWeights[nvidia.com/gpu]`."""
+    """Return a field path such as `profiles[0].pluginConfig[1].args.resourceWeights[nvidia.com/gpu]`.
+
+    Args:
+        path: The first part of the path; "" for none.
+        steps: Names of fields and indexes of lists below it.
+    """
     for step in steps:
         if isinstance(step, int):
             path += f"[{step}]"

@@ -35,7 +35,7 @@ INT64_MAX: Final = (1 << 63) - 1
 
 
 class WireModel(BaseModel):
-    """Base class of everything that is read from a configuration."""
+    """Base class of every part of a configuration document: immutable, and strict about unknown fields."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -48,7 +48,7 @@ class WireModel(BaseModel):
     )
 
     def as_json(self) -> dict[str, object]:
-        """Return every field, defaults included, in Kubernetes' spelling."""
+        """Return all fields as JSON values with Kubernetes' names, defaults included."""
         return cast("dict[str, object]", self.model_dump(mode="json", by_alias=True, exclude_none=True))
 
 
@@ -56,13 +56,13 @@ M = TypeVar("M", bound=WireModel)
 
 
 def read(kind: type[M], raw: object, path: str, *, in_range: bool = True) -> M:
-    """Return a model from decoded JSON without nulls.
+    """Validate decoded JSON as a model.
 
     Args:
         kind: Type of the model.
-        raw: The decoded JSON.
+        raw: The decoded JSON. It must not contain null.
         path: Path that is put before the paths of problems.
-        in_range: If False, numbers may be outside of the allowed range; only types and defaults are checked.
+        in_range: If False, numbers may be outside of the allowed range; only types are checked and defaults filled in.
 
     Raises:
         InvalidConfiguration: The value has problems.

@@ -21,18 +21,23 @@ from koord_scheduler.domain.pods.info import PodInfo
 
 
 class Needs(NamedTuple):
-    """The amounts that a pod needs on a node.
+    """The free amounts that a node must have for a pod.
 
     Attributes:
-        amounts: (column, amount) of each resource.
+        amounts: (resource column of `NodeColumns`, amount) of each resource that the fit filter compares.
     """
 
     amounts: tuple[tuple[int, int], ...]
 
     def left(self, nodes: NodeColumns, row: int, rivals: Iterable[PodInfo] = ()) -> dict[int, int]:
-        """Return column -> free amount of the node with the pod and its rivals on it.
+        """Return resource column -> free amount of a node if the pod and its rivals also ran on it.
 
-        A negative amount does not suffice.
+        The pod fits if no amount is negative.
+
+        Args:
+            nodes: All nodes.
+            row: Position of the node in the node columns.
+            rivals: Further pods that count on the node, such as nominated ones.
         """
         left = {column: nodes.free.item(column, row) - amount for column, amount in self.amounts}
         for rival in rivals:
@@ -41,16 +46,24 @@ class Needs(NamedTuple):
 
 
 def needs_of(engine: Engine, subject: Subject) -> Needs:
-    """Return the amounts that the profile's first filter of amounts compares; empty without such a filter."""
+    """Return the free amounts that the profile's fit filter compares for pods of a subject.
+
+    Empty without such a filter.
+    """
     plugin = engine.profile.plugins.one_at(AMOUNTS_FILTER)
     checks = () if plugin is None else plugin.checks_of(subject.pod_class, engine.nodes)
     return Needs(tuple((column, amount) for _, column, amount in checks))
 
 
 def only_amounts_refuse(engine: Engine, subject: Subject, accounting: NodeAccounting) -> bool:
-    """Return whether the filters for a subject depend on nothing but the requests of the pods on a node.
+    """Return whether a node can refuse pods of the subject only because of the requests of the pods on it.
 
-    A filter that follows pods on nodes answers this itself (`Follower.may_refuse`).
+    If so, a trial need only add and subtract amounts.
+
+    Args:
+        engine: The plugins of the pod's profile.
+        subject: Class, kind and profile of the pod.
+        accounting: Its followers are asked whether their sums may refuse the pod (`Follower.may_refuse`).
     """
     followers = accounting.every_follower()
     if engine.cross_node_filters(subject).filters or any(each.may_refuse(subject.pod_class) for each in followers):
@@ -63,7 +76,7 @@ def only_amounts_refuse(engine: Engine, subject: Subject, accounting: NodeAccoun
 
 
 def suffices(left: dict[int, int]) -> bool:
-    """Return whether no amount is negative."""
+    """Return whether no amount of `Needs.left` is negative."""
     return all(amount >= 0 for amount in left.values())
 
 
@@ -71,7 +84,7 @@ def move(left: dict[int, int], pod_info: PodInfo, sign: int) -> None:
     """Add the requests of a pod to free amounts, or subtract them.
 
     Args:
-        left: Column -> free amount.
+        left: Resource column -> free amount; changed in place.
         pod_info: The pod.
         sign: 1 if the pod leaves the node, -1 if it comes.
     """

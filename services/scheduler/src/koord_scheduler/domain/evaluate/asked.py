@@ -26,11 +26,11 @@ from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
 
 class RowPlugins(NamedTuple):
-    """The plugins that depend on load and can evaluate a single row without arrays.
+    """The filters and scores of a profile that read the load of nodes, if each can evaluate one node without arrays.
 
     Attributes:
-        filters: Place in the profile, and filter.
-        scores: Place in the profile, score, and its weight.
+        filters: (index in the profile's filters, filter).
+        scores: (index in the profile's scores, score, weight).
     """
 
     filters: list[tuple[int, RowFilterPlugin]]
@@ -38,16 +38,18 @@ class RowPlugins(NamedTuple):
 
 
 class Asked:
-    """The plugins of a profile that concern one class of pods. A place is the index of the plugin in the profile.
+    """The filters and scores of a profile that apply to one class of pods.
+
+    An index is a plugin's position in the profile.
 
     Attributes:
-        filters: Place and filter, in the order in which they refuse.
-        scores: Place -> score.
-        by_reads: The filters and the scores by what they read.
-        row_filters: Filters that read load and can evaluate one row without arrays.
+        filters: (index, filter), in the order in which they refuse.
+        scores: Index -> score.
+        by_reads: The filters and the scores, grouped by what they read of a node.
+        row_filters: Filters that read load and can evaluate one node without arrays.
         other_filters: Filters that read load and need arrays.
-        rows: All plugins that read load, for a single row; None if one of them needs arrays.
-        versions: `version` of each cross-node plugin.
+        rows: All plugins that read load, for a single node; None if one of them needs arrays.
+        versions: `version` methods of the cross-node plugins.
     """
 
     def __init__(self, profile: Profile, concerned: int) -> None:
@@ -79,14 +81,14 @@ class Asked:
 
 
 class AskedPlugins:
-    """Resolves the plugins that concern each class of pods, once per class."""
+    """Finds which filters and scores of a profile apply to a class of pods. The result is computed once per class."""
 
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
         self._by_concerned: dict[int, Asked] = {}
 
     def of(self, pod: PodClass) -> Asked:
-        """Return the plugins that concern the class."""
+        """Return the filters and scores that apply to the class: all but those that do not concern its pods."""
         asked = self._by_concerned.get(pod.concerned)
         if asked is None:
             asked = self._by_concerned[pod.concerned] = Asked(self._profile, pod.concerned)
@@ -94,10 +96,10 @@ class AskedPlugins:
 
 
 def row_filter_of(plugin: Plugin) -> RowFilterPlugin | None:
-    """Return the filter if it can evaluate one row without arrays, otherwise None."""
+    """Return the plugin if it is a filter that can evaluate one node without arrays, otherwise None."""
     return cast("RowFilterPlugin", plugin) if declares(plugin, ROW_FILTER) else None
 
 
 def row_score_of(plugin: Plugin) -> RowScorePlugin | None:
-    """Return the score if it can evaluate one row without arrays, otherwise None."""
+    """Return the plugin if it is a score that can evaluate one node without arrays, otherwise None."""
     return cast("RowScorePlugin", plugin) if declares(plugin, ROW_SCORE) else None

@@ -23,15 +23,15 @@ MOST_DOMAINS: Final = 32
 
 
 def best_by_domain(view: View, cross_node: DomainFilters, seed: int, count: int) -> Choice | None:
-    """Return the `count` best nodes, or None if every node must be examined.
+    """Return the `count` best nodes from the best nodes of each topology domain. None: this shortcut is impossible.
 
-    The answer is None while the label or all nodes change, and if a domain is refused although scores are normalized
-    over the feasible nodes.
+    It is impossible while the label's values or all nodes have just changed. It is also impossible if a domain is
+    refused and scores are normalized over the feasible nodes. Then the caller examines every node.
 
     Args:
-        view: The view of the pod's class.
-        cross_node: Its cross-node filters and scores.
-        seed: The pod's place on the ring, 64 bits (`ranking`).
+        view: Filter and score results of the pod's class.
+        cross_node: Filters and scores that give all nodes of a domain the same result.
+        seed: Hash of the pod, 64 bits, which decides among equal totals (`ranking`).
         count: Number of nodes to return.
     """
     if len(cross_node.label.texts) > MOST_DOMAINS:

@@ -117,7 +117,10 @@ class _Later(NamedTuple):
 
 
 class CandidateViews:
-    """Makes candidate views for one profile."""
+    """Makes views of few candidate nodes, for pods whose node selector or affinity allows only these.
+
+    One per profile.
+    """
 
     def __init__(self, nodes: NodeColumns, profile: Profile, asked: AskedPlugins) -> None:
         self.nodes = nodes
@@ -134,14 +137,18 @@ class CandidateViews:
         self._later: dict[int, _Later] = {}
 
     def of(self, pod: PodClass) -> "CandidateView | None":
-        """Return the current view of a pod class, or None if it has too many or unknown candidates."""
+        """Return the present view of a pod class over its candidate nodes.
+
+        None: there are too many candidates, no index finds them, or the pod names its node. Then a view of all nodes
+        is needed.
+        """
         if self.affinity is None or pod.node_name:
             return None
         rows = self._candidates.of(pod)
         return None if rows is None else CandidateView(self, pod, rows, self._earlier_of(pod))
 
     def later_of(self, pod: PodClass) -> _Later:
-        """Return the plugins that are asked about the candidates of a class."""
+        """Return the filters and scores that a view of candidates calls for a class of pods."""
         later = self._later.get(pod.concerned)
         if later is None:
             asked = self.asked.of(pod)
@@ -156,7 +163,7 @@ class CandidateViews:
         return later
 
     def with_room(self, pod: PodClass) -> Rows | None:
-        """Return the only rows that may have room for the pod, or None if there are too many of them."""
+        """Return the positions of the only nodes that may have room for the pod. None: there are too many of them."""
         if self._fit is None:
             return None
         checked = [(column, amount) for _, column, amount in self._fit.checks_of(pod, self.nodes)]
@@ -188,7 +195,7 @@ def _place_of_selector(filters: Sequence[FilterPlugin]) -> tuple[int | None, int
 
 
 class CandidateView:
-    """The candidates of one class of pods. It has the interface of `views.view.View`."""
+    """Filter and score results of the few candidate nodes of one class of pods, in the form of a `View`."""
 
     def __init__(self, views: CandidateViews, pod: PodClass, rows: list[int], earlier: _Earlier) -> None:
         self._views = views
@@ -206,7 +213,7 @@ class CandidateView:
         return len(self._feasible)
 
     def feasible_rows(self) -> Rows:
-        """Return the rows that pass every filter, ascending."""
+        """Return the positions of the nodes that pass every filter, ascending."""
         return np.array(self._feasible, np.intp)
 
     def exclusions(self) -> list[PluginExclusion]:
@@ -219,7 +226,10 @@ class CandidateView:
         return told
 
     def best(self, count: int, seed: int) -> list[int]:
-        """Return the `count` best feasible rows, best first; see `ranking`."""
+        """Return the positions of the `count` best feasible nodes, best first.
+
+        `seed`, a hash of the pod, decides among equal totals; see `ranking`.
+        """
         if len(self._feasible) == 1:
             self._weigh_one(self._feasible[0])
             return self._feasible[:]
@@ -229,17 +239,20 @@ class CandidateView:
         return order[:count]
 
     def scored(self, rows: list[int]) -> list[NodeScore]:
-        """Return the scores of rows that the last weighing included."""
+        """Return total and scores per plugin of nodes at these positions.
+
+        `best` or `totals_among` must have scored them.
+        """
         names = self._views.nodes.names
         return [NodeScore(names[row], sum(part.values()), part) for row in rows for part in self.parts([row])]
 
     def totals_among(self, rows: Rows) -> tuple[IntArray, list[tuple[int, int]]]:
-        """Return the totals of some feasible rows, int64 (K,), normalized over these rows alone."""
+        """Return (total scores, int64 (K,), normalized over these feasible nodes alone; an empty list)."""
         totals = [self._weigh_one(rows.item(0))] if len(rows) == 1 else self._weigh(row_list(rows))
         return np.array(totals, np.int64), []
 
     def parts(self, rows: list[int], _bounds: list[tuple[int, int]] | None = None) -> list[dict[str, int]]:
-        """Return for each row the weighted score of each plugin. The rows must be among those weighed last."""
+        """Return for each node: plugin -> weighted score. `best` or `totals_among` must have scored the nodes."""
         return [dict(self._parts[row]) for row in rows]
 
     def resolvable(self) -> Rows:

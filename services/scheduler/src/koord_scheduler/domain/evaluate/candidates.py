@@ -33,14 +33,17 @@ _Term = tuple[_Wanted, ...]
 
 
 class Candidates:
-    """Finds candidates with the indexes of one cluster."""
+    """Finds candidate nodes of pods with indexes of node labels and names."""
 
     def __init__(self, nodes: NodeColumns) -> None:
         self._nodes = nodes
         self._terms: WeakKeyDictionary[PodClass, tuple[_Term, ...]] = WeakKeyDictionary()
 
     def of(self, pod: PodClass) -> list[int] | None:
-        """Return the only rows that NodeAffinity may pass, ascending, or None if too many or no index helps."""
+        """Return the positions of the only nodes that the NodeAffinity filter may pass, ascending.
+
+        None: they are too many, or no index helps.
+        """
         terms = self._terms.get(pod)
         if terms is None:
             terms = self._terms[pod] = tuple(_terms_of(pod))

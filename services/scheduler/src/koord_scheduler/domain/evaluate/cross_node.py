@@ -15,13 +15,13 @@ from koord_scheduler.domain.framework.cross_node_points import (
 
 
 class Choice(NamedTuple):
-    """The result of a search for the best nodes.
+    """The best nodes that a search found, and why the other nodes were refused.
 
     Attributes:
         feasible: Number of feasible nodes.
-        best: The best rows, best first.
-        top: Their scores.
-        exclusions: The refused nodes by plugin and reason.
+        best: Positions of the best nodes, best first.
+        top: Names and scores of the best nodes, for the explanation.
+        exclusions: Number of refused nodes by plugin and reason.
     """
 
     feasible: int
@@ -31,12 +31,12 @@ class Choice(NamedTuple):
 
 
 class DomainFilters(NamedTuple):
-    """The cross-node filters and scores of a subject if all of them tell nodes apart by the values of one label.
+    """Cross-node filters and scores of a subject whose results depend only on a node's value of one label.
 
     Attributes:
         label: The label.
-        filters: Name of the plugin, and filter.
-        scores: Name of the plugin, score, and its weight.
+        filters: (name of the plugin, filter).
+        scores: (name of the plugin, score, weight).
     """
 
     label: LabelColumn
@@ -45,13 +45,13 @@ class DomainFilters(NamedTuple):
 
 
 class CrossNodeFilters:
-    """The cross-node filters and scores of one subject.
+    """The cross-node filters and scores for pods of one subject, kept until a plugin's version grows.
 
     Attributes:
         version: Sum of the versions of the plugins when the filters were made. Versions only grow.
-        filters: Name of the plugin, and filter.
-        scores: Name of the plugin, score, and its weight.
-        by_domain: The same plugins if all of them tell nodes apart by the values of one label; otherwise None.
+        filters: (name of the plugin, filter).
+        scores: (name of the plugin, score, weight).
+        by_domain: The same plugins if all of their results depend only on a node's value of one label; otherwise None.
     """
 
     __slots__ = ("by_domain", "filters", "scores", "version")

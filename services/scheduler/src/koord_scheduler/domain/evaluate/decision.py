@@ -5,12 +5,12 @@ from koordcore.events.scheduling.placement_explanation import PlacementExplanati
 
 
 class Placed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The engine found a node.
+    """The engine found a node for the pod.
 
     Attributes:
         node: Name of the node.
-        row: Row of the node.
-        explanation: Why this node.
+        row: Position of the node in the node columns.
+        explanation: Why this node: its scores, and how many nodes were refused for which reasons.
     """
 
     node: str
@@ -19,11 +19,11 @@ class Placed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Unschedulable(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """No node is feasible.
+    """The engine found no feasible node for the pod.
 
     Attributes:
         message: One sentence for the user.
-        explanation: Which plugin refused which number of nodes.
+        explanation: Which plugin refused how many nodes.
     """
 
     message: str

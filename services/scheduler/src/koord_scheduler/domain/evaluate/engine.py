@@ -60,10 +60,10 @@ class _Sifted:
 
 
 class Engine:
-    """The plugins of one profile over the columns of one cluster.
+    """Filters and scores the nodes of a cluster with the plugins of one profile, and caches their results.
 
     Attributes:
-        top_scores: Number of the best nodes to name in explanations.
+        top_scores: Number of best nodes that explanations name.
     """
 
     def __init__(self, nodes: NodeColumns, profile: Profile, optimisations: Optimisations = ALL_ON) -> None:
@@ -81,7 +81,7 @@ class Engine:
         self.top_scores = TOP_SCORES
 
     def forget(self) -> None:
-        """Drop all caches. After an exception they may be incomplete."""
+        """Drop all caches. Called after a plugin raised an exception, because the caches may be incomplete."""
         nodes, profile, keeps = self.nodes, self.profile, self._optimisations
         self.answers = Answers(nodes, profile, keep=keeps.equivalence_classes)
         self.views = Views(self.answers, keep=keeps.equivalence_classes)
@@ -91,10 +91,15 @@ class Engine:
     def decide(
         self, subject: Subject, uid: str, based_on: BasedOn, restriction: Restriction = UNRESTRICTED
     ) -> Decision:
-        """Return the feasible node with the best total score. Equal totals are decided by a hash of uid and node name.
+        """Return the feasible node with the best total score, or why no node is feasible.
+
+        A hash of uid and node name decides between equal totals.
 
         Args:
-            uid: The pod. It determines the choice among equals, so that a replay chooses the same node.
+            subject: Class, kind and profile of the pod.
+            uid: Uid of the pod. A replay chooses the same node among equals, because the hash depends on it.
+            based_on: Positions of the log that the state contains, for the explanation.
+            restriction: Which nodes are candidates and which are preferred.
 
         Source:
             scheduler-core spec, 1 (steps 6 to 9), 1.2, 13
@@ -128,12 +133,16 @@ class Engine:
         restriction: Restriction,
         scored_as: Callable[[Rows], ScoredAs | Rejection],
     ) -> Decision | Rejection:
-        """Decide like `decide` if nodes see different copies of the pod, or if a copy is scored. Nothing is cached.
+        """Decide like `decide`, for an attempt in which plugins replaced the pod by copies. Nothing is cached.
 
         Args:
-            parts: Subjects, and the rows that see the pod as this subject; each row that is a node once.
-            scored_as: Takes the feasible rows, ascending, and returns what is scored. Called if two or more rows are
-                feasible and none of them is preferred.
+            subject: Class, kind and profile of the pod itself.
+            parts: (subject of a copy, positions of the nodes that see this copy); each node occurs once.
+            uid: Uid of the pod.
+            based_on: Positions of the log that the state contains, for the explanation.
+            restriction: Which nodes are candidates and which are preferred.
+            scored_as: Takes the positions of feasible nodes, ascending, and returns what is scored. Called if two or
+                more nodes are feasible and none of them is preferred.
 
         Source:
             scheduler-core spec, 1 (steps 6 to 9), 3 (transformers)
@@ -219,12 +228,12 @@ class Engine:
         return SampledView(self.nodes, self.profile, self.answers.asked.of(pod), pod)
 
     def feasible(self, subject: Subject, restriction: Restriction = UNRESTRICTED) -> Rows:
-        """Return all rows on which a pod of this kind is feasible now, ascending."""
+        """Return the positions of all nodes on which a pod of the subject is feasible now, ascending."""
         view = self._look(subject.pod_class)
         return self._sift(view, self.cross_node_filters(subject), restriction).rows
 
     def has_room(self, subject: Subject) -> bool:
-        """Return whether an attempt of a pod of this kind might find a feasible node now."""
+        """Return False if an attempt of a pod of the subject would certainly find no feasible node now."""
         if self.profile.concerning(subject.pod_class.concerned).sees_otherwise:
             return len(self.nodes) > 0
         if self._candidate_views is not None and not self.views.keeps(subject.pod_class):
@@ -236,7 +245,7 @@ class Engine:
         return view.feasible > 0 if not cross_node.filters else len(self._sift(view, cross_node, UNRESTRICTED).rows) > 0
 
     def passing(self, subject: Subject, rows: Rows) -> Rows:
-        """Return the rows that pass every filter now, including pods that are assumed for a trial."""
+        """Return those of the nodes at `rows` that pass every filter now. Pods on trial count on their nodes."""
         rows = self.answers.passing(subject.pod_class, rows)
         for _, rule in self.cross_node_filters(subject).filters:
             codes = rule.filter(rows) if len(rows) else None
@@ -245,7 +254,7 @@ class Engine:
         return rows
 
     def passes(self, subject: Subject, row: int) -> bool:
-        """Return whether one row passes every filter now. Takes a few microseconds."""
+        """Return whether the node at position `row` passes every filter now. Takes a few microseconds."""
         if not self.answers.passes(subject.pod_class, row):
             return False
         filters = self.cross_node_filters(subject).filters
@@ -259,7 +268,7 @@ class Engine:
         return True
 
     def resolvable(self, subject: Subject) -> Rows:
-        """Return the rows that are refused now but might pass if pods left them, ascending."""
+        """Return the positions of nodes that refuse the pod now but might pass if pods left them, ascending."""
         view = self._look(subject.pod_class)
         found = [view.resolvable()]
         rows = view.feasible_rows()
@@ -271,7 +280,7 @@ class Engine:
         return np.sort(np.concatenate(found))
 
     def refusals(self, subject: Subject) -> list[Refusals]:
-        """Return which plugin refuses which nodes and why; each node counts for the first refusal."""
+        """Return the refused nodes by plugin and reason. A node counts for the first plugin that refuses it."""
         view = self._look(subject.pod_class)
         found = view.refusals()
         rows = view.feasible_rows()
@@ -294,7 +303,7 @@ class Engine:
         return self.views.of(pod_class)
 
     def cross_node_filters(self, subject: Subject) -> CrossNodeFilters:
-        """Return the cross-node filters and scores of a subject."""
+        """Return the cross-node filters and scores of the subject, made again if a plugin's version has grown."""
         version = 0
         for each in self.answers.asked.of(subject.pod_class).versions:
             version += each()

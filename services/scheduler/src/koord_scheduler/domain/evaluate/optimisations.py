@@ -10,11 +10,11 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimisations:
-    """Which optimisations are on.
+    """Switches of the engine's optimisations, for tests and measurements.
 
     Attributes:
-        dynamic_index: Find few candidates with indexes and evaluate only these.
-        equivalence_classes: Cache answers for pods of one equivalence class. If off, every cycle evaluates all nodes.
+        dynamic_index: Find few candidate nodes with indexes and evaluate only these.
+        equivalence_classes: Cache results for pods of one equivalence class. If off, every cycle evaluates all nodes.
         random_relaxation: Stop a search when no better nodes turn up. This changes outcomes, see `sampled`.
     """
 

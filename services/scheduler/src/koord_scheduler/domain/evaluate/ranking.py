@@ -31,14 +31,16 @@ HashArray = NDArray[np.uint64]
 def best_of(
     totals: IntArray, hashes: HashArray, seed: int, count: int, rows: NDArray[np.intp] | None = None
 ) -> list[int]:
-    """Return the indexes of the `count` best entries, best first. Entries below 0 are not candidates.
+    """Return the indexes of the `count` greatest totals, best first. Totals below 0 are not candidates.
+
+    Equal totals are ordered by the distance of their hash from `seed` on a ring of 64-bit numbers.
 
     Args:
         totals: int64 (N,).
-        hashes: uint64 (M,), the places on the ring.
-        seed: The pod's place on the ring, 64 bits.
+        hashes: Hashes of the node names, uint64 (M,).
+        seed: Hash of the pod, 64 bits.
         count: Number of entries to return.
-        rows: (N,) the index of each entry in `hashes`. None: the entries are in the order of `hashes`.
+        rows: (N,) the index in `hashes` of each total. None: totals and hashes have the same order.
     """
     chosen: list[int] = []
     level = int(totals.max(initial=INFEASIBLE))
@@ -59,12 +61,9 @@ def best_of(
 
 
 class Ranking:
-    """Candidates in buckets of equal totals, each bucket sorted by place on the ring.
+    """Feasible nodes in buckets of equal totals. In a bucket, nodes are sorted by the hash of their name.
 
-    `len` is the number of candidates.
-
-    Args:
-        row_at: Place on the ring -> row.
+    `len` is the number of nodes.
     """
 
     def __init__(self, row_at: Mapping[int, int]) -> None:
@@ -83,12 +82,13 @@ class Ranking:
         self._size += len(places)
 
     def move(self, place: int, before: int, after: int) -> None:
-        """Update the total of a candidate.
+        """Update the total of a node.
 
         Args:
-            place: Its place on the ring.
-            before: Its total until now; INFEASIBLE if it was not a candidate.
-            after: Its new total; INFEASIBLE removes it from the candidates.
+            row: Position of the node in the node columns.
+            place: Hash of its name, which orders equal totals.
+            before: Its total until now; INFEASIBLE if it was not in the ranking.
+            after: Its new total; INFEASIBLE removes it from the ranking.
         """
         self._size += (after >= 0) - (before >= 0)
         if before >= 0:
@@ -114,7 +114,10 @@ class Ranking:
         return places
 
     def best(self, seed: int, count: int) -> list[int]:
-        """Return the `count` best rows, best first."""
+        """Return the positions of the `count` best nodes, best first.
+
+        `seed`, a hash of the pod, decides among equal totals.
+        """
         chosen: list[int] = []
         row_at = self._row_at
         for level in reversed(self.levels):

@@ -10,12 +10,12 @@ from koord_scheduler.domain.pods.equivalence_classes import Subject
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restriction:
-    """Which nodes are candidates, and which of them are tried first.
+    """Which nodes are candidates of an attempt, and which of them are tried first.
 
     Attributes:
-        rows: The candidates, ascending; None for all nodes.
-        preferred: The first feasible row of these is taken without scoring.
-        barred: Rows without room beside the pods nominated there.
+        rows: Positions of the candidate nodes, ascending; None for all nodes.
+        preferred: Positions of nodes. The first feasible one is taken without scoring.
+        barred: Positions of nodes that have no room for the pod beside the pods nominated to them.
         plugin: Names of the plugins that restrict the nodes, for explanations.
     """
 
@@ -34,12 +34,12 @@ UNRESTRICTED: Final = Restriction()
 
 
 class ScoredAs(NamedTuple):
-    """Which feasible nodes are scored, for which subject.
+    """Which feasible nodes are scored, and for which copy of the pod.
 
     Attributes:
-        subject: The subject to score.
-        rows: The rows to score, ascending.
-        left_out: Plugin -> number of feasible nodes that it left out.
+        subject: Class, kind and profile of the copy.
+        rows: Positions of the nodes to score, ascending.
+        left_out: Plugin -> number of feasible nodes that it excluded from scoring.
     """
 
     subject: Subject

@@ -52,10 +52,11 @@ def feasible_nodes_to_find(nodes: int, percentage_of_nodes_to_score: int) -> int
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """Determines the number of nodes to examine.
+    """After how many feasible nodes a search stops.
 
     Attributes:
-        percentage_of_nodes_to_score: As configured. 0: adaptive with random relaxation, otherwise all nodes.
+        percentage_of_nodes_to_score: As configured, 0..100. 0: an adaptive number with random relaxation, otherwise all
+            nodes.
         random_relaxation: Whether the search also stops when no better nodes turn up.
     """
 
@@ -63,16 +64,19 @@ class Sampling:
     random_relaxation: bool
 
     def wanted(self, nodes: int) -> int:
-        """Return the number of feasible nodes that ends the search. `nodes` means that all are examined."""
+        """Return the number of feasible nodes at which the search stops, out of `nodes` candidates.
+
+        If the result is `nodes`, all are examined.
+        """
         if not self.percentage_of_nodes_to_score and not self.random_relaxation:
             return nodes
         return feasible_nodes_to_find(nodes, self.percentage_of_nodes_to_score)
 
 
 class SampledView:
-    """The examined nodes of one class of pods.
+    """Filter and score results of the nodes that a sampling search has examined for one class of pods.
 
-    It has the interface of `View`, with rows in the order of examination.
+    It has the methods of `View`. Nodes are in the order in which they were examined.
     """
 
     def __init__(self, nodes: NodeColumns, profile: Profile, asked: Asked, pod: PodClass) -> None:
@@ -85,7 +89,7 @@ class SampledView:
         self.examined = 0
 
     def examine(self, rows: Rows) -> None:
-        """Evaluate further rows."""
+        """Filter the nodes at these positions and add them to the examined ones."""
         status = np.zeros(len(rows), np.int64)
         for index, plugin in self._asked.filters:
             codes = plugin.filter(self._pod, self._nodes, rows)
@@ -102,7 +106,7 @@ class SampledView:
         return self._counts.get(FEASIBLE, 0)
 
     def feasible_rows(self) -> Rows:
-        """Return the examined rows that pass every filter."""
+        """Return the positions of the examined nodes that pass every filter, in the order of examination."""
         return np.concatenate(self._feasible) if self._feasible else np.zeros(0, np.intp)
 
     def exclusions(self) -> list[PluginExclusion]:
@@ -145,14 +149,14 @@ def search(
     sifted: Callable[[], Rows],
     nodes: NodeColumns,
 ) -> None:
-    """Examine nodes until enough are feasible.
+    """Examine nodes until enough of them are feasible.
 
     Args:
         look: The view that collects the examined nodes.
         sampling: How many feasible nodes end the search.
-        first: Rows that are examined in any case.
-        seed: Where the search starts.
-        sifted: Returns the feasible rows after all filters, in the order of examination.
+        first: Positions of nodes that are examined in any case.
+        seed: Number that determines the node at which the search starts.
+        sifted: Returns the positions of nodes that are feasible after all filters, in the order of examination.
         nodes: All nodes.
     """
     wanted = sampling.wanted(len(nodes))

@@ -18,7 +18,7 @@ Allocation = Literal["LeastAllocated", "MostAllocated"]
 
 
 class NumaScoringStrategy(WireModel):
-    """How nodes, or NUMA zones, are scored."""
+    """How NodeNUMAResource scores nodes or NUMA zones: least or most allocated first, by weighted resources."""
 
     type: Allocation = "LeastAllocated"
     resources: ScoredResources = CPU_AND_MEMORY
@@ -28,9 +28,10 @@ class NodeNUMAResourceArgs(WireModel):
     """Arguments of NodeNUMAResource.
 
     Attributes:
-        default_cpu_bind_policy: Policy of LSE and LSR pods without the annotation. "": their CPUs are not bound.
+        default_cpu_bind_policy: CPU bind policy of LSE and LSR pods without the annotation. "": their CPUs are not
+            bound.
         scoring_strategy: How nodes are scored.
-        numa_scoring_strategy: How NUMA zones are scored.
+        numa_scoring_strategy: How NUMA zones of a node are scored.
     """
 
     default_cpu_bind_policy: Literal["", "FullPCPUs", "SpreadByPCPUs"] = "FullPCPUs"
@@ -46,7 +47,7 @@ def _or_devices(resources: tuple[WeightedResource, ...]) -> tuple[WeightedResour
 
 
 class DeviceScoringStrategy(WireModel):
-    """How devices are scored."""
+    """How DeviceShare scores nodes and devices: least or most allocated first, by weighted resources."""
 
     type: Allocation = "LeastAllocated"
     resources: Annotated[tuple[WeightedResource, ...], AfterValidator(_or_devices)] = _DEVICES
@@ -59,7 +60,7 @@ def _positive(value: float) -> float:
 
 
 class GpuTemplates(WireModel):
-    """Where the templates of shared GPU resources are stored, and which resources they match."""
+    """Which ConfigMap contains the templates of shared GPU resources, and for which resources templates are used."""
 
     config_map_namespace: Text = "koordinator-system"
     config_map_name: Text = "gpu-shared-resource-templates"
@@ -67,7 +68,7 @@ class GpuTemplates(WireModel):
 
 
 class DeviceModel(WireModel):
-    """A vendor and a model of a device."""
+    """The vendor and the model of a device, as its labels name them."""
 
     vendor: Text
     model: Text
@@ -80,14 +81,14 @@ def _at_least_a_second(seconds: float) -> float:
 
 
 class TypicalGpuPod(WireModel):
-    """Requests that pods often have.
+    """One entry of a workload description: requests that many pods have in common, and how frequent such pods are.
 
     Attributes:
-        milli_cpu: Milli-cores.
-        gpu_milli: GPU milli on each GPU; 1000 is a whole GPU.
+        milli_cpu: CPU request in milli-cores.
+        gpu_milli: Thousandths of each GPU; 1000 is a whole GPU.
         num_gpu: Number of GPUs; 0: the pod uses none.
         gpu_models: Allowed GPU models, joined by "|"; empty: any.
-        frequency: Part of all pods.
+        frequency: Fraction of all pods, above 0 and at most 1.
     """
 
     milli_cpu: NotNegative
@@ -98,12 +99,13 @@ class TypicalGpuPod(WireModel):
 
 
 class TypicalPodLearning(WireModel):
-    """How typical pods are learned.
+    """How the scheduler learns the typical pods of GPU fragmentation from the pods of the cluster.
 
     Attributes:
         window: Seconds. Pods that were created earlier do not count.
-        popularity_threshold_percent: Typical pods cover this part of the pods.
-        refresh_interval: Seconds between two results.
+        popularity_threshold_percent: The most frequent requests are typical until they cover this percentage of the
+            pods.
+        refresh_interval: Least number of seconds between two results.
     """
 
     window: Duration = 86_400.0
@@ -112,7 +114,7 @@ class TypicalPodLearning(WireModel):
 
 
 class GpuFragmentation(WireModel):
-    """Scores by GPU fragmentation. Off by default; the reference has no such score.
+    """How DeviceShare scores nodes by GPU fragmentation, which Koordinator does not do. Off by default.
 
     Attributes:
         policy: FGD, or ExpectedFilling, which allocates more GPUs in the benchmark.
@@ -129,7 +131,7 @@ class GpuFragmentation(WireModel):
 
 
 class DeviceShareArgs(WireModel):
-    """Arguments of DeviceShare. `allocator` is accepted without effect, as in the reference."""
+    """Arguments of DeviceShare. `allocator` is accepted without effect, as in Koordinator."""
 
     allocator: Text = ""
     scoring_strategy: DeviceScoringStrategy = DeviceScoringStrategy()
@@ -140,7 +142,7 @@ class DeviceShareArgs(WireModel):
 
 
 class PreAllocationConfig(WireModel):
-    """Settings of reservations on pods that still run."""
+    """Settings of reservations that take over the resources of pods which are still running."""
 
     enable_cluster_mode: Bool = False
     cluster_label_key: Text = "pod.koordinator.sh/is-pre-allocatable"
@@ -149,7 +151,7 @@ class PreAllocationConfig(WireModel):
 
 
 class ReservationSelectorIndex(WireModel):
-    """Label keys by which reservations are found faster. The index never changes an outcome."""
+    """Label keys by which an index finds reservations that match a pod. The index never changes an outcome."""
 
     enabled: Bool = False
     key_prefixes: tuple[Text, ...] = ()

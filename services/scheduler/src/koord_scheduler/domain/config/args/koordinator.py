@@ -23,11 +23,11 @@ from koord_scheduler.domain.config.wire import (
 
 
 class CoschedulingArgs(WireModel):
-    """Arguments of Coscheduling. `skip_check_schedule_cycle` has had no effect since v1.5 of the reference.
+    """Arguments of Coscheduling. `skip_check_schedule_cycle` is accepted without effect, as in Koordinator since v1.5.
 
     Attributes:
-        default_timeout: Wait time at Permit in seconds, of a gang that states none.
-        default_match_policy: Match policy of a gang that states none.
+        default_timeout: Seconds that members wait at Permit for their gang, if the gang does not state it.
+        default_match_policy: Match policy of a gang that does not state one.
         enable_preemption: Whether a gang may preempt other pods.
         aware_network_topology: Whether gangs with a topology spec are placed by the network topology.
     """
@@ -41,7 +41,7 @@ class CoschedulingArgs(WireModel):
 
 
 class HookPlugin(WireModel):
-    """A hook of the quota manager."""
+    """The name and arguments of a hook of the quota manager."""
 
     key: Text
     factory_key: Text
@@ -56,9 +56,9 @@ class ElasticQuotaArgs(WireModel):
     """Arguments of ElasticQuota. Times are in seconds.
 
     Attributes:
-        delay_evict_time: How long a quota may be above its runtime before pods are revoked.
-        revoke_pod_interval: Interval between two checks for overuse.
-        monitor_all_quotas: Whether overuse is revoked; also needs `enable_runtime_quota`.
+        delay_evict_time: How long a quota may use more than its runtime before its pods are evicted.
+        revoke_pod_interval: Interval between two checks of whether quotas use more than their runtime.
+        monitor_all_quotas: Whether such pods are evicted; also needs `enable_runtime_quota`.
         quota_snapshot_update_interval: Accepted without effect.
     """
 
@@ -81,14 +81,14 @@ class SchedulingHintArgs(WireModel):
     """Arguments of SchedulingHint.
 
     Attributes:
-        max_hint_nodes: Maximum number of preferred nodes of a hint that are tried.
+        max_hint_nodes: Maximum number of a pod's preferred nodes (in its hint annotation) that are tried.
     """
 
     max_hint_nodes: Positive = 100
 
 
 class ResourceStrategy(WireModel):
-    """How NodeResourcesFitPlus scores one resource."""
+    """Which nodes NodeResourcesFitPlus prefers by one resource (`type`), and how much this counts (`weight`)."""
 
     type: Literal["MostAllocated", "LeastAllocated"] = "LeastAllocated"
     weight: Weight = 1

@@ -26,7 +26,7 @@ from koord_scheduler.domain.config.wire import (
 
 
 class WeightedResource(WireModel):
-    """A resource with its weight in a score."""
+    """The name of a resource, and its weight in a score over several resources."""
 
     name: Text
     weight: Weight = 1
@@ -66,13 +66,16 @@ Shape = Annotated[tuple[UtilizationPoint, ...], AfterValidator(_rising)]
 
 
 class RequestedToCapacityRatio(WireModel):
-    """Parameters of the scoring strategy RequestedToCapacityRatio."""
+    """The score as a function of utilization, for the scoring strategy RequestedToCapacityRatio."""
 
     shape: Shape
 
 
 class FitScoringStrategy(WireModel):
-    """How NodeResourcesFit scores. Only the strategy RequestedToCapacityRatio needs `requested_to_capacity_ratio`."""
+    """How NodeResourcesFit scores nodes, by which resources and weights.
+
+    Only the type RequestedToCapacityRatio reads `requested_to_capacity_ratio`, and then it is required.
+    """
 
     type: Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"] = "LeastAllocated"
     resources: ScoredResources = CPU_AND_MEMORY
@@ -174,7 +177,10 @@ class NodeAffinityArgs(WireModel):
 
 
 class DefaultPreemptionArgs(WireModel):
-    """Arguments of DefaultPreemption. The number of nodes to examine is the larger of both values."""
+    """Arguments of DefaultPreemption: how many candidate nodes a preemption examines.
+
+    The number is the larger one of the percentage of all nodes and the absolute value.
+    """
 
     min_candidate_nodes_percentage: Percent = 10
     min_candidate_nodes_absolute: NotNegative = 100
@@ -191,8 +197,8 @@ class VolumeBindingArgs(WireModel):
     """Arguments of VolumeBinding.
 
     Attributes:
-        bind_timeout_seconds: Longest time for binding volumes.
-        shape: Score function by capacity; None for no score.
+        bind_timeout_seconds: Longest time for binding volumes, in seconds.
+        shape: Score as a function of capacity; None for no score.
     """
 
     bind_timeout_seconds: NotNegative = 600

@@ -37,7 +37,7 @@ def _known_estimator(name: str) -> str:
 
 
 class AggregatedArgs(WireModel):
-    """Percentiles that replace averages. An empty type means that the percentile is not used.
+    """Percentiles of usage that LoadAwareScheduling uses instead of averages. An empty type: it uses the average.
 
     Attributes:
         usage_thresholds: Thresholds of the filter in percent, by resource.
@@ -107,7 +107,10 @@ class LoadAwareSchedulingArgs(WireModel):
 
     @property
     def resources(self) -> tuple[str, ...]:
-        """Return the considered resources, sorted: cpu, memory and every name in the arguments (spec, 7.1)."""
+        """Return the resources that filter and score consider, sorted: cpu, memory and other names in the arguments.
+
+        Source: scheduler-core spec, 7.1
+        """
         named = {CPU, MEMORY, *self.supported_resources}
         for part in (
             self.resource_weights,

@@ -1,4 +1,7 @@
-"""Asks the plugins of a profile about some rows. Answers about the shape of nodes are cached per class of pods."""
+"""Calls the filters and scores of a profile for some nodes. Results that depend on the nodes' shape are cached.
+
+A row is the position of a node in the node columns.
+"""
 
 from collections import OrderedDict
 from typing import Final
@@ -17,11 +20,11 @@ MOST_KEPT: Final = 256
 
 
 class RowAnswers:
-    """Answers of some plugins for every row.
+    """Filter and score results of some plugins for all nodes, as cached arrays.
 
     Attributes:
-        position: Position of the journal up to which the answers are current.
-        status: Filter status of each row, int64 (N,), see `refusals`.
+        position: Position of the journal of changed nodes up to which the results are current.
+        status: Filter status of each node, int64 (N,): -1 no node, 0 feasible, otherwise who refuses it (`refusals`).
         raw: Raw scores of each plugin, int64 (N,); None if all are 0.
     """
 
@@ -33,7 +36,13 @@ class RowAnswers:
         self.raw: list[IntArray | None] = [None] * scores
 
     def store_raw(self, index: int, rows: Rows, values: IntArray | None) -> None:
-        """Store a plugin's raw scores for some rows. None stands for 0."""
+        """Store a plugin's raw scores for some nodes.
+
+        Args:
+            index: Index of the plugin in the profile's scores.
+            rows: Positions of the nodes, shape (K,).
+            values: Raw scores, int64 (K,); None if all are 0.
+        """
         raw = self.raw[index]
         if raw is None:
             if values is None:
@@ -43,13 +52,13 @@ class RowAnswers:
 
 
 class Answers:
-    """The plugins of one profile over the columns of one cluster.
+    """Calls the filters and scores of one profile, and caches the results that depend on the shape of nodes alone.
 
     Attributes:
-        asked: The plugins that concern each class of pods.
+        asked: Which filters and scores apply to each class of pods.
 
     Args:
-        keep: Whether answers are cached between cycles.
+        keep: Whether results are cached between cycles.
     """
 
     def __init__(self, nodes: NodeColumns, profile: Profile, *, keep: bool = True) -> None:
@@ -60,7 +69,7 @@ class Answers:
         self._shapes: OrderedDict[bytes, RowAnswers] = OrderedDict()
 
     def passing(self, pod: PodClass, rows: Rows) -> Rows:
-        """Return the given rows that pass every filter, without caching the answer."""
+        """Return those of the nodes at `rows` that pass every filter for the class. The result is not cached."""
         nodes = self.nodes
         rows = rows[nodes.alive[rows]]
         for _, plugin in self.asked.of(pod).filters:
@@ -72,7 +81,7 @@ class Answers:
         return rows
 
     def passes(self, pod: PodClass, row: int) -> bool:
-        """Return whether one row passes every filter now, including pods that are assumed for a trial."""
+        """Return whether the node at position `row` passes every filter now. Pods on trial count on the node."""
         if pod.shape_key not in self._shapes:
             return len(self.passing(pod, np.array([row], np.intp))) > 0
         if not self.suits(pod, row):
@@ -89,11 +98,11 @@ class Answers:
         return True
 
     def suits(self, pod: PodClass, row: int) -> bool:
-        """Return whether one row passes the filters that do not read load."""
+        """Return whether the node at position `row` passes the filters that read only its labels, taints and flags."""
         return self.shape_of(pod).status.item(row) == FEASIBLE
 
     def shape_of(self, pod: PodClass) -> RowAnswers:
-        """Return the current answers of the plugins that read the shape of nodes."""
+        """Return the up-to-date results of the plugins that read only labels, taints and flags of nodes."""
         answers = self._shapes.get(pod.shape_key) if self._keep else None
         if answers is None or len(answers.status) != self.nodes.capacity:
             answers = self._shapes[pod.shape_key] = RowAnswers(self.nodes.capacity, len(self.profile.scores))
@@ -112,15 +121,15 @@ class Answers:
         return answers
 
     def ask(self, reads: Reads, pod: PodClass, rows: Rows, into: RowAnswers) -> None:
-        """Ask the plugins that read shape, or those that read load, about some rows.
+        """Call the plugins that read shape, or those that read load, for some nodes, and store their results.
 
-        The status of a row tells the first plugin that refused it.
+        The filter status of a node names the first plugin that refuses it.
 
         Args:
-            reads: Which plugins to ask.
-            pod: The class of pods.
-            rows: The rows, shape (K,).
-            into: Where the answers are stored.
+            reads: Which plugins to call.
+            pod: Equivalence class of the pods.
+            rows: Positions of the nodes, shape (K,).
+            into: Where the results are stored.
         """
         filters, scores = self.asked.of(pod).by_reads[reads]
         nodes = self.nodes
@@ -133,5 +142,5 @@ class Answers:
 
 
 def all_rows(nodes: NodeColumns) -> Rows:
-    """Return every row that is or was a node."""
+    """Return every position of the node columns that stands for a node, or stood for a node that was deleted."""
     return np.arange(len(nodes.names), dtype=np.intp)

@@ -14,16 +14,18 @@ from koord_scheduler.domain.framework.node_points import ScorePlugin
 
 
 class Groups:
-    """The groups of one view. Without plugins that normalize, all rows are in group 0.
+    """The groups of one view: nodes with equal raw scores from each plugin that normalizes are one group.
+
+    Without plugins that normalize, all nodes are in group 0.
 
     Args:
-        scorers: Place in the profile, plugin and weight of the plugins that normalize.
+        scorers: (index in the profile's scores, plugin, weight) of the plugins that normalize.
 
     Attributes:
-        places: Places of the plugins in the profile.
-        added: What the plugins give to each group in all; 0 for a group without feasible rows.
-        parts: The same by plugin.
-        bounds: Least and greatest raw score of each plugin over the feasible rows; (0, 0) without one.
+        places: Indexes of the plugins in the profile's scores.
+        added: For each group, the sum of the weighted scores from these plugins; 0 for a group without feasible nodes.
+        parts: For each group, plugin -> weighted score.
+        bounds: Least and greatest raw score of each plugin over the feasible nodes; (0, 0) without a feasible node.
     """
 
     def __init__(self, scorers: Sequence[tuple[int, ScorePlugin, int]] = ()) -> None:
@@ -40,7 +42,7 @@ class Groups:
             self.id_of(())
 
     def id_of(self, key: tuple[int, ...]) -> int:
-        """Return the number of the group with these raw scores, in the order of `places`."""
+        """Return the number of the group whose nodes have these raw scores, one for each plugin of `places`."""
         group = self._ids.get(key)
         if group is None:
             group = self._ids[key] = len(self._keys)
@@ -51,10 +53,10 @@ class Groups:
         return group
 
     def ids_of(self, raws: Sequence[IntArray], count: int) -> IntArray:
-        """Return the numbers of the groups of `count` rows, int64 (K,).
+        """Return the group number of each of `count` nodes, int64 (K,).
 
         Args:
-            raws: Raw scores of each plugin for the rows, int64 (K,).
+            raws: For each plugin of `places`, the raw scores of the nodes, int64 (K,).
             count: K.
         """
         if not raws or count == 0:
@@ -65,7 +67,7 @@ class Groups:
         return found
 
     def moved(self, group: int, by: int) -> None:
-        """Count feasible rows that came to a group, or left it if `by` is below 0."""
+        """Add `by` to the number of feasible nodes in a group; `by` is negative if nodes left it."""
         before = self._sizes[group]
         self._sizes[group] = before + by
         if before == 0 or before + by == 0:
@@ -73,11 +75,11 @@ class Groups:
 
     @property
     def present(self) -> int:
-        """Return the number of groups with feasible rows, at most one without plugins that normalize."""
+        """Return the number of groups with feasible nodes. It is at most one without plugins that normalize."""
         return len(self._sizes) - self._sizes.count(0)
 
     def settle(self) -> bool:
-        """Bring the bounds and what they give up to date. Return whether anything may have changed."""
+        """Compute `bounds`, `added` and `parts` anew after nodes moved. Return whether they may have changed."""
         if self._is_settled:
             return False
         self._is_settled = True

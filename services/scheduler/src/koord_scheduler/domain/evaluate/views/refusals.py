@@ -1,6 +1,6 @@
-"""Filter statuses: one number per row that tells which plugin refuses it, and the reasons in words.
+"""Filter statuses: one number per node that tells which plugin refuses it, and the reasons in words.
 
--1: the row is not a node; 0: feasible; otherwise (place of the refusing plugin + 1) << 48 | its code
+-1: there is no node at this position; 0: feasible; otherwise (index of the refusing plugin + 1) << 48 | its code
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,13 +20,13 @@ CODE_MASK: Final = (1 << CODE_BITS) - 1
 
 
 class Refusals(NamedTuple):
-    """Rows that one plugin refuses for one reason.
+    """The nodes that one plugin refuses for one reason.
 
     Attributes:
         plugin: Name of the plugin.
         reason: Phrase for users.
-        rows: The rows, ascending, shape (K,).
-        is_resolvable: Whether the rows may become feasible if pods leave.
+        rows: Positions of the nodes, ascending, shape (K,).
+        is_resolvable: Whether the nodes may become feasible if pods leave them.
     """
 
     plugin: str
@@ -36,12 +36,12 @@ class Refusals(NamedTuple):
 
 
 def refused_by(index: int, codes: IntArray, statuses: IntArray) -> IntArray:
-    """Return filter statuses in which one more filter has refused rows that were feasible before.
+    """Return the filter statuses after one more filter: nodes that were feasible and that it refuses get its status.
 
     Args:
-        index: Place of the filter in the profile.
-        codes: Its code for each row, int64 (K,); 0 passes.
-        statuses: Filter status of each row, int64 (K,).
+        index: Index of the filter in the profile's filters.
+        codes: Its code for each node, int64 (K,); 0 passes.
+        statuses: Filter status of each node before, int64 (K,).
     """
     return np.where((statuses == FEASIBLE) & (codes != 0), codes | ((index + 1) << CODE_BITS), statuses)
 
@@ -49,12 +49,12 @@ def refused_by(index: int, codes: IntArray, statuses: IntArray) -> IntArray:
 def refusals_of(
     statuses: IntArray, filters: Sequence[FilterPlugin], pod: PodClass, nodes: NodeColumns
 ) -> list[Refusals]:
-    """Return which plugin refuses which rows for which reason.
+    """Return the refused nodes by plugin and reason, from filter statuses.
 
     Args:
-        statuses: Filter status of every row, int64 (N,).
+        statuses: Filter status of every position, int64 (N,).
         filters: The filters of the profile.
-        pod: The class of pods.
+        pod: Equivalence class of the pods.
         nodes: All nodes.
     """
     found: list[Refusals] = []
@@ -81,7 +81,7 @@ def explained(
     Args:
         counts: Filter status -> number of nodes.
         filters: The filters of the profile.
-        pod: The class of pods.
+        pod: Equivalence class of the pods.
         nodes: All nodes.
     """
     excluded = [0] * len(filters)

@@ -30,15 +30,15 @@ class _PartsPlan(NamedTuple):
 
 
 class Scores:
-    """The raw scores that one class of pods gives to all rows.
+    """The raw scores of all nodes for one class of pods, and how weighted scores are computed from them.
 
     Args:
-        profile: The plugins.
-        asked: Places of those that concern the pods; the parts of a total do not name the others.
+        profile: The plugins with their weights.
+        asked: Indexes of the scores that apply to the class; results do not name the others.
 
     Attributes:
-        shape: Answers of the plugins that read the shape of nodes.
-        load: Answers of the plugins that read load.
+        shape: Results of the plugins that read the shape of nodes.
+        load: Results of the plugins that read load.
     """
 
     def __init__(self, profile: Profile, asked: Container[int]) -> None:
@@ -50,11 +50,11 @@ class Scores:
         self.load = RowAnswers(0, 0)
 
     def changed(self) -> None:
-        """Drop the plan of the parts, because many rows were evaluated again."""
+        """Drop what is cached for `parts`, because many nodes were evaluated again."""
         self._plan = None
 
     def ranged(self) -> list[int]:
-        """Return the places of the asked plugins that normalize and have an array of raw scores."""
+        """Return the indexes of plugins that normalize by the range of raw scores, if these are not all 0."""
         return [
             index
             for index, (plugin, _) in enumerate(self._scores)
@@ -62,16 +62,21 @@ class Scores:
         ]
 
     def groups(self) -> Groups:
-        """Return groups without any row."""
+        """Return empty `Groups` for the plugins of `ranged`."""
         return Groups([(index, *self._scores[index]) for index in self.ranged()])
 
     def groups_of(self, groups: Groups, rows: Rows) -> IntArray:
-        """Return the group of each row, int64 (K,)."""
+        """Return the number of the group to which each node belongs, int64 (K,).
+
+        Args:
+            groups: The groups.
+            rows: Positions of the nodes, shape (K,).
+        """
         raws = [raw[rows] for place in groups.places if (raw := self.raw(place)) is not None]
         return groups.ids_of(raws, len(rows))
 
     def constant(self) -> int:
-        """Return the sum of weight * score over the plugins that normalize and give 0 to every row."""
+        """Return what each node gets from the plugins that normalize and whose raw scores are all 0."""
         return sum(
             weight * self._of_zero[index]
             for index, (plugin, weight) in enumerate(self._scores)
@@ -79,7 +84,12 @@ class Scores:
         )
 
     def fixed(self, reads: Reads, rows: Rows) -> IntArray:
-        """Return the sum of weight * score over the plugins that read `reads` and do not normalize, int64 (K,)."""
+        """Return the sum of weighted scores over the plugins that read `reads` and do not normalize, int64 (K,).
+
+        Args:
+            reads: Shape or load.
+            rows: Positions of the nodes, shape (K,).
+        """
         total = np.zeros(len(rows), np.int64)
         for index, (plugin, weight) in enumerate(self._scores):
             if plugin.reads is reads and not plugin.normalizes and index in self._asked:
@@ -89,7 +99,10 @@ class Scores:
         return total
 
     def bounds_over(self, rows: Rows) -> Bounds:
-        """Return the bounds over some rows."""
+        """Return (least, greatest) raw score over the nodes at `rows` for each plugin.
+
+        (0, 0) for one that does not normalize.
+        """
         bounds: Bounds = []
         for index, (plugin, _) in enumerate(self._scores):
             raw = self.raw(index)
@@ -101,7 +114,12 @@ class Scores:
         return bounds
 
     def weighted(self, rows: Rows, bounds: Bounds) -> IntArray:
-        """Return the sum of weight * normalized score for some rows, int64 (K,)."""
+        """Return the sum of weight * normalized score over all plugins for each node, int64 (K,).
+
+        Args:
+            rows: Positions of the nodes, shape (K,).
+            bounds: Range of the raw scores for each plugin, from `bounds_over`.
+        """
         total = np.zeros(len(rows), np.int64)
         for index, (plugin, weight) in enumerate(self._scores):
             if index in self._asked:
@@ -111,7 +129,7 @@ class Scores:
         return total
 
     def parts(self, rows: list[int], bounds: Bounds) -> list[dict[str, int]]:
-        """Return for each row the weighted score of each plugin, normalized by `bounds`."""
+        """Return for each node: plugin -> weighted score, normalized by `bounds` (from `bounds_over`)."""
         parts: list[dict[str, int]] = [{} for _ in rows]
         for index, (plugin, weight) in enumerate(self._scores):
             if index not in self._asked:
@@ -132,11 +150,11 @@ class Scores:
         return parts
 
     def part_of(self, row: int, of_group: dict[str, int]) -> dict[str, int]:
-        """Return the weighted score of each plugin for one feasible row, normalized over all feasible rows.
+        """Return plugin -> weighted score for one feasible node, normalized over all feasible nodes.
 
         Args:
-            row: The row.
-            of_group: What its group gets of the plugins that normalize.
+            row: Position of the node.
+            of_group: Plugin -> weighted score of its group, from the plugins that normalize.
         """
         plan = self._plan
         if plan is None:
@@ -160,6 +178,6 @@ class Scores:
         return _PartsPlan(constant, raw)
 
     def raw(self, index: int) -> IntArray | None:
-        """Return the raw scores of a plugin for every row, or None if all are 0."""
+        """Return a plugin's raw scores for all positions, int64 (N,), or None if all are 0."""
         reads = self._scores[index][0].reads
         return (self.shape if reads is Reads.SHAPE else self.load).raw[index]

@@ -13,10 +13,10 @@ _MOST_GROUPS: Final = 256
 
 
 class PartedRanking:
-    """One ranking for each value of a label, as of the time when it was made.
+    """One ranking of the feasible nodes for each value of a label, valid until the label's values change.
 
     Attributes:
-        of: Id of a value -> ranking of the candidates with this value.
+        of: Id of a value -> ranking of the nodes with this value.
     """
 
     def __init__(self, totals: IntArray, nodes: NodeColumns, label: LabelColumn) -> None:
@@ -27,7 +27,7 @@ class PartedRanking:
         self.of = rankings_by(self._values, totals, nodes.name_hash, nodes.row_at)
 
     def is_by(self, label: LabelColumn) -> bool:
-        """Return whether the label's values are still those with which the ranking was made."""
+        """Return whether the ranking was made for this label and the label's values have not changed since."""
         return label is self._label and label.version == self._version
 
     def move(self, row: int, place: int, before: int, after: int) -> None:
@@ -40,12 +40,12 @@ class PartedRanking:
 
 
 class Totals:
-    """Sums of weight * normalized score for one class of pods.
+    """The total score of each node for one class of pods, and a ranking of the feasible nodes.
 
     A total is the sum of a fixed part, which depends on the node alone, and of what its group gets (`groups`).
 
     Attributes:
-        groups: What plugins give that normalize.
+        groups: What each group of nodes gets from the plugins that normalize.
     """
 
     def __init__(self, nodes: NodeColumns) -> None:
@@ -59,27 +59,27 @@ class Totals:
         self._is_unsettled = True
 
     def clear(self, groups: Groups) -> None:
-        """Mark all rows as infeasible, and adopt new groups and a new number of rows."""
+        """Mark all nodes as infeasible, and start with new groups and the present capacity of the node columns."""
         self._fixed = np.full(self._nodes.capacity, INFEASIBLE, np.int64)
         self._group_of = np.zeros(self._nodes.capacity, np.int64)
         self.groups = groups
         self._forget()
 
     def of(self, row: int) -> int:
-        """Return the total of a row; `INFEASIBLE` for a row that refuses the class."""
+        """Return the total of the node at position `row`; `INFEASIBLE` if it refuses the class."""
         fixed = self._fixed.item(row)
         return fixed if fixed < 0 else fixed + self.groups.added[self._group_of.item(row)]
 
     def among(self, rows: Rows) -> IntArray:
-        """Return the fixed parts of some feasible rows, int64 (K,)."""
+        """Return the fixed parts of some feasible nodes, int64 (K,)."""
         return self._fixed[rows]
 
     def group_of(self, row: int) -> int:
-        """Return the group of a feasible row."""
+        """Return the group number of the feasible node at position `row`."""
         return self._group_of.item(row)
 
     def put(self, row: int, fixed: int, group: int = 0) -> None:
-        """Set the fixed part of one row, `INFEASIBLE` if it refuses the class, and its group."""
+        """Set the fixed part and the group of the node at position `row`. `INFEASIBLE`: the node refuses the class."""
         before, group_before = self._fixed.item(row), self._group_of.item(row)
         if before == fixed and group_before == group:
             return
@@ -95,12 +95,12 @@ class Totals:
             self._group_of[row] = group
 
     def put_many(self, rows: Rows, fixed: IntArray, groups: IntArray) -> None:
-        """Set the fixed parts and the groups of some rows.
+        """Set the fixed parts and the groups of some nodes.
 
         Args:
-            rows: The rows, shape (K,).
+            rows: Positions of the nodes, shape (K,).
             fixed: Their fixed parts, int64 (K,).
-            groups: Their groups, int64 (K,).
+            groups: Their group numbers, int64 (K,).
         """
         is_kept = self._rankings is not None or self._parted is not None
         if is_kept and 8 * len(rows) < len(self._nodes):
@@ -114,12 +114,15 @@ class Totals:
         self._recount(rows, 1)
 
     def settle(self) -> None:
-        """Bring up to date what the groups get, after the last of several changes."""
+        """Compute anew what the groups get. Called once after several changes."""
         if self.groups.settle():
             self._parted = None
 
     def best(self, count: int, seed: int) -> list[int]:
-        """Return the `count` best feasible rows, best first; see `ranking`."""
+        """Return the positions of the `count` best feasible nodes, best first.
+
+        `seed`, a hash of the pod, decides among equal totals; see `ranking`.
+        """
         nodes = self._nodes
         is_by_hand = len(self.groups.added) > _MOST_GROUPS and self.groups.present > _MOST_GROUPS
         if self._rankings is None or is_by_hand:
@@ -135,10 +138,10 @@ class Totals:
         return best_of_groups(self._rankings, self.groups.added, nodes.row_at, seed, count)
 
     def parted(self, label: LabelColumn) -> PartedRanking | None:
-        """Return the ranking of the feasible rows for each value of a label.
+        """Return a ranking of the feasible nodes for each value of a label.
 
-        None if all rows were just evaluated again, or if the label has changed: the ranking is made when changes are
-        few again.
+        None: all nodes were just evaluated again, or the label's values have changed. The ranking is made when
+        changes are few again.
         """
         if self._parted is None or not self._parted.is_by(label):
             wanted, self._to_part = self._to_part, (label, label.version)

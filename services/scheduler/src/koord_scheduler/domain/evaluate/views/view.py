@@ -21,11 +21,13 @@ _FEW_ROWS: Final = 160
 
 
 class View:
-    """Filter statuses and totals of all rows for one class of pods.
+    """Filter and score results of all nodes for one class of pods, kept between cycles.
+
+    `refresh` evaluates the nodes that have changed.
 
     Attributes:
         nodes: All nodes.
-        totals: Total score of each row; `INFEASIBLE` for rows that are not feasible.
+        totals: Total score of each node; `INFEASIBLE` for nodes that are not feasible.
     """
 
     def __init__(self, answers: Answers, pod: PodClass) -> None:
@@ -51,13 +53,13 @@ class View:
         return self._counts.get(FEASIBLE, 0)
 
     def feasible_rows(self) -> Rows:
-        """Return the rows that pass every filter, ascending. Callers must not change the array."""
+        """Return the positions of the nodes that pass every filter, ascending. Callers must not change the array."""
         if self._feasible_rows is None:
             self._feasible_rows = np.flatnonzero(self._scores.load.status == FEASIBLE)
         return self._feasible_rows
 
     def is_feasible(self, row: int) -> bool:
-        """Return whether one row passes every filter."""
+        """Return whether the node at position `row` passes every filter."""
         return self._scores.load.status.item(row) == FEASIBLE
 
     def exclusions(self) -> list[PluginExclusion]:
@@ -67,7 +69,7 @@ class View:
         return self._exclusions
 
     def resolvable(self) -> Rows:
-        """Return the refused rows that might pass if pods left the node."""
+        """Return the positions of refused nodes that might pass if pods left them."""
         statuses = self._scores.load.status
         found: list[Rows] = []
         for index, plugin in enumerate(self._filters):
@@ -77,28 +79,35 @@ class View:
         return np.sort(np.concatenate(found)) if found else np.zeros(0, np.intp)
 
     def refusals(self) -> list[Refusals]:
-        """Return the refused rows by plugin and reason."""
+        """Return the refused nodes by plugin and reason."""
         return refusals_of(self._scores.load.status, self._filters, self._pod, self.nodes)
 
     # --- who is best -------------------------------------------------------------------------------------------------
 
     def best(self, count: int, seed: int) -> list[int]:
-        """Return the `count` best feasible rows, best first; see `ranking`."""
+        """Return the positions of the `count` best feasible nodes, best first.
+
+        `seed`, a hash of the pod, decides among equal totals; see `ranking`.
+        """
         return self.totals.best(count, seed)
 
     @property
     def normalizes(self) -> bool:
-        """Return whether the totals depend on which nodes are feasible."""
+        """Return whether the total of a node depends on which other nodes are feasible."""
         return bool(self.totals.groups.places)
 
     def scored(self, rows: list[int]) -> list[NodeScore]:
-        """Return the scores of some feasible rows, normalized over all feasible rows."""
+        """Return total and scores per plugin of some feasible nodes, normalized over all feasible nodes."""
         names, totals, part_of = self.nodes.names, self.totals, self._scores.part_of
         parts = totals.groups.parts
         return [NodeScore(names[row], totals.of(row), part_of(row, parts[totals.group_of(row)])) for row in rows]
 
     def totals_among(self, rows: Rows) -> tuple[IntArray, Bounds]:
-        """Return totals of some feasible rows, int64 (K,), normalized over these rows alone, and their bounds."""
+        """Return totals of some feasible nodes, normalized over these nodes alone.
+
+        Returns:
+            (totals, int64 (K,); range of the raw scores for each plugin, for `parts`).
+        """
         scores = self._scores
         bounds = scores.bounds_over(rows)
         if not self.normalizes:
@@ -106,13 +115,13 @@ class View:
         return scores.weighted(rows, bounds), bounds
 
     def parts(self, rows: list[int], bounds: Bounds) -> list[dict[str, int]]:
-        """Return for each row the weighted score of each plugin. `bounds` comes from `totals_among`."""
+        """Return for each node: plugin -> weighted score. `bounds` comes from `totals_among`."""
         return self._scores.parts(rows, bounds)
 
     # --- judging what changed ----------------------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Evaluate the rows that changed since the last call."""
+        """Evaluate the nodes that changed since the last call."""
         nodes, scores = self.nodes, self._scores
         if scores.load.position == nodes.load.position and len(scores.load.status) == nodes.capacity:
             return
@@ -228,10 +237,10 @@ def _row_functions(plugins: RowPlugins, pod: PodClass, nodes: NodeColumns) -> _R
 
 
 class Views:
-    """The views of one engine, one per class of pods. The least recently used ones are dropped.
+    """The cached views of one profile, one per class of pods. The least recently used ones are dropped.
 
     Args:
-        answers: Asks the plugins.
+        answers: Calls the plugins.
         keep: Whether views are kept between cycles.
     """
 
@@ -245,7 +254,7 @@ class Views:
         return pod in self._views
 
     def of(self, pod: PodClass) -> View:
-        """Return the up-to-date view of a class."""
+        """Return the view of a class after evaluating the nodes that have changed."""
         if not self._keep:
             self._views.clear()
         view = self._views.get(pod)
