@@ -23,11 +23,11 @@ _NO_ROOM: Final = np.iinfo(np.int64).min
 
 
 class Placed(NamedTuple):
-    """Where a pod went.
+    """The node and the GPUs that a pod got.
 
     Attributes:
-        node: Row of the node.
-        gpus: Indices of its GPUs, ascending.
+        node: Index of the node.
+        gpus: Indexes of its GPUs, ascending.
     """
 
     node: int
@@ -57,11 +57,11 @@ class _Kept:
 
 
 class Arrivals:
-    """A cluster that takes pods in the order of their arrival.
+    """A simulated cluster on which pods arrive one by one, and each is placed at once or never.
 
     Attributes:
-        nodes: The nodes and their free amounts. Of equal nodes the first row is chosen.
-        memory_mib_left: int64 (N,).
+        nodes: The nodes and their free amounts. Among nodes with equal scores the first one is chosen.
+        memory_mib_left: Free memory of each node in MiB, int64 (N,).
     """
 
     def __init__(self, nodes: GpuColumns, memory_mib_left: Ints, policy: Policy) -> None:
@@ -76,11 +76,11 @@ class Arrivals:
         self._kept: dict[GpuPod, _Kept] = {}
 
     def place(self, pod: GpuPod, memory_mib: int, draws: Draws | None = None) -> Placed | None:
-        """Place the pod, or return None if no node has room.
+        """Place the pod and subtract its requests, or return None if no node has room.
 
         Args:
             pod: The pod.
-            memory_mib: Its memory request.
+            memory_mib: Its memory request in MiB.
             draws: Random numbers that choose among all feasible nodes and GPUs; None: the policy chooses.
         """
         kept = self._scores(pod)

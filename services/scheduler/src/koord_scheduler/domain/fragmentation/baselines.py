@@ -25,14 +25,14 @@ def best_fit_scores(nodes: GpuColumns, pod: GpuPod) -> Ints:
 
 
 def min_max(scores: Ints, feasible: Bools) -> Ints:
-    """Return int64 (N,): scores stretched to 0..100 over the feasible nodes; all 0 if those are equal."""
+    """Return int64 (N,): scores scaled linearly to 0..100 over the feasible nodes; all 0 if their scores are equal."""
     among = scores[feasible]
     low, high = (among.min(), among.max()) if len(among) else (0, 0)
     return (scores - low) * 100 // (high - low) if high > low else np.zeros_like(scores)
 
 
 def dot_product_scores(nodes: GpuColumns, pod: GpuPod) -> Ints:
-    """Return int64 (N,): high if the pod requests little of what the node has much of."""
+    """Return int64 (N,): the score of DotProd. It is high if the pod requests little of what the node has much of."""
     cpu = nodes.milli_cpu_left * pod.milli_cpu / _MOST_CPU**2
     gpu = nodes.gpu_milli_left.sum(axis=1) * pod.total_milli / _MOST_GPU**2
     return np.trunc(100 * (1 - (cpu + gpu) / 2)).astype(np.int64)
@@ -55,17 +55,17 @@ def packing_scores(nodes: GpuColumns, pod: GpuPod) -> Ints:
 
 
 def affinity_tag(pod: GpuPod) -> str:
-    """Return the kind of pod that GpuClustering keeps together."""
+    """Return the tag of the pod for GpuClustering: pods with equal tags share a GPU each, or use equally many GPUs."""
     return SHARE_TAG if pod.is_share else f"{pod.num_gpu}-gpu"
 
 
 def clustering_scores(nodes: GpuColumns, pod: GpuPod, has_tag: Bools, tags: Ints) -> Ints:
-    """Return int64 (N,): the score of GpuClustering. It prefers nodes that run pods of the same kind only.
+    """Return int64 (N,): the score of GpuClustering. It prefers nodes that run only pods with the tag of this pod.
 
     Args:
         nodes: N nodes.
         pod: The pod.
-        has_tag: bool (N,), whether a pod with the pod's tag runs on the node.
+        has_tag: bool (N,), whether a pod with the pod's tag (`affinity_tag`) runs on the node.
         tags: int64 (N,), number of different tags on the node.
     """
     free = nodes.gpu_milli_left.sum(axis=1)
@@ -77,6 +77,9 @@ def clustering_scores(nodes: GpuColumns, pod: GpuPod, has_tag: Bools, tags: Ints
 
 
 def tightest_gpus(nodes: GpuColumns, pod: GpuPod) -> Ints:
-    """Return int64 (N,): the GPU with the least room that still fits a share, the first one of equals."""
+    """Return int64 (N,): for each node, the index of the GPU with the least free capacity that still fits the share.
+
+    Of equal GPUs, the first one.
+    """
     with_room = np.where(nodes.gpu_milli_left >= pod.gpu_milli, nodes.gpu_milli_left, np.iinfo(np.int64).max)
     return with_room.argmin(axis=1)

@@ -34,7 +34,7 @@ _Offer: TypeAlias = tuple[int, int, int]
 
 
 class ExpectedFilling:
-    """Values of nodes against the typical pods of a workload."""
+    """Computes the value of nodes: the GPU capacity that random series of typical pods would fill, on average."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class ExpectedFilling:
         self._known: dict[tuple[int, int, tuple[int, ...]], int] = {}
 
     def losses(self, nodes: GpuColumns, pod: GpuPod) -> tuple[Ints, Ints]:
-        """Return the loss of value of each node by the pod as a score, and the GPU that a share takes.
+        """Return as a score how much value each node loses by the pod, and on which GPU a share is placed.
 
         Args:
             nodes: N nodes.
@@ -75,12 +75,17 @@ class ExpectedFilling:
         return scores, np.where(scores == NO_ROOM, NO_GPU, gpus)
 
     def steps(self, before: GpuColumns, after: GpuColumns) -> Ints:
-        """Return int64 (N,): floor((value after - value before) / `STEP_MILLI`) of each node."""
+        """Return int64 (N,): the change of each node's value in units of `STEP_MILLI` GPU milli, rounded down.
+
+        Args:
+            before: N nodes without the pod.
+            after: The same nodes with the pod.
+        """
         pairs = zip(self._values(before), self._values(after), strict=True)
         return np.array([(then - now) // self._step for now, then in pairs], dtype=np.int64)
 
     def share_steps(self, nodes: GpuColumns, pod: GpuPod) -> Ints:
-        """Return int64 (N, G): `steps` for a share on each GPU; `NO_ROOM` if it does not fit."""
+        """Return int64 (N, G): `steps` for a share placed on each GPU; `NO_ROOM` if it does not fit there."""
         found = np.full(nodes.gpu_milli_left.shape, NO_ROOM, dtype=np.int64)
         cpus: list[int] = nodes.milli_cpu_left.tolist()
         models: list[int] = nodes.model.tolist()
@@ -148,9 +153,14 @@ def _filled(cpu: int, free: tuple[int, ...], offers: list[_Offer]) -> int:
 
 
 def typical_sequence(typical: Sequence[TypicalPod], number: int, offers: int) -> list[GpuPod]:
-    """Return a sequence of typical pods: every pod as often as its frequency says, in an order that looks random.
+    """Return a sequence of typical pods, each as often as its frequency says, in pseudo-random order.
 
-    The order and the rounding derive from the number of the sequence, so every process draws the same sequences.
+    Every process gets the same sequence, because order and rounding derive from `number`.
+
+    Args:
+        typical: The typical pods.
+        number: Number of the sequence.
+        offers: Length of the sequence.
     """
     sums = list(accumulate(each.frequency for each in typical))
     offset = _hash(f"{number}") / 2**32

@@ -22,9 +22,9 @@ a score of 49 instead of 50.
 
 
 def gradient_score(fallen: Floats) -> Ints:
-    """Return the score of a fall of the fragmentation: above 50 if it falls, 50 if it stays, else below 50.
+    """Return an FGD score 0..100: above 50 if the fragmentation falls, 50 if it stays, below 50 if it grows.
 
-    score = trunc(100 / (1 + e^(-fallen / 1000)))
+        score = trunc(100 / (1 + e^(-fallen / 1000)))
 
     Args:
         fallen: Fragmentation before minus fragmentation after, GPU milli, any shape.
@@ -33,9 +33,9 @@ def gradient_score(fallen: Floats) -> Ints:
 
 
 def after_whole_gpus(nodes: GpuColumns, pod: GpuPod) -> GpuColumns:
-    """Return the nodes after the pod has taken its GPUs, those with the least room first.
+    """Return the nodes after the pod has taken its GPUs, on each node those with the least free capacity first.
 
-    A pod without GPUs takes CPU only. If fewer GPUs have room than the pod needs, it takes those.
+    A pod without GPUs takes CPU only. If fewer GPUs have room than the pod requests, it takes those.
     """
     lefts = nodes.gpu_milli_left
     if pod.num_gpu:
@@ -47,7 +47,7 @@ def after_whole_gpus(nodes: GpuColumns, pod: GpuPod) -> GpuColumns:
 
 
 def gradient_scores(measure: Measure, nodes: GpuColumns, pod: GpuPod) -> tuple[Ints, Ints]:
-    """Return the FGD score of each node for the pod, and the GPU that a share takes.
+    """Return the FGD score of each node for the pod, and on which GPU a share is placed.
 
     Args:
         measure: The fragmentation measure.
@@ -67,7 +67,7 @@ def gradient_scores(measure: Measure, nodes: GpuColumns, pod: GpuPod) -> tuple[I
 
 
 def share_gradients(measure: Measure, nodes: GpuColumns, pod: GpuPod) -> Ints:
-    """Return int64 (N, G): the FGD score of a share on each GPU, or -1 if it does not fit."""
+    """Return int64 (N, G): the FGD score of a share placed on each GPU, or -1 if it does not fit there."""
     before = measure.fragment(nodes)
     after = measure.fragment_with_share(nodes, pod.milli_cpu, pod.gpu_milli)
     per_gpu = gradient_score(before[:, np.newaxis] - after)

@@ -19,7 +19,10 @@ from koord_scheduler.domain.fragmentation.pods import WHOLE_GPU, TypicalPod
 
 
 class Category(StrEnum):
-    """Why GPU milli are unusable for a typical pod. `Q3_SATISFIED` alone is usable."""
+    """Whether a typical pod can use GPU milli of a node, and otherwise why not.
+
+    Only `Q3_SATISFIED` means that it can.
+    """
 
     Q1_LACK_BOTH = "q1_lack_both"
     Q2_LACK_GPU = "q2_lack_gpu"
@@ -38,13 +41,11 @@ _GPU_CATEGORIES: Final = (
 
 
 class Measure:
-    """Fragmentation of nodes against typical pods.
-
-    The amounts that depend on one GPU alone are tables over its free GPU milli, so a changed GPU is two lookups.
+    """Computes the fragmentation of nodes: the free GPU milli that typical pods cannot use, weighted by frequency.
 
     Attributes:
         typical: The M typical pods.
-        frequency: float64 (M,).
+        frequency: Their frequencies, float64 (M,).
     """
 
     def __init__(self, typical: Sequence[TypicalPod], models: Sequence[str]) -> None:
@@ -89,7 +90,7 @@ class Measure:
         )
 
     def amounts(self, nodes: GpuColumns) -> dict[Category, Floats]:
-        """Return for each category float64 (N,): GPU milli booked under it, weighed by frequency.
+        """Return category -> GPU milli of each node in it, weighted by frequency of typical pods, float64 (N,).
 
         The fragmentation is the sum of all categories but `Q3_SATISFIED`.
         """

@@ -23,7 +23,7 @@ NO_GPU: Final = -1
 
 
 class NodeGpus(NamedTuple):
-    """The free amounts of one node.
+    """The free CPU and GPU amounts of one node.
 
     Attributes:
         milli_cpu_left: Free milli-cores.
@@ -38,7 +38,7 @@ class NodeGpus(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GpuColumns:
-    """Free amounts of several nodes.
+    """The free CPU and GPU amounts of N nodes as arrays; G is the greatest number of GPUs of a node.
 
     Attributes:
         milli_cpu_left: int64 (N,), milli-cores.
@@ -55,7 +55,7 @@ class GpuColumns:
     models: tuple[str, ...]
 
     def of_rows(self, rows: Sequence[int] | Ints) -> "GpuColumns":
-        """Return a copy of these rows, in this order."""
+        """Return a copy of the nodes at these positions, in the order of `rows`."""
         return GpuColumns(
             self.milli_cpu_left[rows],
             self.gpu_milli_left[rows],
@@ -65,7 +65,7 @@ class GpuColumns:
         )
 
     def allowed(self, pod: GpuPod) -> Bools:
-        """Return bool (N,): whether the pod may use the GPUs of the node's model."""
+        """Return bool (N,): whether the pod may use GPUs of the node's model."""
         if not pod.gpu_spec:
             return np.ones(len(self.model), dtype=np.bool_)
         return np.array([pod.allows(name) for name in self.models], dtype=np.bool_)[self.model]
@@ -90,10 +90,10 @@ class GpuColumns:
         return has_room & self.allowed(pod)
 
     def assigned(self, row: int, pod: GpuPod, share_gpu: int) -> tuple[int, ...]:
-        """Return the GPUs that the pod gets on the node, ascending.
+        """Return the indexes of the GPUs that the pod gets on a node, ascending.
 
         Args:
-            row: Row of the node.
+            row: Index of the node.
             pod: The pod.
             share_gpu: The GPU of a pod that shares one. Any other pod gets the first idle GPUs.
         """

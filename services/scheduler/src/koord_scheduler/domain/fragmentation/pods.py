@@ -44,11 +44,11 @@ class GpuPod(NamedTuple):
 
 
 class TypicalPod(NamedTuple):
-    """Requests that the workload often has.
+    """Requests that many pods of a workload have in common.
 
     Attributes:
         pod: The requests.
-        frequency: Part of the workload with these requests, 0..1.
+        frequency: Fraction of the pods with these requests, 0..1.
     """
 
     pod: GpuPod
@@ -58,7 +58,13 @@ class TypicalPod(NamedTuple):
 def gpu_pod(milli_cpu: int, gpu_milli: int, num_gpu: int, gpu_spec: str = "") -> GpuPod:
     """Return a pod with valid GPU requests.
 
-    A request above one whole GPU is capped to one whole GPU. A pod without GPUs has no GPU milli.
+    More than 1000 GPU milli are capped to 1000, a whole GPU. A pod without GPUs gets 0 GPU milli.
+
+    Args:
+        milli_cpu: Requested milli-cores.
+        gpu_milli: Requested GPU milli on each GPU.
+        num_gpu: Number of GPUs.
+        gpu_spec: Allowed GPU models joined by "|"; empty: any model.
     """
     return GpuPod(milli_cpu, min(gpu_milli, WHOLE_GPU) if num_gpu else 0, num_gpu, gpu_spec)
 

@@ -20,7 +20,7 @@ from koord_scheduler.domain.fragmentation.pods import GpuPod, TypicalPod
 
 
 class PolicyName(StrEnum):
-    """The policies, in the order of tables."""
+    """The placement policies of the GPU benchmark, in the order of its tables."""
 
     RANDOM = "Random"
     DOT_PRODUCT = "DotProd"
@@ -32,11 +32,11 @@ class PolicyName(StrEnum):
 
 
 class Scored(NamedTuple):
-    """Scores of N nodes for one pod.
+    """The scores of N nodes for one pod, and the GPUs that it would share.
 
     Attributes:
         scores: int64 (N,).
-        gpus: int64 (N,), the GPU that a share takes on the node, else `NO_GPU`.
+        gpus: int64 (N,), index of the GPU that a share takes on the node, else `NO_GPU`.
     """
 
     scores: Ints
@@ -44,7 +44,7 @@ class Scored(NamedTuple):
 
 
 class NodeTags(NamedTuple):
-    """Which kinds of pods run on N nodes.
+    """Which kinds of pods (`affinity_tag`) run on N nodes, for GpuClustering.
 
     Attributes:
         has_tag: bool (N,), whether a pod with the tag of the scored pod runs on the node.
@@ -56,19 +56,24 @@ class NodeTags(NamedTuple):
 
 
 class Policy(Protocol):
-    """A placement policy."""
+    """A placement policy: it scores nodes for a pod."""
 
     def scored(self, nodes: GpuColumns, pod: GpuPod, tags: NodeTags) -> Scored:
-        """Return the scores of the nodes and the GPUs of a share. The scores of nodes without room mean nothing."""
+        """Return the scores of the nodes, and the GPUs that a share takes. Ignore the scores of nodes without room."""
         ...
 
     def compared(self, scores: Ints, feasible: Bools) -> Ints:
-        """Return the scores to compare, int64 (N,), once the feasible nodes are known."""
+        """Return the scores by which nodes are compared once the feasible ones are known, int64 (N,).
+
+        Args:
+            scores: Scores of `scored`, int64 (N,).
+            feasible: Whether the pod fits on the node, bool (N,).
+        """
         ...
 
 
 class Gradient:
-    """FGD.
+    """The policy FGD: place a pod where the GPU fragmentation falls most.
 
     Attributes:
         measure: The fragmentation measure of the workload.
@@ -87,10 +92,10 @@ class Gradient:
 
 
 class Filling:
-    """Expected filling.
+    """The policy ExpectedFilling: place a pod where the node keeps most of the capacity that future pods will fill.
 
     Attributes:
-        filling: Values of nodes for the workload. It remembers values, so runs of one workload share it.
+        filling: Computes the value of nodes for the workload. It caches values, so runs of one workload share it.
     """
 
     def __init__(self, filling: ExpectedFilling) -> None:
@@ -106,11 +111,11 @@ class Filling:
 
 
 class Baseline:
-    """A policy that scores nodes and puts a share on the GPU with the least room.
+    """A policy that scores nodes by a function and puts a share on the GPU with the least room.
 
     Attributes:
         score: Returns the score of each node.
-        is_normalized: Whether the scores are stretched to 0..100 over the feasible nodes.
+        is_normalized: Whether the scores are scaled to 0..100 over the feasible nodes.
     """
 
     def __init__(self, score: Callable[[GpuColumns, GpuPod, NodeTags], Ints], *, is_normalized: bool = False) -> None:
@@ -118,14 +123,14 @@ class Baseline:
         self.is_normalized = is_normalized
 
     def scored(self, nodes: GpuColumns, pod: GpuPod, tags: NodeTags) -> Scored:
-        """Return the scores of the nodes and the GPUs of a share."""
+        """Return the scores of the nodes, and the GPU with the least room for a share."""
         gpus = (
             baselines.tightest_gpus(nodes, pod) if pod.is_share else np.full(len(nodes.model), NO_GPU, dtype=np.int64)
         )
         return Scored(self.score(nodes, pod, tags), gpus)
 
     def compared(self, scores: Ints, feasible: Bools) -> Ints:
-        """Return the scores, stretched if the policy says so."""
+        """Return the scores, scaled to 0..100 over the feasible nodes if `is_normalized`."""
         return baselines.min_max(scores, feasible) if self.is_normalized else scores
 
 

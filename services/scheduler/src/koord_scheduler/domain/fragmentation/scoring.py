@@ -22,20 +22,20 @@ ScoringName: TypeAlias = Literal["FGD", "ExpectedFilling"]
 
 
 class GpuScoring(Protocol):
-    """Scores of placements."""
+    """A fragmentation policy in the form that the DeviceShare plugin uses: scores within 0..100."""
 
     def scores_of(self, before: GpuColumns, after: GpuColumns, taken: int) -> Ints:
-        """Return the score of each node, int64 (N,) within 0..100.
+        """Return a score for each node if the pod is placed on it, int64 (N,) within 0..100; higher is better.
 
         Args:
-            before: N nodes.
+            before: N nodes without the pod.
             after: The same nodes with the pod.
             taken: GPU milli that the pod takes.
         """
         ...
 
     def share_scores(self, nodes: GpuColumns, pod: GpuPod) -> Ints:
-        """Return the score of a share on each GPU, int64 (N, G): 0..100, or -1 without room."""
+        """Return a score for placing the share on each GPU, int64 (N, G): 0..100, or -1 without room."""
         ...
 
 
@@ -73,7 +73,10 @@ def _shifted(steps: Ints, taken: int) -> Ints:
 
 
 def node_scores(scoring: GpuScoring, nodes: GpuColumns, pod: GpuPod) -> Ints:
-    """Return the best score of each node for the pod, int64 (N,) within 0..100. Without room: `NO_SCORE`."""
+    """Return for each node the best score of a placement of the pod, int64 (N,) within 0..100.
+
+    Without room: `NO_SCORE`.
+    """
     if not pod.is_share:
         return scoring.scores_of(nodes, after_whole_gpus(nodes, pod), pod.total_milli)
     best = scoring.share_scores(nodes, pod).max(axis=1)
@@ -81,12 +84,12 @@ def node_scores(scoring: GpuScoring, nodes: GpuColumns, pod: GpuPod) -> Ints:
 
 
 def scoring_of(name: ScoringName, typical: Sequence[TypicalPod], models: Sequence[str]) -> GpuScoring:
-    """Return the scores of a policy.
+    """Return the scoring of a fragmentation policy.
 
     Args:
         name: Name of the policy.
-        typical: Typical pods.
-        models: GPU models of the nodes.
+        typical: Typical pods of the workload.
+        models: GPU models of the nodes; `GpuColumns.model` is an index into them.
     """
     if name == "ExpectedFilling":
         return _Filling(ExpectedFilling(typical, models))

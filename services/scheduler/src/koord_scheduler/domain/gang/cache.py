@@ -40,9 +40,9 @@ from koord_scheduler.domain.gang.round import EndedRound, Round, RoundEnd
 
 
 class GangCache:
-    """All gangs, and the scheduling round of the one group that is being scheduled.
+    """All gangs of the cluster, and the one group of gangs whose members are being attempted (its scheduling round).
 
-    Methods that return `Consequences` or `Next` report what the event means for other pods.
+    Methods that return `Consequences` or `Next` tell which other pods the caller must allow, reject or attempt.
 
     Attributes:
         roster: Pods and PodGroups, as the events of the log describe them.
@@ -59,9 +59,9 @@ class GangCache:
     # --- events -----------------------------------------------------------------------------------------------------
 
     def pod_seen(self, uid: str, pod: Pod) -> Consequences:
-        """Record a pod (or the reserve pod of a reservation) that is new or changed.
+        """Record a new or changed pod of a gang, or the reserve pod of a reservation that belongs to a gang.
 
-        It is bound if `spec.nodeName` is set.
+        The pod counts as bound if `spec.nodeName` is set.
         """
         gone = [self.pod_deleted(old) for old in self.roster.replaced_by(uid, pod)]
         activate = [other for consequences in gone for other in consequences.activate]
@@ -76,7 +76,7 @@ class GangCache:
         return _activating(activate)
 
     def pod_deleted(self, uid: str) -> Consequences:
-        """Forget a deleted pod. If it waited at Permit, the caller unreserves it first."""
+        """Forget a deleted pod. If it waited at Permit, the caller must call `unreserve` first."""
         gang = self.roster.forget(uid)
         return NOTHING if gang is None else _activating(self._one_pending(gang))
 
@@ -89,14 +89,14 @@ class GangCache:
         return _activating([*all_free(self.roster, gang), *self._one_pending(gang)])
 
     def pod_group_deleted(self, gang_id: str) -> None:
-        """Forget the gang of a deleted PodGroup. From then on its pods belong to an unknown gang."""
+        """Forget the parameters of a gang whose PodGroup was deleted.
+
+        From then on its pods belong to an unknown gang.
+        """
         self.roster.forget_pod_group(gang_id)
 
     def unbound(self, uid: str) -> Consequences:
-        """Record that a bound pod has lost its node and must be placed again.
-
-        No other member loses its node because of that.
-        """
+        """Record that a bound pod has lost its node and must be placed again. Other members keep their nodes."""
         member = self.roster.members.get(uid)
         if member is None or member.state is not ChildState.BOUND:
             return NOTHING
@@ -108,7 +108,7 @@ class GangCache:
     # --- points -----------------------------------------------------------------------------------------------------
 
     def pre_enqueue(self, uid: str) -> Refused | None:
-        """Return why the pod may not enter the queue, or None if it may.
+        """Return why the pod must stay out of the scheduling queue, or None if it may enter.
 
         Before a group is scheduled, at most one of its pods may be in the queue: its representative.
         """
@@ -143,11 +143,11 @@ class GangCache:
         return _activating([other for other in self._one_pending(gang) if other != uid])
 
     def next_pod(self) -> Next:
-        """Return the next member of the group that is being scheduled. After the last member the round ends.
+        """Return the next member to attempt in the present scheduling round. After the last member the round ends.
 
-        If the queue does not hold the returned member (it belongs to another scheduler), the caller asks again. At
-        the end of a round, members that still wait lose their nodes. Members of NonStrict gangs keep their nodes
-        until their own wait time is over (spec 8.8, pitfall 7).
+        If the returned member is not in the queue, for example because it belongs to another scheduler, the caller
+        calls the method again. When the round ends, members that still wait at Permit lose their nodes. Members of
+        NonStrict gangs keep their nodes until their own wait time is over (spec 8.8, pitfall 7).
         """
         current = self.round
         if current is None:
@@ -169,8 +169,8 @@ class GangCache:
         Preemption cannot help a refused pod.
 
         Args:
-            uid: The pod. If no round is under way, it begins the round of its group.
-            has_topology: Whether the scheduler knows a network topology of the cluster.
+            uid: Uid of the pod. If no round is under way, this attempt begins the round of its group.
+            has_topology: Whether a network topology of the cluster is configured.
             now: Seconds of the run's clock, from which the duration of rounds is measured.
         """
         member = self.roster.members.get(uid)
@@ -197,7 +197,7 @@ class GangCache:
         return None
 
     def permit(self, uid: str) -> PermitOutcome:
-        """Release the pod with its whole group if enough members have a node, otherwise let it wait for the others."""
+        """Release the pod with its whole group if enough members have a node; otherwise let it wait for the others."""
         member = self.roster.members.get(uid)
         if member is None:
             return Released()
@@ -225,8 +225,9 @@ class GangCache:
     def unreserve(self, uid: str) -> Consequences:
         """Record that the pod lost its node: its wait timed out, it was rejected, or Reserve or the binding failed.
 
-        If its gang is Strict and has no free pass, all other members of its group that wait lose their nodes as well.
-        Do not call this for pods that an answer named as `rejected`; their state is up to date already.
+        If its gang is Strict and was not satisfied once, all other members of its group that wait at Permit lose
+        their nodes as well. Do not call this for pods in the `rejected` field of a result; their state is up to date
+        already.
         """
         member = self.roster.members.get(uid)
         if member is None:
@@ -241,9 +242,9 @@ class GangCache:
         return Consequences(rejected=rejected) if rejected else NOTHING
 
     def post_bind(self, uid: str) -> Consequences:
-        """Record that the pod is bound.
+        """Record that the pod is bound, and return which members may now be attempted.
 
-        After its first bound member, members of a once-satisfied group may go alone.
+        In a once-satisfied group, further members may be bound alone after the first bound one.
         """
         member = self.roster.members.get(uid)
         if member is None:
@@ -259,9 +260,13 @@ class GangCache:
         return _activating(activate)
 
     def after_post_filter(self, uid: str, reason: str) -> Failure:
-        """Record that the pod found no node for this reason.
+        """Record that the pod found no node, and return what this means for its gang.
 
-        If its gang is Strict, its group's waiting members lose their nodes.
+        If the gang is Strict, the members of its group that wait at Permit lose their nodes.
+
+        Args:
+            uid: Uid of the pod.
+            reason: Why it found no node, one sentence.
         """
         member = self.roster.members.get(uid)
         gang = None if member is None else self.roster.gang(member.gang_id)
@@ -290,9 +295,9 @@ class GangCache:
     # --- the members of a group ------------------------------------------------------------------------------------
 
     def members_to_place(self, uid: str) -> Sequence[Member]:
-        """Return the pending, ungated members of the pod's group in order.
+        """Return the members of the pod's group without a node and without scheduling gates, in scheduling order.
 
-        A pod that may go alone is returned alone.
+        If the pod may be bound without its group, it is returned alone. Empty for a pod without a gang.
         """
         member = self.roster.members.get(uid)
         gang = None if member is None else self.roster.gang(member.gang_id)
@@ -304,11 +309,16 @@ class GangCache:
         return sorted((other for other in pending if not other.is_gated), key=lambda other: other.turn)
 
     def waiting_with(self, uid: str) -> tuple[str, ...]:
-        """Return the uids of the members of the pod's group that wait at Permit."""
+        """Return the uids of the members of the pod's group that wait at Permit; empty for a pod without a gang."""
         return uids_of(self._waiting_with(uid))
 
     def reject_waiting(self, uid: str) -> tuple[str, ...]:
-        """Take the nodes of all waiting members of the pod's group, also in NonStrict gangs (8.10)."""
+        """Take the nodes from all members of the pod's group that wait at Permit, also in NonStrict gangs.
+
+        Return their uids.
+
+        Source: scheduler-core spec, 8.10
+        """
         return self._reject(self._waiting_with(uid))
 
     def _waiting_with(self, uid: str) -> list[Member]:

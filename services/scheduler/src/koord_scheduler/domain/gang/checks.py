@@ -14,7 +14,7 @@ from koord_scheduler.domain.gang.roster import Roster
 
 
 def basic_check(roster: Roster, group: Group) -> Refused | None:
-    """Return a refusal unless every gang of the group exists, is initialized and has enough members.
+    """Return why the group cannot be scheduled. None: all its gangs exist, are initialized and have enough members.
 
     The message lists every failed check. The reason names the first one.
     """
@@ -41,18 +41,21 @@ def basic_check(roster: Roster, group: Group) -> Refused | None:
 
 
 def not_found(member: Member) -> Refused:
-    """Return the refusal of a pod whose gang does not exist."""
+    """Return the refusal of a pod whose gang does not exist: it has no PodGroup, or its pods state no parameters."""
     return Refused(Reason.GANG_NOT_FOUND, f"gang {member.gang_id} of pod {member.key} is not known")
 
 
 def group_of(gang: Gang) -> Group:
-    """Return the group of an existing gang."""
+    """Return the group of an existing gang. It must not be called for a gang that does not exist."""
     assert gang.group is not None, f"gang {gang.id} does not exist"
     return gang.group
 
 
 def waiting_members(roster: Roster, gang_ids: Iterable[str]) -> list[Member]:
-    """Return the members that wait at Permit and are not released, also those of gangs that no longer exist."""
+    """Return the members of these gangs that wait at Permit and are not released yet.
+
+    Members of gangs that no longer exist are included.
+    """
     gangs = (roster.gangs.get(gang_id) for gang_id in gang_ids)
     return [member for gang in gangs if gang is not None for member in gang.waiting.values() if not member.released]
 
@@ -63,9 +66,10 @@ def pending_members(roster: Roster, group: Group) -> list[Member]:
 
 
 def one_pending(roster: Roster, gang: Gang) -> list[str]:
-    """Return one pending member to try PreEnqueue with, if the group can be scheduled and has no representative.
+    """Return at most one member without a node for which PreEnqueue shall be tried again.
 
-    The result has at most one uid. A member that may go alone needs no representative and is never returned.
+    Empty if the group cannot be scheduled or has a representative in the queue. A member that may be bound alone
+    needs no representative and is never returned.
     """
     group = gang.group
     if group is None or gang.parameters is None or group.representative or basic_check(roster, group) is not None:
@@ -79,7 +83,7 @@ def one_pending(roster: Roster, gang: Gang) -> list[str]:
 
 
 def all_free(roster: Roster, gang: Gang) -> list[str]:
-    """Return the uids of all pending members of the gang's group that may be bound without the others."""
+    """Return the uids of all members of the gang's group that have no node and may be bound without the others."""
     gangs = roster.gangs_of(group_of(gang))
     return [uid for other in gangs if other.has_free_pass for uid in sorted(other.pending)]
 
@@ -90,7 +94,7 @@ def uids_of(members: Iterable[Member]) -> tuple[str, ...]:
 
 
 def bound_gang(roster: Roster, uid: str) -> BoundGang | None:
-    """Return the gang group that is released together with the pod, or None if the pod is bound alone.
+    """Return the gangs and members that are placed together with the pod, or None if the pod is placed alone.
 
     Source:
         scheduler-core spec, 8.7

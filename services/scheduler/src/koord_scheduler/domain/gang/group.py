@@ -17,12 +17,12 @@ LAST: Final = 2**31
 
 
 def place_of(index: int | None) -> int:
-    """Return the sort key of a member's network index. A missing or negative index sorts last."""
+    """Return the sort key of a member by its network index. Missing and negative indexes sort last."""
     return LAST if index is None or index < 0 else index
 
 
 class ChildState(Enum):
-    """The scheduling state of a gang member."""
+    """The scheduling state of a gang member: without a node, waiting at Permit, bound, or ignored."""
 
     PENDING = auto()
     """It has no node."""
@@ -43,7 +43,8 @@ class Member:
         index: Its position in the network order, or `LAST` if it has none.
         is_gated: Whether it has scheduling gates. A gated pod counts as a child, but is not attempted.
         state: Its scheduling state.
-        released: Whether Permit has let it go. A later reject of the group no longer concerns it. Used while WAITING.
+        released: Whether Permit has allowed it. A later rejection of the group no longer concerns it. Used while
+            WAITING.
         pod_phase: Its `status.phase`.
         owners: Names of the objects in its `metadata.ownerReferences`.
     """
@@ -93,12 +94,12 @@ class Group:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Gang:
-    """A gang and all known pods that name it.
+    """The parameters of a gang, and all pods that name it.
 
     Attributes:
-        group: Its group. None if the gang does not exist: its PodGroup was deleted or no pod of it is alive, and only
-            pods that name it are known.
-        parameters: Its scheduling parameters, or None if it is not initialized.
+        group: Its group. None if the gang does not exist: its PodGroup was deleted or no pod of it is alive, and there
+            are only pods that name it.
+        parameters: Its scheduling parameters, or None if no PodGroup or pod has stated them.
         has_pod_group: Whether the parameters come from a PodGroup.
         created_at: RFC 3339 time of creation of the PodGroup, or of the first pod.
         status: The last status of the PodGroup.
@@ -106,7 +107,7 @@ class Gang:
         pending: Members without a node, by uid.
         waiting: Members with a node that are not bound, by uid.
         bound: Bound members, by uid.
-        phases: `status.phase` -> number of known pods in it.
+        phases: `status.phase` -> number of pods of the gang in this phase.
     """
 
     id: str
@@ -142,7 +143,7 @@ class Gang:
         return self.parameters is not None and self.parameters.is_strict and not self.has_free_pass
 
     def is_ready(self) -> bool:
-        """Return whether enough members have a node (8.7)."""
+        """Return whether enough members have a node to place them, by the gang's match policy (spec 8.7)."""
         if self.parameters is None or self.group is None:
             return False
         needed = self.parameters.min_members
@@ -154,7 +155,7 @@ class Gang:
         return len(self.waiting) >= needed or self.group.once_satisfied
 
     def put(self, member: Member, state: ChildState) -> None:
-        """Move a known member to a state."""
+        """Move a member of this gang to a scheduling state."""
         self._leave(member)
         member.state = state
         member.released = False
@@ -169,7 +170,7 @@ class Gang:
                 pass
 
     def add(self, member: Member) -> None:
-        """Add a pod that names this gang."""
+        """Add a pod that names this gang, in its scheduling state."""
         self.known[member.uid] = member
         self.phases[member.pod_phase] = self.phases.get(member.pod_phase, 0) + 1
         self.put(member, member.state)

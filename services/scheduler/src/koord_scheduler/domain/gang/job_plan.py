@@ -20,9 +20,9 @@ class PlannedPod:
     """A pod of a job and the node that the plan gives it.
 
     Attributes:
-        uid: The pod.
+        uid: Uid of the pod.
         key: Its `namespace/name`.
-        node: The planned node; "" if the plan has none for it.
+        node: Name of the planned node; "" if the plan has none for it.
         is_done: Whether the pod is skipped, because it is being deleted or is placed already.
     """
 
@@ -34,7 +34,7 @@ class PlannedPod:
 
 @dataclass(frozen=True, slots=True)
 class JobAssumed:
-    """All pods of the job have their nodes.
+    """The result that all pods of the job are assumed on their planned nodes.
 
     Attributes:
         pods: The pods, in the order in which they were assumed.
@@ -45,12 +45,12 @@ class JobAssumed:
 
 @dataclass(frozen=True, slots=True)
 class JobFailed:
-    """The job failed, and every assumed pod must be undone.
+    """The result that a member of the job could not be placed, so that every assumed member must be undone.
 
     Attributes:
         message: Reason for the pod that started the attempt. The failure is final: the pod never preempts.
         undo: Planned pods that lose their nodes, the last assumed one first. The gang counts them as pending already.
-        rejected: Uids of other members that had waited at Permit before and lose their nodes as well.
+        rejected: Uids of other members that waited at Permit before and lose their nodes as well.
     """
 
     message: str
@@ -72,12 +72,14 @@ def by_node(pods: Sequence[PlannedPod]) -> dict[str, list[PlannedPod]]:
 
 
 def assume_all(pods: Sequence[PlannedPod], least: int, attempt: Attempt) -> JobAssumed | JobFailed:
-    """Try every pod on its planned node. If one pod fails, the rest of its node is skipped and the job fails.
+    """Assume every pod of a job on its planned node.
+
+    If one pod fails, the other pods of this node are skipped and the job fails.
 
     Args:
         pods: All planned pods.
         least: Minimum number of pods of the job. A plan with fewer pods fails at once.
-        attempt: Filters, assumes and reserves one pod.
+        attempt: Filters, assumes and reserves one pod on its node.
     """
     unplanned = [pod for pod in pods if not pod.is_done and not pod.node]
     if unplanned:
@@ -103,9 +105,9 @@ def assume_all(pods: Sequence[PlannedPod], least: int, attempt: Attempt) -> JobA
 
 
 def permit_all(cache: GangCache, pods: Sequence[PlannedPod]) -> Released | JobFailed:
-    """Permit the pods one by one; the last one releases the job.
+    """Call Permit for the pods one by one; the last one releases the whole job.
 
-    If a pod is refused, or if the last one still waits, all pods are unreserved and the job fails.
+    If a pod is refused, or if the last one must still wait, all pods are unreserved and the job fails.
     """
     refusal = "it still waits for members after all planned pods were permitted"
     allowed: list[str] = []

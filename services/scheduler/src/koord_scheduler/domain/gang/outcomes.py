@@ -11,7 +11,7 @@ from typing import Final
 
 
 class Reason(StrEnum):
-    """Code of the reason why a pod may not continue."""
+    """The kind of reason for which a pod of a gang may not continue, as a stable code."""
 
     GANG_NOT_FOUND = "gang-not-found"
     GANG_NOT_INITIALIZED = "gang-not-initialized"
@@ -40,13 +40,13 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consequences:
-    """What an event means for other pods. Uids are ordered by `namespace/name`.
+    """What one event means for other pods of gangs. Uids are ordered by `namespace/name`.
 
     Attributes:
-        allowed: Pods that waited for the gang and may be bound now.
+        allowed: Pods that waited at Permit and may be bound now.
         rejected: Pods that waited at Permit and lose their nodes. The gang counts them as pending already. The caller
             releases their nodes and queues them again; it must not call `unreserve` for them.
-        activate: Pods that were blocked before and are worth another PreEnqueue now.
+        activate: Pods that PreEnqueue refused before and that the caller shall try again.
     """
 
     allowed: tuple[str, ...] = ()
@@ -59,19 +59,19 @@ NOTHING: Final = Consequences()
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """The pod may be bound, together with those in `consequences.allowed`."""
+    """Permit's answer that the pod may be bound, together with the pods in `consequences.allowed`."""
 
     consequences: Consequences = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """The pod keeps its node and waits for the rest of its group.
+    """Permit's answer that the pod keeps its node and waits for the rest of its group.
 
     A framework that limits waits to 15 minutes renews the wait until `nanos` have passed (spec 16, pitfall 11).
 
     Attributes:
-        nanos: Longest wait in nanoseconds; 0 for a gang that is not initialized.
+        nanos: Longest wait in nanoseconds; 0 for a gang without parameters.
     """
 
     nanos: int

@@ -20,7 +20,7 @@ MUST_GATHER: Final = "MustGather"
 
 
 class PodGroupSpec(KubeStruct):
-    """`spec` of a PodGroup."""
+    """`spec` of a PodGroup: the number of members needed at least, and the wait time in seconds."""
 
     min_member: int = 0
     schedule_timeout_seconds: int = 0
@@ -47,11 +47,11 @@ class PodGroup(KubeStruct):
 
 
 class GatherRule(KubeStruct):
-    """How members gather in the domains of one layer of the network.
+    """How the members of a job gather in the domains of one layer of the network, such as a spine or block.
 
     Attributes:
         layer: Name of the layer.
-        strategy: `MustGather`, or a preference.
+        strategy: `MustGather`: all members in one domain. Any other value: a preference for one domain.
         pod_count_multiple: A domain of the layer takes only multiples of this number of pods. With 0 or 1, any number.
     """
 
@@ -65,7 +65,7 @@ class _TopologySpec(KubeStruct):
 
 
 class GangParameters(msgspec.Struct, frozen=True, kw_only=True):
-    """The scheduling parameters of an initialized gang.
+    """The scheduling parameters of a gang, from its PodGroup or from the annotations of its pods.
 
     Attributes:
         min_members: Number of members that must have a node before any is bound.
@@ -108,7 +108,12 @@ def waits_for_pod_group(pod: Pod) -> bool:
 
 
 def parameters_of_pod(pod: Pod, gang_id: str, args: CoschedulingArgs) -> GangParameters | None:
-    """Return the gang parameters that the pod's labels and annotations state.
+    """Return the gang parameters in the pod's labels and annotations.
+
+    Args:
+        pod: The pod.
+        gang_id: `namespace/name` of its gang.
+        args: Defaults of the Coscheduling plugin.
 
     Returns:
         None if the pod states no valid minimum, or if a PodGroup must supply the parameters.
@@ -124,7 +129,7 @@ def parameters_of_pod(pod: Pod, gang_id: str, args: CoschedulingArgs) -> GangPar
 
 
 def parameters_of_pod_group(pod_group: PodGroup, args: CoschedulingArgs) -> GangParameters:
-    """Return the gang parameters that the PodGroup states."""
+    """Return the gang parameters in a PodGroup, with the defaults of `args` for those that it does not state."""
     meta, spec = pod_group.metadata, pod_group.spec
     wait_nanos = max(spec.schedule_timeout_seconds, 0) * NANOS_PER_SECOND
     return _parameters(pod_group_id(pod_group), meta.annotations, spec.min_member, wait_nanos, args)

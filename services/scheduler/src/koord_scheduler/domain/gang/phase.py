@@ -26,7 +26,8 @@ STALE_AFTER: Final = timedelta(hours=48)
 def reconcile(gang: Gang, now: str) -> PodGroupStatus | None:
     """Return the new status of the gang's PodGroup, or None if it has no PodGroup or the status does not change.
 
-    The gang stores the returned status for the next call. `Roster.touched` lists the gangs that need a call.
+    The gang stores the returned status for the next call. `Roster.touched` lists the gangs whose status may have
+    changed.
 
     Args:
         gang: The gang.
@@ -47,7 +48,7 @@ def reconcile(gang: Gang, now: str) -> PodGroupStatus | None:
 def next_status(
     status: PodGroupStatus, min_member: int, pod_phases: Mapping[str, int], bound: int, *, occupied_by: str, now: str
 ) -> PodGroupStatus:
-    """Return the status of a PodGroup after one reconcile; the same object if nothing changes.
+    """Return the status of a PodGroup after its pods have changed; the same object if the status stays.
 
     Args:
         status: The present status.

@@ -24,13 +24,13 @@ from koord_scheduler.domain.gang.topology_layers import NODE_LAYER
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """The members to place, and what the nodes offer.
+    """What `place` gets: the number of members to place, and the room that the nodes offer.
 
     Attributes:
         members: Number of members, at least 1.
         slots: Node -> number of members that fit on it. Other nodes have no slots.
         gather: Gather rules per layer.
-        existing: Node -> running pods of the same job (those with the same network-topology-selector).
+        existing: Node -> number of running pods of the same job (those with the same network-topology-selector).
         scores: Node -> score; higher is better.
     """
 
@@ -43,11 +43,11 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class TopologyPlan:
-    """Nodes for all members.
+    """A node for each member of a job.
 
     Attributes:
-        domain: Id of the domain that takes them.
-        nodes: One node per member, in the order of the members; shape (members,).
+        domain: Id of the network domain that takes them.
+        nodes: Name of one node per member, in the order of the members; shape (members,).
     """
 
     domain: str
@@ -56,7 +56,7 @@ class TopologyPlan:
 
 @dataclass(frozen=True, slots=True)
 class NoTopologyPlan:
-    """No domain has room for all members.
+    """The result that no domain of the network has room for all members of the job.
 
     Attributes:
         start: The domains where the search began, each with its number of slots.
@@ -72,7 +72,7 @@ class NoTopologyPlan:
         return {domain.id: slots for domain, slots in self.start}
 
     def message(self, fit_error: str) -> str:
-        """Return one sentence for users.
+        """Return one sentence for users about the domains that lack slots.
 
         Args:
             fit_error: Why the nodes have no more room.
@@ -112,15 +112,15 @@ def place(topology: NetworkTopology, demand: Demand) -> TopologyPlan | NoTopolog
 
 
 def order_nodes(topology: NetworkTopology, nodes: Sequence[str], existing: Mapping[str, int]) -> list[str]:
-    """Return the nodes for one more pod of a job, best first.
+    """Return the nodes for one more pod of a running job, best first.
 
-    A node near running pods of the job is better; among equals, the domain with fewer nodes. Every node counts as one
-    slot. Nodes outside the topology come last, by name.
+    A node is better if it is nearer to running pods of the job in the network. Among equals, a domain with fewer
+    nodes is better. Nodes outside the topology come last, by name.
 
     Args:
         topology: The network.
-        nodes: Names of the candidates.
-        existing: Node -> running pods of the job.
+        nodes: Names of the candidate nodes.
+        existing: Node -> number of running pods of the job.
     """
     offers = _offers(topology, Demand(members=1, slots=dict.fromkeys(nodes, 1), existing=existing), {})
     inside = [leaf for leaf in map(topology.leaf, nodes) if leaf is not None]

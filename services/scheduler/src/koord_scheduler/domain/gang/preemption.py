@@ -35,7 +35,7 @@ class JobVictim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPreemption:
-    """A plan that gives every member room.
+    """A successful plan of a job preemption: nodes for all members, and the pods that must leave.
 
     Attributes:
         nominations: Uid of a member -> the node that it is nominated to.
@@ -46,7 +46,7 @@ class JobPreemption:
     victims: Mapping[str, tuple[JobVictim, ...]]
 
     def message(self, waiting: int, total: int) -> str:
-        """Return the message for the user.
+        """Return one sentence for the user that the preemption succeeded, and how many members waited at Permit before.
 
         Args:
             waiting: Number of members that waited at Permit.
@@ -57,7 +57,9 @@ class JobPreemption:
 
 @dataclass(frozen=True, slots=True)
 class NoJobPreemption:
-    """No eviction makes room for all members. The caller ends their nominations and rejects those that wait.
+    """The result that no eviction makes room for all members of the job.
+
+    The caller clears the members' nominations and rejects those that wait at Permit.
 
     Attributes:
         message: Reason for the user.
@@ -68,12 +70,12 @@ class NoJobPreemption:
 
 @dataclass(frozen=True, slots=True)
 class TopologyRules:
-    """The network topology rules that the members must keep.
+    """The rules of the network topology for the members of a job.
 
     Attributes:
         topology: The network.
         gather: Gather rules per layer.
-        existing: Node -> running pods of the same job.
+        existing: Node -> number of running pods of the same job.
     """
 
     topology: NetworkTopology
@@ -86,12 +88,25 @@ Fits = Callable[[str, Sequence[JobVictim], Sequence[str]], bool]
 
 
 def is_preemptible(labels: Mapping[str, str]) -> bool:
-    """Return whether a job may evict the pod: neither label forbids it (6)."""
+    """Return whether a job preemption may evict a pod with these labels: neither preemption label forbids it.
+
+    Source: scheduler-core spec, 6
+    """
     return labels.get(keys.DISABLE_PREEMPTIBLE) != "true" and labels.get(keys.QUOTA_PREEMPTIBLE) != "false"
 
 
 def possible_victim(uid: str, name: str, priority: int, labels: Mapping[str, str], below: int) -> JobVictim | None:
-    """Return the pod as a possible victim, or None if a preemptor of priority `below` must not evict it."""
+    """Return the pod as a possible victim, or None if it must not be evicted.
+
+    It must not if its labels forbid it or its priority is not below `below`.
+
+    Args:
+        uid: Uid of the pod.
+        name: Its `namespace/name`.
+        priority: Its priority.
+        labels: Its labels.
+        below: Priority of the preempting job.
+    """
     if priority >= below or not is_preemptible(labels):
         return None
     return JobVictim(uid=uid, name=name, priority=priority, job=labels.get(keys.QUESTIONED_OBJECT_KEY) or uid)
@@ -108,10 +123,10 @@ def plan_job_preemption(
 
     Args:
         members: Uids in the order in which they are placed.
-        kinds: Shape (members,). Members of equal kind need the same room.
+        kinds: A number for each member, shape (members,). Members with equal numbers have equal requirements.
         victims: Candidate node -> its possible victims. Nodes that preemption cannot make feasible are absent.
-        fits: Whether members fit on a node without some victims.
-        rules: Topology rules. Without them, each member goes to the cheapest node with room.
+        fits: (node, victims that stay, members) -> whether all these members fit on the node.
+        rules: Topology rules. Without them, each member goes to the node with the least cost that has room.
     """
     if not any(victims.values()):
         return NoJobPreemption("no victims found on any node")
@@ -149,7 +164,7 @@ def costs(victims: Mapping[str, Sequence[JobVictim]]) -> dict[str, int]:
 def evict_least(node: str, victims: Iterable[JobVictim], members: Sequence[str], fits: Fits) -> tuple[JobVictim, ...]:
     """Return the pods that must leave the node so that all members fit on it.
 
-    Victims are considered from the highest priority down. A victim stays if everything still fits with it.
+    Victims are considered from the highest priority down. A victim stays if all members still fit with it.
     """
     kept: list[JobVictim] = []
     evicted: list[JobVictim] = []

@@ -30,7 +30,7 @@ _ENDED = frozenset({"Succeeded", "Failed"})
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a pod event changed in its gang.
+    """What a new or changed pod meant for its gang.
 
     Attributes:
         gang: The pod's gang.
@@ -50,12 +50,12 @@ class Seen:
 
 
 class Roster:
-    """All gangs of a cluster.
+    """Which pods belong to which gang, and in which scheduling state they are, as the log describes them.
 
     Attributes:
         args: Arguments of the Coscheduling plugin.
         members: All pods that name a gang, by uid.
-        gangs: All gangs by id, also those of which only pods are known.
+        gangs: All gangs by id, also those that only pods name.
         groups: All groups by id.
         touched: Ids of gangs whose PodGroup status may have changed. The writer of statuses clears it.
     """
@@ -84,7 +84,7 @@ class Roster:
         return [gang for gang in found if gang is not None]
 
     def see(self, uid: str, pod: Pod) -> Seen | None:
-        """Record a new or changed pod. Return what it changed, or None if it changed nothing for any gang.
+        """Record a new or changed pod. Return what it meant for its gang, or None if it changed nothing.
 
         Before the call, forget the members that `replaced_by` returns.
         """
@@ -119,9 +119,9 @@ class Roster:
         )
 
     def replaced_by(self, uid: str, pod: Pod) -> list[str]:
-        """Return the uids of the known members that the pod replaces.
+        """Return the uids of the members that must be forgotten because of a new or changed pod.
 
-        These are a member of the same name, and the pod itself if it changed its gang.
+        These are a member with the same namespace and name, and the pod itself if it changed its gang.
         """
         namesake = self._uids.get(f"{pod.metadata.namespace}/{pod.metadata.name}")
         old = self.members.get(uid)
@@ -153,7 +153,7 @@ class Roster:
         return gang
 
     def see_pod_group(self, pod_group: PodGroup) -> tuple[Gang, bool]:
-        """Take note of a new or changed PodGroup. Return its gang, and whether the gang's parameters changed."""
+        """Record a new or changed PodGroup. Return its gang, and whether the gang's parameters changed."""
         gang_id = pod_group_id(pod_group)
         gang = self.gangs.get(gang_id)
         if gang is None:
@@ -219,7 +219,7 @@ class Roster:
         return is_first
 
     def put_member(self, member: Member) -> None:
-        """Add a pod to a gang that exists already."""
+        """Add a pod to the gang that it names, which must exist."""
         self.members[member.uid] = member
         self._uids[member.key] = member.uid
         self.gangs[member.gang_id].add(member)

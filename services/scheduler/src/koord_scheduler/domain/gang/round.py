@@ -15,7 +15,7 @@ Turn = tuple[int, str, str, str]
 
 
 class RoundEnd(StrEnum):
-    """Why a round ended."""
+    """Why the scheduling round of a gang group ended."""
 
     SUCCEEDED = "succeeded"
     GANG_GONE = "gang-gone"
@@ -24,7 +24,7 @@ class RoundEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EndedRound:
-    """A finished round, for the metric of round durations.
+    """A finished scheduling round of a gang group, for the metric of round durations.
 
     Attributes:
         reason: Why it ended.
@@ -68,11 +68,13 @@ class JobAttempt:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Round:
-    """The scheduling of one gang group. A scheduler has at most one round at a time.
+    """The scheduling round of one gang group: its members are attempted one after another, before any other pod.
+
+    A scheduler has at most one round at a time.
 
     Attributes:
         gang_ids: Ids of the gangs of the group.
-        first_uid: The pod that began the round.
+        first_uid: Uid of the pod whose attempt began the round.
         first_gang_id: The gang of that pod.
         began_at: Seconds of the run's clock.
         attempted: Uids of the first pod and of all pods that `next_pod` returned.
@@ -96,13 +98,13 @@ class Round:
     _turns: list[Turn] = field(default_factory=list[Turn])
 
     def expect(self, members: Iterable[Member]) -> None:
-        """Add members that may have to be attempted. Members that were attempted already are ignored."""
+        """Add members to the list of `turns`. Members that were attempted in this round already are ignored."""
         for member in members:
             if member.uid not in self.attempted:
                 heapq.heappush(self._turns, member.turn)
 
     def node_set(self, uid: str) -> tuple[str, ...] | None:
-        """Return the only node that the member may go to.
+        """Return the only node that the plan allows for the member, as a tuple of one name.
 
         Returns:
             None if there is no plan. Empty if the plan lacks the member, which is an error.
@@ -113,6 +115,9 @@ class Round:
         return () if node is None else (node,)
 
     def turns(self) -> Iterable[str]:
-        """Yield the uids that may have to be attempted, each once, by index and name. The caller filters them."""
+        """Yield the uids of members to attempt, each once, by network index and name.
+
+        Some may have a node meanwhile; the caller skips these.
+        """
         while self._turns:
             yield heapq.heappop(self._turns)[3]

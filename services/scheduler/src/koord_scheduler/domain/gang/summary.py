@@ -19,7 +19,7 @@ Names = dict[str, dict[str, str]]
 
 
 class GroupView(TypedDict):
-    """The debug view of the state that the gangs of a group share."""
+    """The part of a gang's debug page that all gangs of its group share, with the field names of Koordinator."""
 
     gangGroupId: str
     gangGroup: list[str]
@@ -30,7 +30,7 @@ class GroupView(TypedDict):
 
 
 class GangView(TypedDict):
-    """The answer of `/apis/v1/plugins/Coscheduling/gang/:ns/:name`. `waitTime` is in nanoseconds."""
+    """The JSON response of `/apis/v1/plugins/Coscheduling/gang/NAMESPACE/NAME`. `waitTime` is in nanoseconds."""
 
     name: str
     waitTime: int
@@ -51,7 +51,7 @@ class GangView(TypedDict):
 
 
 class GangLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One line about a gang.
+    """What `koord gang` shows about one gang.
 
     Attributes:
         pending: Number of members without a node.
@@ -75,7 +75,7 @@ class GangLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def gang_view(cache: GangCache, gang_id: str) -> GangView | None:
-    """Return the gang's debug view, or None if there is no such gang."""
+    """Return the debug page of a gang by its id `namespace/name`, or None if there is no such gang."""
     gang = cache.roster.gang(gang_id)
     if gang is None or gang.group is None:
         return None
@@ -112,13 +112,13 @@ def gang_view(cache: GangCache, gang_id: str) -> GangView | None:
 
 
 def gang_views(cache: GangCache) -> dict[str, GangView]:
-    """Return the debug views of all gangs, by id."""
+    """Return the debug pages of all gangs, by id."""
     views = ((gang_id, gang_view(cache, gang_id)) for gang_id in sorted(cache.roster.gangs))
     return {gang_id: view for gang_id, view in views if view is not None}
 
 
 def gang_line(cache: GangCache, gang_id: str) -> GangLine | None:
-    """Return a one-line summary of the gang, or None if there is no such gang."""
+    """Return what `koord gang` shows about the gang, or None if there is no such gang."""
     gang = cache.roster.gang(gang_id)
     if gang is None or gang.group is None:
         return None

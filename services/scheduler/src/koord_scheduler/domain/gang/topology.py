@@ -40,7 +40,7 @@ class Domain:
 
     @property
     def id(self) -> str:
-        """Return `layer/name`; for the cluster only the layer."""
+        """Return `layer/name`; for the cluster only the name of its layer."""
         return f"{self.layer}/{self.name}" if self.name else self.layer
 
     @property
@@ -50,7 +50,7 @@ class Domain:
 
 
 class NetworkTopology:
-    """The tree of nodes below the given layers.
+    """The network of the cluster as a tree: the cluster, domains of the layers, and nodes as leaves.
 
     Attributes:
         layers: The layers between the cluster and the nodes, from the top.
@@ -69,7 +69,7 @@ class NetworkTopology:
             self.put_node(name, labels)
 
     def leaf(self, node: str) -> Domain | None:
-        """Return the node's domain, or None if the node is outside the topology."""
+        """Return the domain that stands for the node alone, or None if the node is outside the topology."""
         return self._leaves.get(node)
 
     def depth_of(self, layer: str) -> int | None:

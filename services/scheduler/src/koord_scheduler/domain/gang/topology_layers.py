@@ -18,7 +18,7 @@ READ_OBJECT: Final = "default"
 
 
 class LayerSpec(KubeStruct):
-    """One entry of `spec.networkTopologySpec`."""
+    """One entry of `spec.networkTopologySpec`: a layer, its parent layer, and the node labels of its domains."""
 
     topology_layer: str = ""
     parent_topology_layer: str = ""
@@ -57,7 +57,7 @@ class ClusterNetworkTopology(KubeStruct):
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A layer between the cluster and the nodes.
+    """A layer of the network between the cluster and the nodes, such as spine or block.
 
     Attributes:
         name: Name of the layer.
@@ -71,7 +71,8 @@ class Layer:
 def layers_of(topology: ClusterNetworkTopology) -> tuple[Layer, ...]:
     """Return the layers between the cluster and the nodes, from the top.
 
-    The function follows the parents, beginning at the node layer.
+    Args:
+        topology: The object. Its layers name their parents; the order follows the parents from the node layer up.
 
     Raises:
         InvalidInput: The node layer or a parent is not declared, or the parents form a circle.

@@ -18,7 +18,10 @@ from koord_scheduler.domain.gang.topology import NetworkTopology
 
 
 def needs_plan(cache: GangCache, uid: str) -> Sequence[GatherRule] | None:
-    """Return the gather rules of the gang if this pod must make the plan of its round, otherwise None."""
+    """Return the gather rules of the gang if the attempt of this pod must plan the nodes of its group.
+
+    None: the gang has no network topology rules, or the plan of the round exists.
+    """
     current = cache.round_of(uid)
     gang = cache.roster.gang_of(uid)
     if not cache.args.aware_network_topology or current is None or current.first_uid != uid or current.plan is not None:
@@ -38,11 +41,11 @@ def plan_round(
 
     Args:
         cache: All gangs.
-        uid: The pod that begins the round.
+        uid: Uid of the pod whose attempt began the round.
         gather: Gather rules of its gang.
         topology: The network.
         slots: Node -> number of members that fit on it one after another, by all filters.
-        existing: Node -> running pods with the members' network-topology-selector.
+        existing: Node -> number of running pods with the members' network-topology-selector.
 
     Returns:
         The plan. Without a plan the pod is unschedulable.

@@ -14,18 +14,21 @@ from koord_scheduler.domain.gang.topology import NetworkTopology
 
 
 class RunningPeers:
-    """Counts of running pods: network-topology-selector -> node -> number of pods."""
+    """The number of running pods on each node for each value of the annotation network-topology-selector."""
 
     def __init__(self) -> None:
         self._where: dict[str, tuple[str, str]] = {}
         self._counts: dict[str, dict[str, int]] = {}
 
     def of(self, selector: str) -> Mapping[str, int]:
-        """Return node -> number of running pods with this selector. Nodes without such pods are absent."""
+        """Return node -> number of running pods with this network-topology-selector.
+
+        Nodes without such pods are absent.
+        """
         return self._counts.get(selector, {})
 
     def put(self, uid: str, selector: str, node: str) -> None:
-        """Record that the pod runs on the node. If it has no selector or no node, it is not counted."""
+        """Record that the pod runs on the node. If `selector` or `node` is "", the pod is not counted."""
         self.drop(uid)
         if selector and node:
             self._where[uid] = (selector, node)
