@@ -17,7 +17,7 @@ UNKNOWN_ID: Final = -1
 
 
 class DeviceTopology(msgspec.Struct, frozen=True):
-    """Location of a device in the report; -1 if unknown."""
+    """Location of a device in the Device object; a number is -1 if it is unknown."""
 
     socket_id: int = msgspec.field(name="socketID")
     node_id: int = msgspec.field(name="nodeID")
@@ -35,7 +35,13 @@ class Condition(msgspec.Struct, frozen=True):
 
 
 class Partition(msgspec.Struct, frozen=True, rename="camel"):
-    """Devices that can be given to one pod together."""
+    """A group of devices that can be given to one pod together.
+
+    Attributes:
+        minors: Minors of the devices.
+        gpu_link_type: Kind of the links between them.
+        allocation_score: Preference among partitions of the same size.
+    """
 
     minors: tuple[int, ...]
     gpu_link_type: str
@@ -69,7 +75,13 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceReport:
-    """Devices sorted by type and minor, labels of the object, and partitions by number of devices."""
+    """The content of a node's Device object.
+
+    Attributes:
+        devices: Devices, sorted by type and minor.
+        labels: Labels of the object.
+        partitions: Number of devices (as text) -> partitions of that size.
+    """
 
     devices: tuple[Device, ...] = ()
     labels: dict[str, str] = field(default_factory=dict[str, str])
@@ -83,7 +95,7 @@ class DeviceReport:
         labels: Mapping[str, str],
         partitions: Mapping[str, tuple[Partition, ...]] | None = None,
     ) -> "DeviceReport":
-        """Return a report with the devices in order of type and minor."""
+        """Return a report with these devices, sorted by type and minor. Without partitions, it has none."""
         return cls(
             devices=tuple(sorted(devices, key=lambda device: (device.type, device.minor))),
             labels=dict(labels),
@@ -92,12 +104,12 @@ class DeviceReport:
 
 
 def healthy_condition() -> Condition:
-    """Return the condition of a device whose status was read and is good."""
+    """Return the condition `Healthy` with status True, for a device whose status was read and is good."""
     return Condition(type=HEALTHY, status="True", reason="DeviceHealthy", message="device is healthy")
 
 
 def fault_condition(code: str, message: str) -> Condition:
-    """Return the condition of a device that must take no new pod.
+    """Return the condition `Healthy` with status False, for a device that must take no new pod.
 
     Args:
         code: Error code; "" if it is not known.
@@ -107,5 +119,10 @@ def fault_condition(code: str, message: str) -> Condition:
 
 
 def topology_at(location: PciLocation, bus_id: str) -> DeviceTopology:
-    """Return where a device is whose PCI address is known to sysfs."""
+    """Return the location of a device from the location of its PCI address in sysfs.
+
+    Args:
+        location: NUMA node and PCIe root of the address.
+        bus_id: PCI address of the device.
+    """
     return DeviceTopology(socket_id=UNKNOWN_ID, node_id=location.numa_node, pcie_id=location.root, bus_id=bus_id)

@@ -22,7 +22,7 @@ _UNHEALTHY: Final = {"rdma": (INACTIVE, "the device has no port, or not all of i
 
 
 def device_inventory(found: DeviceReport) -> DeviceInventoryChanged:
-    """Return the event that reports the devices that were found."""
+    """Return the fact `DeviceInventoryChanged` about the devices that were found."""
     annotations = {keys.GPU_PARTITIONS: codec.encode(found.partitions).decode()} if found.partitions else {}
     return DeviceInventoryChanged(
         devices=[_reported(device) for device in found.devices], labels=dict(found.labels), annotations=annotations
@@ -30,10 +30,10 @@ def device_inventory(found: DeviceReport) -> DeviceInventoryChanged:
 
 
 def with_vanished(report: DeviceInventoryChanged, vanished: Mapping[str, ReportedDevice]) -> DeviceInventoryChanged:
-    """Return the report with devices added that were there before, as not healthy.
+    """Return the fact with the devices added that are not found any more; they are not healthy.
 
     Args:
-        report: The devices that were found.
+        report: The fact about the devices that were found.
         vanished: Key -> last report of each device that is not found any more.
     """
     if not vanished:

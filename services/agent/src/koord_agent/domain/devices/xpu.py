@@ -30,14 +30,17 @@ _SHORT_NAMES: Final = {"gpu-core": GPU_CORE, "gpu-memory": GPU_MEMORY}
 
 
 class Link(msgspec.Struct):
-    """A direct connection to other devices. `peers` is a comma-separated list of minors."""
+    """A direct connection of a device to other devices in a description file.
+
+    `peer_minor` lists their minors with commas.
+    """
 
     peer_minor: str = msgspec.field(default="", name="peerMinor")
     type: str = ""
 
 
 class XpuTopology(msgspec.Struct, rename={"p2p_links": "p2pLinks", "must_honor_partition": "mustHonorPartition"}):
-    """Location of a device; ids are texts, "" if unknown."""
+    """Location of a device in a description file; a text is "" if it is unknown."""
 
     p2p_links: list[Link] | None = None
     must_honor_partition: bool = False
@@ -47,7 +50,7 @@ class XpuTopology(msgspec.Struct, rename={"p2p_links": "p2pLinks", "must_honor_p
 
 
 class XpuStatus(msgspec.Struct, rename="camel"):
-    """Health of a device."""
+    """Health of a device in a description file: `err_code` and `err_message` are empty if it is healthy."""
 
     healthy: bool = True
     err_code: str = ""
@@ -55,7 +58,7 @@ class XpuStatus(msgspec.Struct, rename="camel"):
 
 
 class Xpu(msgspec.Struct):
-    """One entry of a description file."""
+    """One device in a description file of a vendor's tool."""
 
     vendor: str = ""
     model: str = ""
@@ -67,12 +70,16 @@ class Xpu(msgspec.Struct):
 
 
 def xpu_of(raw: Any) -> Xpu:
-    """Return one entry of decoded JSON. Raise codec.DecodeError for a field of a wrong type."""
+    """Convert one entry of a description file from decoded JSON.
+
+    Raises:
+        codec.DecodeError: A field has a wrong type.
+    """
     return codec.convert(without_nulls(raw), Xpu)
 
 
 def report_devices(xpus: Sequence[Xpu]) -> DeviceReport:
-    """Return the report about the entries of description files.
+    """Return the content of the Device object for the entries of description files.
 
     The labels and the policy for partitions are those of the first entry. A link without a type
     or without a peer that is a number creates no partition; other links of the device do.

@@ -147,7 +147,10 @@ class State(Protocol):
 
 
 class PodCollector(StrEnum):
-    """Groups of the agent's own collectors that visit each pod. A pod filter can exclude pods from a group."""
+    """Groups of the agent's own collectors that visit each pod: usage, pressure and others.
+
+    A pod filter can exclude pods from a group.
+    """
 
     USAGE = "usage"
     """CPU, memory, throttling, NUMA pages. Usage of an omitted pod counts as usage of the system."""

@@ -26,7 +26,7 @@ DEFAULT_LATENCY_PERCENT, DEFAULT_LATENCY_US = 95, 3000
 
 
 class BlockType(StrEnum):
-    """Kind of object that the name of a configured block refers to, such as a device or a volume group."""
+    """Kind of object that the name of a configured block refers to: device, volumegroup or podvolume."""
 
     DEVICE = "device"
     VOLUME_GROUP = "volumegroup"

@@ -32,7 +32,7 @@ POD_FIELDS = ("policy", "cpuBurstPercent", "cfsQuotaBurstPercent", "cfsQuotaBurs
 
 
 class BurstPolicyName(StrEnum):
-    """Which of the two mechanisms are used: the kernel's burst buffer, the quota, both or none."""
+    """Which mechanisms of CPU burst are used: none, cpuBurstOnly, cfsQuotaBurstOnly or auto (both)."""
 
     NONE = "none"
     CPU_BURST_ONLY = "cpuBurstOnly"

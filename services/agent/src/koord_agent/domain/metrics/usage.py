@@ -10,7 +10,9 @@ from koord_agent.domain.kernel.counters import CgroupCounters, NodeCounters, Thr
 
 
 def node_cpu_cores(previous_ticks: int, current_ticks: int, *, interval_ns: int, jiffy_ns: int) -> float | None:
-    """Return the cores in use between two readings: ticks / (interval / jiffy); None for no sample (D-7).
+    """Return the cores in use between two readings of the used jiffies: ticks / (interval / jiffy).
+
+    Return None, no sample, if the counter fell or the interval is not positive (D-7).
 
     Source:
         agent spec, 6.1.
@@ -21,7 +23,9 @@ def node_cpu_cores(previous_ticks: int, current_ticks: int, *, interval_ns: int,
 
 
 def cgroup_cpu_cores(previous_ns: int, current_ns: int, *, interval_ns: int) -> float | None:
-    """Return the cores that a cgroup used between two readings; None for no sample (D-7).
+    """Return the cores that a cgroup used between two readings of its CPU time.
+
+    Return None, no sample, if the counter fell or the interval is not positive (D-7).
 
     Source:
         agent spec, 6.2.
@@ -32,9 +36,9 @@ def cgroup_cpu_cores(previous_ns: int, current_ns: int, *, interval_ns: int) -> 
 
 
 def throttled_ratio(previous: Throttling, current: Throttling) -> float | None:
-    """Return the share of the CFS periods in which the cgroup was throttled, 0..1.
+    """Return the share of the CFS periods in which a cgroup was throttled, from 0 to 1; 0 if no period passed.
 
-    0 if no period passed; None for no sample (D-7).
+    Return None, no sample, if a counter fell (D-7).
 
     Source:
         agent spec, 6.3.
@@ -47,7 +51,10 @@ def throttled_ratio(previous: Throttling, current: Throttling) -> float | None:
 
 
 def node_usage(previous: NodeCounters, current: NodeCounters) -> float | None:
-    """Return the cores in use on the node between two readings; None for no sample."""
+    """Return the cores in use on the node between two readings.
+
+    Return None, no sample, if the counter fell or no time passed.
+    """
     return node_cpu_cores(
         previous.busy_ticks,
         current.busy_ticks,
@@ -59,7 +66,7 @@ def node_usage(previous: NodeCounters, current: NodeCounters) -> float | None:
 def cgroup_usage(previous: CgroupCounters, current: CgroupCounters) -> float | None:
     """Return the cores that a cgroup used between two readings.
 
-    None for no sample, or if a reading was unreadable.
+    Return None, no sample, if a reading lacks the counter, the counter fell, or no time passed.
     """
     if previous.cpu_usage_ns is None or current.cpu_usage_ns is None:
         return None
@@ -68,7 +75,7 @@ def cgroup_usage(previous: CgroupCounters, current: CgroupCounters) -> float | N
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """A value with the time of its reading."""
+    """A value, and the time of its reading in milliseconds."""
 
     at_ms: int
     value: float
@@ -76,7 +83,10 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemParts:
-    """Terms of `system_usage`: node, pods and host applications. None: no reading yet."""
+    """Inputs of `system_usage`: CPU in cores and memory in bytes of the node, its pods and its host applications.
+
+    A part is None if it was never read.
+    """
 
     node_cpu: Measured | None
     node_memory: Measured | None
@@ -88,7 +98,7 @@ class SystemParts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemUsage:
-    """Usage outside of pods and host applications, in cores and bytes."""
+    """Usage of the node outside of pods and host applications, in cores and bytes."""
 
     cpu_cores: float
     memory_bytes: float
@@ -97,8 +107,13 @@ class SystemUsage:
 def system_usage(parts: SystemParts, *, now_ms: int, outdated_ms: int = 10_000) -> SystemUsage | None:
     """Return the usage of the system: max(node - pods - host applications, 0), for CPU and memory.
 
+    Args:
+        parts: The three parts.
+        now_ms: Time in milliseconds.
+        outdated_ms: Age in milliseconds above which a part is too old.
+
     Returns:
-        Both values. None if any term is missing or older than outdated_ms.
+        Both values. None if a part is missing or too old.
 
     Source:
         agent spec, 6.5.

@@ -2,9 +2,10 @@
 
     strategies -> plans -> arbitrate() -> winners -> executor
 
-Rules (agent spec, 10.2): expired plans drop out. For each file only the highest band counts. Equal values are one
-update with several owners. Different values are resolved by the meaning of the file. Last, the CPU list or quota of a
-child is cut to that of its parent. Vectors: arbitration.
+A *plan* is a value that one strategy proposes for one file. Rules (agent spec, 10.2): expired plans drop out. For
+each file only the plans of the highest band count; the band is the priority of a plan. Equal values are one update
+with several owners. Different values are resolved by the meaning of the file. Last, the CPU list or quota of a child
+is cut to that of its parent. Vectors: arbitration.
 """
 
 import posixpath
@@ -28,7 +29,7 @@ _INFINITY = 1 << 80
 
 
 class Loss(StrEnum):
-    """Reason why a plan lost."""
+    """Why a plan was not carried out: expired, overridden by one of higher priority, or conflict with an equal one."""
 
     EXPIRED = "expired"
     OVERRIDDEN = "overridden"
@@ -39,12 +40,18 @@ class Loss(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Winner:
-    """The value for a file, the strategies that proposed it, and their reason.
+    """The value that is written to a file, the strategies that proposed it, and their reason.
 
     Attributes:
+        file: The file.
+        value: The value.
         plugins: Names of the strategies, sorted. They proposed the same value, or their CPU lists were intersected.
+        band: Priority of their plans.
+        reason: Their reason.
         asked: Value before it was limited by the parent's value. Equal to `value` if it was not limited.
-        by_reading: Whether the current value of the parent's file limited it, and not the value planned for the parent.
+        causes: Ids of the contentions that caused the plans.
+        by_reading: Whether the current value of the parent's file limited it, and not the value planned for the
+            parent.
     """
 
     file: CgroupFile
@@ -59,7 +66,7 @@ class Winner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loser:
-    """A plan that lost, and the reason."""
+    """A plan that was not carried out, and why."""
 
     plan: Plan
     loss: Loss
@@ -67,20 +74,20 @@ class Loser:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arbitration:
-    """Winners by file, and losers in a stable order."""
+    """The result of arbitration: for each file the value to write, and all plans that were not carried out."""
 
     winners: Mapping[CgroupFile, Winner] = field(default_factory=dict[CgroupFile, Winner])
     losers: tuple[Loser, ...] = ()
 
 
 def arbitrate(plans: Iterable[Plan], now_ms: int, current: Mapping[CgroupFile, str] | None = None) -> Arbitration:
-    """Return the value for every file that has a plan.
+    """Choose one value for every file that has a plan.
 
     Args:
         plans: Plans of all strategies.
         now_ms: Time in milliseconds.
-        current: V1-style texts of files without a plan. They limit the values of child directories. An absent file
-            limits nothing.
+        current: File without a plan -> its present value in the style of cgroup v1. It limits the values of child
+            directories. A missing file limits nothing.
     """
     losers: list[Loser] = []
     by_file: dict[CgroupFile, list[Plan]] = {}
@@ -104,7 +111,7 @@ def arbitrate(plans: Iterable[Plan], now_ms: int, current: Mapping[CgroupFile, s
 
 
 def normalised(resource: str, value: str) -> str:
-    """Return a value for comparison: CPU lists canonical, `max` as -1. Other texts stay unchanged."""
+    """Return a value in a form that can be compared: CPU lists sorted, `max` as -1. Other texts stay unchanged."""
     value = value.strip()
     if value == "max":
         return str(UNLIMITED)

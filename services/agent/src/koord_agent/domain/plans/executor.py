@@ -23,9 +23,14 @@ CACHE_LIFE_MS = 120_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """A value for a file. Comparison and cache use the v1-style value, before the conversion for v2 (D-14).
+    """A value to write to a file. It is in the style of cgroup v1, also for comparison and cache (D-14).
 
     Attributes:
+        file: The file.
+        value: The value.
+        merge: How the first pass loosens it.
+        cacheable: Whether the file need not be read again for a while after it was written.
+        reason: Reason for the audit log.
         asked: Proposed value before the parent's file limited it; None if it was not limited.
     """
 
@@ -38,7 +43,7 @@ class Update:
 
 
 class Pass(StrEnum):
-    """Half of a two-pass write that a step belongs to."""
+    """The pass of a two-pass write: LOOSEN from the top directory down, then TIGHTEN from the bottom up."""
 
     LOOSEN = "loosen"
     """First pass, top to bottom: values that grow, and values without order."""
@@ -47,7 +52,7 @@ class Pass(StrEnum):
 
 
 class Why(StrEnum):
-    """Reason why an update needs no write in this cycle."""
+    """Why a file is not written in this cycle, for example because it already has the value, or does not exist."""
 
     CACHED = "written less than the force interval ago"
     EQUAL = "file has the value already"
@@ -58,7 +63,15 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """One write. A `final` write has the exact value, others the loosened value of the first pass."""
+    """One write to a file.
+
+    Attributes:
+        update: The update that it belongs to.
+        value: The value to write.
+        before: Present text of the file.
+        final: Whether the value is the exact one of the update. Otherwise it is the loosened value of the first pass.
+        half: The pass.
+    """
 
     update: Update
     value: str
@@ -82,7 +95,13 @@ class Write:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WritePlan:
-    """Writes in order, updates that need no write, and files that enter the cache if all their writes succeed."""
+    """What has to be written in a cycle.
+
+    Attributes:
+        writes: Writes in order.
+        skipped: Updates that need no write, with the reason.
+        settled: Updates whose files have the exact value after all their writes have succeeded.
+    """
 
     writes: tuple[Write, ...]
     skipped: tuple[tuple[Update, Why], ...]
@@ -91,19 +110,25 @@ class WritePlan:
 
 @dataclass(slots=True)
 class WriteCache:
-    """Last value and time of each written file. Only one executor uses it. Times are milliseconds."""
+    """The last value that was written to each file, and when. Only one executor uses it.
+
+    Attributes:
+        force_after_ms: Milliseconds after which a file is read and compared again.
+        life_ms: Milliseconds after which an entry is dropped.
+        entries: File -> value, and time of the write in milliseconds.
+    """
 
     force_after_ms: int = FORCE_AFTER_MS
     life_ms: int = CACHE_LIFE_MS
     entries: dict[CgroupFile, tuple[str, int]] = field(default_factory=dict[CgroupFile, tuple[str, int]])
 
     def suppresses(self, update: Update, now_ms: int) -> bool:
-        """Return whether the same value was written to this file less than the force interval ago."""
+        """Return whether an update needs no write, because its value was written less than `force_after_ms` ago."""
         entry = self.entries.get(update.file) if update.cacheable else None
         return entry is not None and entry[0] == update.value and 0 <= now_ms - entry[1] < self.force_after_ms
 
     def remember(self, update: Update, now_ms: int) -> None:
-        """Record that the file now has the value."""
+        """Record that the file of an update now has its value."""
         if update.cacheable:
             self.entries[update.file] = (update.value, now_ms)
 
@@ -112,12 +137,12 @@ class WriteCache:
         self.entries.pop(file, None)
 
     def purge(self, now_ms: int) -> None:
-        """Drop expired entries, and entries of the future after the clock was set back."""
+        """Drop entries that are too old, and those of the future after the clock was set back."""
         self.entries = {file: e for file, e in self.entries.items() if 0 <= now_ms - e[1] < self.life_ms}
 
 
 def levels_of(winners: Iterable[Winner]) -> list[list[Update]]:
-    """Group the winning updates by depth of their directory, from top to bottom, in a stable order."""
+    """Return the updates for the winning plans, grouped by depth of their directory, from top to bottom."""
     levels: dict[int, list[Update]] = {}
     for winner in sorted(winners, key=lambda w: w.file):
         merge = MERGED_BY_DEFAULT.get(winner.file.resource, Merge.NONE)
@@ -140,17 +165,14 @@ def plan_writes(
     now_ms: int,
     version: int = 1,
 ) -> WritePlan:
-    """Return the ordered writes for updates of several levels.
+    """Decide which files have to be written, with which values and in which order.
 
     Args:
         levels: Updates by level from top to bottom (QoS class, pod, container).
-        current: Raw text of each file. If it is None or absent, the file does not exist and its update is dropped.
+        current: File -> its present text. If it is None or absent, the file does not exist and its update is dropped.
         cache: Last written values; it is not changed.
         now_ms: Time in milliseconds.
         version: Version of the cgroup interface of the texts in `current`.
-
-    Returns:
-        The plan. A file is settled when it has the exact value after all its writes succeeded.
     """
     contents: dict[CgroupFile, str | None] = dict(current)
     writes: list[Write] = []

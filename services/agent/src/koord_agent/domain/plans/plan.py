@@ -1,6 +1,7 @@
 """A plan: one value that a QoS strategy proposes for one kernel file.
 
-Strategies in `qos/` return plans. `executor` turns the winning ones into writes. Source: agent spec, 10.2.
+Strategies in `qos/` return plans. `arbiter` picks the winning ones, and `executor` turns them into writes. Source:
+agent spec, 10.2.
 """
 
 import posixpath
@@ -12,7 +13,10 @@ from koord_agent.domain.kernel.cgroup_layout import CgroupLayout
 
 
 class Band(IntEnum):
-    """Priority of a plan. Of several plans for one file, only those of the highest band count."""
+    """Priority of a plan. Of several plans for one file, only those with the highest priority count.
+
+    From high to low: emergency, suppress, isolation, tuning, recover.
+    """
 
     EMERGENCY = 100
     SUPPRESS = 80
@@ -22,7 +26,11 @@ class Band(IntEnum):
 
 
 class Merge(StrEnum):
-    """Method with which the first pass loosens a value (agent spec, 9)."""
+    """How the first pass of a write loosens a value, before the second pass sets the exact one (agent spec, 9).
+
+    NONE: not at all. LARGER: the larger of old and new number. QUOTA: the larger quota. CPUSET: the union of both CPU
+    lists.
+    """
 
     NONE = "none"
     LARGER = "larger"
@@ -41,9 +49,11 @@ MERGED_BY_DEFAULT = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class CgroupFile:
-    """One kernel file: a v1 file name in a directory relative to the root of a hierarchy.
+    """One kernel file in a cgroup directory, by its name on cgroup v1.
 
     Attributes:
+        directory: Directory, relative to the root of a hierarchy.
+        resource: Name of the file on cgroup v1.
         device: MAJ:MIN for files with one line per device, else "".
     """
 
@@ -59,15 +69,21 @@ class CgroupFile:
 
     @property
     def level(self) -> int:
-        """Depth of the directory. Parents have a smaller one than their children."""
+        """Depth of the directory; a parent has a smaller number than its children."""
         return self.directory.strip("/").count("/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A value that a strategy proposes for one file; it expires ttl_ms after its creation.
+    """A value that a QoS strategy proposes for one file, with a limited lifetime.
 
     Attributes:
+        plugin: Name of the strategy.
+        band: Priority of the plan.
+        file: The file.
+        value: The value in the style of cgroup v1.
+        created_ms: Time of the proposal in milliseconds.
+        ttl_ms: Lifetime in milliseconds. A strategy that still wants the value renews the plan.
         reason: Reason of the write in the audit log.
         cause: Id of the contention that caused it; "" without one.
     """
@@ -82,23 +98,23 @@ class Plan:
     cause: str = ""
 
     def is_expired(self, now_ms: int) -> bool:
-        """Return whether the strategy has not renewed the plan in time."""
+        """Return whether the lifetime of the plan has ended at `now_ms`."""
         return now_ms - self.created_ms > self.ttl_ms
 
 
 class OutsideTree(ValueError):
-    """A plan is for a directory that the agent must not write."""
+    """Raised for a plan about a directory that the agent must not write."""
 
 
 def require_inside(directory: str, trees: Iterable[str]) -> None:
-    """Check that a directory is inside the given trees.
+    """Check that a directory may be written, because it is one of the given directories or below one.
 
     Args:
-        directory: Relative, normalised: no empty, `.` or `..` part.
+        directory: Relative and normalised: no empty, `.` or `..` part.
         trees: Directories that may be written, with everything below.
 
     Raises:
-        OutsideTree: It is outside. The message has directory and trees.
+        OutsideTree: It may not be written. The message has directory and trees.
     """
     allowed = tuple(trees)
     parts = directory.split("/")
@@ -109,5 +125,5 @@ def require_inside(directory: str, trees: Iterable[str]) -> None:
 
 
 def writable_trees(layout: CgroupLayout, host_application_directories: Iterable[str] = ()) -> tuple[str, ...]:
-    """Return the directories that the agent may write: all pods, and configured host applications."""
+    """Return the directories that the agent may write: the root of all pods, and those of host applications."""
     return (layout.root, *sorted(directory for directory in host_application_directories if directory))

@@ -1,6 +1,7 @@
 """One usage model: a CPU and a memory histogram in which old samples lose weight, and its checkpoint.
 
-`training` decides which samples go into which model, `reclaimable` what the predictions mean.
+There is a model for each pod, for some priority classes, for the system and for the node. `training` decides which
+samples go into which model, `reclaimable` what the predictions mean.
 
 Source: agent spec, 8.1, 8.3.
 """
@@ -29,7 +30,7 @@ FRACTIONS: Final = {"p60": 0.60, "p90": 0.90, "p95": 0.95, "p98": 0.98, "max": 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """Predicted usage: milli-cores and bytes."""
+    """An amount of usage: cpu in milli-cores, memory in bytes."""
 
     cpu_milli: int
     memory_bytes: int
@@ -37,14 +38,22 @@ class Peak:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HalfLives:
-    """Seconds in which a sample of CPU or memory loses half of its weight."""
+    """Seconds after which a CPU or memory sample counts half as much."""
 
     cpu: float = CPU_HALF_LIFE_SECONDS
     memory: float = MEMORY_HALF_LIFE_SECONDS
 
 
 class ModelCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored model. Times are unix seconds. learning_since is None if it was not stored."""
+    """A usage model as it is stored on disk.
+
+    Attributes:
+        uid: UID of the model.
+        cpu: Histogram of CPU usage.
+        memory: Histogram of memory usage.
+        last_updated: Unix time of the last sample in seconds.
+        learning_since: Unix time of the first sample in seconds; None in checkpoints of older versions.
+    """
 
     uid: str = msgspec.field(name="UID")
     cpu: HistogramCheckpoint = msgspec.field(name="CPU")
@@ -54,7 +63,10 @@ class ModelCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsageModel:
-    """Usage of one UID as learned so far. Only one task may use it."""
+    """The learned usage of one pod, priority class or the node: histograms of CPU and memory.
+
+    Only one task may use it.
+    """
 
     __slots__ = ("cpu", "learning_since", "memory", "updated")
 
@@ -69,14 +81,14 @@ class UsageModel:
         self.learning_since = math.inf
 
     def add(self, cpu_cores: float, memory_bytes: float, at: float) -> None:
-        """Add the usage at one time (unix seconds)."""
+        """Add a sample of cores and bytes, measured at a Unix time in seconds."""
         self.cpu.add(cpu_cores, 1.0, at)
         self.memory.add(memory_bytes, 1.0, at)
         self.updated = at
         self.learning_since = min(self.learning_since, at)
 
     def percentile(self, name: str) -> Peak:
-        """Return the usage that is not exceeded for this share of the time.
+        """Return the usage that was not exceeded for a share of the time, such as 95 %; `max` is the highest usage.
 
         Args:
             name: `p60`, `p90`, `p95`, `p98` or `max`.
@@ -94,7 +106,7 @@ class UsageModel:
         )
 
     def checkpoint(self, uid: str) -> bytes:
-        """Encode the model for the disk."""
+        """Return the model as bytes for the disk, with its UID."""
         return codec.encode(
             ModelCheckpoint(
                 uid=uid,
@@ -107,7 +119,12 @@ class UsageModel:
 
 
 def model_of_checkpoint(data: bytes, uid: str, half_lives: HalfLives) -> UsageModel:
-    """Decode the model in a checkpoint.
+    """Decode the usage model in a checkpoint.
+
+    Args:
+        data: The checkpoint.
+        uid: Expected UID of the model.
+        half_lives: How fast old samples lose weight.
 
     Raises:
         codec.DecodeError: A field has a wrong type.

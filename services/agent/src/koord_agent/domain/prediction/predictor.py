@@ -40,7 +40,17 @@ FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionSettings:
-    """Learning rate and safety margins of predictions; times in seconds (agent spec, 2.2)."""
+    """Settings of the prediction (agent spec, 2.2).
+
+    Attributes:
+        half_lives: How fast old samples lose weight.
+        cold_start_seconds: Age of a pod below which its whole request counts as used.
+        safety_margin_percent: Percentage that is added to predictions.
+        training_seconds: Interval between two trainings.
+        expiration_seconds: Time without samples after which a model is deleted.
+        checkpoint_seconds: Interval in which each model is stored once.
+        checkpoints_per_step: Maximum number of models that are stored at once.
+    """
 
     half_lives: HalfLives = field(default_factory=HalfLives)
     cold_start_seconds: float = COLD_START_SECONDS
@@ -55,7 +65,7 @@ DEFAULTS: Final = PredictionSettings()
 
 
 class PeakPredictor:
-    """All usage models of one node."""
+    """The usage models of one node: trains them, predicts with them, and says which have to be stored."""
 
     def __init__(self, settings: PredictionSettings = DEFAULTS) -> None:
         self._settings = settings
@@ -68,7 +78,7 @@ class PeakPredictor:
 
     @property
     def synced(self) -> bool:
-        """Whether the models were trained at least once."""
+        """Whether the models were trained at least once since the start."""
         return self._trained_at is not None
 
     def is_due(self, now: float) -> bool:
@@ -80,7 +90,13 @@ class PeakPredictor:
         return last is None or not 0 <= now - last < self._settings.training_seconds
 
     def train(self, metrics: Metrics, pods: Iterable[AgentPod], now: float) -> None:
-        """Train every model once."""
+        """Add one sample to every model: the 90th percentile of usage in the last minute.
+
+        Args:
+            metrics: Time series of the node.
+            pods: The pods of the node.
+            now: Unix time in seconds.
+        """
 
         def p90(kind: Kind, of: str = "") -> float | None:
             return metrics.over(kind, "p90", TRAINING_WINDOW_MS, of)
@@ -106,7 +122,7 @@ class PeakPredictor:
     def predict(
         self, pods: Sequence[AgentPod], allocatable: Amounts, annotations: Mapping[str, str], now: float
     ) -> ProdPrediction:
-        """Return the predicted peak of prod pods, and the part of their requests that they will not use.
+        """Predict the peak usage of prod pods, and the part of their requests that they will not use.
 
         Args:
             pods: The pods of the node.
@@ -149,10 +165,7 @@ class PeakPredictor:
         return now - model.learning_since if model is not None else 0.0
 
     def drop_expired(self, now: float) -> list[str]:
-        """Delete models that have not learned for too long, and return their UIDs.
-
-        Their checkpoints are deleted too.
-        """
+        """Delete models without a sample for too long, and return their UIDs. The caller deletes their checkpoints."""
         oldest = now - self._settings.expiration_seconds
         expired = [uid for uid, model in self._models.items() if model.updated < oldest]
         for uid in expired:
@@ -161,7 +174,7 @@ class PeakPredictor:
         return expired
 
     def checkpoints_due(self, now: float) -> list[tuple[str, bytes]]:
-        """Return some models to store now, the longest unsaved first, and mark them as saved.
+        """Return UID and bytes of the models to store now, the longest unsaved first, and mark them as saved.
 
         Source:
             agent spec, 8.3.
@@ -174,7 +187,7 @@ class PeakPredictor:
         return [(uid, self._models[uid].checkpoint(uid)) for uid in chosen]
 
     def restore(self, uid: str, data: bytes) -> bool:
-        """Restore a model from its checkpoint. Return False if the checkpoint is invalid."""
+        """Add the model in a checkpoint. Return False, and add nothing, if the checkpoint is invalid."""
         try:
             model = model_of_checkpoint(data, uid, self._settings.half_lives)
         except (codec.DecodeError, InvalidInput, ValueError, OverflowError):

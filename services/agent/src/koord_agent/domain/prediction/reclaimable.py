@@ -18,9 +18,13 @@ COUNTED_CLASSES: Final = (SYSTEM_CLASS, str(PriorityBand.PROD), "")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProdPod:
-    """A pod of class prod or without class.
+    """A pod of priority class prod, or without a class, with its predicted usage.
 
-    Its prediction is None if it has no model. `over`: it is terminating or has finished.
+    Attributes:
+        request: Requested amount.
+        age_seconds: Age of the pod.
+        prediction: Predicted peak usage; None if the pod has no model yet.
+        is_over: Whether it is terminating or has finished.
     """
 
     request: Peak
@@ -31,7 +35,7 @@ class ProdPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """Reclaimable amounts and the predicted peak."""
+    """A prediction for prod pods: the part of their requests that they will not use, and their peak usage."""
 
     reclaimable: Peak
     peak: Peak
@@ -39,7 +43,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProdPrediction:
-    """Predictions by two methods, and the values that are reported.
+    """The predictions for prod pods by two methods.
 
     Attributes:
         by_pod: Prediction with the models of pods.
@@ -52,9 +56,9 @@ class ProdPrediction:
 
     @property
     def reported(self) -> Prediction | None:
-        """Reported prediction: per resource the smaller reclaimable amount and the larger peak.
+        """The prediction to report: for each resource, the smaller reclaimable amount and the larger peak.
 
-        None while a class has no model.
+        It is None while a priority class has no model.
         """
         other = self.by_priority
         if other is None:
@@ -66,7 +70,7 @@ class ProdPrediction:
 
 
 def takes_part(priority_class: str) -> bool:
-    """Return whether pods of this class are predicted: class prod and no class."""
+    """Return whether the usage of pods of this priority class is predicted: prod, or "" for no class."""
     return priority_class in ("", PriorityBand.PROD)
 
 
@@ -78,11 +82,11 @@ def predict_prod(
     cold_start_seconds: float = COLD_START_SECONDS,
     safety_margin_percent: float = SAFETY_MARGIN_PERCENT,
 ) -> ProdPrediction:
-    """Return the predictions of both methods for the prod pods.
+    """Predict the usage of prod pods by two methods: with the models of pods, and with those of priority classes.
 
     Args:
         allocatable: Allocatable of the node before amplification.
-        pods: The pods of the node.
+        pods: The prod pods of the node.
         classes: Class -> predicted peak, for "sys", "koord-prod" and "" (none). None or absent: no model.
         cold_start_seconds: Age of a pod below which its whole request counts as used.
         safety_margin_percent: Percentage that is added to predictions.

@@ -25,7 +25,7 @@ NODE_UIDS: Final = frozenset({NODE, SYSTEM, *(class_uid(name) for name in CLASSE
 
 
 class Used(NamedTuple):
-    """P90 of usage in the last minute: cores and bytes."""
+    """A training sample: the 90th percentile of usage in the last minute, in cores and bytes."""
 
     cpu_cores: float
     memory_bytes: float
@@ -33,7 +33,10 @@ class Used(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodUsed:
-    """Usage of one pod and its priority class (with default); None: no sample."""
+    """The 90th percentile of one pod's usage in the last minute, and its priority class (with default).
+
+    A usage is None if there is no sample.
+    """
 
     uid: str
     priority_class: str
@@ -42,10 +45,14 @@ class PodUsed:
 
 
 def training_samples(node: Used | None, pods: Iterable[PodUsed]) -> dict[str, Used]:
-    """Return the samples of this training by UID of the model.
+    """Return UID of a model -> sample, for all models that are trained now: of pods, priority classes, system and node.
 
     A class without pods gets the sample 0. A pod without a CPU or memory sample is skipped. Without a sample of the
     node, the models of node and system are skipped (D-13).
+
+    Args:
+        node: Usage of the node; None without a sample.
+        pods: Usage of its pods.
 
     Source:
         agent spec, 8.2.

@@ -1,4 +1,4 @@
-"""Intervals of the strategies, and the rest after evictions: flags of the QoS manager.
+"""Intervals of the strategies, and their pauses after evictions: flags of the QoS manager.
 
 Source: agent spec, 2.2 (QoS, executor).
 """
@@ -14,13 +14,14 @@ class QosOptions:
     """Intervals of the strategies in milliseconds. 0 disables a strategy. The shortest interval is one cycle.
 
     Attributes:
-        suppress_ms: CPU suppression.
-        reconcile_ms: CPU burst, memory QoS, CPU QoS, resctrl, block IO, system settings, installed strategies.
-        cpu_evict_ms: Evictions for CPU.
-        memory_evict_ms: Evictions for memory.
-        cpu_evict_rest_ms: Rest after an eviction for CPU.
-        memory_evict_rest_ms: Rest after an eviction for memory.
-        force_after_ms: Age at which a written value is compared with its file again.
+        suppress_ms: Interval of CPU suppression.
+        reconcile_ms: Interval of CPU burst, memory QoS, CPU QoS, resctrl, block IO, system settings and installed
+            strategies.
+        cpu_evict_ms: Interval of evictions for CPU.
+        memory_evict_ms: Interval of evictions for memory.
+        cpu_evict_rest_ms: Pause after an eviction for CPU.
+        memory_evict_rest_ms: Pause after an eviction for memory.
+        force_after_ms: Time after which a written value is compared with its file again.
     """
 
     suppress_ms: int = 1_000
@@ -37,7 +38,7 @@ DEFAULT_OPTIONS = QosOptions()
 
 @dataclass(slots=True)
 class Interval:
-    """Repetition of a task in cycles.
+    """Decides in which cycles a task with an interval of its own runs.
 
     Cycles are not exact to the millisecond, so a task runs in the cycle nearest to its due time.
 
@@ -52,7 +53,7 @@ class Interval:
 
     @property
     def ttl_ms(self) -> int:
-        """Lifetime of a plan: two intervals (agent spec, 10.2)."""
+        """Lifetime of a plan of the task in milliseconds: two intervals (agent spec, 10.2)."""
         return 2 * max(self.every_ms, self.cycle_ms)
 
     @property
@@ -61,7 +62,7 @@ class Interval:
         return self.every_ms <= 0
 
     def is_due(self, now_ms: int) -> bool:
-        """Return whether the task runs now, and start the next interval if so.
+        """Return whether the task runs in the cycle at `now_ms`. If so, its next interval begins.
 
         A clock that is set back does not delay it.
         """

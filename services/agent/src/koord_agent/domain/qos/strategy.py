@@ -23,7 +23,7 @@ RESOURCE_THRESHOLD = "resourceUsedThresholdWithBE"
 
 
 class Pace(StrEnum):
-    """Flag that sets the interval of a strategy."""
+    """The flag whose value is the interval of a strategy, or EVERY_CYCLE for none."""
 
     EVERY_CYCLE = "every cycle"
     SUPPRESS = "cpu-suppress-interval-seconds"
@@ -34,7 +34,7 @@ class Pace(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """Conditions and inputs of a strategy.
+    """When a strategy runs, and which part of the NodeSLO it gets.
 
     Attributes:
         gates: Feature gates. At least one must be on. Empty: the strategy needs none.
@@ -50,7 +50,7 @@ class Needs:
 
 
 class Readings(Protocol):
-    """Values of the machine that strategies may read besides the look."""
+    """Access to files and features of the machine for strategies, besides the snapshot of the node."""
 
     def read(self, file: CgroupFile) -> str | None:
         """Return the text of a kernel file; None if it is unreadable."""
@@ -61,7 +61,7 @@ class Readings(Protocol):
         ...
 
     def group_identity(self) -> BvtKernel:
-        """Return the support of this kernel for group identity."""
+        """Return whether this kernel supports group identity (cpu.bvt_warp_ns), and whether it is on."""
         ...
 
     def disks(self, now_ms: int) -> StorageInfo | None:
@@ -71,15 +71,15 @@ class Readings(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleState:
-    """Inputs of a strategy besides the look.
+    """Inputs of a strategy besides the snapshot of the node.
 
     Attributes:
         readings: Files of the machine.
         ttl_ms: Lifetime of the plans of this strategy: two of its intervals.
-        effects: Changes of policies by ongoing contentions.
+        effects: Changes of settings by ongoing contentions.
         view: Inputs of CPU suppression; None if this cycle has no suppression.
-        suppress: Policy of CPU suppression. None without a valid NodeSLO.
-        written: Files of the last cycle -> whether each has its value now.
+        suppress: Settings of CPU suppression. None without a valid NodeSLO.
+        written: File with a plan in the last cycle -> whether it has its value now.
         is_last: Whether this is the last cycle before the agent stops.
     """
 
@@ -93,7 +93,7 @@ class CycleState:
 
 
 class Proposal(NamedTuple):
-    """Plans and evictions that a strategy proposes in one cycle.
+    """What a strategy proposes in one cycle: values of kernel files, and evictions.
 
     Attributes:
         plans: At most one value for each file.
@@ -109,7 +109,7 @@ class Proposal(NamedTuple):
 
 
 class Strategy(Protocol):
-    """A QoS strategy of one node. It may keep state between cycles."""
+    """A QoS strategy: proposes values of kernel files and evictions for one node. It may keep state between cycles."""
 
     @property
     def name(self) -> str:
@@ -118,16 +118,16 @@ class Strategy(Protocol):
 
     @property
     def needs(self) -> Needs:
-        """Conditions and inputs of the strategy."""
+        """When the strategy runs, and which part of the NodeSLO it gets."""
         ...
 
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
-        """Propose plans and evictions for this moment.
+        """Propose plans and evictions for this cycle.
 
         Args:
-            look: The node. Nothing in it changes during the cycle.
-            policy: The section of the NodeSLO that `needs` names, in wire spelling. Empty if absent.
-            state: What the cycle knows besides the look.
+            look: Snapshot of the node. Nothing in it changes during the cycle.
+            policy: The section of the NodeSLO that `needs` names, as JSON. Empty if absent.
+            state: Other inputs of the cycle.
 
         Raises:
             InvalidInput: The policy is malformed. The strategy then proposes nothing until its next interval.

@@ -1,7 +1,4 @@
-"""Run the strategies of one node that are due, and reuse the plans of the others until their next interval.
-
-Next module to read: `domain.plans.arbiter`.
-"""
+"""Run the strategies of one node that are due, and reuse the plans of the others until their next interval."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,10 +18,10 @@ _NOTHING: Mapping[str, Any] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposed:
-    """Plans and evictions that all strategies propose in this cycle.
+    """What all strategies of a node together propose in a cycle.
 
     Attributes:
-        plans: In the order of the strategies.
+        plans: Values of kernel files, in the order of the strategies.
         evictions: Strategy -> eviction tasks. Strategies without evictions are left out.
         problems: Parts that could not be proposed, one sentence each.
     """
@@ -44,7 +41,7 @@ class _Entry:
 
 @dataclass(slots=True)
 class StrategyRunner:
-    """The strategies of one node. Only its `QosCycle` uses it.
+    """Runs the strategies of one node. Only its `QosCycle` uses it.
 
     Attributes:
         switch_group_identity: Switches group identity on in the kernel; returns False if the kernel refuses.
@@ -61,13 +58,13 @@ class StrategyRunner:
         cycle_ms: int,
         is_enabled: Callable[[str], bool],
     ) -> None:
-        """Add the strategies whose feature gates are on.
+        """Add those of the strategies whose feature gates are on.
 
         Args:
             strategies: Strategies in the order in which they run.
             options: Intervals.
             cycle_ms: Milliseconds between cycles.
-            is_enabled: Whether a feature gate is on.
+            is_enabled: Returns whether a feature gate is on.
         """
         for strategy in strategies:
             gates = strategy.needs.gates
@@ -76,12 +73,12 @@ class StrategyRunner:
                 self._entries.append(_Entry(strategy, interval))
 
     def propose(self, look: NodeLook, state: CycleState, *, resting: Collection[str] = ()) -> Proposed:
-        """Run every strategy that is due.
+        """Run every strategy that is due, and return the plans and evictions of all strategies.
 
         Args:
-            look: The node.
-            state: Inputs besides the look. Each strategy gets the lifetime of its own plans.
-            resting: Names of strategies that rest after an eviction.
+            look: Snapshot of the node.
+            state: Other inputs. Each strategy gets the lifetime of its own plans.
+            resting: Names of strategies that pause after an eviction.
         """
         evictions: dict[str, tuple[EvictionTask, ...]] = {}
         for entry in self._entries:
@@ -113,7 +110,13 @@ class StrategyRunner:
 
 
 def interval_ms(options: QosOptions, pace: Pace, cycle_ms: int) -> int:
-    """Return the milliseconds between two runs of a strategy; 0 for never."""
+    """Return the milliseconds between two runs of a strategy; 0 for never.
+
+    Args:
+        options: Intervals of the flags.
+        pace: Flag that sets the interval of the strategy.
+        cycle_ms: Milliseconds between cycles.
+    """
     match pace:
         case Pace.EVERY_CYCLE:
             return cycle_ms

@@ -24,12 +24,17 @@ _NUMBER = re.compile(r"[+-]?\d{1,18}")
 
 
 class AuditEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One line of the audit log. Empty fields are left out.
+    """One line of the audit log. Empty fields are left out of the file.
 
     Attributes:
         created_at: RFC 3339 time of the event.
-        type: `node`, `pod`, `group` or `unknown`.
+        type: What the event is about: `node`, `pod`, `group` or `unknown`.
         level: `info` or `warning`.
+        namespace: Namespace of the pod.
+        name: Name of the pod, node or group.
+        container: Name of the container.
+        reason: Reason in one word.
+        message: Sentence.
         old_value: Text of a written file before the write.
         new_value: Text of a written file after the write.
         strategy: Strategies that proposed the write.
@@ -49,13 +54,23 @@ class AuditEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
 
 def is_written(verbosity: int, verbose: int) -> bool:
-    """Return whether an event is written: all events with verbose 0, else those up to verbosity `verbose`."""
+    """Return whether an event is written to the audit log.
+
+    Args:
+        verbosity: Verbosity of the event; larger numbers are less important.
+        verbose: Flag: events up to this verbosity are written; 0 writes all events.
+    """
     return verbose == 0 or verbosity <= verbose
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rotation:
-    """New name of a full file (None if all names of this second are in use), and the files to delete."""
+    """What happens to the files of the audit log when the present one is full.
+
+    Attributes:
+        rename_to: New name of the full file; None if all names of this second are in use.
+        remove: Names of the files to delete.
+    """
 
     rename_to: str | None
     remove: tuple[str, ...]
@@ -67,11 +82,11 @@ def is_rotated(name: str) -> bool:
 
 
 def rotate(existing: Iterable[str], timestamp: str, max_disk_mb: int) -> Rotation:
-    """Return the new name of a full file, and the oldest files by name, which have to be deleted.
+    """Return the new name of a full file of the audit log, and the oldest files, which have to be deleted.
 
     Args:
         existing: Names of the files that exist.
-        timestamp: YYYY-MM-DD-hh-mm-ss.
+        timestamp: The time as YYYY-MM-DD-hh-mm-ss.
         max_disk_mb: Largest size of all files together in megabytes.
 
     Returns:
@@ -86,7 +101,7 @@ def rotate(existing: Iterable[str], timestamp: str, max_disk_mb: int) -> Rotatio
 
 
 class BadRequest(ValueError):
-    """The page size is not allowed."""
+    """Raised if a query of the audit log asks for a page size that is not allowed."""
 
 
 def page_size(text: str, *, default: int = DEFAULT_PAGE, largest: int = LARGEST_PAGE) -> int:

@@ -15,7 +15,12 @@ DEFAULT_REASON = "UpdateCgroups"
 
 
 def write_event(look: NodeLook, write: KnobWrite) -> AuditEvent:
-    """Return the audit event of a write: about a pod if the file belongs to a pod, else about the group."""
+    """Return the audit event of a write. It is about a pod if the file belongs to a pod, otherwise about a group.
+
+    Args:
+        look: Snapshot of the node.
+        write: The write.
+    """
     directory = write.file.directory
     pod = next((pod for pod in look.pods if _is_below(directory, look.pod_directory(pod))), None)
     return AuditEvent(
@@ -31,7 +36,7 @@ def write_event(look: NodeLook, write: KnobWrite) -> AuditEvent:
 
 
 def lost_event(loser: Loser, arbitration: Arbitration) -> AuditEvent:
-    """Return the audit event of a plan that lost against the winner of its file."""
+    """Return the audit event of a plan that was not carried out, because another plan for its file won."""
     plan, winner = loser.plan, arbitration.winners[loser.plan.file]
     return AuditEvent(
         type="group",

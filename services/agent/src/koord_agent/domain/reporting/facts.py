@@ -26,14 +26,14 @@ def usage_reported(
     signals: Mapping[str, float] | None = None,
     pod_extensions: Mapping[str, dict[str, Any]] | None = None,
 ) -> observation.NodeUsageReported:
-    """Return the usage report as an observation.
+    """Return the event with the usage report of a node.
 
     Args:
         report: The report.
         updated_at: RFC 3339 text of report.update_time_ms.
-        be_quota_us: Quota of the best-effort class, -1 = unlimited.
+        be_quota_us: CPU quota of the best-effort class in microseconds per period; -1 = unlimited.
         prediction: Prediction for prod pods; None if there is none yet.
-        signals: Health signals of the node in percent, by name.
+        signals: Health signal of the node -> percent.
         pod_extensions: UID -> values of extensions.
     """
     return observation.NodeUsageReported(
@@ -104,9 +104,9 @@ def _usage(used: Usage | None) -> observation.Usage | None:
 
 
 def quota_changed(decision: Decision) -> BeCpuSuppressed | BeCpuReleased | None:
-    """Return the fact about a written quota; None if the quota did not change.
+    """Return the fact about a written CPU quota of the best-effort class.
 
-    Call it only after the executor has reported the write.
+    None if the decision did not change the quota. Call it only after the executor has reported the write.
     """
     old, new = decision.old_quota_us, decision.new_quota_us
     if old is None or new is None or old == new:

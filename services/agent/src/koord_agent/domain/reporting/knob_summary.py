@@ -1,7 +1,8 @@
 """Summarise writes of kernel files in one fact: per file the first old value and the last new value.
 
-The audit log has every write. Quotas of the best-effort root have facts of their own (`suppression_summary`). A plan
-that loses a conflict is reported with the file, once while it keeps losing.
+A *knob* is a value of the kernel that the agent sets, such as a cgroup file. The audit log has every write. Quotas of
+the best-effort root have facts of their own (`suppression_summary`). A plan that loses a conflict is reported with
+the file, once while it keeps losing.
 
 Source: agent spec, 10.2 (7), 19.
 """
@@ -20,7 +21,14 @@ MOST_CHANGES = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnobWrite:
-    """A successful write: texts before and after, and the strategies that proposed it."""
+    """A successful write of a kernel file.
+
+    Attributes:
+        file: The file.
+        before: Its text before.
+        after: Its text after.
+        winner: The plan that was written, with its strategies; None for a write without a plan.
+    """
 
     file: CgroupFile
     before: str
@@ -40,10 +48,13 @@ class _Gathered:
 
 @dataclass(slots=True)
 class KnobSummary:
-    """Writes on one node since the last fact.
+    """The writes of kernel files on one node since the last fact about them.
 
     Attributes:
-        silent: Files that have their own facts.
+        silent: Files that have facts of their own and are left out here.
+        said_ms: Time of the last fact in milliseconds; None before the first cycle.
+        writes: Number of successful writes.
+        failed: Number of writes that the kernel refused.
     """
 
     silent: frozenset[CgroupFile] = frozenset()
@@ -69,7 +80,14 @@ class KnobSummary:
                 knob.causes.update(write.winner.causes)
 
     def lost(self, losers: Iterable[Loser], winners: Mapping[CgroupFile, Winner]) -> tuple[Loser, ...]:
-        """Add the losers of a cycle, and return those that did not lose before. Expired plans do not count."""
+        """Add the plans of a cycle that were not carried out. Return those that did not lose in the last cycle.
+
+        Expired plans do not count.
+
+        Args:
+            losers: The plans.
+            winners: File -> plan that was carried out.
+        """
         losing: dict[tuple[CgroupFile, str], str] = {}
         news: list[Loser] = []
         for loser in losers:
@@ -85,7 +103,10 @@ class KnobSummary:
         return tuple(news)
 
     def due(self, now_ms: int, every_ms: int = SAY_AFTER_MS) -> KnobsChanged | None:
-        """Return the fact if enough time has passed since the last one and there was a write."""
+        """Return the fact `KnobsChanged` if `every_ms` have passed since the last one and there was a write.
+
+        Otherwise None.
+        """
         if self.said_ms is None:
             self.said_ms = now_ms
         if 0 <= now_ms - self.said_ms < every_ms:
@@ -93,7 +114,10 @@ class KnobSummary:
         return self.said(now_ms)
 
     def said(self, now_ms: int) -> KnobsChanged | None:
-        """Return the fact about all writes since the last fact; None if there were none."""
+        """Return the fact `KnobsChanged` about all writes since the last fact, and begin a new summary.
+
+        None if there were none.
+        """
         if not self._knobs and not self._lost and not self.failed:
             return None
         files = sorted(

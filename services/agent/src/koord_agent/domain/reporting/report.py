@@ -18,7 +18,7 @@ AGGREGATES = ("avg", "p50", "p90", "p95", "p99")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """A resource list of used amounts, truncated."""
+    """Used amounts: cpu in milli-cores, memory in bytes; fractions are cut off."""
 
     cpu_milli: int
     memory_bytes: int
@@ -26,7 +26,12 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AggregatedUsage:
-    """Aggregates over one window. A usage is None (empty map) if the window is cold."""
+    """Percentiles and average of usage over one window.
+
+    Attributes:
+        duration_seconds: Length of the window.
+        usage: Aggregate, such as `p95` -> usage. None if the samples cover less than half of the window.
+    """
 
     duration_seconds: int
     usage: Mapping[str, Usage | None]
@@ -34,7 +39,7 @@ class AggregatedUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodMetric:
-    """Usage of one pod. If it has several containers, also the usage of each container by name."""
+    """Usage of one pod in the report. If the pod has several containers, also the usage of each container by name."""
 
     pod: ReportedPod
     usage: Usage
@@ -43,7 +48,7 @@ class PodMetric:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedHostApplication:
-    """Name and classes of a host application in the report."""
+    """Name, priority class and QoS class of a host application in the report."""
 
     name: str
     priority: str
@@ -60,7 +65,7 @@ class HostApplicationMetric:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumaUsage:
-    """Usage of one NUMA node. system_usage is None if unknown."""
+    """Usage of one NUMA node in the report. `system_usage` is None if it is unknown."""
 
     numa_node: int
     node_usage: Usage
@@ -69,7 +74,7 @@ class NumaUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReport:
-    """The status of a NodeMetric. A usage is None (empty map) if there is no sample."""
+    """The usage report of a node: the status of its NodeMetric. A usage is None if there is no sample."""
 
     update_time_ms: int
     policy: CollectPolicy
@@ -114,16 +119,17 @@ def node_report(
     cold_memory_running: bool = False,
     with_aggregates: bool = True,
 ) -> NodeReport:
-    """Return the usage report over the windows [now - duration, now].
+    """Compute the usage report of a node over the windows [now - duration, now].
 
     Args:
-        store: The samples.
+        store: The time series.
         now_ms: Time in milliseconds.
         policy: Collect policy in force.
         pods: The pods of the node.
         host_applications: Processes outside Kubernetes that the NodeSLO names.
-        cold_memory_running: Whether cold pages are measured. If not, the hot-page policy counts as the default policy.
-        with_aggregates: Whether the percentile windows are computed.
+        cold_memory_running: Whether cold pages are measured. If not, the hot-page policy counts as the default
+            policy.
+        with_aggregates: Whether percentiles are computed.
 
     Returns:
         The report. Pods are sorted by namespace and name; pods without CPU or memory samples are left out.

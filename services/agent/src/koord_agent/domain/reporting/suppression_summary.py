@@ -21,12 +21,14 @@ UNLIMITED = -1
 
 
 def in_force(decision: Decision, quota_us: int, winner: Winner | None) -> Decision:
-    """Return the decision with the quota in force, because another strategy may have set a lower one.
+    """Return the decision of CPU suppression with the quota that was really written.
+
+    Another strategy may have set a lower quota.
 
     Args:
         decision: Decision of CPU suppression.
         quota_us: Quota that was written.
-        winner: Plan that won.
+        winner: Plan that was carried out; None if it is unknown.
     """
     if quota_us == decision.new_quota_us:
         return decision
@@ -37,11 +39,15 @@ def in_force(decision: Decision, quota_us: int, winner: Winner | None) -> Decisi
 
 @dataclass(slots=True)
 class SuppressionSummary:
-    """The last fact and the changes since then, for one node.
+    """The last fact about the CPU quota of the best-effort class of a node, and the changes since then.
 
     Attributes:
         said_us: Quota in the last fact; None if there was no fact since the agent started.
+        said_ms: Time of the last fact in milliseconds.
         said_causes: Contentions that the last fact named.
+        writes: Number of writes since the last fact.
+        lowest_us: Lowest quota since the last fact.
+        highest_us: Highest quota since the last fact.
     """
 
     said_us: int | None = None
@@ -61,7 +67,7 @@ class SuppressionSummary:
         every_ms: int = SAY_AFTER_MS,
         causes: tuple[str, ...] = (),
     ) -> BeCpuSuppressed | BeCpuReleased | None:
-        """Add a decision whose quota was written; return the fact that is due now, if any.
+        """Add a decision whose quota was written, and return the fact about it; None if no fact is due yet.
 
         Args:
             decision: Decision of CPU suppression.
@@ -88,7 +94,7 @@ class SuppressionSummary:
         return self.due(now_ms, every_ms)
 
     def due(self, now_ms: int, every_ms: int = SAY_AFTER_MS) -> BeCpuSuppressed | None:
-        """Return the fact about small changes if it is due."""
+        """Return the fact about small changes if `every_ms` have passed since the last fact; otherwise None."""
         if self._last is None or 0 <= now_ms - self.said_ms < every_ms:
             return None
         return self._say(self._last, now_ms)

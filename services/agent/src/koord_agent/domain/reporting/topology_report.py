@@ -42,7 +42,7 @@ class NumaMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Zone:
-    """One NUMA node in the report: cpu in milli-cores, everything else in bytes."""
+    """One NUMA node in the report, named `node-<i>`: amounts of cpu in milli-cores, and of everything else in bytes."""
 
     name: str
     capacity: Mapping[str, int]
@@ -105,11 +105,14 @@ MANAGED_BY: Final = {keys.MANAGED_BY: keys.MANAGED_BY_KOORDINATOR}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeTopology:
-    """Inputs of the topology report.
+    """CPUs, memory and kubelet configuration of a machine, from which the topology report is made.
 
     Attributes:
+        topology: Online CPUs.
+        memory: Memory of each NUMA node, in order.
         basic: cpuModel, hyperThreadEnabled and so on; empty and false values are left out.
         kubelet: Configuration of the kubelet; None if there is no kubelet or it has not answered yet.
+        kubelet_entries: Entries of the CPU manager's state: UID of a pod -> container -> CPU list.
         l3_caches: L3 caches; empty if unknown.
     """
 
@@ -129,7 +132,7 @@ def topology_reported(
     numa_reservation: tuple[ResourceList, ResourceList],
     report_hugepages: bool = False,
 ) -> NodeTopologyReported | None:
-    """Return the topology report of this moment.
+    """Return the fact about CPUs and NUMA nodes of a node, the content of its NodeResourceTopology.
 
     Args:
         found: CPUs, memory and kubelet configuration of the machine.
@@ -139,7 +142,7 @@ def topology_reported(
         report_hugepages: Whether huge pages are reported.
 
     Returns:
-        The report. None if CPU and memory information disagree.
+        The fact. None if CPU and memory information have different numbers of NUMA nodes.
 
     Source:
         agent spec, 4.7.
@@ -168,7 +171,7 @@ def topology_reported(
 
 
 def report_digest(report: Event) -> str:
-    """Return a digest of the content of a report, to detect changes."""
+    """Return a digest of the content of a report. If it is equal to that of the last report, nothing changed."""
     return hashlib.blake2b(codec.encode_canonical(report), digest_size=16).hexdigest()
 
 

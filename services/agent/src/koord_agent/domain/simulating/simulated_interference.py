@@ -50,7 +50,16 @@ class Interference:
 
 
 def interference(capacity: Floats, used: Floats, be_used: Floats, be_wanted: Floats) -> Interference:
-    """Return the interference during a step from cores by node (N,). See the module for the formulas."""
+    """Return how much pods disturb each other during a step, by the formulas of this module.
+
+    All arrays have the shape (N,).
+
+    Args:
+        capacity: Cores of each node.
+        used: Cores in use.
+        be_used: Cores that best-effort pods use.
+        be_wanted: Cores that best-effort pods would use without a limit.
+    """
     load = np.clip(used / capacity, 0.0, 1.0)
     pressure = np.minimum(np.maximum(load - KNEE, 0.0) / (1.0 - KNEE), 1.0) ** 2
     cpi = 1.0 + CACHE_COST * np.clip(be_used / capacity, 0.0, 1.0)

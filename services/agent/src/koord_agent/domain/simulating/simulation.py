@@ -31,7 +31,7 @@ ROUNDING_GUARD = 1.0 - 1e-12
 
 
 class ProfileKind(IntEnum):
-    """Curve of usage over time."""
+    """Curve of a simulated pod's usage over time: constant, diurnal, bursty, or trace (given points)."""
 
     CONSTANT = 0
     DIURNAL = 1
@@ -41,12 +41,12 @@ class ProfileKind(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageProfile:
-    """Usage of one pod as a fraction of its request. memory_fraction is constant over time.
+    """Usage of one simulated pod over time, as a fraction of its request. Memory is constant: `memory_fraction`.
 
     constant  level
     diurnal   level + swing * sin(2 pi (t - phase) / period)
-    bursty    level, and swing during one burst of duty * period per period, its place drawn from (seed, period
-    no.) trace     linear between points (seconds, fraction); the first and last value hold outside
+    bursty    level, and swing during one burst of duty * period per period, its place drawn from (seed, period no.)
+    trace     linear between points (seconds, fraction); the first and last value hold outside
     """
 
     kind: ProfileKind
@@ -164,10 +164,10 @@ def _seconds(field: str, value: str | float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileTable:
-    """Profiles of S pods as columns, each (S,).
+    """Usage profiles of S pods as columns, each of shape (S,).
 
     Attributes:
-        traces: Row -> (seconds, fractions), for rows of kind TRACE.
+        traces: Position of a pod -> (seconds, fractions), for pods of kind TRACE.
     """
 
     kind: NDArray[np.int8]
@@ -181,7 +181,7 @@ class ProfileTable:
 
 
 def fractions(table: ProfileTable, at_seconds: float) -> Floats:
-    """Return the usage at one moment as a fraction of the request, (S,), within 0..4."""
+    """Return the CPU usage of each pod at one moment as a fraction of its request, shape (S,), from 0 to 4."""
     shifted = at_seconds - table.phase_seconds
     result = table.level.copy()
     diurnal = table.kind == ProfileKind.DIURNAL
@@ -202,7 +202,7 @@ def fractions(table: ProfileTable, at_seconds: float) -> Floats:
 
 
 def mean_fractions(table: ProfileTable, from_seconds: float, to_seconds: float) -> Floats:
-    """Return the mean usage over an interval as a fraction of the request, (S,).
+    """Return the mean CPU usage of each pod over an interval as a fraction of its request, shape (S,).
 
     It is the mean of 1 to 8 evenly spaced moments, one per 15 s.
     """
@@ -245,7 +245,7 @@ def share_cpu(
 
     Args:
         wanted: Cores by pod, (S,).
-        node: Row of the pod's node, by pod, (S,).
+        node: Position of the pod's node, by pod, (S,).
         is_best_effort: Whether the pod is best effort, by pod, (S,).
         capacity: Cores by node, (N,).
         system: Cores of the system by node, (N,).
@@ -270,7 +270,13 @@ def share_cpu(
 
 
 def sum_by_node(values: Floats, node: Indices, nodes: int) -> Floats:
-    """Return the sum by node, (N,), of a column by pod, (S,)."""
+    """Return the sum for each node, shape (N,), of a column with one value for each pod, shape (S,).
+
+    Args:
+        values: Value by pod.
+        node: Position of the pod's node, by pod.
+        nodes: Number of nodes, N.
+    """
     return np.bincount(node, weights=values, minlength=nodes).astype(np.float64)
 
 

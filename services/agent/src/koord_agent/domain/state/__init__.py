@@ -1,1 +1,1 @@
-"""Pods on the node, desired state, kubelet, and the immutable look of a cycle."""
+"""Pods on the node, desired state, kubelet, and the immutable snapshot of the node that a cycle uses."""

@@ -14,7 +14,14 @@ MIN_AGGREGATE_DURATION_SECONDS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectPolicy:
-    """Object `metricCollectPolicy` with its defaults. `effective` applies the minimums."""
+    """How a node is measured and reported: the object `metricCollectPolicy` of its NodeMetric, with defaults.
+
+    Attributes:
+        report_interval_seconds: Seconds between two reports.
+        aggregate_duration_seconds: Length of the window of averages.
+        durations_seconds: Lengths of the windows of percentiles.
+        memory: Whether page cache counts as used memory.
+    """
 
     report_interval_seconds: int = 60
     aggregate_duration_seconds: int = 300
@@ -22,7 +29,7 @@ class CollectPolicy:
     memory: MemoryCollectPolicy = MemoryCollectPolicy.WITHOUT_PAGE_CACHE
 
     def effective(self) -> "CollectPolicy":
-        """Return the policy with minimums applied: report interval 30 s, aggregate duration 60 s."""
+        """Return the policy with minimums applied: at least 30 s between reports, and a window of at least 60 s."""
         return CollectPolicy(
             report_interval_seconds=max(self.report_interval_seconds, MIN_REPORT_INTERVAL_SECONDS),
             aggregate_duration_seconds=max(self.aggregate_duration_seconds, MIN_AGGREGATE_DURATION_SECONDS),

@@ -18,7 +18,7 @@ from koord_agent.domain.state.pods import AgentPod
 
 
 class SharedPool(msgspec.Struct, frozen=True):
-    """CPUs of one NUMA node that several pods share."""
+    """The CPUs of one NUMA node that several pods share: socket, NUMA node and CPU list."""
 
     socket: int
     node: int
@@ -50,7 +50,7 @@ def cpu_pools(
     annotations: Mapping[str, str],
     kubelet_entries: Mapping[str, Mapping[str, str]],
 ) -> CpuPools:
-    """Return the shared pools of this moment.
+    """Compute which CPUs each kind of pods may use now.
 
     Args:
         topology: Online CPUs.

@@ -37,16 +37,20 @@ RENDERED_KINDS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesiredView:
-    """Desired state as the agent uses it. It is immutable and replaced as a whole.
+    """Desired state of the node as the agent uses it. It is immutable and replaced as a whole.
 
     Attributes:
         desired: The desired state with all pushes since it was read; it is stored on disk.
+        node: Name of the node.
         pods: UID -> pod, of the node's ledger and of pods that another scheduler bound to the node.
-        policy: Policy of CPU suppression. None: no valid NodeSLO so far, so nothing is limited and nothing restored.
-        policy_problem: Reason why the newest NodeSLO was refused; the last valid policy stays. "": it was accepted.
+        policy: Settings of CPU suppression. None: no valid NodeSLO so far, so nothing is limited and nothing
+            restored.
+        policy_problem: Reason why the newest NodeSLO was refused; the last valid one stays. "": it was accepted.
         collect: Collect policy of the node.
+        capacity_milli: CPU of the node object in milli-cores.
+        reserved_milli: Milli-cores that are reserved for the system.
         collect_problem: Reason why the newest collect policy was refused; "": it was accepted.
-        slo: Effective NodeSLO as JSON with defaults; None as for `policy`.
+        slo: NodeSLO as JSON with defaults; None if there was no valid one so far.
         host_applications: Processes outside Kubernetes that the NodeSLO names; empty without a NodeSLO (D-1).
         capacity: Capacity of the node object: CPU in milli-cores, other resources in whole units.
         allocatable: Allocatable of the node object, in the same units.
@@ -70,12 +74,12 @@ class DesiredView:
 
     @property
     def as_of(self) -> Mapping[str, int]:
-        """Aggregate kind -> last sequence that this state contains."""
+        """Kind of an aggregate -> position of its last fact that this state contains."""
         return self.desired.as_of
 
 
 def suppress_policy(slo: Mapping[str, object] | None) -> SuppressPolicy | None:
-    """Return the suppression policy of an effective NodeSLO.
+    """Return the settings of CPU suppression in a NodeSLO (JSON with defaults).
 
     Returns:
         None if the NodeSLO, its threshold strategy or the field `enable` is absent.
@@ -108,11 +112,11 @@ def suppress_policy(slo: Mapping[str, object] | None) -> SuppressPolicy | None:
 
 
 def view_of(desired: DesiredNode, last: DesiredView | None = None) -> DesiredView:
-    """Return the view of a desired state that was just read.
+    """Parse a desired state that was read from the bucket.
 
     Args:
         desired: The desired state.
-        last: The previous view. Its policy stays if the new NodeSLO is invalid.
+        last: The state until now. Its settings stay if the new NodeSLO is invalid. None if there is none.
     """
     slo = _slo_or_last(desired.slo, last)
     collect, collect_problem = _collect_or_last(desired.metric_policy, last)
@@ -204,7 +208,7 @@ class _HostApplication(msgspec.Struct, rename="camel"):
 
 
 def host_applications_of(slo: Mapping[str, Any] | None) -> tuple[HostApplication, ...]:
-    """Return the host applications of a NodeSLO in its order; none without a NodeSLO (D-1).
+    """Return the host applications in a NodeSLO (JSON), in its order; none without a NodeSLO (D-1).
 
     Raises:
         InvalidInput: An entry is invalid. The message names it.
@@ -237,10 +241,10 @@ def _quantities(amounts: Amounts) -> ResourceList:
 
 
 def apply_push(view: DesiredView, push: Push) -> DesiredView | None:
-    """Return the view after a pushed fact.
+    """Apply a fact that the log pushed to the agent to the desired state.
 
     Returns:
-        The new view; the same view if it already contains the fact. None if earlier facts were missed, so the desired
+        The new state; the old one if it already contains the fact. None if earlier facts were missed, so the desired
         state must be read again.
 
     Source:
@@ -284,5 +288,12 @@ def apply_push(view: DesiredView, push: Push) -> DesiredView | None:
 
 
 def is_behind(read: Mapping[str, int], known: Mapping[str, int]) -> bool:
-    """Return whether a desired state contains fewer events of any aggregate than the known one."""
+    """Return whether a desired state that was read is older than the known one.
+
+    It is if it contains fewer facts of any aggregate.
+
+    Args:
+        read: `DesiredView.as_of` of the state that was read.
+        known: `DesiredView.as_of` of the known state.
+    """
     return any(read.get(kind, 0) < seq for kind, seq in known.items())

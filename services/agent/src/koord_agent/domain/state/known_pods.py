@@ -24,12 +24,13 @@ STALE_MS = 60_000
 
 @dataclass(frozen=True, kw_only=True)
 class KnownPods:
-    """Pods in the list of the kubelet.
+    """The pods in the last list of the kubelet.
 
     Attributes:
+        pods: UID -> pod.
         unclear: UIDs whose newest object is invalid. The last known version stays, and the pod is not changed.
         problems: Reasons, one sentence each.
-        at_ms: Time of the last list; None: no list so far.
+        at_ms: Time of the last list in milliseconds; None: no list so far.
         read: Digest of an object in that list -> its pod.
     """
 
@@ -40,17 +41,17 @@ class KnownPods:
     read: Mapping[bytes, AgentPod] = field(default_factory=dict[bytes, AgentPod], repr=False)
 
     def frozen(self, now_ms: int) -> frozenset[str]:
-        """Return the UIDs of the pods that must not be changed now."""
+        """Return the UIDs of the pods that must not be changed now, because their newest object is invalid."""
         if self.at_ms is None or abs(now_ms - self.at_ms) > STALE_MS:
             return frozenset(self.pods)
         return self.unclear
 
 
 def known_after(last: KnownPods, items: Sequence[bytes], at_ms: int) -> KnownPods:
-    """Return the pods after a list of the kubelet.
+    """Return the pods after a new list of the kubelet.
 
-    If an object is invalid, the pod keeps its last known version and is frozen. An object without UID is left out. An
-    object that did not change is not parsed again.
+    If an object is invalid, the pod keeps its last known version and must not be changed. An object without UID is
+    left out. An object that did not change is not parsed again.
 
     Args:
         last: Pods of the previous list.

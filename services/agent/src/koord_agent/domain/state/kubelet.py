@@ -57,13 +57,16 @@ def parse_configz(body: bytes) -> KubeletConfiguration:
 def kubelet_configuration(raw: object) -> KubeletConfiguration:
     """Convert decoded JSON to the configuration. Null entries count as absent.
 
-    Raises codec.DecodeError.
+    Raises:
+        codec.DecodeError: A field has a wrong type.
     """
     return codec.convert(without_nulls(raw), KubeletConfiguration)
 
 
 def topology_policy(policy: str, scope: str) -> str:
-    """Return the `topologyPolicies` entry for a topology manager; "None" for other combinations.
+    """Return the entry of `topologyPolicies` for the policy and scope of the kubelet's topology manager.
+
+    It is "None" for a combination without an entry.
 
     Source:
         agent spec, 4.7 (8).
@@ -74,9 +77,9 @@ def topology_policy(policy: str, scope: str) -> str:
 
 
 def static_reserved_cpus(kubelet: KubeletConfiguration, topology: CpuTopology) -> str:
-    """Return the CPUs that a static CPU manager reserves for the system, as a canonical list.
+    """Return the CPU list that a CPU manager with static policy reserves for the system, sorted.
 
-    "" with another policy or without such CPUs.
+    It is "" with another policy or without such CPUs.
 
     Source:
         agent spec, 4.7 (6).

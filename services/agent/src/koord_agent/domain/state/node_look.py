@@ -1,4 +1,4 @@
-"""An immutable look at the node: all inputs of strategies and hooks, gathered once per cycle.
+"""An immutable snapshot of the node, called *look*: all inputs of strategies and hooks, gathered once per cycle.
 
 `koord_agent.shell.node.measuring` builds it after the collectors have run. Nothing in it changes during a cycle; the
 next cycle replaces it as a whole.
@@ -21,17 +21,21 @@ from koord_agent.domain.state.pods import AgentPod
 
 @dataclass(frozen=True, kw_only=True)
 class NodeLook:
-    """State of the node at the time now_ms.
+    """An immutable snapshot of the node at the time `now_ms`: all inputs of strategies and hooks.
 
     Attributes:
-        slo: Effective NodeSLO as JSON, with defaults, and with "off" values for disabled features. None: no valid
-            NodeSLO so far, so nothing is limited and nothing restored.
+        layout: Names of the cgroup directories.
+        cgroup_version: 1 or 2.
+        metrics: Time series up to `now_ms`.
+        slo: NodeSLO as JSON, with defaults, and with "off" values for disabled features. None: no valid NodeSLO so
+            far, so nothing is limited and nothing restored.
         slo_problem: Reason why the newest NodeSLO was refused; "": it was accepted.
         capacity: Capacity of the node object: CPU in milli-cores, other resources in whole units.
         allocatable: Allocatable of the node object, in the same units.
         reserved_milli: Milli-cores: max(capacity - allocatable, annotated reservation).
         pods: All pods that the agent knows of.
         frozen: UIDs of pods that must not be changed, because their newest version is invalid.
+        host_applications: Processes outside of Kubernetes that the NodeSLO names.
         topology: Online CPUs; empty = unknown.
         reserved_cpus: CPUs of the node reservation.
         system_cpus: CPUs that system QoS uses exclusively.
@@ -63,7 +67,7 @@ class NodeLook:
     states: Mapping[str, object] = field(default_factory=dict[str, object])
 
     def section(self, name: str) -> Mapping[str, Any]:
-        """Return a part of the NodeSLO; empty if absent."""
+        """Return a section of the NodeSLO as JSON; empty if it is absent or there is no NodeSLO."""
         return (self.slo or {}).get(name) or {}
 
     @cached_property

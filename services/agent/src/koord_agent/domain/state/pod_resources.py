@@ -18,7 +18,7 @@ from koord_agent.domain.state.pods import AgentPod
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldByPod:
-    """One pod in the answer of the socket.
+    """The exclusive CPUs of one pod in the answer of the kubelet's pod-resources socket.
 
     Attributes:
         cpus: Container -> exclusive CPUs. Containers on shared CPUs are absent.
@@ -34,12 +34,13 @@ CpuEntries = Mapping[str, Mapping[str, str]]
 
 
 def pinned_cpus(of_file: CpuEntries, held: Sequence[HeldByPod], pods: Iterable[AgentPod]) -> CpuEntries:
-    """Return the exclusive CPUs of both sources, by pod UID and container.
+    """Merge the exclusive CPUs of both sources: UID of a pod -> container -> CPU list.
 
     Args:
         of_file: Content of the state file.
         held: Content of the socket.
-        pods: Pods that give names their UIDs. Of several pods with one name, the newest that is not terminating counts.
+        pods: Pods that give names their UIDs. Of several pods with one name, the newest that is not terminating
+            counts.
 
     Returns:
         The CPUs. Unknown pods of the socket are left out; `unknown_pods` returns them.
@@ -55,7 +56,12 @@ def pinned_cpus(of_file: CpuEntries, held: Sequence[HeldByPod], pods: Iterable[A
 
 
 def unknown_pods(held: Iterable[HeldByPod], pods: Iterable[AgentPod]) -> tuple[str, ...]:
-    """Return `namespace/name` of the pods of the socket that are in neither the log nor the kubelet's list."""
+    """Return `namespace/name` of those pods in the socket's answer that the agent knows from neither log nor kubelet.
+
+    Args:
+        held: Content of the socket.
+        pods: All pods that the agent knows.
+    """
     known = {(pod.namespace, pod.name) for pod in pods}
     return tuple(sorted(f"{one.namespace}/{one.name}" for one in held if (one.namespace, one.name) not in known))
 

@@ -26,7 +26,7 @@ from koordcore.values.resources import Amounts, parse_amounts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedPod:
-    """Names and classes of a pod in the node's report.
+    """Names, priority class and QoS class of a pod, as the usage report shows them.
 
     Attributes:
         containers: Name and id of each container if there are several; then each has its own usage in the report
@@ -42,7 +42,7 @@ class ReportedPod:
 
 
 class ContainerState(msgspec.Struct):
-    """Object `state` of a container. One of its three fields is set."""
+    """The object `state` of a container's status; the field of the present state is set, the others are None."""
 
     running: dict[str, object] | None = None
     terminated: dict[str, object] | None = None
@@ -175,11 +175,11 @@ def _known_kube_qos(text: str) -> KubeQos:
 
 
 def agent_pod_from_json(raw: object) -> AgentPod:
-    """Convert an object of the kubelet to a pod, with the ids of its containers.
+    """Convert a pod object of the kubelet, decoded from JSON, with the ids of its containers.
 
     Raises:
         codec.DecodeError: A field has a wrong type.
-        InvalidInput: As for `agent_pod`.
+        InvalidInput: A quantity is invalid.
     """
     status = codec.convert(without_nulls(raw), _PodOfContainers).status
     return agent_pod(pod_from_json(raw), (*status.container_statuses, *status.init_container_statuses))
@@ -254,7 +254,7 @@ def _batch_cpu_requests(pod: Pod) -> tuple[int, ...]:
 
 
 def agent_pod_of_ledger(entry: PodOnNode, details: PodDetails | None = None) -> AgentPod:
-    """Convert an entry of the node's ledger, which has classes instead of labels.
+    """Convert an entry of the node's ledger, which has classes instead of labels, to a pod.
 
     Class BE in the ledger means label BE or Kubernetes class BestEffort. Both count as best effort.
 

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class CpuSuppressPolicy(StrEnum):
-    """Method with which best-effort pods are suppressed."""
+    """How best-effort pods are limited: by a CPU quota or by CPU lists."""
 
     CPUSET = "cpuset"
     CFS_QUOTA = "cfsQuota"

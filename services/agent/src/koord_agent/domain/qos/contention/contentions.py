@@ -1,8 +1,8 @@
 """Detect disturbed latency-sensitive pods, rank the suspects, and derive effects on other strategies.
 
-`Contentions` has one state machine (`interference`) per pod and signal. It ranks suspects when a contention begins.
-Ongoing contentions change other strategies (`Effects`). Each contention has an id; facts and plans name it as their
-cause.
+A *contention* is a pod that is disturbed according to one signal, such as its CPU pressure. `Contentions` has one
+state machine (`interference`) per pod and signal. It ranks suspects when a contention begins. Ongoing contentions
+change other strategies (`Effects`). Each contention has an id; facts and plans name it as their cause.
 
 Source: agent spec, 18.
 """
@@ -27,7 +27,7 @@ _BEST_EFFORT_WEIGHT = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSignals:
-    """Signals of one pod in this cycle. A signal without a value keeps its state."""
+    """The measured signals of one pod in this cycle. A signal without a value is missing and keeps its state."""
 
     pod: AgentPod
     values: Mapping[Signal, float]
@@ -35,7 +35,7 @@ class PodSignals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodLoad:
-    """Usage of a pod, for ranking suspects; 0 if unknown."""
+    """CPU and memory usage of a pod, by which suspects are ranked; 0 if unknown."""
 
     cpu_cores: float = 0.0
     memory_bytes: float = 0.0
@@ -43,7 +43,7 @@ class PodLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effects:
-    """Changes of other strategies by ongoing contentions. There are none unless `psi.act` is set.
+    """How ongoing contentions change other strategies. There are no changes unless `psi.act` is set in the NodeSLO.
 
     Attributes:
         suppress_points: Percentage points by which the threshold of CPU suppression is lowered.
@@ -71,7 +71,7 @@ class _Ongoing:
 
 @dataclass(slots=True)
 class Contentions:
-    """The contentions of one node. Only its `Detection` uses it."""
+    """The state of every contention of one node. Only its `Detection` uses it."""
 
     _states: dict[tuple[str, Signal], _Ongoing] = field(default_factory=dict[tuple[str, Signal], _Ongoing])
 
@@ -83,13 +83,13 @@ class Contentions:
         pods: Mapping[str, AgentPod],
         now_ms: int,
     ) -> tuple[Event, ...]:
-        """Process the signals of one cycle; return facts about contentions that began or ended.
+        """Process the signals of one cycle, and return the facts about contentions that began or ended.
 
         Args:
             settings: Settings of the NodeSLO.
             signals: Signals by pod.
-            loads: Usage of all pods by UID.
-            pods: All pods of the node by UID; contentions of other pods end.
+            loads: UID -> usage, for all pods.
+            pods: UID -> pod, for all pods of the node. Contentions of other pods end.
             now_ms: Time in milliseconds.
         """
         facts: list[Event] = []
@@ -146,7 +146,13 @@ class Contentions:
 
 
 def mitigation_of(settings: InterferenceSettings, signal: Signal, *, is_prod: bool) -> list[str]:
-    """Return the agent's actions against a contention, as sentences."""
+    """Return what the agent does against a contention, as sentences for the fact.
+
+    Args:
+        settings: Settings of the NodeSLO.
+        signal: Signal of the contention.
+        is_prod: Whether the disturbed pod has the priority class prod.
+    """
     if not settings.psi.act or not is_prod:
         return []
     match signal:
@@ -163,9 +169,15 @@ def mitigation_of(settings: InterferenceSettings, signal: Signal, *, is_prod: bo
 def rank_suspects(
     signal: Signal, victim: str, loads: Mapping[str, PodLoad], pods: Mapping[str, AgentPod]
 ) -> list[Suspect]:
-    """Return the other pods of the node by their share of the contended resource, largest first.
+    """Return the other pods of the node, ordered by their share of the contended resource, largest first.
 
     The resource is CPU for the signals of CPU and caches, and memory for those of memory. Best effort counts double.
+
+    Args:
+        signal: Signal of the contention.
+        victim: UID of the disturbed pod.
+        loads: UID -> usage.
+        pods: UID -> pod, for all pods of the node.
     """
     by_memory = signal in (Signal.PSI_MEM, Signal.MEM_ALLOC)
 

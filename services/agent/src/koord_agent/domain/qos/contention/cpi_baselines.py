@@ -21,7 +21,7 @@ FORGET_AFTER_MS = 7 * DAY_MS
 
 
 class Workload(NamedTuple):
-    """Containers with a similar CPI: owner of the pod and name of the container. The CPU model is that of the node."""
+    """Containers whose CPI can be compared: those with the same name in pods of the same owner."""
 
     owner: str
     container: str
@@ -70,7 +70,7 @@ class _Learnt:
 
 @dataclass(slots=True)
 class Baselines:
-    """The baselines of the workloads of one node. Only its `CpiDetection` uses it."""
+    """The learned CPI (cycles per instruction) of the workloads of one node. Only its `CpiDetection` uses it."""
 
     _learnt: dict[Workload, _Learnt] = field(default_factory=dict[Workload, _Learnt])
 
@@ -78,11 +78,17 @@ class Baselines:
         return len(self._learnt)
 
     def add(self, workload: Workload, task: str, value: float, now_ms: int) -> None:
-        """Add a sample of one task."""
+        """Add a CPI sample of one task (container of a pod) of a workload."""
         self._learnt.setdefault(workload, _Learnt()).samples.add(now_ms, task, value)
 
     def threshold(self, workload: Workload, now_ms: int, sigma: float) -> float | None:
-        """Return the CPI above which a sample is an outlier; None while the baseline is not robust."""
+        """Return the CPI above which a sample of a workload is an outlier; None while too few samples are known.
+
+        Args:
+            workload: The workload.
+            now_ms: Time in milliseconds.
+            sigma: Number of standard deviations above the mean.
+        """
         learnt = self._learnt.get(workload)
         if learnt is None:
             return None

@@ -1,7 +1,8 @@
 """Caps of antagonists: pods that disturb another pod get a small CPU quota for some minutes.
 
-While a cap lasts, every cycle proposes an emergency plan for the quota. After its end, a recovery plan is proposed
-until the file has the previous quota. If an agent is killed, its caps stay; the next agent recognises and lifts them.
+While a cap lasts, every cycle proposes a plan with the highest priority for the quota. After its end, a plan of low
+priority is proposed until the file has the previous quota. If an agent is killed, its caps stay; the next agent
+recognises and lifts them.
 
 Source: agent spec, 18 (antagonist).
 """
@@ -37,7 +38,7 @@ class _Cap:
 
 @dataclass(slots=True)
 class Caps:
-    """The caps of one node. Only its `CpiDetection` changes them."""
+    """The CPU quotas of pods that disturb others on one node. Only its `CpiDetection` changes them."""
 
     _caps: dict[str, _Cap] = field(default_factory=dict[str, _Cap])
     _looked_at: set[str] = field(default_factory=set[str])
@@ -46,7 +47,7 @@ class Caps:
         return uid in self._caps
 
     def hold(self, uid: str, *, quota_us: int, before_us: int, now_ms: int, seconds: int, cause: str) -> None:
-        """Cap a pod for some time.
+        """Limit the CPU of a pod for some time.
 
         Args:
             uid: UID of the pod.
@@ -65,9 +66,9 @@ class Caps:
         """Return plans for ongoing caps, and for ended caps until the previous quota is restored.
 
         Args:
-            look: The node.
+            look: Snapshot of the node.
             read_quota: Returns the CFS quota of a directory; None if it is unreadable.
-            ttl_ms: Life of a plan in milliseconds.
+            ttl_ms: Lifetime of a plan in milliseconds.
             ends: Whether the agent stops, which ends all caps.
         """
         self._take_over(look, read_quota)

@@ -34,7 +34,7 @@ class _Victim:
 
 @dataclass(slots=True)
 class CpiDetection:
-    """Detection by CPI of the containers of one node, and the resulting caps of antagonists.
+    """Detects containers of one node whose CPI (cycles per instruction) is too high, and caps the pods that cause it.
 
     Attributes:
         caps: Caps of antagonists. `AntagonistCapsStrategy` turns them into plans.
@@ -48,12 +48,12 @@ class CpiDetection:
     _due_ms: int = 0
 
     def take(self, look: NodeLook, settings: CpiSettings, read_quota: Callable[[str], int | None]) -> tuple[Event, ...]:
-        """Process the samples of one minute; return facts about anomalies that began or ended.
+        """Process the CPI samples of one minute, and return the facts about anomalies that began or ended.
 
-        No-op if the minute is not over.
+        No-op until a minute has passed since the last call that did something.
 
         Args:
-            look: The node.
+            look: Snapshot of the node.
             settings: Settings of the NodeSLO.
             read_quota: Returns the CFS quota of a directory. If it is unreadable (None), the pod is not capped.
         """

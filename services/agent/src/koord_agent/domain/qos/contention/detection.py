@@ -19,7 +19,7 @@ SIGNAL_EVERY_MS = 10_000
 
 @dataclass(slots=True)
 class Detection:
-    """Detection of contentions on one node. Only its `QosCycle` uses it.
+    """Detects disturbed pods on one node by all signals. Only the node's `QosCycle` uses it.
 
     Attributes:
         contentions: State of each pressure signal of each pod.
@@ -33,15 +33,12 @@ class Detection:
     def detect(
         self, look: NodeLook, settings: InterferenceSettings, read_quota: Callable[[str], int | None]
     ) -> tuple[Event, ...]:
-        """Process the newest samples; return facts about contentions that began or ended.
+        """Process the newest samples, and return the facts about contentions that began or ended.
 
         Args:
-            look: The node.
+            look: Snapshot of the node.
             settings: Settings of the NodeSLO.
-            read_quota: CFS quota of a directory. None if it is unreadable.
-
-        Returns:
-            Facts about contentions that began or ended.
+            read_quota: Returns the CFS quota of a directory; None if it is unreadable.
         """
         cpi = settings.cpi if settings.enable else CpiSettings()
         return (*self._signals(look, settings), *self.cpi.take(look, cpi, read_quota))

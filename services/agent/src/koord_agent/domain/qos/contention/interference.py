@@ -20,7 +20,11 @@ LEAVE_FRACTION = 0.8
 
 
 class Signal(StrEnum):
-    """Measured signals of a pod."""
+    """What is measured of a pod to find out whether it is disturbed.
+
+    PSI of cpu, memory and io; scheduling delay; memory allocation stall; disk wait; TCP retransmissions; cycles per
+    instruction.
+    """
 
     PSI_CPU = "psi-cpu"
     PSI_MEM = "psi-mem"
@@ -41,7 +45,12 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """Number of consecutive values that change the state."""
+    """How many consecutive values change the state of a signal.
+
+    Attributes:
+        enter_samples: Values at or above the threshold that make it contended.
+        leave_samples: Values below 0.8 of the threshold that make it normal.
+    """
 
     enter_samples: int = 3
     leave_samples: int = 3
@@ -49,7 +58,13 @@ class Patience:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contention:
-    """State of one signal of one pod, and the number of consecutive values towards the other state."""
+    """State of one signal of one pod.
+
+    Attributes:
+        state: Normal or contended.
+        above: Number of consecutive values at or above the threshold, while normal.
+        below: Number of consecutive values below 0.8 of the threshold, while contended.
+    """
 
     state: State = State.NORMAL
     above: int = 0
@@ -75,11 +90,11 @@ class Contention:
 
 
 def disk_await_ms(previous: Sequence[int], current: Sequence[int]) -> float | None:
-    """Return the milliseconds per disk request; None if there was no request.
+    """Return the milliseconds per disk request between two readings; None if there was no request.
 
     Args:
         previous: Reads, ms reading, writes, ms writing of the earlier reading, as in /proc/diskstats.
-        current: The same of the later reading.
+        current: The four numbers of the later reading.
     """
     reads, read_ms, writes, write_ms = (now - then for then, now in zip(previous, current, strict=True))
     if min(reads, read_ms, writes, write_ms) < 0 or reads + writes <= 0:
@@ -88,11 +103,11 @@ def disk_await_ms(previous: Sequence[int], current: Sequence[int]) -> float | No
 
 
 def retransmit_ratio(previous: Sequence[int], current: Sequence[int]) -> float | None:
-    """Return the share of TCP segments that were retransmitted; None if none was sent.
+    """Return the share of TCP segments that were retransmitted between two readings; None if none was sent.
 
     Args:
         previous: Segments out and segments retransmitted of the earlier reading, as in /proc/<pid>/net/snmp.
-        current: The same of the later reading.
+        current: The two numbers of the later reading.
     """
     out, again = current[0] - previous[0], current[1] - previous[1]
     if out <= 0 or again < 0:
@@ -101,9 +116,15 @@ def retransmit_ratio(previous: Sequence[int], current: Sequence[int]) -> float |
 
 
 class PsiSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Object `psi` of the interference settings: thresholds in percent (avg10).
+    """The object `psi` of the interference settings in the NodeSLO: detection by pressure (PSI).
 
-    `act`: whether contentions have effects.
+    Attributes:
+        cpu_some: Threshold of the CPU pressure in percent (avg10 of `some`).
+        mem_full: Threshold of the memory pressure in percent (avg10 of `full`).
+        io_full: Threshold of the IO pressure in percent (avg10 of `full`).
+        enter_samples: Consecutive values at or above the threshold that make a pod contended.
+        leave_samples: Consecutive values below 0.8 of the threshold that make it normal.
+        act: Whether contentions change other strategies; otherwise they are only reported.
     """
 
     cpu_some: float = 20.0
@@ -115,7 +136,7 @@ class PsiSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def patience(self) -> Patience:
-        """Numbers of consecutive values that change the state."""
+        """Numbers of consecutive values that change the state, each at least 1."""
         return Patience(enter_samples=max(self.enter_samples, 1), leave_samples=max(self.leave_samples, 1))
 
     def threshold(self, signal: Signal) -> float | None:
@@ -124,7 +145,18 @@ class PsiSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class CpiSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Object `cpi` of the interference settings."""
+    """The object `cpi` of the interference settings in the NodeSLO: detection by cycles per instruction.
+
+    Attributes:
+        enable: Whether it is on.
+        sigma: Number of standard deviations above the mean from which a sample is an outlier.
+        min_usage: Lowest CPU usage in cores at which a sample counts.
+        outliers: Number of outliers within the window that make an anomaly.
+        window_seconds: Length of this window.
+        correlation_seconds: Length of the window in which suspects are compared with the victim.
+        correlation: Lowest correlation of a suspect that is capped.
+        cap_seconds: Duration of a cap.
+    """
 
     enable: bool = False
     sigma: float = 2.0
@@ -137,9 +169,12 @@ class CpiSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class InterferenceSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Object `extensions.interference` of the NodeSLO.
+    """The object `extensions.interference` of the NodeSLO: how disturbed pods are detected.
 
     Attributes:
+        enable: Whether detection is on.
+        psi: Detection by pressure.
+        cpi: Detection by cycles per instruction.
         sched_delay_ms: Threshold of the scheduling delay, which is only reported; None: not checked.
         mem_alloc_ratio: Threshold of the memory allocation stall, which is only reported; None: not checked.
         disk_await_ms: Threshold of the disk wait, which is only reported; None: not checked.
@@ -166,7 +201,7 @@ class InterferenceSettings(msgspec.Struct, frozen=True, kw_only=True, rename="ca
 
 
 def interference_settings(slo: Mapping[str, Any]) -> InterferenceSettings:
-    """Return the settings of an effective NodeSLO. Without any, detection is off.
+    """Return the interference settings of a NodeSLO (JSON with defaults). If they are missing, detection is off.
 
     Raises:
         InvalidInput: A field has a wrong type.

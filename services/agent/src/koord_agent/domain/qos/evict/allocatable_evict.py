@@ -26,7 +26,7 @@ HIGHEST_PRIORITY_THRESHOLD = 7999
 
 
 def running_request(pod: AgentPod, resource: str) -> int | None:
-    """Return the request of the pod's containers and sidecars for a resource; None if there is none."""
+    """Return the request of the pod's containers and sidecars for a resource; None if none of them requests it."""
     if not pod.containers:
         return pod.requests.get(resource)
     named = [c.requests[resource] for c in pod.containers if resource in c.requests and (not c.is_init or c.is_sidecar)]
@@ -41,14 +41,15 @@ def judge_allocatable(
     pods: Sequence[AgentPod],
     measured: Mapping[str, int],
 ) -> Judgement:
-    """Return whether pods of low priority request too much, and which pods are evicted.
+    """Decide whether pods of low priority request too much of a resource, and which pods are evicted.
 
         requested / allocatable > threshold  =>  release (requested / allocatable - lower) * allocatable
         no allocatable (or 0)                =>  release all
 
     Args:
-        feature: CPUAllocatableEvict compares mid-cpu and batch-cpu, MemoryAllocatableEvict mid-memory and batch-memory.
-        policy: Settings in force.
+        feature: CPUAllocatableEvict compares mid-cpu and batch-cpu, MemoryAllocatableEvict mid-memory and
+            batch-memory.
+        policy: Thresholds of the NodeSLO.
         allocatable: Allocatable of the node: milli-cores for CPU, bytes for memory.
         pods: The pods of the node.
         measured: UID -> last usage. Only pods with a usage sample are candidates.

@@ -29,7 +29,7 @@ ONE_CORE_MILLI = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeCpu:
-    """Measured CPU of the best-effort class in milli-cores."""
+    """CPU of the best-effort class in milli-cores: its usage, its requests, and the CPU that it can really get."""
 
     usage_milli: float
     request_milli: float
@@ -38,7 +38,13 @@ class BeCpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeCpuHistory:
-    """Averages over the window, last values, and the smallest number of samples of any series."""
+    """CPU of the best-effort class over a window.
+
+    Attributes:
+        average: Averages over the window.
+        last: Last values.
+        count: Smallest number of samples in the window of any of the three values.
+    """
 
     average: BeCpu
     last: BeCpu
@@ -59,15 +65,15 @@ def judge_be_satisfaction(
     pods: Sequence[AgentPod],
     used_milli: Mapping[str, int],
 ) -> Judgement:
-    """Return whether best-effort pods get too little CPU and use all of it, and which are evicted.
+    """Decide whether best-effort pods get too little CPU and use all of it, and which of them are evicted.
 
     Args:
-        policy: Settings in force.
-        history: Averages and last values; None if not measured.
+        policy: Thresholds of the NodeSLO.
+        history: CPU of the best-effort class; None if not measured.
         collect_interval_seconds: Seconds between two collections.
         allocatable: Allocatable of the node; batch-cpu in milli-cores.
         pods: The pods of the node.
-        used_milli: Last CPU usage in milli-cores by UID.
+        used_milli: UID -> last CPU usage in milli-cores.
     """
     lower, upper = policy.cpu_evict_be_satisfaction_lower_percent, policy.cpu_evict_be_satisfaction_upper_percent
     if lower is None or upper is None or not 0 < lower <= HIGHEST_SATISFACTION_LOWER or not lower <= upper < 100:
@@ -159,14 +165,14 @@ def judge_cpu_usage(
     pods: Sequence[AgentPod],
     used_milli: Mapping[str, int],
 ) -> Judgement:
-    """Return whether the node uses too much CPU, and which pods are evicted. See `judge_usage`.
+    """Decide whether the node uses too much CPU, and which pods are evicted, by the rule of `judge_usage`.
 
     Args:
-        policy: Settings in force.
+        policy: Thresholds of the NodeSLO.
         node_cpu_used_cores: Average over the window in cores; None if it was not measured.
         capacity_milli: CPU of the node in milli-cores.
         pods: The pods of the node.
-        used_milli: Usage by UID in milli-cores.
+        used_milli: UID -> CPU usage in milli-cores.
     """
     priority = policy.evict_enabled_priority_threshold
     if priority is None:

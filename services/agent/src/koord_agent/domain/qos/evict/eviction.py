@@ -1,5 +1,6 @@
 """Choose the pods to evict so that the requested amounts are released: one pass over all tasks of a strategy.
 
+A *task* is a demand of one eviction feature: amounts to release, and the pods that may be evicted for it.
 `domain.qos.strategies.eviction_strategies` makes the tasks, `evictor` carries them out.
 
 Source: agent spec, 12.1. Vectors: evict_release.
@@ -13,7 +14,7 @@ from koordcore.values.resources import Amounts
 
 
 class Target(StrEnum):
-    """Whether a victim counts with its request or its usage."""
+    """What counts as released when a pod is evicted: its request or its usage."""
 
     USED = "podUsed"
     REQUESTED = "podResourceRequest"
@@ -21,13 +22,15 @@ class Target(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionTask:
-    """Amounts to release, and the candidates.
+    """A demand to release amounts of resources by evicting pods, and the candidates.
 
     Attributes:
-        to_release: Amount by resource: milli-cores for CPU kinds, bytes for memory kinds.
+        feature: Name of the eviction feature that demands it.
+        target: What counts as released: the requests of pods or their usage.
+        to_release: Resource -> amount: milli-cores for CPU kinds, bytes for memory kinds.
         order: UIDs of the candidates; the first is evicted first.
-        releases: UID -> amounts that the end of the pod would release. It also contains pods that are not candidates of
-            this task but may be victims of another one.
+        releases: UID -> amounts that the end of the pod would release. It also contains pods that are not candidates
+            of this task but may be victims of another one.
         reason: One sentence with the numbers behind it.
     """
 
@@ -41,7 +44,14 @@ class EvictionTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionVictim:
-    """A pod that was evicted in this pass, its task, and what it releases."""
+    """A pod that was evicted.
+
+    Attributes:
+        uid: UID of the pod.
+        feature: Eviction feature of the task that evicted it.
+        reason: Reason of the task.
+        releases: Amounts that its end releases.
+    """
 
     uid: str
     feature: str
@@ -51,12 +61,14 @@ class EvictionVictim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """Result of a pass.
+    """Result of one pass over the eviction tasks of a strategy.
 
     Attributes:
-        pending: Pods that were evicted earlier and have not ended yet.
+        victims: Pods that were evicted.
+        pending: UIDs of pods that were evicted earlier and have not ended yet.
+        failed: UIDs of pods that could not be evicted.
         released: Kind of target -> released amounts. Each pod counts once.
-        unmet: Amounts that are still missing after the pass, by feature.
+        unmet: Eviction feature -> amounts that are still missing after the pass.
     """
 
     victims: tuple[EvictionVictim, ...] = ()
@@ -69,15 +81,15 @@ class Release:
 def release(
     tasks: Sequence[EvictionTask], *, already_evicted: Collection[str], evict: Callable[[EvictionTask, str], bool]
 ) -> Release:
-    """Process the tasks in order, and evict candidates until each task has its amounts.
+    """Evict the candidates of each task in order until the task has its amounts.
 
     The release of a victim counts for every task of the pass, as the maximum over tasks with the same target. A
     candidate that releases none of the missing amounts is skipped (D-19).
 
     Args:
         tasks: Tasks of one strategy, in order.
-        already_evicted: UIDs of pods that were evicted within the last two minutes. They count as released and are not
-            evicted again.
+        already_evicted: UIDs of pods that were evicted within the last two minutes. They count as released and are
+            not evicted again.
         evict: Evicts one pod. If it returns False, the next candidate is tried.
     """
     wanting = [task for task in tasks if any(amount > 0 for amount in task.to_release.values())]

@@ -17,9 +17,9 @@ from koord_agent.domain.state.pods import AgentPod
 
 
 def is_allowed(pod: AgentPod, feature: str) -> bool:
-    """Return whether the eviction policy of the pod allows this feature.
+    """Return whether the eviction policy in a pod's annotation allows an eviction feature.
 
-    Without a policy every feature is allowed; with an invalid one none is.
+    Without a policy every feature is allowed; with an invalid policy none is.
     """
     text = pod.annotations.get(keys.EVICTION_POLICY)
     if text is None:
@@ -34,12 +34,11 @@ def is_allowed(pod: AgentPod, feature: str) -> bool:
 def by_priority(
     pods: Iterable[AgentPod], *, feature: str, priority_threshold: int, amount: Mapping[str, int], known: Iterable[str]
 ) -> tuple[AgentPod, ...]:
-    """Return the candidates of a feature for pods of any class, in the order of eviction.
+    """Return the pods that a feature may evict, of any QoS class, in the order of eviction.
 
-    A candidate is active, has a usage sample and a priority of at most the threshold, and its labels and policy allow
-    the eviction.
-    They are sorted by eviction priority, priority value and label priority ascending, then by amount descending, then
-    by name.
+    A candidate is Pending or Running, has a usage sample and a priority of at most the threshold, and its labels and
+    policy allow the eviction. Candidates are sorted by eviction priority, priority value and label priority
+    ascending, then by amount descending, then by name.
 
     Args:
         pods: The pods of the node.
@@ -76,10 +75,15 @@ def by_priority(
 def best_effort_by_priority(
     pods: Iterable[AgentPod], *, feature: str, then: Callable[[AgentPod, AgentPod], int]
 ) -> tuple[AgentPod, ...]:
-    """Return the candidates of a best-effort feature in the order of eviction.
+    """Return the pods that a feature for best-effort pods may evict, in the order of eviction.
 
     Candidates are pods with label BE whose policy allows the feature, in any phase. The lowest spec.priority comes
-    first. `then` compares two pods if one has no priority or both are equal (negative: the first pod is evicted first).
+    first.
+
+    Args:
+        pods: The pods of the node.
+        feature: Name of the eviction feature.
+        then: Compares two pods if one has no priority or both are equal; negative if the first is evicted first.
     """
 
     def compare(one: AgentPod, other: AgentPod) -> int:

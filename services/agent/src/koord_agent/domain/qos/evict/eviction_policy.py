@@ -22,7 +22,10 @@ BY_ALLOCATABLE = "evictByAllocatable"
 
 
 class EvictionPolicy(msgspec.Struct, frozen=True, kw_only=True, rename=wire_name):
-    """Thresholds in whole percents, priorities as Kubernetes priority values. None: not configured."""
+    """The eviction settings in the threshold section of a NodeSLO. A field that is not configured is None.
+
+    Thresholds are whole percents. Priorities are Kubernetes priority values.
+    """
 
     memory_evict_threshold_percent: int | None = None
     memory_evict_lower_percent: int | None = None
@@ -42,12 +45,12 @@ class EvictionPolicy(msgspec.Struct, frozen=True, kw_only=True, rename=wire_name
 
     @property
     def by_allocatable(self) -> bool:
-        """Whether best-effort satisfaction uses the allocatable batch cpu instead of the real limit."""
+        """Whether best-effort requests are compared with the allocatable batch cpu instead of the real limit."""
         return self.cpu_evict_policy == BY_ALLOCATABLE
 
 
 def eviction_policy(section: Mapping[str, Any]) -> EvictionPolicy:
-    """Return the eviction policy of a threshold section (JSON). Other fields are ignored.
+    """Return the eviction settings in the threshold section of a NodeSLO (JSON). Other fields are ignored.
 
     Raises:
         InvalidInput: A field has a wrong type.
@@ -57,12 +60,12 @@ def eviction_policy(section: Mapping[str, Any]) -> EvictionPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """Judgement of an eviction feature about the node.
+    """The decision of one eviction feature in this cycle.
 
     Attributes:
         is_valid: Whether the settings of the feature are valid.
-        task: Pods to evict; None if nothing is evicted.
-        reason: Reason why there is no task, or the numbers behind it.
+        task: Demand to evict pods; None if nothing is evicted.
+        reason: Reason why there is no task, or the numbers behind the task.
     """
 
     is_valid: bool
@@ -78,14 +81,14 @@ def evicting(
     releases: Mapping[str, Amounts],
     reason: str,
 ) -> Judgement:
-    """Return the judgement that pods have to be evicted.
+    """Return the decision that pods have to be evicted.
 
     Args:
         feature: Name of the eviction feature.
-        target: What a victim releases: its request or its usage.
-        to_release: Amount by resource that has to be released.
+        target: What counts as released: the requests of pods or their usage.
+        to_release: Resource -> amount to release.
         candidates: Pods that may be evicted; the first is evicted first.
-        releases: Amounts that the end of a pod would release, by UID.
+        releases: UID -> amounts that the end of the pod would release.
         reason: One sentence with the numbers behind it.
     """
     order = tuple(pod.uid for pod in candidates)
@@ -96,7 +99,7 @@ def evicting(
 
 
 def bounds(threshold: int | None, lower: int | None, *, default_gap: int | None = None) -> tuple[int, int] | None:
-    """Return threshold and lower bound in percent; None if they are not usable.
+    """Return the threshold of a feature, and the lower bound down to which it evicts pods, both in percent.
 
     Args:
         threshold: Threshold in percent; None = not set.

@@ -1,4 +1,4 @@
-"""Evict the pods that strategies request, and let strategies rest after an eviction.
+"""Evict the pods that strategies request. A strategy that evicted pods then pauses for some time (it *rests*).
 
 The pass over the tasks is `eviction.release`. The facts also request the eviction from the component that runs the
 pods. Source: agent spec, 12.
@@ -17,11 +17,11 @@ EVICTED_LATELY_MS = 120_000
 
 @dataclass(slots=True)
 class Evictor:
-    """Evictions on one node. Only its `QosCycle` uses it.
+    """Evicts pods of one node, and remembers which strategies pause. Only the node's `QosCycle` uses it.
 
     Attributes:
-        rest_ms: Strategy -> milliseconds that it rests after an eviction.
-        rest_at_start: Strategies that rest after the start of the agent.
+        rest_ms: Strategy -> milliseconds for which it pauses after an eviction.
+        rest_at_start: Strategies that also pause after the start of the agent.
     """
 
     rest_ms: Mapping[str, int]
@@ -31,7 +31,10 @@ class Evictor:
     _has_started: bool = False
 
     def resting(self, now_ms: int) -> frozenset[str]:
-        """Return the names of strategies that rest now. A clock that is set back does not prolong a rest."""
+        """Return the names of the strategies that pause now after an eviction.
+
+        A clock that is set back does not prolong a pause.
+        """
         if not self._has_started:
             self._has_started = True
             self._rests_until_ms.update((name, now_ms + self.rest_ms[name]) for name in self.rest_at_start)
@@ -41,11 +44,11 @@ class Evictor:
     def evict(
         self, look: NodeLook, evictions: Mapping[str, Sequence[EvictionTask]], end: Callable[[str], bool]
     ) -> tuple[PodsEvictedByAgent, ...]:
-        """Evict pods until the tasks are done or no candidate is left.
+        """Evict pods until the tasks of all strategies are done or no candidate is left.
 
         Args:
-            look: The node.
-            evictions: Tasks by name of the strategy.
+            look: Snapshot of the node.
+            evictions: Name of a strategy -> its tasks.
             end: Ends the processes of a pod on this node. If it returns False, the eviction remains a request.
 
         Returns:

@@ -29,15 +29,15 @@ def judge_memory_usage(
     pods: Sequence[AgentPod],
     used_bytes: Mapping[str, int],
 ) -> Judgement:
-    """Return whether memory of the node is short, and which pods are evicted.
+    """Decide whether memory of the node is short, and which pods are evicted.
 
     Args:
         feature: BEMemoryEvict evicts best-effort pods, MemoryEvict pods of low priority (D-22).
-        policy: Settings in force.
+        policy: Thresholds of the NodeSLO.
         node_memory_used_bytes: Memory in use on the node; None if it was not measured.
         capacity_bytes: Memory of the node in bytes.
         pods: The pods of the node.
-        used_bytes: Last memory usage by UID. For BEMemoryEvict, a pod without usage is the last candidate.
+        used_bytes: UID -> last memory usage. For BEMemoryEvict, a pod without usage is the last candidate.
     """
     usage = NodeUsage(
         resource=MEMORY,

@@ -18,7 +18,7 @@ DEFAULT_LOWER_GAP = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeUsage:
-    """Use of one resource on a node, and the thresholds for it.
+    """Usage of one resource on a node, and the thresholds for it.
 
     Attributes:
         resource: `cpu` or `memory`.
@@ -38,15 +38,15 @@ class NodeUsage:
 def judge_usage(
     feature: str, usage: NodeUsage, candidates: Callable[[], Iterable[AgentPod]], releases: Mapping[str, int]
 ) -> Judgement:
-    """Return whether the node uses too much of a resource, and which pods are evicted.
+    """Decide whether the node uses too much of a resource, and which pods are evicted.
 
         usage% = int(used) * 100 div capacity;  usage% >= threshold  =>  capacity * (usage% - lower) / 100
 
     Args:
         feature: Name of the eviction feature.
-        usage: The use of the resource on the node.
+        usage: The usage of the resource on the node.
         candidates: Returns the pods that may be evicted, in order. It is only called if pods have to be evicted.
-        releases: Amount that the end of a pod would release, by UID.
+        releases: UID -> amount that the end of the pod would release.
     """
     limits = bounds(usage.threshold_percent, usage.lower_percent, default_gap=DEFAULT_LOWER_GAP)
     if limits is None:

@@ -12,7 +12,7 @@ from koord_agent.domain.state.node_look import NodeLook
 
 
 class AntagonistCapsStrategy:
-    """The caps of one node. They are lifted when the agent stops."""
+    """Proposes the CPU quotas of pods that disturb others on one node. They are lifted when the agent stops."""
 
     name = PLUGIN
     needs = Needs(pace=Pace.EVERY_CYCLE, node_slo=False)

@@ -33,7 +33,7 @@ from koord_agent.domain.state.pods import AgentPod
 
 
 class BlockIoStrategy:
-    """Proposes block-IO limits of one node. It proposes nothing while the disks are unknown."""
+    """Proposes block-IO limits of best-effort pods on one node. It proposes nothing while the disks are unknown."""
 
     name = PLUGIN
     needs = Needs(gates=(BLKIO_RECONCILE,), section=RESOURCE_QOS)

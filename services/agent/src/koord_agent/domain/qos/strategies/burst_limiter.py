@@ -12,7 +12,14 @@ LARGEST_START_FRACTION = 0.5
 
 @dataclass(slots=True, kw_only=True)
 class BurstLimiter:
-    """The token bucket of one container. A token is one percent above the limit for one second."""
+    """The token bucket of one container, which limits how long it may exceed its CPU limit.
+
+    Attributes:
+        period_seconds: Period of the burst policy; a negative period disables the limit.
+        percent: Highest quota of the burst policy, in percent of the limit.
+        tokens: Present number of tokens. A token is one percent above the limit for one second.
+        updated_ms: Time of the last update in milliseconds.
+    """
 
     period_seconds: int
     percent: int
@@ -30,16 +37,16 @@ class BurstLimiter:
         return 2 * self.period_seconds
 
     def allows(self) -> bool:
-        """Return whether the container may burst now."""
+        """Return whether the container may exceed its CPU limit now."""
         return self.tokens > 0
 
     def step(self, usage_percent: int, now_ms: int) -> bool:
-        """Update the tokens since the last step, and return whether a burst is allowed.
+        """Spend or save tokens for the time since the last step. Return whether the container may exceed its limit.
 
         Only whole seconds count. Tokens are spent at a usage of 100 % and above, and saved below 60 %.
 
         Args:
-            usage_percent: Usage in percent of the limit.
+            usage_percent: CPU usage in percent of the limit.
             now_ms: Time in milliseconds.
         """
         seconds = max(now_ms - self.updated_ms, 0) // 1000
@@ -58,11 +65,11 @@ def capacity_tokens(period_seconds: int, percent: int) -> int:
 
 
 def new_limiter(period_seconds: int, percent: int, *, start_fraction: float, now_ms: int) -> BurstLimiter:
-    """Return a limiter that starts with a part of its capacity.
+    """Return the token bucket of a container, filled with a part of its capacity.
 
     Args:
-        period_seconds: Period of the policy in seconds.
-        percent: Percent of the policy.
+        period_seconds: Period of the burst policy in seconds.
+        percent: Highest quota of the burst policy, in percent of the limit.
         start_fraction: Random number from 0 to 0.5, so that containers do not run out of tokens at the same time.
         now_ms: Time in milliseconds.
     """

@@ -54,11 +54,11 @@ class _Target(NamedTuple):
 
 @dataclass(slots=True)
 class CpuBurstStrategy:
-    """Proposes CPU burst for one node.
+    """Proposes burst buffers and CPU quotas of latency-sensitive pods on one node.
 
     Attributes:
-        draw: Returns a random number in 0..1 for the first tokens of a limiter.
-        scaled: File -> quota or burst that was proposed last.
+        draw: Returns a random number in 0..1 for the first tokens of a token bucket.
+        scaled: File -> quota or burst buffer that was proposed last.
     """
 
     name = PLUGIN

@@ -35,11 +35,11 @@ AUDIT_REASON = "UpdateCPU"
 
 @dataclass(slots=True)
 class CpuQosStrategy:
-    """Proposes CPU QoS of one node.
+    """Proposes group identity and cpu.idle of QoS classes, pods and host applications on one node.
 
     Attributes:
         identity: Whether group identities are set.
-        idle: Whether classes are made idle.
+        idle: Whether cpu.idle is set.
     """
 
     name = PLUGIN

@@ -21,7 +21,10 @@ from koord_agent.domain.state.suppress_policy import SuppressPolicy
 
 
 class CpuSuppressStrategy:
-    """Proposes CPU suppression of one node. If it is switched off, it lifts the limits it has set."""
+    """Proposes the CPU limits of best-effort pods on one node.
+
+    If it is switched off, it lifts the limits that it has set.
+    """
 
     name = PLUGIN
     needs = Needs(section=RESOURCE_THRESHOLD, pace=Pace.SUPPRESS, node_slo=False)
@@ -53,7 +56,10 @@ class CpuSuppressStrategy:
         return Proposal([replace(plan, cause=causes[0]) for plan in plans] if causes else plans)
 
     def decision(self, view: NodeView) -> Decision:
-        """Return the decision in force. While the strategy is off, the decision changes nothing."""
+        """Return the last decision about the CPU of best-effort pods.
+
+        If the strategy is off, it is a decision without changes.
+        """
         return self._decision or decide(view, None, self._memory, ttl_ms=0)
 
 

@@ -40,11 +40,11 @@ _Value = tuple[CgroupFile, str]
 
 @dataclass(slots=True)
 class CpusetStrategy:
-    """CPU lists of the pods and host applications of one node.
+    """Proposes the CPU lists of pods and host applications on one node.
 
     Attributes:
-        unsets_quota: False with the flag -disable-unset-cpu-quota.
-        be_by_manager: Gate BECPUManager.
+        unsets_quota: Whether pods that own CPUs get no CPU quota; False with the flag -disable-unset-cpu-quota.
+        be_by_manager: Whether the gate BECPUManager is on.
     """
 
     name = PLUGIN

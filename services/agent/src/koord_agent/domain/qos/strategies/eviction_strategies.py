@@ -53,7 +53,7 @@ class _EvictionStrategy(ABC):
 
 
 class CpuEvictStrategy(_EvictionStrategy):
-    """Eviction for CPU of one node."""
+    """Proposes evictions because CPU is short on one node."""
 
     name = cpu_evict.PLUGIN
     needs = Needs(
@@ -97,7 +97,7 @@ class CpuEvictStrategy(_EvictionStrategy):
 
 
 class MemoryEvictStrategy(_EvictionStrategy):
-    """Eviction for memory of one node. Contention for memory lowers its thresholds."""
+    """Proposes evictions because memory is short on one node. Contentions for memory lower its thresholds."""
 
     name = memory_evict.PLUGIN
     needs = Needs(

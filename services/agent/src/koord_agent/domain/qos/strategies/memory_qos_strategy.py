@@ -23,7 +23,7 @@ AUDIT_REASON = "UpdateMemory"
 
 @dataclass(slots=True)
 class MemoryQosStrategy:
-    """Proposes memory QoS of one node.
+    """Proposes the memory.* files of QoS classes, pods and containers on one node.
 
     Attributes:
         page_size: Size of a memory page of this machine in bytes.

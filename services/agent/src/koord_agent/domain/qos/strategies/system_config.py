@@ -42,7 +42,10 @@ _SWITCHES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemWrites:
-    """Values by parameter, and scheduler features to write one by one (`NAME` or `NO_NAME`), sorted."""
+    """Kernel parameters to write: parameter -> value, and scheduler features to write one by one, sorted.
+
+    A feature is written as `NAME` or `NO_NAME`.
+    """
 
     values: Mapping[str, str] = field(default_factory=dict[str, str])
     sched_features: tuple[str, ...] = ()
@@ -51,12 +54,12 @@ class SystemWrites:
 def system_writes(
     strategy: Mapping[str, Any], *, memory_capacity_bytes: int, sched_features: str | None
 ) -> SystemWrites:
-    """Return the values of the strategy. Values out of range are left out.
+    """Return the kernel parameters of a `systemStrategy`. Values out of range are left out.
 
         min_free_kbytes = capacity / 1024 * factor / 10000
 
     Args:
-        strategy: `systemStrategy` as JSON.
+        strategy: `systemStrategy` of the NodeSLO as JSON.
         memory_capacity_bytes: Memory of the node in bytes. If it is 0, nothing is written.
         sched_features: Text of the kernel's sched_features; None if the kernel has none.
     """

@@ -19,7 +19,14 @@ NO_CPUS = EMPTY
 
 @dataclass(frozen=True, kw_only=True)
 class CpuOwners:
-    """Owners of the CPUs of the node."""
+    """The CPUs of the node, and who owns them.
+
+    Attributes:
+        cpus: Online CPUs.
+        by_qos_label: CPU -> QoS label (LSE or LSR) of the pod that owns it.
+        reserved: CPUs of the node reservation.
+        system_exclusive: CPUs of system QoS, if no other pod may use them.
+    """
 
     cpus: tuple[CpuPlace, ...]
     by_qos_label: Mapping[int, str] = field(default_factory=dict[int, str])
@@ -30,13 +37,13 @@ class CpuOwners:
     """CPUs of system QoS, if they are exclusive."""
 
     def usable(self) -> tuple[CpuPlace, ...]:
-        """Return the CPUs outside of the node reservation and exclusive system QoS."""
+        """Return the CPUs that are neither reserved nor exclusive to system QoS."""
         taken = self.reserved | self.system_exclusive
         return tuple(cpu for cpu in self.cpus if cpu.cpu not in taken)
 
     @cached_property
     def recovery_set(self) -> frozenset[int]:
-        """CPUs of best-effort pods without suppression: all except reserved, exclusive system and LSE CPUs."""
+        """CPUs that best-effort pods get if they are not suppressed: the usable ones without those of LSE pods."""
         return frozenset(cpu.cpu for cpu in self.usable() if self.by_qos_label.get(cpu.cpu) != "LSE")
 
 
@@ -74,20 +81,25 @@ def _first_pair(bucket: Sequence[CpuPlace], chosen: set[int]) -> tuple[int, ...]
 
 
 def wanted_cpus(budget_milli: int, old_count: int, node_cpus: int) -> int:
-    """Return the number of CPUs for a budget: ceil(budget / 1000), at least 2.
+    """Return how many CPUs best-effort pods get for a budget: ceil(budget / 1000), at least 2.
 
     The number grows by at most 10 % of the node's CPUs per cycle.
+
+    Args:
+        budget_milli: CPU that best-effort pods may use, in milli-cores.
+        old_count: Number of CPUs that they have now.
+        node_cpus: Number of CPUs of the node.
     """
     return min(max(math.ceil(budget_milli / 1000), MIN_CPUS), old_count + math.ceil(MAX_GROWTH * node_cpus))
 
 
 def choose_be_cpus(want: int, owners: CpuOwners) -> frozenset[int]:
-    """Choose the CPUs for best effort: `want` is divided between CPUs of LSR pods and other CPUs.
+    """Choose `want` CPUs for best-effort pods from the CPUs of LSR pods and from those that nobody owns.
 
-    It is divided in proportion to their numbers. CPUs of LSE pods are not used.
+    The number is divided between both groups in proportion to their sizes. CPUs of LSE pods are not used.
 
     Returns:
-        The CPUs. Empty for no change: no CPU is left (D-17), or neither part has enough.
+        The CPUs. Empty for no change: no CPU is left (D-17), or neither group has enough.
     """
     usable = owners.usable()
     lsr = [cpu for cpu in usable if owners.by_qos_label.get(cpu.cpu) == "LSR"]

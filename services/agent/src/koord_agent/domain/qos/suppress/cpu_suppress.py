@@ -45,7 +45,7 @@ class HostAppCpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeCgroup:
-    """A directory of the best-effort tree and its current CPU list."""
+    """A cgroup directory of the best-effort class, a pod or a container in it, with its present CPU list."""
 
     directory: str
     cpuset: frozenset[int]
@@ -57,10 +57,13 @@ class NodeView:
     """Inputs of a suppression decision, read once per cycle.
 
     Attributes:
+        now_ms: Time in milliseconds.
         capacity_milli: CPU of the whole node in milli-cores.
         reserved_milli: Milli-cores: max(capacity - allocatable, annotated reservation).
         node_cpu_used_cores: Last CPU usage of the node in cores; None if there is no sample.
+        pods: Last CPU usage of each pod.
         orphan_cpu_used_cores: CPU usage of pods that have samples but no pod object, in cores.
+        host_applications: Last CPU usage of each host application.
         be_root: Directory of the best-effort class.
         be_quota_us: CFS quota of the class; -1: unlimited, None: unreadable.
         be_cgroups: Directories of best effort: the root first, then pods and containers. Empty if the machine has no
@@ -85,7 +88,10 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuppressTerms:
-    """Terms of the budget in milli-cores. The budget may be negative."""
+    """Every number of the formula for the CPU of best-effort pods; the fields are those of `budget`, in milli-cores.
+
+    The budget may be negative.
+    """
 
     capacity_milli: int
     threshold_percent: int
@@ -107,7 +113,7 @@ class SuppressTerms:
 
 
 class Action(StrEnum):
-    """Action of a suppression decision."""
+    """What a suppression decision does: nothing, limit by CPU quota, limit by CPU list, or recover (lift the limit)."""
 
     NONE = "none"
     CFS_QUOTA = "cfs_quota"
@@ -117,26 +123,27 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuppressMemory:
-    """State of the strategy between cycles.
-
-    It records whether the quota was restored after it last limited best effort.
-    """
+    """What the strategy remembers between cycles: whether the quota was restored since it last limited best effort."""
 
     quota_recovered: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """A suppression decision and its explanation.
+    """A decision about the CPU of best-effort pods, with its explanation.
 
     Attributes:
-        terms: Terms of the budget; None if it was not computed (missing input, or disabled).
+        action: What is done.
+        reason: Sentence for people.
+        terms: Numbers of the formula; None if it was not computed (missing input, or disabled).
         target_quota_us: Quota for the budget, before small changes are skipped and steps are limited; None without a
             quota.
         old_quota_us: Quota before; None if unreadable.
-        new_quota_us: Quota after the plans are written.
-        want_cpus: Number of CPUs under policy cpuset.
-        cpuset: CPU list after the plans are written.
+        new_quota_us: Quota after the plans are written; None without a quota.
+        want_cpus: Number of CPUs, if best effort is limited by CPU lists; otherwise None.
+        cpuset: CPU list after the plans are written; None without one.
+        plans: Values of kernel files that carry it out.
+        memory: State for the next decision.
     """
 
     action: Action
@@ -152,7 +159,7 @@ class Decision:
 
 
 def budget(view: NodeView, policy: SuppressPolicy, node_cpu_used_cores: float) -> SuppressTerms:
-    """Return the CPU that best-effort pods may use in milli-cores, and its terms.
+    """Return the CPU that best-effort pods may use in milli-cores, with every number of the formula.
 
         BE = capacity * threshold / 100 - int(podNonBE * 1000) - int(hostNonBE * 1000) - int(system * 1000)
         system = max(node - all pods - all host applications, 0, reserved)
@@ -187,14 +194,19 @@ def budget(view: NodeView, policy: SuppressPolicy, node_cpu_used_cores: float) -
 
 
 def next_quota_us(budget_milli: int, current_us: int, capacity_milli: int) -> tuple[int, str]:
-    """Return the next quota of best effort, and a remark if it differs from the target.
+    """Return the next CPU quota of the best-effort class, and a remark if it differs from the target.
 
-    target = max(budget * 100, 2000). Against a limited current quota, a change below 1 % of the node is skipped (unless
-    the target is the floor), and a raise is at most 10 % of the node. A lower quota applies at once. Against an
-    unlimited quota neither rule applies (D-18).
+    target = max(budget * 100, 2000). Against a limited current quota, a change below 1 % of the node is skipped
+    (unless the target is the floor), and a raise is at most 10 % of the node. A lower quota applies at once. Against
+    an unlimited quota neither rule applies (D-18).
+
+    Args:
+        budget_milli: CPU that best-effort pods may use, in milli-cores.
+        current_us: Present quota in microseconds per period of 100 ms; -1 = unlimited.
+        capacity_milli: CPU of the node in milli-cores.
 
     Returns:
-        Quota and remark. The quota is the current one if nothing changes.
+        Quota and remark. The quota is the current one if nothing changes; the remark is "" if it is the target.
 
     Source:
         agent spec, 11.5.
@@ -217,13 +229,13 @@ def decide(
     *,
     ttl_ms: int = 2_000,
 ) -> Decision:
-    """Return the decision about the CPU of best-effort pods in this cycle.
+    """Decide how much CPU best-effort pods may use in this cycle, and how they are limited to it.
 
     Args:
         view: Inputs of this cycle.
         policy: Settings; None without a valid NodeSLO. Then nothing is limited and nothing restored.
         memory: State after the last decision.
-        ttl_ms: Lifetime of the plans: two intervals of the strategy.
+        ttl_ms: Lifetime of the plans in milliseconds: two intervals of the strategy.
 
     Source:
         agent spec, 11 (order of checks).
