@@ -1,8 +1,8 @@
 """Node columns: one row per node and one array per property, so that a plugin evaluates all nodes at once.
 
-Rows of deleted nodes are reused. A column is created when its resource, label key or set of taints is first needed.
-A change costs the affected row and is recorded in two journals (`shape`: properties of the node itself, `load`: any
-change), from which `views` update cached answers. Amounts are int64: milli-cores, bytes, whole units.
+A column is created when its resource, label key or set of taints is first used. A change is recorded in two journals
+(`shape`: properties of the node itself, `load`: any change), from which `views` update cached answers. Amounts are
+int64: milli-cores, bytes, whole units.
 """
 
 from collections.abc import Generator, Iterable, Mapping
@@ -64,8 +64,7 @@ class NodeShape:
 
     Attributes:
         allocatable: Resource -> amount, after node reservation and renaming of deprecated names.
-        weight: Factor of the node's total score in percent: 100 unless the manager lowered it because of the node's
-            health (manager spec, 16.4).
+        weight: Factor of its total score in percent, below 100 for an unhealthy node (manager spec, 16.4).
     """
 
     allocatable: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -78,8 +77,7 @@ class NodeShape:
 def node_shape(node: Node) -> NodeShape:
     """Return the shape of a node object. A malformed resource list counts as empty, because admission refuses it.
 
-    Source:
-        scheduler-core spec, 3 (node transformers); protocol spec, 7.4
+    Source: scheduler-core spec, 3 (node transformers); protocol spec, 7.4.
     """
     try:
         quantities = parse_resources(rename_resources(node.status.allocatable, DEPRECATED))
@@ -95,7 +93,7 @@ def node_shape(node: Node) -> NodeShape:
 
 
 class LabelColumn:
-    """The values of one label key on all nodes. Equal values share a number, the value id.
+    """The values of one label key on all nodes, as numbers (value ids).
 
     Attributes:
         values: Value id of each node by its position, int32 (N,); 0 for nodes without the label.
@@ -115,10 +113,7 @@ class LabelColumn:
         self._at_version = -1
 
     def at(self, rows: Rows) -> NDArray[np.int32]:
-        """Return the value ids of the nodes at some positions, shape (K,).
-
-        Do not change the returned array: it is cached for the last `rows`.
-        """
+        """Return the value ids of some rows, shape (K,). Do not change the array: it is cached for the last rows."""
         if rows is not self._at_rows or self._at_version != self.version:
             self._at_rows, self._at_values, self._at_version = rows, self.values[rows], self.version
         return self._at_values
@@ -141,19 +136,13 @@ class LabelColumn:
 
 
 class NodeColumns:
-    """All nodes of the cluster as arrays: each node has a position, its row; each resource has a column.
+    """All nodes of the cluster as arrays: a row is the position of a node, a column the index of a resource.
 
-    N is the capacity. Rows that stand for no node have `alive` False.
-
-        allocatable, requested, free   int64 (R, N)  resource x node; free = allocatable - requested, may be negative
-        non_zero                       int64 (2, N)  requested cpu and memory, with defaults
-        allocatable_at, ... non_zero_at   the same memory for single elements, which is faster: `free_at[column, row]`
-        alive, unschedulable           bool (N,)     whether the row is a node, and whether it is cordoned
-        taint_set                      int32 (N,)    index into `taint_sets`; 0: no taints
-        name_hash, row_at              uint64 (N,)   hash that orders nodes of equal totals, see `ranking`; hash -> row
-        weight                         int64 (N,)    factor of the total score in percent; 100 for healthy nodes
-        unhealthy                      number of nodes whose weight is not 100
-        shape, load                    journals of rows: changes of the node itself; any change
+    `allocatable`, `requested` and `free` are int64 (R, N), resource x node; `free` may be negative. `non_zero` int64
+    (2, N) is requested cpu and memory with defaults. `free_at[column, row]` and the like are single elements, which
+    is faster. `taint_set` int32 (N,) indexes `taint_sets`. `name_hash` uint64 (N,) orders nodes of equal totals (see
+    `ranking`), `row_at` is its inverse. `weight` int64 (N,) is the factor of the total score in percent. `unhealthy`
+    counts nodes whose weight is not 100. `alive` is False for a row that is no node.
     """
 
     def __init__(self, capacity: int = 64) -> None:
@@ -227,13 +216,9 @@ class NodeColumns:
         return column
 
     def demand(self, requests: Mapping[str, int], non_zero: Mapping[str, int]) -> Demand:
-        """Return the amounts that a pod takes from a node: all requests above 0, and one pod.
+        """Return what a pod takes: itself, and all requests above 0 but `gpu.shared`, which DeviceShare counts.
 
-        `gpu.shared`, a number of cards, is left out because DeviceShare counts it.
-
-        Args:
-            requests: The pod's requests: milli-cores, bytes, whole units.
-            non_zero: The requests with defaults for cpu and memory (`pod_requests_non_zero`).
+        `non_zero` are the requests with defaults for cpu and memory (`pod_requests_non_zero`).
         """
         counted = [(name, amount) for name, amount in requests.items() if amount > 0 and name != GPU_SHARED]
         pairs = [(PODS_COLUMN, 1), *((self.column(name), min(amount, MAX_AMOUNT)) for name, amount in counted)]
@@ -246,11 +231,7 @@ class NodeColumns:
         )
 
     def put(self, name: str, shape: NodeShape) -> tuple[int, bool]:
-        """Add a node or change its properties.
-
-        Returns:
-            (position of the node, whether the change may make a waiting pod schedulable).
-        """
+        """Add or change a node. Return its position, and whether this may make a waiting pod schedulable."""
         row = self._rows.get(name)
         is_new = row is None
         if row is None:
@@ -325,20 +306,14 @@ class NodeColumns:
         self.load.record(row)
 
     def judge_anew(self) -> None:
-        """Make cached filter and score results of all nodes invalid.
-
-        A plugin calls it if data outside the columns, on which its results depend, has changed.
-        """
+        """Make cached filter and score results of all nodes invalid, because data outside the columns has changed."""
         for row in row_list(np.flatnonzero(self.alive)):
             self.shape.record(row)
             self.load.record(row)
 
     @contextmanager
     def unrecorded(self) -> Generator[None]:
-        """Do not mark nodes as changed by `take` and `give` inside this context.
-
-        The caller must undo its changes before the context ends.
-        """
+        """Do not mark nodes as changed by `take` and `give` inside this context. The caller undoes its changes."""
         journal, self.load = self.load, Journal()
         try:
             yield

@@ -60,11 +60,7 @@ class _Sifted:
 
 
 class Engine:
-    """Filters and scores the nodes of a cluster with the plugins of one profile, and caches their results.
-
-    Attributes:
-        top_scores: Number of best nodes that explanations name.
-    """
+    """Filters and scores nodes with the plugins of one profile. `top_scores` best nodes are named in explanations."""
 
     def __init__(self, nodes: NodeColumns, profile: Profile, optimisations: Optimisations = ALL_ON) -> None:
         self.nodes = nodes
@@ -93,16 +89,13 @@ class Engine:
     ) -> Decision:
         """Return the feasible node with the best total score, or why no node is feasible.
 
-        A hash of uid and node name decides between equal totals.
-
         Args:
             subject: Class, kind and profile of the pod.
-            uid: Uid of the pod. A replay chooses the same node among equals, because the hash depends on it.
-            based_on: Positions of the log that the state contains, for the explanation.
+            uid: Uid of the pod. Its hash with the node's name decides between equal totals, the same in a replay.
+            based_on: Positions of the log that the state contains.
             restriction: Which nodes are candidates and which are preferred.
 
-        Source:
-            scheduler-core spec, 1 (steps 6 to 9), 1.2, 13
+        Source: scheduler-core spec, 1 (steps 6 to 9), 1.2, 13.
         """
         cross_node = self.cross_node_filters(subject)
         sampled = self._sample(subject, cross_node, restriction, uid, based_on)
@@ -139,13 +132,12 @@ class Engine:
             subject: Class, kind and profile of the pod itself.
             parts: (subject of a copy, positions of the nodes that see this copy); each node occurs once.
             uid: Uid of the pod.
-            based_on: Positions of the log that the state contains, for the explanation.
+            based_on: Positions of the log that the state contains.
             restriction: Which nodes are candidates and which are preferred.
-            scored_as: Takes the positions of feasible nodes, ascending, and returns what is scored. Called if two or
-                more nodes are feasible and none of them is preferred.
+            scored_as: Takes the feasible nodes' positions, ascending, and returns what is scored. Called if two or more
+                are feasible and none is preferred.
 
-        Source:
-            scheduler-core spec, 1 (steps 6 to 9), 3 (transformers)
+        Source: scheduler-core spec, 1 (steps 6 to 9), 3 (transformers).
         """
         exclusions: list[PluginExclusion] = []
         found: list[Rows] = [np.zeros(0, np.intp)]

@@ -40,7 +40,7 @@ from koord_scheduler.domain.gang.round import EndedRound, Round, RoundEnd
 
 
 class GangCache:
-    """All gangs of the cluster, and the one group of gangs whose members are being attempted (its scheduling round).
+    """All gangs of the cluster, and the scheduling round of the one group whose members are being attempted.
 
     Methods that return `Consequences` or `Next` tell which other pods the caller must allow, reject or attempt.
 
@@ -59,10 +59,7 @@ class GangCache:
     # --- events -----------------------------------------------------------------------------------------------------
 
     def pod_seen(self, uid: str, pod: Pod) -> Consequences:
-        """Record a new or changed pod of a gang, or the reserve pod of a reservation that belongs to a gang.
-
-        The pod counts as bound if `spec.nodeName` is set.
-        """
+        """Record a new or changed pod (or reserve pod) of a gang. It counts as bound if `spec.nodeName` is set."""
         gone = [self.pod_deleted(old) for old in self.roster.replaced_by(uid, pod)]
         activate = [other for consequences in gone for other in consequences.activate]
         seen = self.roster.see(uid, pod)
@@ -89,10 +86,7 @@ class GangCache:
         return _activating([*all_free(self.roster, gang), *self._one_pending(gang)])
 
     def pod_group_deleted(self, gang_id: str) -> None:
-        """Forget the parameters of a gang whose PodGroup was deleted.
-
-        From then on its pods belong to an unknown gang.
-        """
+        """Forget the parameters of a deleted PodGroup's gang. Its pods then belong to an unknown gang."""
         self.roster.forget_pod_group(gang_id)
 
     def unbound(self, uid: str) -> Consequences:
@@ -197,7 +191,7 @@ class GangCache:
         return None
 
     def permit(self, uid: str) -> PermitOutcome:
-        """Release the pod with its whole group if enough members have a node; otherwise let it wait for the others."""
+        """Release the pod with its group if enough members have a node; otherwise let it wait for the others."""
         member = self.roster.members.get(uid)
         if member is None:
             return Released()
@@ -260,13 +254,9 @@ class GangCache:
         return _activating(activate)
 
     def after_post_filter(self, uid: str, reason: str) -> Failure:
-        """Record that the pod found no node, and return what this means for its gang.
+        """Record that the pod found no node for the reason (a sentence), and return what this means for its gang.
 
         If the gang is Strict, the members of its group that wait at Permit lose their nodes.
-
-        Args:
-            uid: Uid of the pod.
-            reason: Why it found no node, one sentence.
         """
         member = self.roster.members.get(uid)
         gang = None if member is None else self.roster.gang(member.gang_id)
@@ -313,12 +303,7 @@ class GangCache:
         return uids_of(self._waiting_with(uid))
 
     def reject_waiting(self, uid: str) -> tuple[str, ...]:
-        """Take the nodes from all members of the pod's group that wait at Permit, also in NonStrict gangs.
-
-        Return their uids.
-
-        Source: scheduler-core spec, 8.10
-        """
+        """Take the nodes from all members of the pod's group that wait at Permit, and return their uids (8.10)."""
         return self._reject(self._waiting_with(uid))
 
     def _waiting_with(self, uid: str) -> list[Member]:

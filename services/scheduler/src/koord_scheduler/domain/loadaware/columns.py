@@ -82,9 +82,7 @@ class NodeLoad(NamedTuple):
 
 
 class LoadColumns:
-    """LoadAwareScheduling's data of all nodes as arrays: measured usage, estimates of pods, and thresholds.
-
-    Rows are those of `NodeColumns`; N is the capacity, R the number of considered resources.
+    """LoadAwareScheduling's data of all nodes: usage, estimates, thresholds. Rows are those of `NodeColumns`.
 
     Args:
         args: Arguments of the plugin.
@@ -188,25 +186,19 @@ class LoadColumns:
         return expired
 
     def next_expiry(self) -> float:
-        """Return the Unix seconds at which the next report expires.
-
-        Before, `advance` changes nothing. Infinity: none can expire.
-        """
+        """Return the Unix seconds before which no report expires; infinity if none can expire."""
         return self._expiries[0][0] if self._expiries else math.inf
 
     # --- what is asked -------------------------------------------------------------------------------------------
 
     def filter_codes(self, load: PodLoad, rows: Rows | None = None) -> CodeArray | None:
-        """Return a code for each node: 0 passes, other codes tell which threshold the pod would exceed; see `reason`.
+        """Return a code for each node, shape (K,): 0 passes, others see `reason`. None: every node passes.
 
         Call `advance` first.
 
         Args:
             load: The pod's estimated usage and kind.
             rows: Positions of the nodes, shape (K,); None for all N rows.
-
-        Returns:
-            Codes, shape (K,), or None if every node passes.
 
         Source:
             scheduler-core spec, 7.4
@@ -261,19 +253,14 @@ class LoadColumns:
         return code
 
     def reason(self, code: int) -> str:
-        """Return the phrase for users that explains a filter code other than 0.
-
-        Evicting pods may always help, because load falls when pods leave.
-        """
+        """Return the phrase for users of a filter code other than 0. Evicting pods may help, because load falls."""
         if code == _EXPIRED_CODE:
             return EXPIRED_REASON
         index, aggregated = divmod(code - _FIRST_CODE, 2)
         return exceeded_reason(self.resources[index], aggregated=bool(aggregated))
 
     def scores(self, load: PodLoad, rows: Rows | None = None) -> IntArray:
-        """Return a score within 0..100 for each node, shape (K,): higher where less of the node is used.
-
-        Call `advance` first.
+        """Return a score within 0..100 for each node, shape (K,). Call `advance` first.
 
         Args:
             load: The pod's estimated usage and kind.
@@ -297,7 +284,7 @@ class LoadColumns:
         return total // self._weight
 
     def row_score(self, load: PodLoad) -> Callable[[int], int] | None:
-        """Return a function from a node's position to its score, or None if every score is 0."""
+        """Return a function from a node's position to its score. None: every score is 0."""
         total_weight, dominant_weight = self._weight, self.args.dominant_resource_weight
         group = self._score_group(load)
         items = tuple(zip(range(len(load.estimate)), load.estimate, row_list(self._weights), strict=True))
