@@ -182,3 +182,28 @@ def test_objects_that_placement_reads_are_kept_and_shown(koord: Koord) -> None:
     koord.apply(pod("calm", "100m", {"app": "calm"}))
     until_blocking(lambda: koord.ask("get", "pdb", "calm").get("status", {}).get("currentHealthy") == 1, "the status")
     assert koord.ask("get", "svc", "calm")["spec"]["selector"] == {"app": "calm"}
+
+
+def test_greatest_number_of_replicas_that_fits_is_the_number_that_then_lands(koord: Koord) -> None:
+    container = {"name": "main", "image": "x:1", "resources": {"requests": {"cpu": "100m", "memory": "16Mi"}}}
+    template = {"metadata": {"labels": {"app": "many"}}, "spec": {"containers": [container]}}
+
+    def deployment(replicas: int) -> str:
+        spec = {"replicas": replicas, "selector": {"matchLabels": {"app": "many"}}, "template": template}
+        return json.dumps({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "many"}, "spec": spec})
+
+    def placed() -> int:
+        pods = koord.ask("get", "pods")["items"]
+        return sum("nodeName" in each["spec"] for each in pods if each["metadata"]["name"].startswith("many-"))
+
+    def fit(*words: str, stdin: str) -> Any:
+        return json.loads(koord.run("fit", "-f", "-", "-o", "json", *words, stdin=stdin))
+
+    found = fit("--max", stdin=deployment(1))
+    assert found["most"] > 0
+    assert [each["node"] for each in found["nodes"]] == ["node-1"]
+    assert found["sets"][0]["shortage"]["resource"] == "cpu"
+    assert fit(stdin=deployment(found["most"]))["sets"][0]["placed"] == found["most"]
+    assert placed() == 0  # a question changes nothing
+    koord.apply(deployment(found["most"] + 1))
+    until_blocking(lambda: placed() == found["most"], "the pods that fit")
