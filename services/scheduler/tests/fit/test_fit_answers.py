@@ -1,5 +1,8 @@
 """What a capacity question answers is what the scheduler then does, and the question writes nothing."""
 
+from itertools import islice
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -8,9 +11,13 @@ from koord_scheduler.domain.fit.answering import answer_question
 from koord_scheduler.domain.fit.question import replicas_of
 from koord_scheduler.domain.folding.log import fold
 from koord_scheduler.domain.state.state import SchedulerState
+from koord_scheduler.shell.forking import in_fork_and_wait
+from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
+from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
 from koordcore.requests.fit import FitAnswer, FitRequest, PodSet
 from koordcore.values.invalid import InvalidInput
+from support.scheduler.devices import CORE, MEMORY, RATIO, asking, device, gpu
 from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod, with_metadata
 
 GANG = {"pod-group.scheduling.sigs.k8s.io": "g"}
@@ -156,40 +163,91 @@ def test_invalid_question_is_refused_with_its_field(request_: FitRequest, path: 
     assert refused.value.path.startswith(path)
 
 
-@settings(max_examples=60, deadline=None)
-@given(data=st.data())
-def test_answer_is_what_the_scheduler_then_does(data: st.DataObject) -> None:
+def elastic_quota(name: str, cpu: int) -> dict[str, Any]:
+    amounts = {"cpu": str(cpu)}
+    meta = {"namespace": "default", "name": name}
+    return {"kind": "ElasticQuota", "metadata": meta, "spec": {"min": amounts, "max": amounts}}
+
+
+def put(log: SmallLog, plural: str, namespace: str, document: dict[str, Any]) -> None:
+    ref = custom_ref(plural, namespace, document["metadata"]["name"])
+    log.say(ref.kind, ref.id, CustomObjectObserved(object=document))
+
+
+def mixed_log(data: st.DataObject) -> SmallLog:
+    """Nodes of two zones, some with GPUs, a quota, and pods that were submitted."""
     log = SmallLog()
     for number in range(data.draw(st.integers(1, 5), "nodes")):
-        log.add_node(node(f"n{number}", cpu=str(data.draw(st.integers(1, 6))), labels={"zone": str(number % 2)}))
+        gpus = data.draw(st.integers(0, 2), "gpus")
+        more = {CORE: f"{100 * gpus}", RATIO: f"{100 * gpus}", MEMORY: f"{80 * gpus}Gi"} if gpus else {}
+        cpu = str(data.draw(st.integers(1, 6), "cpu"))
+        log.add_node(node(f"n{number}", cpu=cpu, labels={"zone": str(number % 2)}, more=more))
+        if gpus:
+            put(log, "devices", "", device(f"n{number}", [gpu(minor) for minor in range(gpus)]))
+    put(log, "elasticquotas", "default", elastic_quota("team", data.draw(st.integers(1, 4), "quota")))
     for number in range(data.draw(st.integers(0, 6), "pods before")):
         log.add_pod(pod(f"old{number}", {"cpu": f"{data.draw(st.integers(1, 20))}00m"}))
+    return log
+
+
+def mixed_sets(data: st.DataObject) -> list[PodSet]:
+    """Pods of several kinds, in any order."""
     spread = {
         "maxSkew": 1,
         "topologyKey": "zone",
         "whenUnsatisfiable": "DoNotSchedule",
         "labelSelector": {"matchLabels": {"app": "s"}},
     }
-    gang = data.draw(st.booleans(), "gang")
     kinds = [
         pod("plain", {"cpu": f"{data.draw(st.integers(1, 20))}00m"}),
         with_metadata(pod("spread", {"cpu": "300m"}, topologySpreadConstraints=[spread]), labels={"app": "s"}),
+        with_metadata(pod("quota", {"cpu": "700m"}), labels={keys.QUOTA_NAME: "team"}),
+        with_metadata(pod("m", {"cpu": "500m"}), labels=GANG),
+        asking("gpu", {CORE: "50", RATIO: "50", "cpu": "100m"}),
     ]
-    if gang:
-        kinds.append(with_metadata(pod("m", {"cpu": "500m"}), labels=GANG))
-    sets = [PodSet(pod=kind, replicas=data.draw(st.integers(2, 6))) for kind in kinds]
-    objects = [POD_GROUP] if gang else []
+    chosen = data.draw(st.permutations(kinds), "kinds")[: data.draw(st.integers(1, 5), "number of kinds")]
+    return [PodSet(pod=kind, replicas=data.draw(st.integers(2, 6), "replicas")) for kind in chosen]
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_answer_is_what_the_scheduler_then_does(data: st.DataObject) -> None:
+    log, sets = mixed_log(data), mixed_sets(data)
     scheduler = Scheduler(log)
     scheduler.run()
     length = len(log.events)
-    answer = asked(log, FitRequest(pods=sets, objects=objects))
+    answer = asked(log, FitRequest(pods=sets, objects=[POD_GROUP]))
     assert len(log.events) == length
-    if gang:
-        from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
+    put(log, "podgroups", "default", POD_GROUP)
+    assert nodes_of(answer) == placed_by(log, pods_of(sets))
 
-        log.say("customspec", custom_ref("podgroups", "default", "g").id, CustomObjectObserved(object=POD_GROUP))
-    pods = [one for each in sets for one, _ in zip(replicas_of(each), range(each.replicas), strict=False)]
-    assert nodes_of(answer) == placed_by(log, pods)
+
+@settings(max_examples=50, deadline=None)
+@given(data=st.data())
+def test_fork_of_a_deciding_scheduler_answers_what_it_then_does(data: st.DataObject) -> None:
+    log, sets = mixed_log(data), mixed_sets(data)
+    scheduler = Scheduler(log)
+    scheduler.follow()
+    for _ in range(data.draw(st.integers(0, 6), "decisions")):
+        scheduler.decide()
+    if data.draw(st.booleans(), "sent"):
+        scheduler.send()  # the log has not answered these appends when the question comes
+    request = FitRequest(pods=sets, objects=[POD_GROUP])
+
+    def answered() -> bytes:
+        return msgspec.json.encode(answer_question(scheduler.state, request, 0.0, lambda other: asked(log, other)))
+
+    answer = msgspec.json.decode(in_fork_and_wait(answered), type=FitAnswer)
+    put(log, "podgroups", "default", POD_GROUP)
+    for each in pods_of(sets):
+        log.add_pod(each)
+    scheduler.run()
+    records = (scheduler.state.pods[each.metadata.uid] for each in pods_of(sets))
+    assert nodes_of(answer) == {f"{each.namespace}/{each.name}": each.node for each in records if each.node}
+
+
+def pods_of(sets: list[PodSet]) -> list[Pod]:
+    return [one for each in sets for one in islice(replicas_of(each), each.replicas)]
 
 
 def test_question_survives_the_wire() -> None:

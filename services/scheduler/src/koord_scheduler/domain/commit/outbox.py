@@ -147,6 +147,13 @@ class Outbox:
             queue.in_flight = False
             self._turn(node, queue)
 
+    def land_all(self) -> None:
+        """Mark every append in flight as answered, on a copy of the state to which no answer comes."""
+        for node in tuple(self._nodes):
+            queue = self._nodes.get(node)
+            if queue is not None and queue.in_flight and not self._parked_at(node):
+                self.landed(node)
+
     def withdraw(self, node: str) -> list[Work]:
         """Remove and return all work for a node that is not in flight, because it was decided on an outdated state.
 
