@@ -180,14 +180,18 @@ class AgentSettings(ServiceSettings):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Changes that were made to the command line, one sentence each."""
+        """What was changed in the command line: one sentence for each renamed or ignored flag."""
         return self._notes
 
     @classmethod
     def load(cls, words: Sequence[str], environ: Mapping[str, str]) -> Self:
-        """Return the settings of a command line, which may also be one of Koordinator's agent.
+        """Return the settings of a command line and environment variables.
 
-        See `koord_agent.config.flags`.
+        The command line may also be one of Koordinator's agent (`koord_agent.config.flags`).
+
+        Args:
+            words: The command line without the name of the program.
+            environ: Environment variables.
         """
         taken = accepted(words, {name for spec in cls.flag_specs() for name in spec.names} | {"h", "help"})
         settings = super().load(taken.words, {**container_paths(environ, cls.env_prefix()), **environ})

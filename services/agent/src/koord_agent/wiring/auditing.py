@@ -17,7 +17,7 @@ from koord_agent.shell.store.audit_log import AuditLog, AuditQueries, AuditSink
 
 
 def audit_log_of(shell: Shell[AgentSettings]) -> AuditLog | None:
-    """Return the audit log and add its route; None if its gates are off or its folder is not writable."""
+    """Create the audit log and add its route; None if its gates are off or its folder is not writable."""
     settings = shell.settings
     if not settings.feature_gates.enabled(AUDIT_EVENTS):
         return None

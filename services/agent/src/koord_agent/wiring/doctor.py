@@ -23,9 +23,13 @@ _USAGE: Final = 2
 
 
 class Examination(msgspec.Struct, frozen=True, kw_only=True):
-    """Features of a machine.
+    """What `koord node doctor` shows of a machine.
 
     Attributes:
+        node: Name of the node.
+        kernel: Version of the kernel.
+        cgroup_version: 1 or 2.
+        cgroup_driver: systemd or cgroupfs.
         findings: Findings: feature, whether it can be used, the file that decides it, and the reason if not.
     """
 
@@ -37,7 +41,11 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def examine(settings: AgentSettings) -> Examination:
-    """Probe this machine. Raises OSError if it has no cgroup file system."""
+    """Probe which features this machine has. Nothing is written to the machine.
+
+    Raises:
+        OSError: The machine has no cgroup file system.
+    """
     host = LinuxHost(
         monotonic_ns=time.monotonic_ns,
         roots=host_roots(settings),
@@ -56,7 +64,7 @@ def examine(settings: AgentSettings) -> Examination:
 
 
 def run_doctor(words: Sequence[str]) -> int:
-    """Print the features of this machine, and return the exit status.
+    """Print the features of this machine as JSON, and return the exit status.
 
     Args:
         words: Flags of the agent (roots of file systems).

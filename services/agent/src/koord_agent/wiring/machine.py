@@ -20,7 +20,13 @@ from koord_agent.shell.node.node_agent import NodeAgent
 
 
 def follow_machine(shell: Shell[AgentSettings], agent: NodeAgent, change: Callable[[str], None]) -> None:
-    """Add the components that follow the kubelet and the cgroups of pods."""
+    """Add the components that follow the kubelet and the cgroups of pods on this machine.
+
+    Args:
+        shell: Settings, metrics and logger of the service.
+        agent: The agent of the node.
+        change: Called with the name of the node when its pods may have changed.
+    """
     settings = shell.settings
     states: KubeletStates | None = None
 

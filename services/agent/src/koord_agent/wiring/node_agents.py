@@ -126,7 +126,17 @@ def linux_agent(
     said: Mapping[str, str],
     extensions: Extensions,
 ) -> NodeAgent:
-    """Return the agent of this machine."""
+    """Create the agent of this machine.
+
+    Args:
+        shell: Settings, metrics and logger of the service.
+        node: Name of the node.
+        interval_ms: Interval of the collectors in milliseconds.
+        announced: UIDs of pods whose start is already in the log.
+        audit: Receives audit events.
+        said: Digests of the last reports of topology and devices.
+        extensions: Extensions of installed packages.
+    """
     settings, gates = shell.settings, shell.settings.feature_gates
     host = LinuxHost(
         monotonic_ns=time.monotonic_ns,
@@ -249,7 +259,17 @@ def simulated_agent(
     *,
     said: Mapping[str, str],
 ) -> NodeAgent:
-    """Return the agent of one simulated node of a fleet."""
+    """Create the agent of one simulated node.
+
+    Args:
+        settings: Settings of the agent.
+        fleet: The simulated machines.
+        node: Name of the node.
+        interval_ms: Interval of the collectors in milliseconds.
+        announced: UIDs of pods whose start is already in the log.
+        audit: Receives audit events.
+        said: Digests of the last reports of topology and devices.
+    """
     host = fleet.host(node)
     retention_ms = max(FLEET_WINDOW_MS, min(LONGEST_WINDOW_MS, FLEET_SAMPLES * interval_ms))
     store = SeriesStore(retention_ms=retention_ms)

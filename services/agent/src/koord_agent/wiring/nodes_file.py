@@ -23,7 +23,7 @@ class _Line(msgspec.Struct, kw_only=True):
 
 
 def read_nodes(file: Path) -> list[SimulatedNode]:
-    """Read the nodes of a file: a `List` of Node objects, or lines with node, cpu_milli and memory_bytes.
+    """Read the nodes to simulate from a file: a `List` of Node objects, or lines with node, cpu_milli and memory_bytes.
 
     Raises:
         InvalidInput: An entry is invalid. The message names the line or object.
@@ -40,7 +40,11 @@ def read_nodes(file: Path) -> list[SimulatedNode]:
 
 
 def shard_of(nodes: Iterable[SimulatedNode], shard: str) -> list[SimulatedNode]:
-    """Return the nodes of one of several processes: `k/n` takes every n-th node, beginning with the k-th.
+    """Return the nodes that one of several processes simulates: `k/n` takes every n-th node, beginning with the k-th.
+
+    Args:
+        nodes: All nodes.
+        shard: Text `k/n`, where k counts from 1.
 
     Raises:
         InvalidInput: k is larger than n.

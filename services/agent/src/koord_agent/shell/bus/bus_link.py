@@ -12,7 +12,7 @@ from koordcore.ports.observations import ObservationLog
 
 
 class OwnFacts(Protocol):
-    """Methods of `EventLog` that an agent may use."""
+    """Those methods of `EventLog` that an agent may use: append to its own aggregates, and read their last events."""
 
     async def append(self, events: Sequence[NewEvent], *, deadline: float = 30.0) -> AppendOutcome:
         """See `EventLog.append`."""
@@ -25,7 +25,7 @@ class OwnFacts(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
-    """Ports of the bus that the agent uses."""
+    """Connections of the agent to the bus: log, reports, desired state, and pushed facts."""
 
     facts: OwnFacts
     reports: ObservationLog
@@ -34,7 +34,10 @@ class Ports:
 
 
 class BusLink:
-    """The ports of the bus after the first connection. They stay usable after later interruptions."""
+    """The connection of the agent to the bus.
+
+    It exists before the bus answers, and stays usable after interruptions.
+    """
 
     def __init__(self, ports: Ports | None = None) -> None:
         self._ports = ports
@@ -50,7 +53,7 @@ class BusLink:
         return self._ports
 
     def connect(self, ports: Ports, *, is_connected: Callable[[], bool] | None = None) -> None:
-        """Set the ports after the first connection.
+        """Set the ports when the bus has answered for the first time.
 
         Args:
             ports: The ports.
@@ -61,11 +64,11 @@ class BusLink:
         self._there.set()
 
     def refuse(self, reason: str) -> None:
-        """Record the reason why no connection can be made."""
+        """Record the reason why no connection to the bus can be made, for `trouble`."""
         self._refused = reason
 
     def trouble(self) -> str | None:
-        """Return the reason why events do not reach the log now; None if they do."""
+        """Return the reason why facts do not reach the log now, for example no connection; None if they do."""
         if self._ports is None:
             return self._refused
         return None if self._is_connected() else "the connection is lost; the last desired state stays in force"

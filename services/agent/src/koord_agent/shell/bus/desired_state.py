@@ -38,7 +38,7 @@ KEPT_PUSHES = 1_000
 
 
 class Cause(NamedTuple):
-    """Trace and id of the fact that placed a pod. The fact that the pod started continues the trace."""
+    """Id and trace of the fact that placed a pod. The fact that the pod started names them as its cause."""
 
     event_id: str
     correlation_id: str
@@ -47,10 +47,10 @@ class Cause(NamedTuple):
 
 
 class DesiredStates:
-    """Desired state of the nodes of this process.
+    """Desired state of the nodes of this process, kept up to date from disk, bucket and pushed facts.
 
     Attributes:
-        nodes: The nodes.
+        nodes: Names of the nodes.
         views: Node -> desired state.
         read_once: Nodes whose desired state was read from the bucket at least once.
     """
@@ -81,27 +81,31 @@ class DesiredStates:
         self._soon: dict[str, asyncio.TimerHandle] = {}
 
     def restore(self, kept: dict[str, DesiredNode]) -> None:
-        """Begin with the stored states. The first state from the bucket replaces them."""
+        """Use the states that were stored on disk, until the first state is read from the bucket.
+
+        Args:
+            kept: Node -> stored state.
+        """
         for node, value in kept.items():
             if node in self._known and self._take(value):
                 self._provisional.add(node)
 
     def cause_of(self, node: str, uid: str) -> Cause | None:
-        """Return the cause of a pod once; None if its push was not received."""
+        """Return the cause of a pod's placement, and forget it; None if the fact was not pushed to this process."""
         causes = self._causes.get(node)
         return causes.pop(uid, None) if causes else None
 
     def unsaved(self, most: int) -> list[DesiredNode]:
-        """Return up to `most` states that were changed or confirmed since the last call."""
+        """Return up to `most` states that changed, or were read again, since the last call, to be stored on disk."""
         nodes = [self._unsaved.pop() for _ in range(min(most, len(self._unsaved)))]
         return [self.views[node].desired for node in nodes]
 
     def not_saved(self, values: Iterable[DesiredNode]) -> None:
-        """Mark states as unsaved again, because the disk refused them."""
+        """Mark states as unsaved again, because they could not be written to disk."""
         self._unsaved.update(value.node for value in values)
 
     async def run(self) -> None:
-        """Follow the bucket and the pushes until cancelled."""
+        """Read the bucket and apply pushed facts until cancelled."""
         ports = await self._link.connected()
         try:
             async with asyncio.TaskGroup() as group:

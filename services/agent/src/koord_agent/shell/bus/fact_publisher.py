@@ -1,6 +1,6 @@
 """Adds headers to the facts of nodes and puts them into the outbox.
 
-A fact that the outbox refuses is put again with the next ones. Next module to read: `outbox`.
+A fact that the outbox refuses is put again with the next ones.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -23,9 +23,11 @@ REFUSED_FACTS: Final = 1_000
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FactPublisher:
-    """Publishes the facts of one process. Only one task uses it.
+    """Publishes the facts of the nodes of one process through the outbox. Only one task uses it.
 
     Attributes:
+        outbox: Queue of facts on disk.
+        states: Desired states, which know why a pod was placed.
         start_id: Id of this run of the process. It is the cause of facts without another cause.
         refused: Called with node and fact if the outbox has no room for a fact about pods.
     """
@@ -40,7 +42,7 @@ class FactPublisher:
     _waiting: list[Fact] = field(default_factory=list[Fact])
 
     def facts(self, node: str, events: Iterable[Event]) -> list[Fact]:
-        """Return the facts of a node with their headers."""
+        """Add headers (id, cause, trace, time) to the events of a node, and return them as facts."""
         return [
             Fact(node, event, self._origin_of_pods(node, event.pods))
             if isinstance(event, PodsStarted)
@@ -49,7 +51,7 @@ class FactPublisher:
         ]
 
     def publish(self, facts: Sequence[Fact]) -> None:
-        """Put facts into the outbox, oldest first."""
+        """Put facts into the outbox, oldest first. Facts that it refuses are put again with the next call."""
         if not facts and not self._waiting:
             return
         offered, self._waiting[:] = [*self._waiting, *facts], []
@@ -64,7 +66,12 @@ class FactPublisher:
                 self.logger.debug("be_suppressed", node=fact.node, sentence=fact.event.reason)
 
     def origin(self, node: str, *, causation: str = "") -> Origin:
-        """Return the headers of a fact or report of a node."""
+        """Return the headers of a fact or report of a node.
+
+        Args:
+            node: Name of the node.
+            causation: Id of the event that caused it; "" for the start of this process.
+        """
         return Origin(
             causation_id=causation or self.start_id,
             correlation_id=node,

@@ -35,7 +35,7 @@ KIND = "nodestate"
 
 
 class Fact(NamedTuple):
-    """One fact of a node with its headers."""
+    """An event of a node with its headers, before it is in the log."""
 
     node: str
     event: Event
@@ -51,7 +51,7 @@ class _Aggregate:
 
 
 class Outbox:
-    """The queue of facts. The task `run` sends facts; the cycle adds them with `put`."""
+    """The queue of facts on disk. The main loop adds facts with `put`; the task `run` sends them to the log."""
 
     def __init__(self, store: LocalStore, link: BusLink, *, limit: int, logger: Logger) -> None:
         self.dropped = 0
@@ -73,7 +73,7 @@ class Outbox:
         return self._depth
 
     def put(self, facts: Sequence[Fact]) -> list[Fact]:
-        """Store facts, and return those that were refused by the limit or the disk."""
+        """Store facts on disk. Return those that were not stored, because the queue is full or the disk refused."""
         room = max(0, self._limit - self._depth)
         taken, refused = facts[:room], list(facts[room:])
         if refused:
@@ -101,7 +101,7 @@ class Outbox:
         return refused
 
     async def run(self) -> None:
-        """Send facts until cancelled."""
+        """Send the queued facts to the log, in order, until cancelled."""
         ports = await self._link.connected()
         while True:
             self._wake.clear()
@@ -119,7 +119,7 @@ class Outbox:
                 await asyncio.sleep(PAUSE_SECONDS)
 
     async def flush(self, real_seconds: float) -> None:
-        """Wait until all facts are sent, at most for this time."""
+        """Wait until all facts are sent, but at most for this number of seconds of real time."""
         try:
             async with asyncio.timeout(real_seconds):
                 await self._idle.wait()

@@ -56,7 +56,7 @@ class _LastOnlyReader(StreamReader):
 
 
 class AgentFacts:
-    """Appends to, and last events of, the agent's own aggregates; see `koordcore.ports.eventlog.EventLog`."""
+    """The log as an agent may use it: it appends to the aggregates of its nodes, and reads their last events."""
 
     def __init__(self, connection: BusConnection, names: BusNames, *, metrics: BusMetrics = NO_METRICS) -> None:
         self._names = names

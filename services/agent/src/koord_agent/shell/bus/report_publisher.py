@@ -20,7 +20,7 @@ from koord_agent.shell.node.node_agent import NodeAgent
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReportPublisher:
-    """Publishes the usage reports of one process.
+    """Publishes the usage reports of the nodes of one process.
 
     Attributes:
         link: The bus. Without a connection, no report is made.
@@ -38,15 +38,12 @@ class ReportPublisher:
     async def publish_due(
         self, agents: Mapping[str, NodeAgent], now_ms: int, breathe: Callable[[], Awaitable[None]]
     ) -> int:
-        """Publish the reports that are due.
+        """Make and publish the reports of the nodes whose report interval has passed, and return their number.
 
         Args:
-            agents: By node.
+            agents: Node -> agent.
             now_ms: Time in milliseconds.
             breathe: Awaited after each report, so that other tasks run.
-
-        Returns:
-            Number of reports.
         """
         ports, count = self.link.ports, 0
         if ports is None or not self.is_on:

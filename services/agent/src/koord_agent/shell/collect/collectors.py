@@ -35,7 +35,16 @@ from koord_agent.shell.host.host import CycleSource, Host
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectOptions:
-    """Enabled collectors and their intervals on the service's clock (agent spec, 2.1, 2.2)."""
+    """Which slow collectors are switched on, and their intervals on the service's clock (agent spec, 2.1, 2.2).
+
+    Attributes:
+        psi: Pressure (PSI).
+        cpi: Cycles per instruction.
+        resctrl: Counters of cache and memory bandwidth.
+        cold_pages: Cold page cache.
+        sched_delay: Time that threads wait for a CPU.
+        cpi_window_ms: Time for which cycles and instructions are counted in each interval.
+    """
 
     psi: bool = False
     cpi: bool = False
@@ -130,13 +139,13 @@ class Collectors:
         apps_with_page_cache: bool = False,
         for_interference: bool = False,
     ) -> Latest:
-        """Run the collectors that are due, and return the last values of the fast ones.
+        """Run the collectors that are due, append their samples, and return the newest CPU usages.
 
         Args:
             pods: The pods of the node.
             now_ms: Time in milliseconds.
             host_applications: Processes outside Kubernetes that the NodeSLO names.
-            best_effort: Readings of the best-effort class.
+            best_effort: Quota and CPU lists of the best-effort class, read in this cycle.
             apps_with_page_cache: Whether memory of host applications counts with page cache.
             for_interference: Whether interference is detected. Then PSI and waiting times are collected even if their
                 gates are off.
@@ -157,17 +166,17 @@ class Collectors:
         return latest
 
     def cpus_changed(self, topology: Sequence[CpuPlace]) -> None:
-        """Use a new set of online CPUs."""
+        """Replace the set of online CPUs, after CPUs came or went."""
         if self.features.usable(Feature.NUMA):
             self._cpu_to_numa = {place.cpu: place.node for place in topology}
 
     @property
     def cold_memory_running(self) -> bool:
-        """Whether cold pages are measured (agent spec, 7)."""
+        """Whether cold pages are measured on this machine (agent spec, 7)."""
         return any(slow.feature is Feature.COLD_PAGES for slow in self._slow)
 
     def forget(self, uids: Iterable[str]) -> None:
-        """Drop the counters of pods that have ended."""
+        """Drop what is remembered of pods that have ended; the argument is their UIDs."""
         for uid in uids:
             self._waits.pop(uid, None)
             self._stalls.pop(uid, None)
@@ -175,7 +184,7 @@ class Collectors:
             self._segments.pop(uid, None)
 
     def close(self) -> None:
-        """Close open counters."""
+        """Close the hardware counters (perf events) that are open."""
         if self._measuring is not None:
             for source in self._measuring.sources.values():
                 source.close()

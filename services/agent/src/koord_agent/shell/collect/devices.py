@@ -78,15 +78,7 @@ class MachineDevices:
 
 
 class DeviceReporter:
-    """Reports the devices of one node. Owned by its agent, not shared.
-
-    A device that vanishes is reported as not healthy for ten minutes before it is left out.
-
-    Args:
-        read: Reads the devices.
-        said: Digest of the last report, of an earlier process. "" means none.
-        sync_ms: Milliseconds between two readings.
-    """
+    """Reads the devices of one node, and reports them when they change. Only the node's agent uses it."""
 
     def __init__(self, read: ReadDevices, *, said: str = "", sync_ms: int = SYNC_EVERY_MS) -> None:
         self._read = read
@@ -99,7 +91,10 @@ class DeviceReporter:
         self._seen: dict[str, tuple[ReportedDevice, int]] = {}
 
     def report(self, now_ms: int) -> DeviceInventoryChanged | None:
-        """Read the devices if it is due, and return the report if it differs from the last one; else None.
+        """Read the devices if it is due, and return the fact about them if it differs from the last one.
+
+        Otherwise None. If all devices vanish, the last ones are reported as not healthy for ten minutes before the
+        report is empty.
 
         Args:
             now_ms: Time in milliseconds.

@@ -26,7 +26,7 @@ CFS_PERIOD_US = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestEffortTree:
-    """Quota of the best-effort root (None if unreadable), and CPU lists of its directories, parents first."""
+    """CPU quota of the best-effort class (None if unreadable), and CPU lists of its directories, parents first."""
 
     quota_us: int | None
     cgroups: tuple[BeCgroup, ...]
@@ -62,7 +62,10 @@ def _number(host: Host, file: CgroupFile) -> int | None:
 
 
 def container_directories(host: Host, pod: AgentPod) -> Iterator[tuple[str, str]]:
-    """Yield id and directory of each created container. Unknown runtimes are left out."""
+    """Yield container id and cgroup directory of each created container of a pod.
+
+    Containers of unknown runtimes are left out.
+    """
     for container in pod.containers:
         if container.container_id:
             try:
@@ -81,7 +84,7 @@ def read_host(
     best_effort: BestEffortTree | None = None,
     cpu_to_numa: Mapping[int, int] | None = None,
 ) -> HostReading:
-    """Read the counters of the node, and of all known pods, containers, host applications and best effort.
+    """Read all counters of a machine: of the node, and of known pods, containers, host applications and best effort.
 
     Args:
         host: The machine.
@@ -140,12 +143,18 @@ def _application_counters(host: Host, application: HostApplication) -> CgroupCou
 
 
 def node_signals(host: Host, metrics: Metrics, pods: Iterable[AgentPod], window_ms: int) -> dict[str, float]:
-    """Return the health signals of the node in percent. Signals that are not measured are left out.
+    """Return name -> percent of the node's health signals. Signals that are not measured are left out.
 
         cpuPressure      largest PSI cpu some avg60 of the burstable class and of each guaranteed pod
         memoryPressure   largest PSI memory full avg60 of them (the pods' root would count best effort, too)
         cpuThrottled     highest mean throttled ratio of a latency-sensitive pod over the window
         lsSlowdown       simulated machines only: time of a request compared with an idle node, 100 = equal
+
+    Args:
+        host: The machine.
+        metrics: Time series of the node.
+        pods: The pods of the node.
+        window_ms: Window of the throttled ratio in milliseconds.
 
     Source:
         manager spec, 16.1.
@@ -182,7 +191,14 @@ def cpu_owners(
     reserved: CpuSet = EMPTY,
     system_exclusive: CpuSet = EMPTY,
 ) -> CpuOwners | None:
-    """Return the owners of the CPUs; None if the topology is unknown."""
+    """Return which pods own which CPUs, for the choice of best-effort CPUs; None if the topology is unknown.
+
+    Args:
+        topology: Online CPUs.
+        pods: The pods of the node.
+        reserved: CPUs of the node reservation.
+        system_exclusive: CPUs of system QoS that no other pod may use.
+    """
     if not topology:
         return None
     return CpuOwners(
@@ -206,7 +222,7 @@ def suppress_view(
     owners: CpuOwners | None = None,
     kubelet_static: bool = False,
 ) -> NodeView:
-    """Return the inputs of CPU suppression: last usage by class, and current quota and CPU lists.
+    """Gather the inputs of CPU suppression: last usage by class, and present quota and CPU lists of best effort.
 
     Args:
         host: The machine.
@@ -215,8 +231,8 @@ def suppress_view(
         reserved_milli: Milli-cores that are reserved for the system.
         pods: The pods of the node.
         latest: Newest usage of the node and its pods.
-        best_effort: Readings of the best-effort class.
-        host_applications: Processes outside Kubernetes that the NodeSLO names.
+        best_effort: Quota and CPU lists of the best-effort class.
+        host_applications: Name -> process outside Kubernetes that the NodeSLO names.
         owners: Owners of the CPUs; None if unknown.
         kubelet_static: Whether the CPU manager policy of the kubelet is static.
     """

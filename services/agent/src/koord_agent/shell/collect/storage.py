@@ -33,19 +33,19 @@ def output_of(command: Sequence[str]) -> str:
 
 
 def in_thread(work: Callable[[], None]) -> None:
-    """Run the work in a daemon thread."""
+    """Run a function in a daemon thread, without waiting for it."""
     Thread(target=work, name="storage", daemon=True).start()
 
 
 @dataclass(slots=True)
 class Looks:
-    """Numbers of successful and failed readings of the machine."""
+    """Numbers of successful and failed look-ups of the machine's disks, for the metrics."""
 
     succeeded: int = 0
     failed: int = 0
 
     def count(self, *, succeeded: bool) -> None:
-        """Count one reading."""
+        """Count one look-up as succeeded or failed."""
         if succeeded:
             self.succeeded += 1
         else:
@@ -53,7 +53,7 @@ class Looks:
 
 
 class Storage:
-    """The disks of one machine at the last look-up; None before the first one has ended."""
+    """The disks of one machine, looked up with machine tools in a thread."""
 
     def __init__(
         self,
@@ -73,7 +73,10 @@ class Storage:
         self.looks = Looks()
 
     def known(self, now_ms: int) -> StorageInfo | None:
-        """Return the disks, and start a new look-up if one is due; None before the first one has ended."""
+        """Return the disks of the last look-up, and start a new one if it is due.
+
+        None before the first one has ended.
+        """
         is_fresh = self._asked_ms is not None and 0 <= now_ms - self._asked_ms < self._refresh_ms
         if not is_fresh and not self._is_looking:
             self._asked_ms, self._is_looking = now_ms, True

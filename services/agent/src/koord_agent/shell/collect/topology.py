@@ -34,7 +34,7 @@ CPU_INFO_EVERY_MS: Final = 60_000
 
 
 class TopologyReporter:
-    """The topology of one machine. Only its agent uses it.
+    """Reads the CPUs and NUMA nodes of one machine, and reports them when they change. Only its agent uses it.
 
     Attributes:
         kubelet: Configuration of the kubelet; the component that follows the kubelet sets it.
@@ -72,7 +72,7 @@ class TopologyReporter:
         self._owned: Mapping[str, tuple[str, CpuSet]] = {}
 
     def report(self, desired: DesiredView, pods: Sequence[AgentPod], now_ms: int) -> NodeTopologyReported | None:
-        """Read the topology if it is due, and return a report if it changed.
+        """Read CPUs and NUMA nodes if it is due. Return the fact about them if it changed, otherwise None.
 
         Args:
             desired: Desired state of the node.

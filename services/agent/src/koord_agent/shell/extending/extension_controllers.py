@@ -23,7 +23,13 @@ LONGEST_PAUSE_SECONDS: Final = 60.0
 def controller_components(
     extensions: Extensions, logger: Logger, *, first_pause_seconds: float = FIRST_PAUSE_SECONDS
 ) -> list[Component]:
-    """Return a component for each controller."""
+    """Return a component of the service for each controller of installed packages.
+
+    Args:
+        extensions: Everything that packages registered.
+        logger: Receives failures.
+        first_pause_seconds: Pause before a controller that failed is started again; it doubles with each failure.
+    """
     return [
         Component(name=f"extension-{name}", run=_Controller(name, run, extensions, logger, first_pause_seconds).run)
         for name, run in extensions.controllers.items()

@@ -15,13 +15,13 @@ ENTRY_POINTS: Final = "koord_agent.extensions"
 
 
 def installed_extensions(logger: Logger, switches: tuple[str, ...] = ()) -> Extensions:
-    """Return the extensions of all installed packages.
+    """Load the extensions of all installed packages.
 
     A package that fails is logged, counted and left out.
 
     Args:
         logger: Receives errors.
-        switches: `<strategy>=true|false`.
+        switches: Strategies to enable or disable: `<strategy>=true|false`.
 
     Raises:
         InvalidInput: Two packages use the same name, or a switch names an unknown strategy (unless a package failed).

@@ -39,7 +39,10 @@ _DOCKER_FINE: Final = frozenset({204, 304, 404})
 
 
 class NotStopped(Exception):
-    """A container may still run. The message has the reason; `is_silent`: the runtime did not answer."""
+    """Raised if a container may still run.
+
+    The message has the reason. `is_silent` tells that the runtime did not answer.
+    """
 
     def __init__(self, message: str, *, is_silent: bool = False) -> None:
         super().__init__(message)
@@ -48,12 +51,14 @@ class NotStopped(Exception):
 
 @cache
 def messages() -> Any:
-    """Return the message classes of the CRI by name."""
+    """Return name -> protobuf message class of the container runtime interface (CRI)."""
     return message_classes("runtime.v1", _MESSAGES)
 
 
 def socket_of(runtime: str, roots: Sequence[Path], given: Path | None) -> Path | None:
-    """Return the socket of a runtime: its usual place below the roots, else the given path; None if none exists.
+    """Return the socket of a container runtime: its usual path below the roots, else the given path.
+
+    None if none exists.
 
     Args:
         runtime: docker, containerd, pouch or cri-o.
@@ -84,7 +89,7 @@ class ContainerRuntimes:
         self._left_alone: dict[Path, float] = {}
 
     def stop(self, container_ids: Iterable[str]) -> tuple[str, ...]:
-        """Stop the containers of a pod. If one fails, the others are still stopped.
+        """Stop the containers of a pod. If one cannot be stopped, the others are still stopped.
 
         Args:
             container_ids: `<runtime>://<id>`, or an id without runtime for the default runtime.

@@ -13,10 +13,16 @@ _REPEATED: Final = "repeated "
 
 
 def message_classes(package: str, messages: Mapping[str, Fields]) -> Mapping[str, Any]:
-    """Return a class for every message, by name. Fields that the table lacks are kept.
+    """Create protobuf message classes from tables of fields: message name -> class.
+
+    Fields that a table lacks are kept when a message is decoded and encoded again.
+
+    Args:
+        package: Name of the protobuf package.
+        messages: Message name -> its fields.
 
     Raises:
-        KeyError: A kind is unknown.
+        KeyError: A field has an unknown type.
     """
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 

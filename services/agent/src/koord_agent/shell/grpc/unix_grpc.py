@@ -13,7 +13,7 @@ LARGEST_MESSAGE: Final = 16 * 1024 * 1024
 
 
 class SocketAway(Exception):
-    """The call failed. The message has socket, call and reason.
+    """Raised if a gRPC call failed. The message has socket, call and reason.
 
     Attributes:
         code: gRPC status in capitals, such as UNAVAILABLE or NOT_FOUND.
@@ -25,7 +25,7 @@ class SocketAway(Exception):
 
 
 def call(socket: Path, method: str, request: Any, answer: Any, *, seconds: float) -> Any:
-    """Make one unary call and return the answer.
+    """Make one unary gRPC call over a unix socket, and return the decoded answer.
 
     Args:
         socket: Path of the socket.

@@ -16,7 +16,7 @@ CPUS = "devices/system/cpu"
 
 
 def read_l3_caches(sys: Path) -> list[CpuCache]:
-    """Return each L3 cache once; empty if unknown."""
+    """Return each L3 cache of the machine once, from sysfs; empty if unknown."""
     return l3_caches(_files(sys / CPUS))
 
 

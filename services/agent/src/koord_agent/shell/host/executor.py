@@ -23,7 +23,11 @@ PURGE_EVERY_MS = 60_000
 
 
 class Result(StrEnum):
-    """Result for one value."""
+    """What happened to one value in a cycle.
+
+    WRITTEN. UNCHANGED: the file had it. IGNORED: no such file. REFUSED: not allowed or not valid. FAILED: the kernel
+    refused it. HELD_BACK: skipped because a parent or child could not change.
+    """
 
     WRITTEN = "written"
     UNCHANGED = "unchanged"
@@ -39,12 +43,16 @@ class Result(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One value and its result.
+    """The result for one file with a plan.
 
     Attributes:
+        file: The file.
+        value: The value of the winning plan.
+        result: What happened.
         before: Text of the file before; None if not read.
         after: Text of the file after the write; None if nothing was written, or the file vanished.
         held: Whether the text after the write has the wanted value.
+        detail: Explanation of the result, or empty.
     """
 
     file: CgroupFile
@@ -61,7 +69,7 @@ ObserveWrite = Callable[[str, bool, float], None]
 
 
 class CgroupExecutor:
-    """Writes values to the files of one host."""
+    """Writes the winning plans to the files of one machine."""
 
     def __init__(
         self,
@@ -78,22 +86,22 @@ class CgroupExecutor:
         self._purged_ms = 0
 
     def allow(self, trees: Sequence[str]) -> None:
-        """Replace the directories that may be written, after host applications were configured or removed."""
+        """Set the directories that may be written, after host applications were configured or removed."""
         self._trees = tuple(trees)
 
     def apply(self, plans: Iterable[Plan], now_ms: int) -> tuple[Outcome, ...]:
-        """Arbitrate plans, write the winners, and return one outcome per file."""
+        """Choose the winning plans and write them. Return one outcome for each file with a plan."""
         return self.write(self.arbitrate(plans, now_ms), now_ms)
 
     def arbitrate(self, plans: Iterable[Plan], now_ms: int) -> Arbitration:
-        """Return the winner of each file. Current values of parents limit their children."""
+        """Choose the winning plan of each file. Present values of parent directories limit their children."""
         wanted = tuple(plans)
         return arbitrate(wanted, now_ms, self._parents(wanted))
 
     def write(self, arbitration: Arbitration, now_ms: int) -> tuple[Outcome, ...]:
-        """Write the winners, and return one outcome per file.
+        """Write the winning plans, and return one outcome for each file.
 
-        Failures are outcomes, not exceptions.
+        If a write fails, its outcome tells so; no error is raised.
         """
         return self.apply_levels(levels_of(arbitration.winners.values()), now_ms)
 
@@ -122,7 +130,10 @@ class CgroupExecutor:
         return found
 
     def apply_levels(self, levels: Sequence[Sequence[Update]], now_ms: int) -> tuple[Outcome, ...]:
-        """Write updates by level, from top to bottom. See `write`."""
+        """Write updates by level of directories, from top to bottom, and return one outcome for each file.
+
+        If a write fails, its outcome tells so; no error is raised.
+        """
         outcomes: dict[CgroupFile, Outcome] = {}
         allowed = [[update for update in level if self._is_allowed(update, outcomes)] for level in levels]
         if not any(allowed):
@@ -164,7 +175,7 @@ class CgroupExecutor:
         return tuple(outcomes.values())
 
     def forget(self, file: CgroupFile) -> None:
-        """Drop the cached value of a file, so that the next cycle reads the file."""
+        """Forget what was last written to a file, so that the next cycle reads the file."""
         self._cache.forget(file)
 
     def _is_allowed(self, update: Update, outcomes: dict[CgroupFile, Outcome]) -> bool:

@@ -22,11 +22,11 @@ from koord_agent.shell.host.probe import HostRoots
 
 
 class WriteFailed(Exception):
-    """The kernel refused a value. The message has file, value and the kernel's reason."""
+    """Raised if the kernel refused a value. The message has file, value and the kernel's reason."""
 
 
 class Vanished(WriteFailed):
-    """The file or its directory does not exist."""
+    """Raised if the file to write, or its directory, does not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Capacity:
 
 
 class CycleSource(Protocol):
-    """Open hardware counters of one cgroup."""
+    """Open hardware counters of cycles and instructions for one cgroup."""
 
     def read(self) -> Counted:
         """Return the counts since the counters were opened."""
@@ -50,7 +50,7 @@ class CycleSource(Protocol):
 
 
 class Host(Protocol):
-    """One machine. Methods return None if a reading fails."""
+    """Access to one machine: a real one, or a simulated one. Methods return None if a reading fails."""
 
     @property
     def layout(self) -> CgroupLayout:
@@ -64,11 +64,16 @@ class Host(Protocol):
 
     @property
     def roots(self) -> HostRoots | None:
-        """Paths of the file systems of a real machine; None for a simulated machine."""
+        """Paths of the file systems of a real machine, such as procfs; None for a simulated machine."""
         ...
 
     def capacity(self) -> Capacity:
-        """Return CPU and memory of the machine. Raises MalformedCounter or OSError if /proc is unreadable."""
+        """Return CPU and memory of the machine.
+
+        Raises:
+            MalformedCounter: A text of /proc is malformed.
+            OSError: /proc is unreadable.
+        """
         ...
 
     def node_counters(self) -> NodeCounters | None:
@@ -88,9 +93,9 @@ class Host(Protocol):
         ...
 
     def pressure(self, directory: str) -> Mapping[str, Pressure] | None:
-        """Return the PSI of one cgroup by resource: cpu, mem, io.
+        """Return the pressure (PSI) of one cgroup by resource: cpu, mem, io.
 
-        None if any of the three is unreadable or invalid (agent spec, 6.8).
+        Return None if any of the three is unreadable or invalid (agent spec, 6.8).
         """
         ...
 
@@ -99,7 +104,7 @@ class Host(Protocol):
         ...
 
     def sched_counters(self, directory: str) -> SchedCounters | None:
-        """Return the waiting times for a CPU, summed over the threads of one cgroup; None if unreadable."""
+        """Return how long the threads of one cgroup waited for a CPU, summed; None if unreadable."""
         ...
 
     def disk_counters(self, directory: str) -> Mapping[str, DiskCounters] | None:
@@ -107,25 +112,25 @@ class Host(Protocol):
         ...
 
     def tcp_counters(self, directory: str) -> TcpCounters | None:
-        """Return the counters of a pod's network.
+        """Return the TCP counters of a pod's network.
 
-        None if unknown, or if the pod uses the network of the machine.
+        Return None if they are unknown, or if the pod uses the network of the machine.
         """
         ...
 
     def open_cycle_counters(self, directory: str) -> CycleSource | None:
-        """Open counters of cycles and instructions of one cgroup; None if not possible.
+        """Open hardware counters of cycles and instructions for one cgroup; None if that is not possible.
 
         The caller closes them.
         """
         ...
 
     def resctrl_counters(self) -> Mapping[str, Mapping[int, Mapping[str, int]]]:
-        """Return group (LSR, LS, BE) -> cache id -> file -> counter. Missing groups are left out."""
+        """Return resctrl group (LSR, LS, BE) -> cache id -> file name -> counter. Missing groups are left out."""
         ...
 
     def features(self) -> Features:
-        """Return the features of the machine. It probes the kernel, so it takes some time."""
+        """Return which features the machine has. It probes the kernel, so it takes some time."""
         ...
 
     def cpu_topology(self) -> tuple[CpuPlace, ...]:
@@ -133,7 +138,7 @@ class Host(Protocol):
         ...
 
     def tree(self, directory: str) -> tuple[str, ...]:
-        """Return the directory and those up to two levels below, parents first; empty if it does not exist."""
+        """Return a cgroup directory and those up to two levels below, parents first; empty if it does not exist."""
         ...
 
     def read(self, file: CgroupFile) -> str | None:
@@ -141,7 +146,7 @@ class Host(Protocol):
         ...
 
     def write(self, file: CgroupFile, value: str) -> None:
-        """Write a v1-style value to a kernel file.
+        """Write a value, in the style of cgroup v1, to a kernel file.
 
         Raises:
             Vanished: The file does not exist.

@@ -36,7 +36,7 @@ class CgroupEvent:
 
 
 class PodWatcher:
-    """Watches the class directories, and every pod below them.
+    """Watches the cgroup directories of QoS classes and of all pods, to find created and removed pods and containers.
 
     Raises:
         OSError: The kernel has no inotify, or the limit of watches is reached.
@@ -66,7 +66,7 @@ class PodWatcher:
         return self._descriptor
 
     def read(self) -> list[CgroupEvent]:
-        """Return the events since the last call. Other directories are left out.
+        """Return the events since the last call, without those about other directories.
 
         Raises:
             OSError: Events were lost. Create a new watcher.

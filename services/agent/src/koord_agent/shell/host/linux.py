@@ -53,7 +53,10 @@ _KEPT_PATHS: Final = 8192
 
 
 class LinuxHost:
-    """This machine; see `Host`. Directory names, cgroup version and clock tick are probed unless given."""
+    """This machine behind the protocol `Host`.
+
+    Directory names, cgroup version and clock tick are probed unless given.
+    """
 
     def __init__(
         self,

@@ -28,7 +28,13 @@ _PROBED_IN_ROOT = frozenset({"blkio.cost.qos", "blkio.cost.model"})
 
 
 def find_features(roots: HostRoots, version: int, layout: CgroupLayout) -> Features:
-    """Return the findings about all features and all files of the resource table."""
+    """Probe every feature that the agent can use, and every file of the cgroup table, and return the findings.
+
+    Args:
+        roots: Paths of the file systems of the machine.
+        version: Version of the cgroup interface.
+        layout: Names of the cgroup directories.
+    """
     probe = _Probe(roots, version, layout)
     return Features((*probe.measured(), *probe.knobs()))
 

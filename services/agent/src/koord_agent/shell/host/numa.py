@@ -16,7 +16,7 @@ _PAGES_PREFIX, _PAGES_SUFFIX = "hugepages-", "kB"
 
 
 class NumaReader:
-    """Reads `<sys>/bus/node/devices/node<i>`. The list of nodes is read once.
+    """Reads the NUMA nodes of this machine from `<sys>/bus/node/devices/node<i>`. The list of nodes is read once.
 
     Nodes with only an initiator (`has_generic_initiator`) have no memory and are ignored.
     """
@@ -31,7 +31,7 @@ class NumaReader:
         return self._nodes
 
     def memory_used(self) -> Mapping[int, int]:
-        """Return the bytes in use by node. Unreadable nodes are left out."""
+        """Return NUMA node -> bytes in use. Unreadable nodes are left out."""
         found: dict[int, int] = {}
         for node in self._nodes:
             text = read_kernel_file(f"{self._devices}/{_PREFIX}{node}/meminfo")

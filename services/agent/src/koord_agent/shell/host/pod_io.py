@@ -13,7 +13,7 @@ from koord_agent.shell.host.kernel_files import read_kernel_file
 
 
 def disk_counters(proc: Path, devices_file: str) -> Mapping[str, DiskCounters] | None:
-    """Return the counters of the devices that a cgroup has used; None if unknown.
+    """Return MAJ:MIN -> counters of the devices that a cgroup has used; None if unknown.
 
     Args:
         proc: Path of procfs.
@@ -27,7 +27,12 @@ def disk_counters(proc: Path, devices_file: str) -> Mapping[str, DiskCounters] |
 
 
 def tcp_counters(proc: Path, processes: Iterable[str]) -> TcpCounters | None:
-    """Return the network counters of a pod's first living process; None if it uses the machine's network."""
+    """Return the TCP counters of a pod's first living process; None if the pod uses the machine's network.
+
+    Args:
+        proc: Path of procfs.
+        processes: Ids of the pod's processes.
+    """
     host = _network(proc, "1")
     for process in processes:
         network = _network(proc, process)

@@ -19,9 +19,12 @@ DEFAULT_JIFFY_NS = 10_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostRoots:
-    """Paths of the file systems of the machine. They differ in a container.
+    """Paths of the file systems of the machine. In a container, they are mounted at other places.
 
     Attributes:
+        cgroup: Root of the cgroup file system.
+        proc: procfs.
+        sys: sysfs.
         filesystems: Path of /sys/fs (resctrl); None: `fs` below sys.
         sockets: Folders that contain sockets of runtimes, such as /run and /var/run.
         kubelet: Folder of the kubelet.
@@ -50,7 +53,7 @@ class HostRoots:
 
 
 def filesystem_magic(path: Path) -> int:
-    """Return `f_type` of statfs(2), which the standard library does not provide.
+    """Return the type of the file system at a path: `f_type` of statfs(2), which Python's library does not provide.
 
     Raises:
         OSError: statfs fails.
@@ -70,7 +73,12 @@ def cgroup_version(root: Path) -> int:
 
 
 def cgroup_layout(root: Path, version: int, proc: Path = Path("/proc")) -> CgroupLayout:
-    """Return the names of cgroup directories, from the cpu hierarchy, else the kubelet's flags, else systemd.
+    """Find out the names of cgroup directories: from the cpu hierarchy, else the kubelet's flags, else as for systemd.
+
+    Args:
+        root: Root of the cgroup file system.
+        version: Version of the cgroup interface.
+        proc: Path of procfs.
 
     Source:
         agent spec, 3.1.
@@ -82,9 +90,9 @@ def cgroup_layout(root: Path, version: int, proc: Path = Path("/proc")) -> Cgrou
 
 
 def kubelet_command(proc: Path) -> tuple[list[str] | None, str | None]:
-    """Return arguments and configuration text of the machine's kubelet; None if unreadable.
+    """Return the arguments of the machine's kubelet, and the text of its configuration file.
 
-    A relative path is relative to the working directory of the kubelet.
+    None for what is unreadable. A relative path is relative to the working directory of the kubelet.
     """
     for entry in sorted(proc.glob("[0-9]*/comm")):
         if (read_kernel_file(str(entry)) or "").strip() != "kubelet":

@@ -11,7 +11,7 @@ from koord_agent.shell.host.kernel_files import read_kernel_file
 
 
 def read_resctrl_counters(root: Path) -> Mapping[str, Mapping[int, Mapping[str, int]]]:
-    """Return group -> cache id -> file -> counter. Groups without counters are left out.
+    """Return resctrl group -> cache id -> file name -> counter. Groups without counters are left out.
 
     Args:
         root: Path at which resctrl is mounted.

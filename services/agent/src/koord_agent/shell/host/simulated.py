@@ -8,7 +8,7 @@ from koord_agent.shell.host.simulated_node import SimulatedNode
 
 
 class SimulatedFleet(SimulatedMachines):
-    """All simulated nodes of a process."""
+    """All simulated nodes of a process, each with a machine behind the protocol `Host`."""
 
     def __init__(self, nodes: Iterable[SimulatedNode], *, start_seconds: float = 0.0) -> None:
         """Create the machines.
@@ -21,5 +21,9 @@ class SimulatedFleet(SimulatedMachines):
         self._hosts = [SimulatedHost(self, index) for index in range(len(self.nodes))]
 
     def host(self, node: str) -> SimulatedHost:
-        """Return the machine of one node. Raises KeyError if the node is not simulated."""
+        """Return the machine of one node.
+
+        Raises:
+            KeyError: The node is not simulated.
+        """
         return self._hosts[self.index_of(node)]

@@ -101,7 +101,7 @@ class _CycleCounters:
 
 
 class SimulatedHost:
-    """One node of a fleet; see `Host`."""
+    """The simulated machine of one node, behind the protocol `Host`."""
 
     def __init__(self, fleet: SimulatedMachines, index: int) -> None:
         self._fleet = fleet
@@ -143,7 +143,7 @@ class SimulatedHost:
         return Capacity(cpu_milli=self._node.cpu_milli, memory_bytes=self._node.memory_bytes)
 
     def start_pod(self, pod: AgentPod) -> None:
-        """Run a pod with its usage profile, and with shares and quota of its request and limit.
+        """Run a pod with its usage profile, and with CPU shares and quota of its request and limit.
 
         No-op if it runs.
 
@@ -165,7 +165,7 @@ class SimulatedHost:
         self._fleet.changed()
 
     def stop_pod(self, uid: str) -> bool:
-        """End a pod and remove its cgroup. Return False if it does not run here."""
+        """End a pod and remove its cgroup. Return False if the pod does not run here."""
         gone = self._pods.pop(uid, None)
         if gone is None:
             return False
@@ -176,7 +176,7 @@ class SimulatedHost:
 
     @property
     def running_pods(self) -> tuple[str, ...]:
-        """Return the UIDs of the pods that run here, sorted."""
+        """UIDs of the pods that run here, sorted."""
         return tuple(sorted(self._pods))
 
     @property

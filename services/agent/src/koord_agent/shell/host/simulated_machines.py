@@ -3,8 +3,7 @@
 Pods use CPU and memory by their profile (`koord_agent.domain.simulating.simulation`), obey the quotas and CPU lists
 that the agent writes to them and to their class, and slow each other down
 (`koord_agent.domain.simulating.simulated_interference`). Counters accumulate like those of a kernel, so the same
-collectors and the same executor run on them. The machines are not thread-safe: one task advances and reads them. Next
-module to read: `simulated_host`.
+collectors and the same executor run on them. The machines are not thread-safe: one task advances and reads them.
 """
 
 from collections.abc import Iterable
@@ -69,13 +68,17 @@ class SimulatedMachines:
         return self._now_seconds
 
     def index_of(self, node: str) -> int:
-        """Return the row of a node. Raises KeyError if the node is not simulated."""
+        """Return the position of a node in the columns.
+
+        Raises:
+            KeyError: The node is not simulated.
+        """
         return self._index[node]
 
     def advance(self, now_seconds: float) -> None:
-        """Advance all machines to the given simulated time. No-op if the time is not later.
+        """Advance all machines to a simulated time in seconds: pods use CPU, and counters grow.
 
-        Values that were written since the last call apply to the whole interval.
+        No-op if it is not later. Values that were written since the last call apply to the whole interval.
         """
         length = now_seconds - self._now_seconds
         if length <= 0:
@@ -138,7 +141,7 @@ class SimulatedMachines:
         self._snapshot = None
 
     def snapshot(self) -> Snapshot:
-        """Return the counters of this moment."""
+        """Return the counters of all machines and pods at this moment; the result is cached until something changes."""
         if self._snapshot is None:
             pods, nodes = self.pods, len(self.nodes)
             memory = sum_by_node(pods.memory_bytes.astype(np.float64), pods.node, nodes).astype(np.int64)

@@ -7,15 +7,16 @@ from koord_agent.domain.kernel.cgroup_layout import Driver
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedNode:
-    """A node to simulate.
+    """The description of a node to simulate.
 
     Attributes:
-        name: Of the node.
+        name: Name of the node.
         cpu_milli: CPU of the whole node in milli-cores.
         memory_bytes: Memory of the whole node.
         gpus: Number of GPUs.
         gpu_model: Model of the GPUs; "" means unknown.
         gpu_memory_bytes: Memory of each GPU.
+        driver: Cgroup driver.
     """
 
     name: str

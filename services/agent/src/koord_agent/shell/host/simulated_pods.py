@@ -17,7 +17,10 @@ FIRST_ROWS = 256
 
 @dataclass(slots=True)
 class Snapshot:
-    """Counters as Python numbers, created once per cycle. Reading single values from arrays is ten times slower."""
+    """Counters of all simulated pods and nodes at one time, as lists of Python numbers.
+
+    They are created once per cycle. Reading single values from arrays is ten times slower.
+    """
 
     at_ns: int
     pod_cpu_ns: list[int]
@@ -34,7 +37,9 @@ class Snapshot:
 
 
 class PodColumns:
-    """One row per pod. Rows of ended pods are reused; the number of rows doubles when all are used.
+    """The pods of all simulated nodes as columns with one row per pod.
+
+    Rows of ended pods are reused; the number of rows doubles when all are used.
 
     Attributes:
         cpu_limit: Cores that quota and CPU list of the pod allow; infinite without a limit.
@@ -92,7 +97,13 @@ class PodColumns:
         self.free = list(range(self.rows - 1, -1, -1))
 
     def add(self, node: int, pod: AgentPod, profile: UsageProfile) -> int:
-        """Add a pod and return its row. Its counters start at zero."""
+        """Add a pod and return its row. Its counters start at zero.
+
+        Args:
+            node: Position of its node.
+            pod: The pod.
+            profile: Its usage over time.
+        """
         if not self.free:
             self._grow()
         row = self.free.pop()
@@ -119,7 +130,7 @@ class PodColumns:
         return row
 
     def remove(self, row: int) -> None:
-        """Free a row. It uses no resources from now on."""
+        """Free the row of a pod that ended, so that another pod can use it."""
         self.cpu_request[row] = 0.0
         self.cpu_limit[row] = np.inf
         self.memory_bytes[row] = self.page_cache_bytes[row] = 0

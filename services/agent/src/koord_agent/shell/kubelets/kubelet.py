@@ -29,17 +29,18 @@ class _PodList(msgspec.Struct):
 
 
 class KubeletAway(Exception):
-    """The kubelet did not answer, or its answer is invalid. The message has the reason."""
+    """Raised if the kubelet did not answer, or its answer is invalid. The message has the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletAddress:
-    """Address of the kubelet.
+    """Address and access of the kubelet.
 
     Attributes:
         insecure: Whether to use plain HTTP without token on the read-only port. Otherwise HTTPS is used without
             verifying the certificate, which is self-signed and from the same machine.
         token_file: File with the token, read for each request because tokens are rotated; None: send no token.
+        timeout_seconds: Longest time to wait for an answer.
     """
 
     host: str
@@ -78,7 +79,11 @@ class Kubelet:
         return [bytes(item) for item in items]
 
     def configuration(self) -> KubeletConfiguration:
-        """Return the effective configuration. Raises KubeletAway if it cannot be read."""
+        """Return the effective configuration of the kubelet.
+
+        Raises:
+            KubeletAway: The kubelet did not answer, or its answer is invalid.
+        """
         try:
             return parse_configz(self._get("/configz"))
         except (codec.DecodeError, InvalidInput) as error:

@@ -48,7 +48,7 @@ class _Bucket:
 
 
 class KubeletStates:
-    """Follows one kubelet, in one event loop."""
+    """Follows one kubelet and passes its pods and configuration to the agent. It runs in one event loop."""
 
     def __init__(
         self,
@@ -84,29 +84,29 @@ class KubeletStates:
 
     @property
     def cpu_entries(self) -> Mapping[str, Mapping[str, str]]:
-        """Pod UID -> container -> CPUs that the CPU manager assigned."""
+        """UID of a pod -> container -> CPUs that the CPU manager assigned exclusively."""
         return pinned_cpus(self._of_file, self.held, (*self._pods(), *self.known.pods.values()))
 
     @property
     def is_static(self) -> bool:
-        """Whether the CPU manager assigns whole CPUs, by its configuration or by the CPUs of containers."""
+        """Whether the CPU manager assigns whole CPUs: its configuration says so, or containers have such CPUs."""
         if self.configuration is not None:
             return self.configuration.is_static
         return any(pod.cpus for pod in self.held)
 
     def trouble(self) -> str | None:
-        """Return the reason why the agent is not ready; None after the kubelet has listed its pods."""
+        """Return the reason why the agent is not ready: the kubelet has not listed its pods yet. None after it has."""
         if self._kubelet is None or self.known.at_ms is not None:
             return None
         return self._said.get("/pods/") or "the kubelet has not listed its pods yet"
 
     def sync_soon(self) -> None:
-        """List the pods at once if the rate limit allows it, because a pod was created or removed."""
+        """List the pods at once because a pod was created or removed; no-op if the rate limit does not allow it."""
         if self._bucket.take(self._monotonic()):
             self._soon.set()
 
     async def run(self) -> None:
-        """Follow until cancelled."""
+        """Follow the kubelet until cancelled."""
         configured_at = float("-inf")
         while True:
             await self.sync()
@@ -123,7 +123,7 @@ class KubeletStates:
                 continue
 
     async def sync(self) -> None:
-        """List the pods. If it fails, the last list stays."""
+        """List the pods of the kubelet once. If it fails, the last list stays."""
         if self._kubelet is None:
             return
         try:
@@ -136,7 +136,7 @@ class KubeletStates:
         self._changed()
 
     async def sync_held(self) -> None:
-        """Read the CPUs of the pods from the socket. If it fails, the last answer stays."""
+        """Read the exclusive CPUs of the pods from the socket once. If it fails, the last answer stays."""
         resources = self._resources
         if resources is None or not resources.is_there:
             return
@@ -153,7 +153,7 @@ class KubeletStates:
         self._changed()
 
     async def configure(self) -> None:
-        """Read the configuration, and with a static CPU manager also the CPUs that it assigned."""
+        """Read the kubelet's configuration once, and with a static CPU manager also the CPUs that it assigned."""
         if self._kubelet is None:
             return
         try:

@@ -20,7 +20,10 @@ LOOK_AGAIN_SECONDS: Final = 30.0
 
 
 class PodEvents:
-    """Events of one machine. `told` is called in the event loop, for one event at a time."""
+    """Watches the cgroups of one machine.
+
+    It calls `told` in the event loop for each pod or container that appears or ends.
+    """
 
     def __init__(self, root: str, layout: CgroupLayout, *, told: Callable[[CgroupEvent], None], logger: Logger) -> None:
         self._root = root

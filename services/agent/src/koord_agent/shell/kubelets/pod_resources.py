@@ -30,7 +30,7 @@ _MESSAGES: Final[dict[str, Fields]] = {
 
 @cache
 def messages() -> Any:
-    """Return the message classes of the interface by name."""
+    """Return name -> protobuf message class of the kubelet's pod-resources interface."""
     return message_classes("v1", _MESSAGES)
 
 
@@ -47,7 +47,11 @@ class PodResources:
         return self.socket.is_socket()
 
     def held(self) -> tuple[HeldByPod, ...]:
-        """Return the CPUs of the kubelet's pods. Raises KubeletAway if it does not answer."""
+        """Return the exclusive CPUs of the kubelet's pods.
+
+        Raises:
+            KubeletAway: The socket does not answer.
+        """
         classes = messages()
         try:
             answer = call(

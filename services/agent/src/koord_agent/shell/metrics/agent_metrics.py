@@ -74,12 +74,23 @@ class AgentMetrics:
         self._refused = Gauge("koord_agent_outbox_refused", "Facts that the full outbox refused", registry=registry)
 
     def started(self, node: str, unix: float) -> None:
-        """Set the start time of the agent of a node."""
+        """Set the metric of the agent's start time.
+
+        Args:
+            node: Name of the node.
+            unix: Unix time in seconds.
+        """
         if self._per_node:
             self._start.labels(node).set(unix)
 
     def protected(self, node: str, plans: Mapping[tuple[str, str], int], facts: Iterable[Event]) -> None:
-        """Count the plans and facts of one QoS cycle."""
+        """Count the plans and facts of one QoS cycle.
+
+        Args:
+            node: Name of the node.
+            plans: (strategy, result) -> number of plans.
+            facts: Facts of the cycle.
+        """
         for (plugin, result), number in plans.items():
             self._plans.labels(plugin, result).inc(number)
         for fact in facts:
@@ -122,13 +133,18 @@ class AgentMetrics:
             self._evicted.remove(*oldest)
 
     def watch(self, outbox: Callable[[], int], refused: Callable[[], int]) -> None:
-        """Read the state of the outbox at each scrape."""
+        """Publish the state of the outbox, read when metrics are scraped.
+
+        Args:
+            outbox: Returns the number of queued facts.
+            refused: Returns the number of facts that had no room.
+        """
         self._outbox.set_function(outbox)
         self._refused.set_function(refused)
 
 
 class KubeletRequests:
-    """Duration of requests to the kubelet.
+    """Prometheus metric: duration of requests to the kubelet.
 
     Source:
         agent spec, 4.3, 21.
@@ -150,7 +166,7 @@ class KubeletRequests:
 
 
 class ExtensionFailures(Collector):
-    """Numbers of failures of each extension, read at each scrape."""
+    """Prometheus metric: number of failures of each extension, read when metrics are scraped."""
 
     def __init__(self, failures: Mapping[tuple[Point, str], int]) -> None:
         self._failures = failures
@@ -166,7 +182,7 @@ class ExtensionFailures(Collector):
 
 
 class ResourceUpdates:
-    """Duration of writes to kernel files.
+    """Prometheus metric: duration of writes to kernel files.
 
     Source:
         agent spec, 9, 21.
@@ -182,5 +198,11 @@ class ResourceUpdates:
         )
 
     def observe(self, resource: str, written: bool, seconds: float) -> None:
-        """Record one write. Called from the thread that wrote."""
+        """Record one write to a kernel file. It is called from the thread that wrote.
+
+        Args:
+            resource: Name of the file on cgroup v1.
+            written: Whether the write succeeded.
+            seconds: Duration.
+        """
         self._milliseconds.labels(resource, "success" if written else "failed").observe(seconds * 1000)

@@ -1,6 +1,7 @@
 """Metrics of each node at `/metrics`: usage, best effort, predictions, CPI, PSI, CPUs, caches.
 
-Names and labels are those of the reference. Values come from the last look, so series of objects that are gone end.
+Names and labels are those of Koordinator's agent. Values come from the last snapshot of the node, so series of
+objects that have ended disappear.
 
 Source: agent spec, 21.
 """
@@ -37,7 +38,7 @@ class NodeSeries(Collector):
         self._reported = reported
 
     def collect(self) -> Iterator[Metric]:
-        """Return all metric families; see `Collector`."""
+        """Yield the metrics of all nodes of the process, for the Prometheus client."""
         families = Families()
         for agent in self._agents():
             look = agent.last_look

@@ -27,7 +27,7 @@ _SCALED: Final = (("container_scaled_cfs_burst_us", BURST), ("container_scaled_c
 
 
 class Families:
-    """Metric families by name. A family is created with its first sample."""
+    """Prometheus metric families by name. A family is created with its first sample."""
 
     def __init__(self) -> None:
         self.all: dict[str, GaugeMetricFamily] = {}
@@ -43,13 +43,13 @@ class Families:
 
 
 def add_pod(families: Families, look: NodeLook, pod: AgentPod, scaled: Mapping[CgroupFile, int]) -> None:
-    """Add the samples of a pod.
+    """Add the metrics of one pod and its containers.
 
     Args:
-        families: Metrics by name.
-        look: The node.
+        families: Metric families, to which samples are added.
+        look: Snapshot of the node.
         pod: The pod.
-        scaled: File -> quota or burst that CPU burst proposed.
+        scaled: File -> quota or burst buffer that CPU burst proposed last.
     """
     labels = dict[str, str](zip(_PER_POD, (look.node, pod.namespace, pod.name, pod.uid), strict=True))
     supported = look.metrics.last(Kind.POD_PSI_CPU_FULL_SUPPORTED, pod.uid, within_ms=SLOW_MS)

@@ -9,14 +9,14 @@ from koord_agent.shell.metrics.agent_metrics import AgentMetrics
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ProblemLog:
-    """Problems of the nodes of one process. Each problem is logged once until it ends."""
+    """Logs and counts the problems of the nodes of one process. A problem that lasts is logged once."""
 
     logger: Logger
     metrics: AgentMetrics
     _last: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 
     def tell(self, node: str, problems: tuple[str, ...]) -> None:
-        """Log the problems of a node that its last cycle did not have."""
+        """Log those problems of a node's cycle that its last cycle did not have."""
         last = self._last.get(node, ())
         if problems == last:
             return

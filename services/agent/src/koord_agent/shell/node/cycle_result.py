@@ -13,7 +13,7 @@ from koord_agent.shell.host.executor import Outcome
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleResult:
-    """Result of one cycle of a node's agent.
+    """The result of one cycle of a node's agent.
 
     Attributes:
         facts: Facts to append to the aggregate of the node, in order.
@@ -21,7 +21,7 @@ class CycleResult:
         problems: Problems of the cycle, one sentence each.
         decision: Decision of CPU suppression. None means no decision was made.
         outcomes: Outcome for each planned value.
-        plans: Number of plans by plug-in and result (applied, expired, overridden, conflict).
+        plans: (strategy, result) -> number of plans; results are applied, expired, overridden and conflict.
     """
 
     facts: tuple[Event, ...]
@@ -38,6 +38,6 @@ def nothing_done(sentence: str, facts: tuple[Event, ...] = (), problems: tuple[s
 
 
 def place_of(error: Exception) -> str:
-    """Return the file and line that raised an error."""
+    """Return `file:line` of the code that raised an error."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{Path(frame.filename).name}:{frame.lineno}"

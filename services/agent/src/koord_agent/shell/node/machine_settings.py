@@ -1,7 +1,6 @@
 """What the agent sets on a real machine beside the files of pods: kernel parameters, resctrl groups, block-IO goals.
 
-These files belong to the whole machine, so they do not pass through the arbiter. Next modules to read: `node_settings`,
-`root_block_io`.
+These files belong to the whole machine, so they do not pass through the arbiter.
 """
 
 from koordcore.service.configuration.gates import FeatureGates
@@ -21,10 +20,10 @@ from koord_agent.shell.store.audit_log import AuditSink
 
 
 class MachineSettings:
-    """The settings of one real machine. Owned by its `QosCycle`.
+    """Writes the settings of the NodeSLO that belong to a whole real machine. Only its `QosCycle` uses it.
 
     Attributes:
-        storage: The disks, if block IO is set on this machine.
+        storage: The disks; None if block IO is not set on this machine.
     """
 
     def __init__(
@@ -75,10 +74,13 @@ class MachineSettings:
         return self._settings.switch_group_identity()
 
     def apply(self, look: NodeLook) -> list[str]:
-        """Make the settings of the NodeSLO if they are due.
+        """Write the machine-wide settings of the NodeSLO if they are due.
+
+        Args:
+            look: Snapshot of the node.
 
         Returns:
-            What could not be done, one sentence each.
+            Errors, one sentence each.
         """
         if look.slo is None or not self._interval.is_due(look.now_ms):
             return []

@@ -1,7 +1,4 @@
-"""Measure one node: collectors, series, prediction, topology, and the look of a cycle.
-
-Next module to read: `koord_agent.shell.collect.collectors`.
-"""
+"""Measure one node: collectors, time series, prediction, topology, and the look: the node's snapshot for a cycle."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -37,7 +34,7 @@ OBJECT_MARGIN_MS = 60_000
 
 
 class Kubelet(NamedTuple):
-    """Information of the kubelet about its pods.
+    """What a node's agent knows from its kubelet besides the pods.
 
     Attributes:
         frozen: UIDs of pods that must not be changed, because their newest version is invalid.
@@ -49,11 +46,11 @@ class Kubelet(NamedTuple):
 
 
 class NodeMeasuring:
-    """Measurements of one node. Only its agent uses it.
+    """Measures one node and makes its reports. Only its agent uses it.
 
     Attributes:
         topology: Reports the CPUs of each kind of pods. None means they are not reported.
-        last_report: The last usage report.
+        last_report: The last usage report; None before the first one.
     """
 
     def __init__(
@@ -99,28 +96,40 @@ class NodeMeasuring:
 
     @property
     def store(self) -> SeriesStore:
-        """The samples of the node."""
+        """The time series of the node."""
         return self._monitor.store
 
     @property
     def features(self) -> Features:
-        """Features of the machine."""
+        """Which features the machine has."""
         return self._collectors.features
 
     @property
     def last_prediction(self) -> ProdPrediction | None:
-        """Prediction for the last report."""
+        """The prediction that was made for the last report; None before the first one."""
         return None if self._predicting is None else self._predicting.last
 
     def report_devices(self, now_ms: int) -> tuple[Event, ...]:
-        """Return the fact about the devices of the node if it is due and differs from the last one."""
+        """Return the fact about the node's devices if it is due and differs from the last one.
+
+        Otherwise an empty tuple.
+        """
         report = None if self._devices is None else self._devices.report(now_ms)
         return () if report is None else (report,)
 
     def report_topology(
         self, desired: DesiredView, pods: Iterable[AgentPod], now_ms: int, problems: list[str]
     ) -> tuple[Event, ...]:
-        """Return the fact about CPUs and NUMA nodes if it is due and has changed."""
+        """Return the fact about CPUs and NUMA nodes if it is due and differs from the last one.
+
+        Otherwise an empty tuple.
+
+        Args:
+            desired: Desired state of the node.
+            pods: The pods of the node.
+            now_ms: Time in milliseconds.
+            problems: List to which problems are appended.
+        """
         if self.topology is None:
             return ()
         before = self.topology.pools
@@ -139,14 +148,14 @@ class NodeMeasuring:
     def measure(
         self, desired: DesiredView, pods: Mapping[str, AgentPod], kubelet: Kubelet, now_ms: int, problems: list[str]
     ) -> tuple[NodeLook, NodeView]:
-        """Collect and store samples; return the look of this cycle and the inputs of CPU suppression.
+        """Run the collectors, and return the snapshot of the node for this cycle and the inputs of CPU suppression.
 
         Args:
             desired: Desired state of the node.
-            pods: All pods of the node by UID.
-            kubelet: Information of the kubelet about its pods.
+            pods: UID -> pod, for all pods of the node.
+            kubelet: What is known from the kubelet.
             now_ms: Time in milliseconds.
-            problems: Problems are appended to it.
+            problems: List to which problems are appended.
         """
         self._monitor.store.keep_objects_for(desired.collect.aggregate_duration_seconds * 1000 + OBJECT_MARGIN_MS)
         known = tuple(pods.values())
@@ -185,14 +194,14 @@ class NodeMeasuring:
         now_ms: int,
         rfc3339_of: Callable[[int], str],
     ) -> NodeUsageReported:
-        """Return the node's report of this moment.
+        """Make the usage report of the node at this time.
 
         Args:
             desired: Desired state of the node.
-            pods: All pods of the node by UID.
-            be_quota_us: Quota of the best-effort class in force, -1 means unlimited.
+            pods: UID -> pod, for all pods of the node.
+            be_quota_us: CPU quota of the best-effort class in force, microseconds per 100 ms; -1 means unlimited.
             now_ms: Time in milliseconds.
-            rfc3339_of: Text of a time in milliseconds.
+            rfc3339_of: Returns the RFC 3339 text of a time in milliseconds.
         """
         prediction = None
         if self._predicting is not None:
@@ -213,17 +222,23 @@ class NodeMeasuring:
         return self.last_report
 
     def forget(self, uids: Iterable[str]) -> None:
-        """Drop the counters of pods that have ended."""
+        """Drop what is remembered of pods that have ended; the argument is their UIDs."""
         gone = set(uids)
         self._collectors.forget(gone)
         self._monitor.forget(gone)
 
     def collect_garbage(self, now_ms: int) -> None:
-        """Drop samples older than their retention. If the store is still too large, halve its longest series."""
+        """Delete samples that are older than their retention.
+
+        If the time series still need too much memory, halve the longest.
+
+        Args:
+            now_ms: The time in milliseconds.
+        """
         self._monitor.store.collect_garbage(now_ms)
 
     def close(self, now_ms: int) -> None:
-        """Close open counters and store the series."""
+        """Close the hardware counters (perf events) that are open, and store the time series on disk."""
         self._collectors.close()
         if self._archive is not None:
             self._archive.save(self._monitor.store, now_ms)

@@ -33,7 +33,7 @@ CYCLE_FAILED = "the cycle failed, what is set stays"
 
 
 class NodeAgent:
-    """The agent of one node.
+    """The agent of one node: its desired state, its pods, its measurements, and its protection.
 
     Attributes:
         node: Name of the node.
@@ -41,9 +41,10 @@ class NodeAgent:
         desired: Desired state of the node. None means not known yet.
         known: Pods in the list of the kubelet. Empty without a kubelet.
         kubelet_static: Whether the CPU manager policy of the kubelet is static.
-        last_look: The look of the last cycle. It is immutable and replaced as a whole, so other threads may read it.
+        last_look: Snapshot of the node of the last cycle. It is immutable and replaced as a whole, so other threads
+            may read it.
         last_decision: The last decision of CPU suppression.
-        be_quota_us: Last known quota of the best-effort class per 100 ms. -1 means unlimited.
+        be_quota_us: Last known CPU quota of the best-effort class, microseconds per 100 ms. -1 means unlimited.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class NodeAgent:
         self._qos = QosCycle(host, protection, self._extensions, cycle_ms=interval_ms)
 
     def run_cycle(self, now_ms: int) -> CycleResult:
-        """Run one cycle: pods, measurements, protection.
+        """Run one cycle of the node: start and end pods, measure, and protect. Return its facts and problems.
 
         Failures of the machine or of pods do not raise.
 
@@ -147,15 +148,15 @@ class NodeAgent:
         )
 
     def run_pods(self) -> PodsRun:
-        """Start and end pods, see `NodePods.run`. No-op without desired state."""
+        """Start and end pods as the desired state requires (`NodePods.run`). No-op if there is no desired state yet."""
         return PodsRun((), ()) if self.desired is None else self._pods.run(self.desired, self.known)
 
     def report(self, now_ms: int, rfc3339_of: Callable[[int], str]) -> NodeUsageReported | None:
-        """Return the node's report of this moment. None without desired state.
+        """Make the usage report of the node at this time. Return None if there is no desired state yet.
 
         Args:
             now_ms: Time in milliseconds.
-            rfc3339_of: Text of a time in milliseconds.
+            rfc3339_of: Returns the RFC 3339 text of a time in milliseconds.
         """
         if self.desired is None:
             return None
@@ -164,15 +165,25 @@ class NodeAgent:
         )
 
     def farewell(self, now_ms: int) -> tuple[Event, ...]:
-        """Return the last facts before the agent stops. Pods continue, and all values except caps stay."""
+        """Return the last facts before the agent stops.
+
+        Pods continue, and all written values except caps stay in force. A cap is the small CPU quota of a pod that
+        disturbs others.
+        """
         return self._qos.farewell(self.last_look, now_ms)
 
     def close(self, now_ms: int) -> None:
-        """Close open counters and store the series. Pods continue."""
+        """Close the hardware counters (perf events) that are open, and store the time series on disk. Pods continue."""
         self._measuring.close(now_ms)
 
     def collect_garbage(self, now_ms: int) -> None:
-        """Drop samples older than their retention. If the store is still too large, halve its longest series."""
+        """Delete samples that are older than their retention.
+
+        If the time series still need too much memory, halve the longest.
+
+        Args:
+            now_ms: The time in milliseconds.
+        """
         self._measuring.collect_garbage(now_ms)
 
     def not_said(self, facts: Iterable[Event]) -> None:
@@ -196,30 +207,30 @@ class NodeAgent:
 
     @property
     def store(self) -> SeriesStore:
-        """The samples of the node."""
+        """The time series of the node."""
         return self._measuring.store
 
     @property
     def features(self) -> Features:
-        """Features of the machine."""
+        """Which features the machine has."""
         return self._measuring.features
 
     @property
     def last_report(self) -> NodeUsageReported | None:
-        """The last usage report."""
+        """The last usage report; None before the first one."""
         return self._measuring.last_report
 
     @property
     def last_prediction(self) -> ProdPrediction | None:
-        """Prediction for the last report."""
+        """The prediction that was made for the last report; None before the first one."""
         return self._measuring.last_prediction
 
     @property
     def scaled(self) -> Mapping[CgroupFile, int]:
-        """File -> quota or burst that CPU burst proposed last."""
+        """File -> quota or burst buffer that CPU burst proposed last."""
         return self._qos.scaled
 
     @property
     def storage(self) -> Storage | None:
-        """The disks, if block IO is set on this machine."""
+        """The disks of the machine; None if block IO is not set on this machine."""
         return self._qos.storage

@@ -20,14 +20,18 @@ from koord_agent.shell.host.host import Host
 
 
 class PodRunner(Protocol):
-    """Starts and ends pods on a simulated host. On real machines the kubelet does it."""
+    """Starts and ends pods on a simulated host. On a real machine the kubelet does it."""
 
     def start_pod(self, pod: AgentPod) -> None:
-        """Run a pod. Raises InvalidInput if its simulation annotation is invalid."""
+        """Run a pod.
+
+        Raises:
+            InvalidInput: The simulation annotation of the pod is invalid.
+        """
         ...
 
     def stop_pod(self, uid: str) -> bool:
-        """End a pod. Return False if it does not run here."""
+        """End a pod. Return False if the pod does not run here."""
         ...
 
 
@@ -36,21 +40,31 @@ StopContainers = Callable[[Iterable[str]], tuple[str, ...]]
 
 
 class PodEnd(NamedTuple):
-    """Whether the processes of a pod were ended here, and errors. If not, the eviction remains a request."""
+    """Result of ending an evicted pod.
+
+    Attributes:
+        ended: Whether its processes were ended here. Otherwise the eviction remains a request.
+        problems: Errors, one sentence each.
+    """
 
     ended: bool
     problems: tuple[str, ...] = ()
 
 
 class PodsRun(NamedTuple):
-    """Result of starting and ending pods: facts to append in order, and problems."""
+    """Result of starting and ending pods.
+
+    Attributes:
+        facts: Facts to append, in order.
+        problems: Errors, one sentence each.
+    """
 
     facts: tuple[Event, ...]
     problems: tuple[str, ...]
 
 
 class NodePods:
-    """The pods of one node. Only its agent uses it."""
+    """Starts and ends the pods of one node, and remembers what was published about them. Only its agent uses it."""
 
     def __init__(
         self,
@@ -75,7 +89,7 @@ class NodePods:
         self._refused: tuple[str, ...] = ()
 
     def end(self, uid: str) -> PodEnd:
-        """End an evicted pod: by the runner if there is one, else by stopping its containers."""
+        """End an evicted pod: with the `PodRunner` on a simulated host, otherwise by stopping its containers."""
         if self._runner is not None:
             self._evicted.add(uid)
             return PodEnd(self._runner.stop_pod(uid))
@@ -97,7 +111,12 @@ class NodePods:
         return [identity for identity in found if identity is not None]
 
     def run(self, desired: DesiredView, known: KnownPods) -> PodsRun:
-        """Start desired pods that do not run, and end pods that are not desired. It is idempotent."""
+        """Start desired pods that do not run, and end pods that are not desired. A second call changes nothing.
+
+        Args:
+            desired: Desired state of the node.
+            known: Pods in the list of the kubelet.
+        """
         problems = self._take(desired.pods, known.pods)
         wanted = {uid: pod for uid, pod in self.all.items() if uid in desired.pods}
         gone = sorted((self.running | self._announced) - wanted.keys())
@@ -122,7 +141,10 @@ class NodePods:
         return PodsRun(tuple(facts), tuple(problems))
 
     def not_said(self, facts: Iterable[Event]) -> None:
-        """Publish again what these facts contain about pods, because the outbox refused them."""
+        """Mark starts and ends of pods as unpublished, because the outbox refused these facts.
+
+        They are published again.
+        """
         for fact in facts:
             if isinstance(fact, PodsStarted):
                 self._announced -= set(fact.pods)

@@ -36,7 +36,7 @@ GONE = (errno.ENOENT, errno.ESRCH, errno.ENODEV)
 
 
 class NodeSettings:
-    """Kernel parameters and resctrl groups of one machine."""
+    """Writes the kernel parameters and resctrl groups of one real machine."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class NodeSettings:
         self._mount_tried = False
 
     def apply_system(self, look: NodeLook, section: Mapping[str, Any]) -> list[str]:
-        """Write the kernel parameters of a `systemStrategy`; return errors, one sentence each."""
+        """Write those kernel parameters of a `systemStrategy` that differ. Return errors, one sentence each."""
         features = self._path(SCHED_FEATURES)
         wanted = system_config.system_writes(
             section,
@@ -75,7 +75,7 @@ class NodeSettings:
         return problems
 
     def group_identity(self, *, has_file: bool) -> BvtKernel:
-        """Return the support of this kernel for group identity.
+        """Return whether this kernel supports group identity (cpu.bvt_warp_ns), and whether it is on.
 
         Args:
             has_file: Whether cpu.bvt_warp_ns exists in the root of the pods.
@@ -102,7 +102,10 @@ class NodeSettings:
         return True
 
     def apply_resctrl(self, look: NodeLook, section: Mapping[str, Any]) -> list[str]:
-        """Write groups, schemata and threads of QoS classes for a `resourceQOSStrategy`; return errors."""
+        """Write resctrl groups of QoS classes, their schemata and threads, for a `resourceQOSStrategy`.
+
+        Return errors, one sentence each.
+        """
         if not self._support.control or not self._is_mounted():
             return []
         cbm_mask = read_kernel_file(str(self._resctrl / "info/L3/cbm_mask"))
@@ -207,7 +210,11 @@ class NodeSettings:
 
 
 def put(path: Path, text: str) -> None:
-    """Write once to an existing file. Without O_CREAT, a missing kernel file is not created."""
+    """Write a text to an existing file in one write. A missing kernel file is not created.
+
+    Raises:
+        OSError: The file does not exist, or the kernel refuses the text.
+    """
     descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW)
     try:
         os.write(descriptor, text.encode())

@@ -28,10 +28,10 @@ class Measurement:
     """Settings and parts for measuring a node.
 
     Attributes:
-        monitor: Monitor with its series. Their retention determines the memory usage.
+        monitor: Monitor with its time series. Their retention determines the memory usage.
         collectors: Options of the slow collectors.
         predicting: Prediction; None means no prediction.
-        archive: Archive that keeps the series over a restart. None means that they are lost.
+        archive: Archive that keeps the time series over a restart. None means that they are lost.
         topology: Reports the CPUs of each kind of pods. None means they are not reported.
         devices: Reports the devices of the node. None means they are not reported.
     """

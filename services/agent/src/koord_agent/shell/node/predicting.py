@@ -15,7 +15,7 @@ from koord_agent.shell.store.checkpoints import CheckpointFolder
 
 
 class Predicting:
-    """The predictor of one node, and the folder of its checkpoints.
+    """Prediction for one node: the predictor, and the folder of its checkpoints.
 
     Without a folder, models are lost when the process ends.
     """
@@ -27,10 +27,12 @@ class Predicting:
         self._restored = folder is None
 
     def learn(self, metrics: Metrics, pods: Sequence[AgentPod], now: float) -> str | None:
-        """Train the models if due; return a sentence if the disk failed.
+        """Train the usage models, and store some of them, if it is due.
+
+        Return a sentence if the disk failed, otherwise None.
 
         Args:
-            metrics: Samples of the node.
+            metrics: Time series of the node.
             pods: The pods of the node.
             now: Unix time in seconds.
         """
@@ -52,7 +54,14 @@ class Predicting:
     def predict(
         self, pods: Sequence[AgentPod], allocatable: Amounts, annotations: Mapping[str, str], now: float
     ) -> Prediction | None:
-        """Return the prediction for a report; None before the first training or while a class has no model."""
+        """Return the prediction for a report; None before the first training, and while a priority class has no model.
+
+        Args:
+            pods: The pods of the node.
+            allocatable: Allocatable of the node object.
+            annotations: Annotations of the node object.
+            now: Unix time in seconds.
+        """
         if not self._predictor.synced:
             return None
         self.last = self._predictor.predict(pods, allocatable, annotations, now)

@@ -53,15 +53,15 @@ IN_PLACE = (Result.WRITTEN, Result.UNCHANGED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QosOutcome:
-    """The result of one QoS cycle.
+    """The result of one QoS cycle of a node.
 
     Attributes:
         facts: Facts to append to the log, in order.
         problems: Problems of the cycle, one sentence each.
         decision: Decision of CPU suppression.
         outcomes: Outcome for each planned value.
-        quota_us: Quota of the best-effort class after the cycle. None if unreadable.
-        plans: Number of plans by plug-in and result (applied, expired, overridden, conflict).
+        quota_us: CPU quota of the best-effort class after the cycle, microseconds per 100 ms. None if unreadable.
+        plans: (strategy, result) -> number of plans; results are applied, expired, overridden and conflict.
     """
 
     facts: tuple[Event, ...]
@@ -73,7 +73,7 @@ class QosOutcome:
 
 
 class QosCycle:
-    """Protection of one node. Only its agent uses it."""
+    """Protects one node: runs its strategies and carries out what they propose. Only the node's agent uses it."""
 
     def __init__(self, host: Host, protection: Protection, extensions: NodeExtensions, *, cycle_ms: int) -> None:
         """Create the strategies of a node.
@@ -121,12 +121,12 @@ class QosCycle:
 
     @property
     def scaled(self) -> Mapping[CgroupFile, int]:
-        """File -> quota or burst that CPU burst proposed last."""
+        """File -> quota or burst buffer that CPU burst proposed last."""
         return self._burst.scaled
 
     @property
     def storage(self) -> Storage | None:
-        """The disks, if block IO is set on this machine."""
+        """The disks of the machine; None if block IO is not set on this machine."""
         return None if self._machine is None else self._machine.storage
 
     def run(
@@ -138,12 +138,12 @@ class QosCycle:
         report_interval_ms: int = 0,
         end: Callable[[str], bool],
     ) -> QosOutcome:
-        """Run one cycle.
+        """Run one QoS cycle: detect contentions, run strategies, write files, evict pods, and record all of it.
 
         Args:
-            look: The node.
+            look: Snapshot of the node.
             view: Inputs of CPU suppression.
-            policy: Policy of CPU suppression. None without a valid NodeSLO.
+            policy: Settings of CPU suppression. None without a valid NodeSLO.
             report_interval_ms: Interval of the node's reports. Small changes are reported after several of them.
             end: Ends the processes of a pod on this node; returns False if it cannot.
         """
@@ -195,10 +195,10 @@ class QosCycle:
         )
 
     def farewell(self, look: NodeLook | None, now_ms: int) -> tuple[Event, ...]:
-        """Lift caps, which need a running agent, and return the last facts.
+        """Lift the caps of pods that disturb others, because they need a running agent, and return the last facts.
 
         Args:
-            look: The last look. None if there was none.
+            look: The last snapshot of the node. None if there was none.
             now_ms: Time in milliseconds.
         """
         if look is not None:

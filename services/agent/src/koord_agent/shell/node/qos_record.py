@@ -27,7 +27,7 @@ REPORTS_PER_FACT = 12
 
 
 class QosRecord:
-    """Records of one node. Only its `QosCycle` uses it."""
+    """Records the QoS cycles of one node: audit events and facts. Only its `QosCycle` uses it."""
 
     def __init__(self, layout: CgroupLayout, quota_file: CgroupFile, audit: AuditSink) -> None:
         """Start without records.
@@ -45,11 +45,11 @@ class QosRecord:
         self._every_ms = SAY_AFTER_MS
 
     def start_cycle(self, report_interval_ms: int) -> None:
-        """Set the delay of facts about small changes from the report interval."""
+        """Set how long facts about small changes are delayed, from the report interval in milliseconds."""
         self._every_ms = max(SAY_AFTER_MS, REPORTS_PER_FACT * report_interval_ms)
 
     def contentions(self, facts: tuple[Event, ...]) -> tuple[Event, ...]:
-        """Write audit events for these facts about contentions, and return the facts."""
+        """Write an audit event for each of these facts about contentions, and return the facts unchanged."""
         for fact in facts:
             event = interference_event(fact)
             if event is not None:
@@ -57,7 +57,13 @@ class QosRecord:
         return facts
 
     def writes(self, look: NodeLook, arbitration: Arbitration, outcomes: Sequence[Outcome]) -> None:
-        """Write an audit event for every write, and for every plan that did not lose before."""
+        """Write an audit event for every write, and for every plan that begins to lose against another one.
+
+        Args:
+            look: Snapshot of the node.
+            arbitration: Winning plans, and plans that were not carried out.
+            outcomes: Result for each file.
+        """
         written: list[KnobWrite] = []
         for outcome in outcomes:
             if outcome.result is not Result.WRITTEN or outcome.before is None:
@@ -76,7 +82,7 @@ class QosRecord:
     def changes(
         self, now_ms: int, decision: Decision, capacity_milli: int, causes: tuple[str, ...], *, is_written: bool
     ) -> list[Event]:
-        """Return the facts about changed files that are due.
+        """Return the facts about changed files that are due in this cycle.
 
         Args:
             now_ms: Time in milliseconds.
@@ -93,20 +99,20 @@ class QosRecord:
         return [fact for fact in (said, told) if fact is not None]
 
     def evictions(self, facts: Iterable[PodsEvictedByAgent]) -> None:
-        """Write an audit event for every evicted pod."""
+        """Write an audit event for every evicted pod in these facts."""
         for fact in facts:
             for pod in fact.pods:
                 self._audit(eviction_event(fact.feature, fact.reason, pod), 0)
 
     def farewell(self, now_ms: int) -> tuple[Event, ...]:
-        """Return facts about changes that were not published yet, and about values that stay in force."""
+        """Return the last facts before the agent stops: unpublished changes, and values that stay in force."""
         last = self._knobs.said(now_ms)
         stopped = AgentStopped(left=dict(sorted(self._left.items())))
         return (stopped,) if last is None else (last, stopped)
 
 
 def count_plans(plans: Sequence[Plan], arbitration: Arbitration) -> Mapping[tuple[str, str], int]:
-    """Count plans by plug-in and result (applied, expired, overridden, conflict)."""
+    """Count plans: (strategy, result) -> number; results are applied, expired, overridden and conflict."""
     lost = Counter((loser.plan.plugin, str(loser.loss)) for loser in arbitration.losers)
     handed = Counter(plan.plugin for plan in plans)
     for (plugin, _), number in lost.items():

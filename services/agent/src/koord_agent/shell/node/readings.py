@@ -11,7 +11,7 @@ from koord_agent.shell.node.machine_settings import MachineSettings
 
 
 class HostReadings:
-    """The readings of one host.
+    """Access of strategies to the files and features of one machine; implements `domain.qos.strategy.Readings`.
 
     Attributes:
         machine: Settings of a real machine. None on a simulated one.

@@ -30,18 +30,18 @@ def report_of(
     cold_memory_running: bool,
     rfc3339_of: Callable[[int], str],
 ) -> NodeUsageReported:
-    """Return the usage report for the moment of these metrics.
+    """Make the usage report of a node for the time of these metrics.
 
     Args:
         host: The machine.
-        metrics: Samples of the node.
+        metrics: Time series of the node.
         desired: Desired state of the node.
         pods: UID -> pod.
         extended: Extensions of installed packages.
         prediction: Prediction of the models; None if there is none.
-        be_quota_us: Quota of the best-effort class in force; -1 = unlimited.
+        be_quota_us: CPU quota of the best-effort class in force, microseconds per 100 ms; -1 = unlimited.
         cold_memory_running: Whether cold pages are measured on this machine.
-        rfc3339_of: Returns the text of a time in milliseconds.
+        rfc3339_of: Returns the RFC 3339 text of a time in milliseconds.
     """
     report = node_report(
         metrics.store,

@@ -15,7 +15,7 @@ from koord_agent.domain.plans.plan import CgroupFile
 
 
 class RootBlockIo:
-    """Writes block-IO goals of one machine."""
+    """Writes the latency goals and cost models of block IO for one whole machine."""
 
     def __init__(
         self,
@@ -36,10 +36,10 @@ class RootBlockIo:
         self._disks = disks
 
     def apply(self, section: Mapping[str, Any], now_ms: int) -> list[str]:
-        """Write the lines that differ, and return errors.
+        """Write the lines that differ from the configured block-IO goals.
 
         Args:
-            section: `resourceQOSStrategy` as JSON.
+            section: `resourceQOSStrategy` of the NodeSLO as JSON.
             now_ms: Time in milliseconds.
 
         Returns:

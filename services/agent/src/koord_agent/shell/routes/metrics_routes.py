@@ -47,7 +47,11 @@ class _Half(Collector):
 
 
 def metrics_routes(registry: CollectorRegistry) -> list[Route]:
-    """Return the two routes over the registry of the process."""
+    """Return the routes GET /internal-metrics and GET /external-metrics.
+
+    Args:
+        registry: Metrics of the process.
+    """
 
     def page(*, external: bool) -> Response:
         half = CollectorRegistry(auto_describe=False)

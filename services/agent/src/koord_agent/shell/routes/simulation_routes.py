@@ -21,14 +21,14 @@ HIGHEST = 10.0
 
 
 class Load(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Factors on CPU usage. An absent factor is 1."""
+    """Factors by which the CPU usage of all simulated pods is multiplied. An absent factor is 1."""
 
     latency_sensitive_load: float = 1.0
     best_effort_load: float = 1.0
 
 
 class DeviceFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A GPU that fails; an empty fault makes it healthy again."""
+    """A GPU of a simulated node that fails; an empty `fault` makes it healthy again."""
 
     node: str
     minor: int
@@ -36,7 +36,10 @@ class DeviceFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def simulation_routes(fleet: SimulatedFleet) -> list[Route]:
-    """Return the routes for simulated nodes. Status 400 means a malformed body, 404 an unknown node."""
+    """Return the routes GET and PUT /simulation and PUT /simulation/devices.
+
+    Status 400 means a malformed body, 404 an unknown node.
+    """
 
     async def load(request: Request) -> Response:
         if request.method == "PUT":

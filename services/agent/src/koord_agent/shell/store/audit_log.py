@@ -35,7 +35,7 @@ BLOCK_BYTES = 64 * 1024
 
 
 class AuditSink(Protocol):
-    """Receives audit events and adds the time."""
+    """Receives audit events and writes them with the present time."""
 
     def __call__(self, event: AuditEvent, verbosity: int) -> None:
         """Write an event of this verbosity."""
@@ -47,7 +47,10 @@ def no_audit(event: AuditEvent, verbosity: int) -> None:
 
 
 class AuditLog:
-    """Writer of the audit log. Only one task uses it; it passes the time, calls `flush_if_due`, and closes it."""
+    """Writer of the audit log on disk.
+
+    Only one task uses it: it calls `flush_if_due` regularly, and `close` at the end.
+    """
 
     def __init__(
         self,
@@ -71,11 +74,13 @@ class AuditLog:
         self._size = os.fstat(self._file).st_size
 
     def write(self, event: AuditEvent, verbosity: int, at_seconds: float) -> None:
-        """Write one event. It is on disk after the next flush.
+        """Add one event to the buffer. It is on disk after the next flush.
+
+        No-op if the verbosity is above the configured one.
 
         Args:
             event: The event.
-            verbosity: Verbosity of the event.
+            verbosity: Verbosity of the event; larger numbers are less important.
             at_seconds: Monotonic time in seconds.
         """
         if not is_written(verbosity, self._verbose):
@@ -129,11 +134,11 @@ class AuditLog:
 
 
 class UnknownToken(LookupError):
-    """The page token is unknown, or its reader was closed."""
+    """Raised for a page token that is unknown or whose reader was closed."""
 
 
 class Page(NamedTuple):
-    """Events, newest first, and the token of the next page; "" at the end."""
+    """A page of the audit log: events, newest first, and the token of the next page; "" at the end."""
 
     events: tuple[AuditEvent, ...]
     next_token: str
@@ -156,7 +161,7 @@ class _Reader:
 
 
 class AuditQueries:
-    """The queries on one directory.
+    """Queries of the audit log in one folder, page by page.
 
     The number of readers is limited: a new one closes the oldest. Idle readers are closed after some time.
     """
@@ -180,11 +185,11 @@ class AuditQueries:
         self._readers: dict[str, _Reader] = {}
 
     def page(self, size: str, token: str, at_seconds: float) -> Page:
-        """Return the next events of a query, newest first. Without a token, a new query begins.
+        """Return the next page of a query, newest events first. Without a token, a new query begins.
 
         Args:
-            size: As written in the request.
-            token: Token of the last page; None = a new query.
+            size: Number of events as text of the request; "" for the default.
+            token: Token of the last page; "" = a new query.
             at_seconds: Monotonic time in seconds.
 
         Raises:

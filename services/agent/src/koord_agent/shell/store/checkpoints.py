@@ -15,13 +15,15 @@ _UNFINISHED: Final = ".tmp"
 
 
 class CheckpointFolder:
-    """Folder with the models of one node. If the disk fails, models are lost, but no cycle fails."""
+    """Folder with the usage models of one node. If the disk fails, models are lost, but no cycle fails."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def restore(self, predictor: PeakPredictor, pods: Collection[str]) -> int:
-        """Restore the stored models, and return their number. Invalid and unknown files are deleted.
+        """Load the stored usage models into the predictor, and return their number.
+
+        Files that are invalid, or that belong to pods which have ended, are deleted.
 
         Args:
             predictor: The models of the node.
@@ -42,7 +44,9 @@ class CheckpointFolder:
         return restored
 
     def save(self, predictor: PeakPredictor, now: float) -> str | None:
-        """Store the models that are due, and delete expired ones. Return a sentence if the disk failed.
+        """Store the usage models that are due, and delete expired ones.
+
+        Return a sentence if the disk failed, otherwise None.
 
         Args:
             predictor: The models of the node.

@@ -30,7 +30,7 @@ class DesiredSaver:
     _trouble: list[str] = field(default_factory=lambda: [""])
 
     def save(self, now_ms: int) -> None:
-        """Save some changed states. If it fails, log the error; they are saved later."""
+        """Store some of the changed states on disk. If it fails, log the error; they are stored later."""
         values = self.unsaved(SAVED_PER_CYCLE)
         if not values:
             return

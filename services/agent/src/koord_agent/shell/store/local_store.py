@@ -27,7 +27,14 @@ create table if not exists desired (node text primary key, at_ms integer, digest
 
 
 class QueuedFact(msgspec.Struct, frozen=True):
-    """A fact without its expected position, which is known when it is sent."""
+    """A fact in the queue on disk. Its expected position is added when it is sent.
+
+    Attributes:
+        id: Number in the queue.
+        ref: Aggregate of the fact.
+        headers: Headers of the message.
+        body: Encoded event.
+    """
 
     id: int
     ref: AggregateRef
@@ -41,11 +48,13 @@ class QueuedFact(msgspec.Struct, frozen=True):
 
 
 class NotStored(Exception):
-    """The disk refused, and nothing was stored. The message has the reason."""
+    """Raised if the disk refused, so that nothing was stored. The message has the reason."""
 
 
 class LocalStore:
-    """The local store. Only one task uses it. Without a folder it is in memory.
+    """The file in which an agent keeps unsent facts, published pods and the last desired states. Only one task uses it.
+
+    Without a folder it is in memory.
 
     Attributes:
         set_aside: New name of a file that could not be read; None if it could.
@@ -121,25 +130,30 @@ class LocalStore:
         return added
 
     def remove(self, facts: Iterable[QueuedFact]) -> None:
-        """Delete facts that are in the log. If it raises NotStored, they are sent again after a restart."""
+        """Delete facts that the log has stored.
+
+        Raises:
+            NotStored: The disk refused. The facts are sent again after a restart.
+        """
         with self._transaction():
             self._db.executemany("delete from fact where id = ?", [(fact.id,) for fact in facts])
 
     def announced(self) -> dict[str, set[str]]:
-        """Return node -> UIDs of pods whose start, but not whose end, was published."""
+        """Return node -> UIDs of pods whose start was published and whose end was not."""
         found: dict[str, set[str]] = defaultdict(set)
         for node, uid in self._db.execute("select node, uid from announced"):
             found[node].add(uid)
         return found
 
     def topologies(self) -> dict[str, str]:
-        """Return the digests of the last reports, with the keys of `add`."""
+        """Return the digests of the last reports of topology and devices, with the keys of `add`."""
         return dict(self._db.execute("select node, digest from topology"))
 
     def save_desired(self, values: Iterable[DesiredNode], at_ms: int) -> None:
-        """Store desired states with a digest and the time of the service's clock.
+        """Store desired states, each with a digest and the time `at_ms` of the service's clock.
 
-        Raises NotStored if the disk refuses.
+        Raises:
+            NotStored: The disk refused.
         """
         with self._transaction():
             self._db.executemany(
@@ -148,7 +162,15 @@ class LocalStore:
             )
 
     def desired(self, now_ms: int, max_age_ms: float) -> tuple[dict[str, DesiredNode], list[str]]:
-        """Return the stored desired states that are intact and not too old, and a sentence about each other one."""
+        """Return the stored desired states that can be used, and a sentence about each state that cannot.
+
+        Args:
+            now_ms: The time in milliseconds.
+            max_age_ms: States that are older are not used.
+
+        Returns:
+            Node -> state that is intact and not too old, and the sentences.
+        """
         found: dict[str, DesiredNode] = {}
         problems: list[str] = []
         for node, at_ms, digest, body in self._db.execute("select node, at_ms, digest, body from desired"):

@@ -37,7 +37,7 @@ class _Kept(msgspec.Struct, array_like=True):
 
 
 class SeriesArchive:
-    """Folder with the series of one node. Only the task of its agent uses it."""
+    """Folder in which the time series of one node are kept over a restart. Only the node's agent uses it."""
 
     def __init__(
         self, folder: Path, *, retention_ms: int = DEFAULT_RETENTION_MS, max_bytes: int = DEFAULT_MAX_BYTES
@@ -50,7 +50,7 @@ class SeriesArchive:
         self._segment_ms = 0
 
     def restore(self, store: SeriesStore, now_ms: int) -> int:
-        """Load the stored samples into a new store, and return their number.
+        """Load the stored samples into new time series, and return their number.
 
         Samples of the future, after the clock was set back, are left out.
 
@@ -74,7 +74,7 @@ class SeriesArchive:
         return self._saved_ms is None or not 0 <= now_ms - self._saved_ms < SAVE_EVERY_MS
 
     def save(self, store: SeriesStore, now_ms: int) -> str | None:
-        """Append the samples since the last save. Return a sentence if the disk failed."""
+        """Append the samples since the last save to the file. Return a sentence if the disk failed, otherwise None."""
         since = self._saved_ms if self._saved_ms is not None and self._saved_ms <= now_ms else now_ms - SAVE_EVERY_MS
         kept = [
             _Kept(
