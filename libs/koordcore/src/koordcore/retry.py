@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 class Backoff:
-    """Delays that double after each failure, with jitter.
+    """A series of delays that double after each failure, with random variation.
 
     Args:
-        first: Nominal first delay in real seconds. The actual delay is between half and one and a half of the nominal.
+        first: First delay in real seconds. Each actual delay is between half and one and a half of its nominal value.
         most: Largest nominal delay in real seconds.
     """
 
@@ -26,11 +26,11 @@ class Backoff:
         self._next = first
 
     def reset(self) -> None:
-        """Return to the first delay, after a success."""
+        """Start again with the first delay. Call it after a success."""
         self._next = self._first
 
     def seconds(self, at_least: float | None = None) -> float:
-        """Return the next delay in real seconds, and double the following one.
+        """Return the next delay in real seconds. The nominal delay after it is twice as long.
 
         Args:
             at_least: Lower bound that the server requested (`Retry-After`); None if it did not.
@@ -40,7 +40,7 @@ class Backoff:
         return delay if at_least is None else max(delay, at_least)
 
     async def wait(self, at_least: float | None = None) -> None:
-        """Sleep for the next delay."""
+        """Sleep for the next delay, at least `at_least` real seconds (None: no lower bound)."""
         await asyncio.sleep(self.seconds(at_least))
 
 
@@ -53,18 +53,18 @@ async def retry(
     retry_if: Callable[[Exception], bool] | None = None,
     on_retry: Callable[[Exception, float], None] | None = None,
 ) -> T:
-    """Call until it succeeds and return the result. May be cancelled at any time.
+    """Call a function until it succeeds, and return its result. Wait longer after each failure.
 
     Args:
         call: Called without arguments; it must be safe to repeat.
         errors: Exceptions after which the call is repeated; all others are raised at once.
         backoff: Delays between two calls; None: 0.2 s, doubling up to 5 s.
         deadline_seconds: Real seconds after which the last error is raised; None: retry without end.
-        retry_if: Return False to raise this error at once.
+        retry_if: Called with an error of `errors`. If it returns False, the error is raised at once.
         on_retry: Called with the error and the delay in seconds before each delay, e.g. to log.
 
     Raises:
-        Exception: The last one of `errors` after the deadline or if `retry_if` returns False.
+        Exception: The last error, after the deadline or if `retry_if` returns False.
     """
     delays = backoff or Backoff(0.2, 5.0)
     time = asyncio.get_running_loop().time

@@ -22,7 +22,7 @@ async def begin_anew(
     take_node_metrics: bool,
     progress: Progress,
 ) -> int:
-    """Write the first facts of a log from the objects of an API server, and return their number.
+    """Connect to an API server, write the first facts of a log from its objects, and return their number.
 
     Args:
         log: An empty log, or the beginning of an interrupted genesis.
@@ -30,8 +30,8 @@ async def begin_anew(
         context: Context of the kubeconfig, or empty for the current one.
         namespace: Namespace of slo-controller-config and of the ConfigMap with the cluster's epoch.
         config_name: Name of slo-controller-config.
-        take_node_metrics: Whether the status of NodeMetric comes from a stock agent.
-        progress: Receives progress sentences.
+        take_node_metrics: Whether Koordinator's own node agent writes the status of NodeMetric objects.
+        progress: Called with sentences about the progress.
 
     Raises:
         GenesisRefused: The log is not empty, or the API server refused a request.

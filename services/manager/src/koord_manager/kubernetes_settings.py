@@ -15,7 +15,7 @@ LEASE_NAME = "koordinator-manager"
 
 
 class KubernetesSettings(ElectedSettings):
-    """Settings of the gateway; it runs only if `gateway` or a kubeconfig is set."""
+    """Settings of the gateway to Kubernetes. The gateway runs only if `gateway` or a kubeconfig is set."""
 
     gateway: bool = Field(
         False, description="Mirror an API server and write decisions back, as the service account of the pod."
@@ -55,7 +55,7 @@ class KubernetesSettings(ElectedSettings):
 
     @property
     def further_ports(self) -> dict[str, str]:
-        """Purpose -> address of Koordinator's additional ports; "" and "0" switch a port off."""
+        """Purpose -> address of Koordinator's additional ports. Ports whose address is "" or "0" are left out."""
         given = {"metrics": (self.metrics_addr, ":8080"), "health": (self.health_probe_addr, ":8000")}
         return {
             purpose: (default if self.gateway else "") if address == "auto" else address

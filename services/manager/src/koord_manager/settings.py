@@ -119,7 +119,7 @@ class ManagerSettings(KubernetesSettings):
 
 
 def config_names(settings: ManagerSettings) -> ConfigNames:
-    """Return the names of the configuration ConfigMaps."""
+    """Return the names of the ConfigMaps that the manager reads, from its flags."""
     return ConfigNames(
         slo_namespace=settings.config_namespace,
         slo_name=settings.slo_config_name,
@@ -129,12 +129,12 @@ def config_names(settings: ManagerSettings) -> ConfigNames:
 
 
 def recommender_settings(settings: ManagerSettings) -> RecommenderSettings:
-    """Return the settings of the recommender."""
+    """Return the settings of the recommender, from the flag --recommender-settings."""
     return read_settings(",".join(settings.recommender_settings))
 
 
 def controller_policy(settings: ManagerSettings) -> ControllerPolicy:
-    """Return the settings of the profile controller."""
+    """Return the settings of the profile controller, from the flags --colocation-profile-*."""
     return ControllerPolicy(
         by_default=settings.colocation_profile_reconcile_by_default,
         interval=settings.colocation_profile_reconcile_interval,
@@ -146,7 +146,7 @@ def controller_policy(settings: ManagerSettings) -> ControllerPolicy:
 
 
 def admission_options(settings: ManagerSettings) -> Options:
-    """Return the gates and flags of admission."""
+    """Return the feature gates and flags of admission."""
     return Options(
         gates=dict(settings.feature_gates.values),
         check_strategy_names=settings.node_strategy_name_need_check,

@@ -67,7 +67,19 @@ class BusSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bus:
-    """All ports of one process. `connection` is None in memory."""
+    """All adapters of the log that one process uses, by port.
+
+    Attributes:
+        names: Names of the cluster's streams and subjects.
+        events: Log of facts.
+        observations: Stream of observations.
+        explanations: Stream of explanations.
+        desired: Store with the desired states of nodes.
+        pushes: Subscription of an agent to the facts of its node.
+        snapshots: Store of snapshots.
+        metrics: Receives measurements.
+        connection: Connection to the NATS server; None if the adapters are in memory.
+    """
 
     names: BusNames
     events: EventLog
@@ -81,7 +93,12 @@ class Bus:
 
 
 def memory_bus(cluster: str = "memory", *, log: MemoryLog | None = None) -> Bus:
-    """Return all ports in memory. Several buses over one `log` behave like services on one server."""
+    """Return adapters that keep everything in the memory of this process.
+
+    Args:
+        cluster: Id of the cluster.
+        log: Facts to share with other buses, as services share a server; None: a new empty log.
+    """
     shared = log or MemoryLog()
     return Bus(
         names=BusNames(cluster),
@@ -97,15 +114,15 @@ def memory_bus(cluster: str = "memory", *, log: MemoryLog | None = None) -> Bus:
 
 @contextlib.asynccontextmanager
 async def open_bus(settings: BusSettings, *, metrics: BusMetrics = NO_METRICS) -> AsyncGenerator[Bus]:
-    """Connect and provide all ports; flush and close at the end of the context.
+    """Connect to the NATS server and provide the adapters. At the end of the context, flush and close the connection.
 
     Leave the context only after the last append was acknowledged.
 
     Raises:
-        ConnectRefused: The server refuses this user, its TLS or its version: retrying does not help.
-        NotConnected: There is no connection at this moment; nothing was sent.
+        ConnectRefused: The server refuses the user, the TLS settings or the version. A retry does not help.
+        NotConnected: No server was reached in time.
         ServerTooOld: The server lacks atomic batches.
-        InvalidName: A cluster id or an aggregate that cannot stand in a subject.
+        InvalidName: The cluster id contains characters that a subject cannot have.
     """
     names = BusNames(settings.cluster)
     connection = await connect(settings.connection())
@@ -123,7 +140,14 @@ def bus_on(
     metrics: BusMetrics = NO_METRICS,
     follower: FollowerSettings = DEFAULTS,
 ) -> Bus:
-    """Return all ports over an open connection."""
+    """Return the adapters over an open connection.
+
+    Args:
+        connection: The open connection.
+        names: Names of the cluster's streams and subjects.
+        metrics: Receives measurements.
+        follower: Time limits for reading streams.
+    """
     return Bus(
         names=names,
         events=JetStreamEventLog(connection, names, metrics=metrics, follower=follower),
@@ -140,9 +164,22 @@ def bus_on(
 async def bootstrap_bus(
     settings: BusSettings, *, replicas: int = 1, sizes: StreamSizes | None = None
 ) -> dict[str, Change]:
-    """Create or check every stream of the cluster (the bootstrap job); return the change per stream.
+    """Create the streams, buckets and stores of the cluster, or change those that exist (the bootstrap job).
 
-    Raises what `connect` and `bootstrap` raise.
+    Args:
+        settings: Address of the server and id of the cluster.
+        replicas: Number of servers that store each stream.
+        sizes: Largest size of each stream; None: the defaults.
+
+    Returns:
+        Stream name -> change.
+
+    Raises:
+        ConnectRefused: The server refuses the user, the TLS settings or the version.
+        NotConnected: No server was reached in time.
+        ServerTooOld: The server does not support atomic batches.
+        StreamDiffers: A stream exists with other values in fields that must not change automatically.
+        ApiError: The server refused: too little space or missing permissions.
     """
     names = BusNames(settings.cluster)
     connection = await connect(settings.connection())

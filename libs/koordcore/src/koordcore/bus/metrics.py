@@ -8,28 +8,33 @@ Source:
 
 
 class BusMetrics:
-    """Receives measurements of this process's use of the log. This base class discards them."""
+    """Receives measurements of how this process uses the log. This base class discards them."""
 
     def append(self, outcome: str, seconds: float) -> None:
-        """Count an append by outcome: `appended`, `duplicate`, `conflict`, `full`, `unavailable`, `misconfigured`."""
+        """Count an append and its duration in real seconds.
+
+        Args:
+            outcome: `appended`, `duplicate`, `conflict`, `full`, `unavailable` or `misconfigured`.
+            seconds: Duration with all repetitions.
+        """
 
     def conflict(self, kind: str) -> None:
-        """Count an append that was refused because an aggregate of this kind had newer events."""
+        """Count an append that the log refused because an aggregate of this kind had newer events."""
 
     def follower_lag(self, fold: str, *, events: int, seconds: float) -> None:
-        """Report the distance of a fold from the head of its stream."""
+        """Report how far a fold is behind its stream: number of events, and age of the oldest one in seconds."""
 
     def follower_halted(self, fold: str, *, halted: bool) -> None:
-        """Report whether a fold is halted before an event that it cannot read or apply."""
+        """Report whether a fold has stopped before an event that it cannot decode or apply."""
 
     def dlq_depth(self, consumer: str, depth: int) -> None:
-        """Report the number of parked work items of a consumer."""
+        """Report the number of parked work items (dead letters) of a consumer."""
 
     def gap(self, fold: str) -> None:
-        """Count a gap after which a follower restarted at its checkpoint."""
+        """Count a gap in the sequences of a stream, after which the fold read again from its last event."""
 
     def snapshot_age(self, fold: str, seconds: float) -> None:
-        """Report the age of the newest snapshot of a fold."""
+        """Report the age in seconds of the newest snapshot of a fold."""
 
 
 NO_METRICS = BusMetrics()

@@ -15,7 +15,7 @@ _TOKEN = re.compile(r"[!-)+\-/-=?-~]+")
 
 
 class InvalidName(ValueError):
-    """A cluster id or an aggregate contains characters that a subject cannot have."""
+    """A cluster id or the id of an aggregate contains characters that a NATS subject cannot have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class BusNames:
 
     @property
     def cmd(self) -> str:
-        """Name of the stream of the work queues."""
+        """Name of the stream with the work queues of all services."""
         return f"KOORD_CMD_{self.cluster}"
 
     @property
@@ -57,12 +57,12 @@ class BusNames:
 
     @property
     def dlq(self) -> str:
-        """Name of the stream of parked work items."""
+        """Name of the stream of dead letters: work items that failed too often."""
         return f"KOORD_DLQ_{self.cluster}"
 
     @property
     def adv(self) -> str:
-        """Name of the stream that keeps the server's advisories."""
+        """Name of the stream that keeps messages of the NATS server about streams and consumers."""
         return f"KOORD_ADV_{self.cluster}"
 
     @property
@@ -111,6 +111,10 @@ class BusNames:
     def subject(self, class_: str, ref: AggregateRef) -> str:
         """Return the subject `koord.<cluster>.<class>.<kind>.<id>` of an aggregate.
 
+        Args:
+            class_: "ev" (facts), "obs" (observations) or "explanations".
+            ref: Kind and id of the aggregate.
+
         Raises:
             InvalidName: Kind or id contain a separator, a wildcard, a blank or a non-ASCII character.
         """
@@ -119,9 +123,13 @@ class BusNames:
         return f"koord.{self.cluster}.{class_}.{ref.kind}.{ref.id}"
 
     def desired_subject(self, node_token: str) -> str:
-        """Return the subject of a node's key in the KV bucket with desired states."""
+        """Return the subject of a node's key in the KV bucket with desired states.
+
+        Args:
+            node_token: Name of the node as a subject token, see `name_token`.
+        """
         return f"$KV.{self.desired_bucket}.node.{node_token}"
 
     def dlq_subject(self, consumer: str) -> str:
-        """Return the subject of the parked work items of a consumer."""
+        """Return the subject of the dead letters of a consumer."""
         return f"koord.{self.cluster}.dlq.{consumer}"

@@ -10,37 +10,40 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """The clock of a run. Its seconds may be shorter than those of the host."""
+    """The source of time of a service.
+
+    If a run is accelerated, a second of this clock is shorter than a real second.
+    """
 
     def now(self) -> datetime:
-        """Return the current time as an aware datetime in UTC; equal to `unix()`."""
+        """Return the current time of this clock as an aware datetime in UTC."""
         ...
 
     def unix(self) -> float:
-        """Return the seconds since 1970-01-01 UTC.
+        """Return the seconds since 1970-01-01 UTC on this clock.
 
-        May jump when the time of the host is corrected: do not measure durations with it.
+        They may jump when the time of the host is corrected. Do not measure durations with them.
         """
         ...
 
     def monotonic(self) -> float:
-        """Return seconds since an arbitrary start; they never go back.
+        """Return seconds since an arbitrary start. They never decrease.
 
-        Use differences of it to measure durations within one process.
+        Use differences of them to measure durations within one process.
         """
         ...
 
     def real_seconds(self, seconds: float) -> float:
-        """Return how long `seconds` of this clock last on the host; infinity for a clock that moves by hand.
+        """Return how many real seconds `seconds` of this clock last; infinity for a clock that only moves by hand.
 
-        Use it for time limits outside of this clock, such as a server's TTL or `asyncio.timeout`.
+        Use it for time limits that something else measures, such as a server's TTL or `asyncio.timeout`.
         """
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Wait for `seconds` of this clock. With zero or less, other tasks run once."""
+        """Wait for `seconds` of this clock. If they are zero or negative, let other tasks run once."""
         ...
 
     async def wait_until(self, unix_seconds: float) -> None:
-        """Wait until `unix()` reaches a time, also if the time of the host is corrected meanwhile."""
+        """Wait until `unix()` is at least `unix_seconds`, also if the time of the host is corrected meanwhile."""
         ...

@@ -14,18 +14,20 @@ from koordcore.events.scheduling.node_ledger import PodDetails, PodOnNode
 
 
 class DesiredNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Desired state of one node, which the manager writes and the agent applies.
+    """What the log wants on one node. The manager folds and writes it; the node's agent reads and applies it.
 
     Attributes:
-        pods: Pods of the node's ledger as of position `as_of["node"]`.
+        node: Name of the node.
+        pods: Pods in the node's ledger as of position `as_of["node"]`.
         details: Uid -> labels and annotations, for pods whose object has changed since the ledger entry.
-        others: Pods that another scheduler bound to the node; no ledger contains them.
-        annotations: Annotations of the node that the agent reads (reservation, system QoS).
+        others: Pods that another scheduler bound to the node. No ledger contains them.
         slo: Effective NodeSLO spec as JSON; None if not rendered yet.
         capacity: Capacity of the node: cpu in milli-cores, others in whole units.
         allocatable: Allocatable of the node: cpu in milli-cores, others in whole units.
+        annotations: Annotations of the node that the agent reads (reservation, system QoS).
+        labels: Labels of the node that the agent reads.
         metric_policy: `metricCollectPolicy` of its NodeMetric as JSON; absent fields have the agent's defaults.
-        as_of: Last folded sequence per aggregate, e.g. {"node": 812, "nodepolicy": 640, "nodespec": 12}.
+        as_of: Aggregate kind -> sequence of its last folded event, e.g. {"node": 812, "nodepolicy": 640}.
     """
 
     node: str
@@ -42,11 +44,12 @@ class DesiredNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class Push(msgspec.Struct, frozen=True):
-    """A fact that is pushed to an agent.
+    """A fact about a node that the NATS server republished to the node's agent.
 
     Attributes:
-        last_seq: Sequence of the previous event on the same subject (0 for the first). If the agent has another one, it
-            missed an event.
+        event: The fact.
+        last_seq: Sequence of the previous event on its subject; 0 for the first. If the agent's last event has another
+            sequence, the agent missed an event.
     """
 
     event: StoredEvent
@@ -54,7 +57,7 @@ class Push(msgspec.Struct, frozen=True):
 
 
 class DesiredStore(Protocol):
-    """The KV bucket with desired states. The manager writes it, agents read it."""
+    """Key-value store with the desired state of each node. The manager writes it, agents read it."""
 
     async def put(self, desired: DesiredNode) -> None:
         """Replace the desired state of a node."""
@@ -63,22 +66,26 @@ class DesiredStore(Protocol):
     async def get(self, node: str) -> DesiredNode | None:
         """Return the desired state of a node; None if there is none.
 
-        It may be old: compare `as_of` with the pushes.
+        The result may be older than the pushes. Compare its `as_of` with the sequences of the pushes.
         """
         ...
 
     async def delete(self, node: str) -> None:
-        """Delete the desired state of a deleted node."""
+        """Delete the desired state of a node. Used after the node was deleted."""
         ...
 
 
 class PushFeed(Protocol):
-    """Facts about some nodes, as the log republishes them. It needs no consumers on the server."""
+    """Subscription to the facts of some nodes, which the server republishes. It needs no consumer on the server."""
 
     def pushes(self, nodes: Sequence[str], kinds: Sequence[str] = ("node", "nodepolicy")) -> AsyncIterator[Push | None]:
-        """Iterate over the pushes for these nodes. None means: read the desired state again, then continue.
+        """Iterate over new facts of these nodes. The item None means: read the desired state again, then continue.
 
-        The first item is None. It comes after the subscriptions exist, so no push is missed between the desired state
-        read then and the next item. None also follows each reconnect and each overflow.
+        The first item is None, after the subscriptions exist. So no push is lost between the reading and the next
+        item. None also comes after each reconnect and after each overflow of the queue.
+
+        Args:
+            nodes: Names of the nodes.
+            kinds: Aggregate kinds whose facts are delivered.
         """
         ...

@@ -18,12 +18,12 @@ MOST_AT_ONCE: Final = 1000
 
 
 class Appended(msgspec.Struct, frozen=True):
-    """All events are stored, by this call or by an earlier attempt with the same ids.
+    """Outcome of an append: all its events are stored, by this call or by an earlier attempt with equal event ids.
 
     Attributes:
-        last_seq: Sequence of the last event of the batch.
+        last_seq: Sequence of the last event.
         seqs: Sequence of each event, in order.
-        duplicate: Whether an earlier attempt stored them and its acknowledgement was lost.
+        duplicate: Whether an earlier attempt stored the events and its acknowledgement was lost.
     """
 
     last_seq: int
@@ -32,29 +32,38 @@ class Appended(msgspec.Struct, frozen=True):
 
 
 class Conflict(msgspec.Struct, frozen=True):
-    """Nothing is stored, because an aggregate has newer events. Fold them, then decide again.
+    """Outcome of an append: nothing is stored, because an aggregate has newer events than the writer expected.
+
+    The writer folds these events and then decides again.
 
     Attributes:
-        moved: Aggregate -> its actual last sequence, for aggregates that differ from the expectation. Empty if another
-            append is being stored and the new position is not known yet.
+        moved: (aggregate, its actual last sequence) for each aggregate that differs from the expectation. Empty if
+            another append is being stored at this moment, so that the new sequence is not known yet.
     """
 
     moved: tuple[tuple[AggregateRef, int], ...] = ()
 
 
 class Full(msgspec.Struct, frozen=True):
-    """Nothing is stored, because the stream or the storage is full.
+    """Outcome of an append: nothing is stored, because the stream or the server's storage is full.
 
-    The service stops deciding and raises an alert; it stays ready for reads.
+    The service stops deciding and raises an alert. It still answers reads.
+
+    Attributes:
+        reason: Message of the server.
     """
 
     reason: str
 
 
 class Unavailable(msgspec.Struct, frozen=True):
-    """It is unknown whether the events are stored: no definite answer came before the deadline.
+    """Outcome of an append: it is unknown whether the events are stored, because no definite answer came in time.
 
-    The caller repeats the same append (same ids) later, or folds the log. It must not decide again before that.
+    The caller repeats the append with the same event ids, or folds the log first. Before that, it must not decide
+    again.
+
+    Attributes:
+        reason: Last error, as text.
     """
 
     reason: str
@@ -64,15 +73,18 @@ AppendOutcome = Appended | Conflict | Full | Unavailable
 
 
 class Misconfigured(Exception):
-    """A bug or a wrong configuration: wrong stream, batches disabled, batch too large, permission denied."""
+    """The log refused an append because of a bug or a wrong configuration; to repeat it does not help.
+
+    Examples are a wrong stream, disabled batches, a batch that is too large, or a missing permission.
+    """
 
 
 class Unsendable(Misconfigured):
-    """The append contains a name, an id or a size that the log does not accept. Other appends work."""
+    """The append contains a name, an id or a size that the log never accepts. Other appends still work."""
 
 
 class TooLarge(Unsendable):
-    """Some events exceed the size limit of the log. The others may be appended without them."""
+    """Some events of the append exceed the size limit of the log. The others may be appended without them."""
 
     def __init__(self, message: str, refs: frozenset[AggregateRef]) -> None:
         super().__init__(message)
@@ -80,14 +92,22 @@ class TooLarge(Unsendable):
 
 
 class LogHead(NamedTuple):
-    """Bounds of the stream: sequences of the oldest kept event and of the newest event (0: empty)."""
+    """The bounds of a stream.
+
+    Attributes:
+        first_seq: Sequence of the oldest kept event.
+        last_seq: Sequence of the newest event; 0 for an empty stream.
+    """
 
     first_seq: int
     last_seq: int
 
 
 class HistoryGone(Exception):
-    """Events after the requested position are trimmed. Load a snapshot or rebuild (event-bus spec, 9.3)."""
+    """Events after the requested position were deleted from the log.
+
+    Load a snapshot or rebuild (event-bus spec, 9.3).
+    """
 
     def __init__(self, after: int, first_seq: int) -> None:
         super().__init__(f"events {after + 1}..{first_seq - 1} are gone; the stream begins at {first_seq}")
@@ -96,51 +116,71 @@ class HistoryGone(Exception):
 
 
 class EventLog(Protocol):
-    """The facts of one cluster. Calls may be concurrent, but only one append per aggregate."""
+    """The log of facts of one cluster.
+
+    Methods may be called concurrently, but only one append per aggregate at a time.
+    """
 
     async def append(self, events: Sequence[NewEvent], *, deadline: float = 30.0) -> AppendOutcome:
-        """Append all events or none; each names the expected last sequence of its subject.
+        """Append all events or none. Each event names the expected last sequence of its aggregate.
 
-        Two or more events (at most 1000, all of different aggregates) are one atomic batch. Temporary failures are
-        repeated with the same bytes and ids until `deadline` (real seconds). After a conflict, the subjects are read at
-        the leader, because an acknowledgement may have been lost.
+        Two or more events (at most 1000, all of different aggregates) are one atomic batch. After a temporary
+        failure, the append is repeated with the same bytes and event ids. After a conflict, the aggregates are read,
+        because an acknowledgement may have been lost.
+
+        Args:
+            events: Sealed events.
+            deadline: Real seconds after which the append is not repeated any more.
+
+        Returns:
+            `Appended`, `Conflict`, `Full` or `Unavailable`.
 
         Raises:
-            Misconfigured: Wrong stream, batches disabled, batch too large, permission denied: a bug or
-                misconfiguration.
+            Misconfigured: Wrong stream, batches disabled, batch too large or permission denied.
         """
         ...
 
     async def read_aggregate(self, ref: AggregateRef, *, after: int = 0) -> list[StoredEvent]:
-        """Return the events of one aggregate with sequence > after, in order, read at the leader."""
+        """Return the events of one aggregate with a sequence above `after`, in order. The stream's leader answers."""
         ...
 
     async def last_of(self, ref: AggregateRef) -> StoredEvent | None:
-        """Return the newest event of one aggregate, read at the leader; None if it has none."""
+        """Return the newest event of one aggregate; None if it has none. The stream's leader answers."""
         ...
 
     async def head(self) -> LogHead:
-        """Return the bounds of the stream, read at its leader."""
+        """Return the bounds of the stream. The stream's leader answers."""
         ...
 
     def follow(
         self, after: int, *, kinds: Sequence[str] | None = None, batch: int = 500
     ) -> AsyncIterator[list[StoredEvent]]:
-        """Iterate over batches of events with sequence > after, in order and without gaps, forever.
+        """Iterate over batches of events with a sequence above `after`, in order and without gaps, forever.
 
-        Each batch has 1 to `batch` events. After a reconnect, a gap or a missed heartbeat it continues after the last
-        delivered event.
+        After a reconnect, a gap or a missed heartbeat, it continues behind the last delivered event.
 
         Args:
+            after: Sequence of the last event that the caller has; 0 for none.
             kinds: Aggregate kinds to deliver; None: all.
+            batch: Largest number of events in a batch. A batch is never empty.
 
         Raises:
-            HistoryGone: Events after `after` are trimmed.
+            HistoryGone: Events after `after` were deleted from the log.
         """
         ...
 
     def history(
         self, after: int, upto: int, *, kinds: Sequence[str] | None = None, batch: int = 500
     ) -> AsyncIterator[list[StoredEvent]]:
-        """Iterate over batches as `follow` does, and end after the last event with sequence <= upto."""
+        """Iterate over batches like `follow`, but end after the last event with a sequence of at most `upto`.
+
+        Args:
+            after: Sequence of the last event that the caller has; 0 for none.
+            upto: Sequence of the last event to deliver.
+            kinds: Aggregate kinds to deliver; None: all.
+            batch: Largest number of events in a batch.
+
+        Raises:
+            HistoryGone: Events after `after` were deleted from the log.
+        """
         ...

@@ -16,11 +16,12 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One period of leadership.
+    """One period of leadership, from its acquisition to its loss.
 
     Attributes:
+        holder: Name of the leading candidate.
         epoch: Fencing number, from 1. Every later term has a greater one.
-        acquired_at_unix: Time at which it began, on the clock of the leader.
+        acquired_at_unix: Unix seconds at which it began, on the clock of the leader.
     """
 
     holder: str
@@ -33,24 +34,24 @@ OnLost = Callable[[Term, str], None]
 
 
 class Leadership(Protocol):
-    """A candidate for leadership."""
+    """One candidate in the election of a leader among several processes."""
 
     @property
     def term(self) -> Term | None:
         """The current term if this candidate leads, else None. Check it before every effect.
 
-        It compares with the clock at each access. So a process that was paused for too long gets None as soon as it
-        runs again.
+        Each access compares the lease with the clock. If the process was paused for longer than its lease, it gets
+        None.
         """
         ...
 
     @property
     def holder(self) -> str | None:
-        """The leader when this candidate last read the lease; None if unknown or if there was none."""
+        """Name of the leader when this candidate last read the lease; None if there was none or it is unknown."""
         ...
 
     def subscribe(self, *, acquired: OnAcquired | None = None, lost: OnLost | None = None) -> None:
-        """Register functions that are called when a term begins and when it ends; they must not block."""
+        """Register functions that are called when a term of this candidate begins and ends. They must not block."""
         ...
 
     async def acquired(self) -> Term:
@@ -58,7 +59,7 @@ class Leadership(Protocol):
         ...
 
     async def lost(self, term: Term) -> str:
-        """Wait until a term of this candidate is over and return the reason."""
+        """Wait until a term of this candidate is over, and return the reason as text."""
         ...
 
     async def campaign(self) -> None:

@@ -12,27 +12,35 @@ from koordcore.ports.eventlog import LogHead
 
 
 class ObservationLog(Protocol):
-    """A stream whose messages may be lost ("obs" or "explanations"); publishing does not wait."""
+    """A stream whose messages may be lost: observations or explanations."""
 
     async def publish(self, ref: AggregateRef, event: Event, origin: Origin) -> None:
-        """Publish one message without waiting for storage.
+        """Publish one message without waiting until it is stored.
 
-        While the server is unavailable, a ring keeps the newest messages. Messages that exceed the size limit are
-        dropped.
+        While the server is unavailable, a buffer of limited size keeps the newest messages. A message above the size
+        limit is dropped.
+
+        Args:
+            ref: Aggregate that the message is about.
+            event: Body of the message.
+            origin: Writer, cause and basis of the message.
         """
         ...
 
     async def head(self) -> LogHead:
-        """Return bounds of the stream."""
+        """Return the bounds of the stream."""
         ...
 
     def follow(self, after: int, *, batch: int = 500) -> AsyncIterator[list[StoredEvent]]:
-        """Iterate over batches in order from `after` + 1 or the oldest kept message.
+        """Iterate over batches of messages with a sequence above `after`, in order, forever.
 
-        Trimmed messages are skipped.
+        Messages that were already deleted are skipped. A batch has at most `batch` messages.
         """
         ...
 
     async def latest(self, refs: Sequence[AggregateRef]) -> list[StoredEvent]:
-        """Return the newest kept message of each aggregate that has one, in the order of `refs`."""
+        """Return the newest kept message of each aggregate, in the order of `refs`.
+
+        Aggregates without a message are left out.
+        """
         ...

@@ -15,15 +15,15 @@ KEPT_SNAPSHOTS: Final = 5
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """State of one fold at one position.
+    """The encoded state of one fold at one position of the log.
 
     Attributes:
-        fold: Name of the fold.
-        seq: Position of the last folded event.
+        fold: Name of the fold, for example "scheduler".
+        seq: Sequence of the last folded event.
         code_version: Version of the code that wrote it.
         schema_fingerprint: Digest of the schema of the state. A snapshot with another digest is not loaded.
         taken_at: RFC 3339 time.
-        state: Encoded state of the fold, in pieces.
+        state: Encoded state, in pieces.
         digest: `state_digest` of `state`.
     """
 
@@ -37,34 +37,34 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SnapshotStore(Protocol):
-    """Keeps the newest `KEPT_SNAPSHOTS` snapshots of each fold."""
+    """Store of snapshots. It keeps the newest `KEPT_SNAPSHOTS` of each fold."""
 
     async def save(self, snapshot: Snapshot) -> None:
-        """Store a snapshot and drop the oldest ones of the same fold."""
+        """Store a snapshot. Delete the oldest snapshots of its fold beyond `KEPT_SNAPSHOTS`."""
         ...
 
     async def newest(self, fold: str, *, schema_fingerprint: str, at_most: int | None = None) -> Snapshot | None:
-        """Return the newest usable snapshot, or None.
+        """Return the newest usable snapshot of a fold; None if there is none.
 
         Args:
             fold: Name of the fold.
             schema_fingerprint: Only snapshots with this fingerprint and an intact digest are usable.
-            at_most: Largest position; None: any.
+            at_most: Largest position of the snapshot; None: any.
         """
         ...
 
     async def sequences(self, fold: str) -> list[int]:
-        """Return the positions that have a snapshot, ascending."""
+        """Return the positions of the stored snapshots of a fold, ascending."""
         ...
 
 
 def is_usable(snapshot: Snapshot, schema_fingerprint: str) -> bool:
-    """Return whether the snapshot was written for this schema and its bytes are intact."""
+    """Return whether a snapshot has this schema fingerprint and its digest fits its bytes."""
     return snapshot.schema_fingerprint == schema_fingerprint and snapshot.digest == state_digest(snapshot.state)
 
 
 def state_digest(state: Iterable[bytes]) -> str:
-    """Return the BLAKE2b digest of these pieces in hex."""
+    """Return the BLAKE2b digest of the joined pieces in hex."""
     digest = hashlib.blake2b()
     for piece in state:
         digest.update(piece)

@@ -13,15 +13,17 @@ from koordcore.requests.fit import FitAnswer, FitRequest
 
 
 class StateHashRequest(msgspec.Struct, frozen=True):
-    """Request for the hash of the current state of a service."""
+    """Request for the hash of the cluster state that a service has folded. It has no fields."""
 
 
 class StateHash(msgspec.Struct, frozen=True):
-    """Hash of the whole state at one position, equal for every fold of the same log.
+    """Answer: the hash of the whole cluster state at one position.
+
+    Folds of one log have equal hashes at equal positions.
 
     Attributes:
-        position: Position of the last folded event.
-        hash: `koordcore.state.ClusterState.hash()` at this position.
+        position: Sequence of the last folded event.
+        hash: `koordcore.state.ClusterState.hash()` at this position, 32 hex digits.
     """
 
     position: int

@@ -20,7 +20,7 @@ ERROR: Final = "Koord-Error"
 
 
 class ErrorCode(StrEnum):
-    """Kinds of error replies."""
+    """Kinds of errors with which a service answers a request."""
 
     INVALID = "invalid"
     """The request cannot be decoded or contains an invalid value. Do not repeat it."""
@@ -33,7 +33,7 @@ class ErrorCode(StrEnum):
 
 
 class ErrorReply(msgspec.Struct, frozen=True):
-    """Body of an error reply.
+    """Body of the answer to a request that failed.
 
     Attributes:
         code: Kind of error.
@@ -46,15 +46,14 @@ class ErrorReply(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint(Generic[Q, A]):
-    """A question that a service answers at once, as request and reply.
+    """A kind of request that one service answers at once, with the types of request and answer.
 
     Attributes:
         service: Name of the service that answers.
-        verb: Name of the question, in lower case with `_`.
+        verb: Name of the request, in lower case with `_`.
         request: Type of the body of a request.
         answer: Type of the body of an answer.
         summary: One sentence for the AsyncAPI document.
-        prefers_standby: Whether an instance that does not lead answers if there is one, and the leader otherwise.
     """
 
     service: str
@@ -66,7 +65,7 @@ class Endpoint(Generic[Q, A]):
 
     @property
     def address(self) -> str:
-        """Subject of the endpoint after `koord.<cluster>.`; the leader's if standby instances have their own."""
+        """Subject of the requests, without the prefix `koord.<cluster>.`."""
         return f"req.{self.service}.{self.verb}"
 
     @property
@@ -82,10 +81,10 @@ class Endpoint(Generic[Q, A]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkQueue(Generic[Q]):
-    """Requests that are kept until a worker has carried them out, or that are parked after too many failures.
+    """A kind of request that is stored until a worker of a service has carried it out, or becomes a dead letter.
 
     Attributes:
-        service: Name of the service whose workers carry them out.
+        service: Name of the service whose workers carry it out.
         verb: Name of the work, in lower case with `_`.
         request: Type of the body of a request.
         summary: One sentence for the AsyncAPI document.
@@ -98,5 +97,5 @@ class WorkQueue(Generic[Q]):
 
     @property
     def address(self) -> str:
-        """Subject of the work queue after `koord.<cluster>.`."""
+        """Subject of the requests, without the prefix `koord.<cluster>.`."""
         return f"cmd.{self.service}.{self.verb}"

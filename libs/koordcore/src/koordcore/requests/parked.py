@@ -8,7 +8,7 @@ import msgspec
 
 
 class Parked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A work item that a worker could not carry out, with the data to repeat it.
+    """A dead letter: a work item that a worker could not carry out, with the data to repeat it.
 
     Attributes:
         stream: Stream of the original message.
@@ -18,7 +18,7 @@ class Parked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         headers: Headers of the original message.
         body: Body of the original message.
         deliveries: Number of attempts.
-        error: The last error in one line.
+        error: Last error, one line.
         trace_id: Trace that the original belongs to; empty if none.
         parked_at: RFC 3339 time; empty if not recorded.
     """

@@ -18,7 +18,7 @@ from koordcore.service.leader.sole_leader import SoleLeader
 
 
 class ElectedSettings(ServiceSettings):
-    """Settings of a service with several instances, of which one leads."""
+    """Settings of a service that may run as several instances, one of which leads."""
 
     leader_elect: Annotated[bool, Flag("enable-leader-election")] = Field(
         True, description="Stand for election; without it this instance always leads."
@@ -35,7 +35,7 @@ class ElectedSettings(ServiceSettings):
 
 
 def bus_settings(settings: ServiceSettings) -> BusSettings:
-    """Return the bus settings of a service; its principal is the service's name."""
+    """Return the settings of a service's connection to the log. The name of the service is its NATS user."""
     tls = None
     if settings.nats_ca_file is not None:
         tls = TlsClientFiles(ca=settings.nats_ca_file, certificate=settings.nats_cert_file, key=settings.nats_key_file)
@@ -50,9 +50,12 @@ def bus_settings(settings: ServiceSettings) -> BusSettings:
 
 
 def leadership_of(settings: ElectedSettings, bus: Bus) -> Leadership:
-    """Return the leader election by a key of the NATS server; without election, this instance leads.
+    """Return the leader election of a service with a key in the NATS server.
 
-    It uses the host's clock. On a scaled clock, a lease would expire before it can be renewed.
+    If election is disabled, this instance leads.
+
+    The election uses the host's clock. With the accelerated clock of a run, a lease would expire before it is
+    renewed.
     """
     if not settings.leader_elect:
         return SoleLeader(settings.instance)

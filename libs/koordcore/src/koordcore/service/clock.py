@@ -23,7 +23,7 @@ _RULE = "`system` or `<speed>@<origin_real_unix>@<origin_unix>`"
 
 @dataclass(frozen=True, slots=True)
 class SystemClock:
-    """The clock of the host."""
+    """The clock of the host; the port `Clock` describes its methods."""
 
     def now(self) -> datetime:
         """See `Clock.now`."""
@@ -38,7 +38,7 @@ class SystemClock:
         return time.monotonic()
 
     def real_seconds(self, seconds: float) -> float:
-        """Return the same number."""
+        """Return `seconds` unchanged, because a second of this clock is a real second."""
         return seconds
 
     async def sleep(self, seconds: float) -> None:
@@ -55,9 +55,9 @@ class SystemClock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaledClock:
-    """A clock that runs `speed` times as fast as the host's clock.
+    """A clock that runs `speed` times as fast as the host's clock; the port `Clock` describes its methods.
 
-    It showed `origin_unix` when the host's clock showed `origin_real_unix`.
+    It showed `origin_unix` (unix seconds) when the host's clock showed `origin_real_unix`.
 
     Attributes:
         speed: A positive finite number. With 1 and another origin, a past day is replayed in real time.
@@ -76,7 +76,12 @@ class ScaledClock:
 
     @classmethod
     def starting_now(cls, speed: float, *, at_unix: float | None = None) -> "ScaledClock":
-        """Return a clock that starts now at `speed` and shows `at_unix` (None: the host's time)."""
+        """Return a clock that starts now with a speed.
+
+        Args:
+            speed: Seconds of this clock per real second.
+            at_unix: Unix seconds that it shows now; None: the host's time.
+        """
         real = time.time()
         return cls(origin_real_unix=real, origin_unix=real if at_unix is None else at_unix, speed=speed)
 
@@ -93,7 +98,7 @@ class ScaledClock:
         return time.monotonic() * self.speed
 
     def real_seconds(self, seconds: float) -> float:
-        """Return seconds / speed."""
+        """Return the real seconds that `seconds` of this clock last: seconds / speed."""
         return seconds / self.speed
 
     async def sleep(self, seconds: float) -> None:
@@ -114,7 +119,7 @@ async def _wait_until(clock: Clock, unix_seconds: float) -> None:
 
 
 def host_unix_nanos() -> int:
-    """Return the host's time in nanoseconds since 1970, independent of the clock of the run.
+    """Return the host's time in nanoseconds since 1970. It does not depend on the clock of the run.
 
     It is used to measure real durations.
     """
@@ -122,7 +127,7 @@ def host_unix_nanos() -> int:
 
 
 def parse_clock(text: str) -> SystemClock | ScaledClock:
-    """Return the clock that a setting describes; `str(clock)` gives the setting.
+    """Return the clock that a setting describes. `str(clock)` returns this setting.
 
     Args:
         text: `system`, or `<speed>@<origin_real_unix>@<origin_unix>`, or `<speed>` (starts now; only for one process).

@@ -30,7 +30,11 @@ _armed: Final = _Armed(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else No
 
 
 def failpoint(name: str) -> None:
-    """Kill the process if this failpoint is armed and was reached often enough."""
+    """Kill this process with SIGKILL if `KOORD_FAILPOINT` names this place and the place was reached often enough.
+
+    Tests use it. `KOORD_FAILPOINT=before_append:3` means: kill when `failpoint("before_append")` is called the third
+    time.
+    """
     if _armed is None or _armed.name != name:
         return
     _armed.left -= 1

@@ -13,7 +13,13 @@ Check = Callable[[], str | None]
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """Result of one check; `reason` is empty if it passed."""
+    """Result of one liveness or readiness check.
+
+    Attributes:
+        name: Name of the check.
+        ok: Whether it passed.
+        reason: Why it failed; empty if it passed.
+    """
 
     name: str
     ok: bool
@@ -21,7 +27,7 @@ class CheckResult:
 
 
 class Condition:
-    """A check whose result is set by other code.
+    """A readiness check whose result other code sets with `met` and `unmet`.
 
     Use: `bus = health.readiness_condition("bus", "not connected yet")`, later `bus.met()`.
     """
@@ -32,11 +38,11 @@ class Condition:
         self._reason: str | None = reason
 
     def met(self) -> None:
-        """Mark the condition as met."""
+        """Let the check pass from now on."""
         self._reason = None
 
     def unmet(self, reason: str) -> None:
-        """Mark the condition as not met, with the reason."""
+        """Let the check fail from now on, with this reason."""
         self._reason = reason
 
     def __call__(self) -> str | None:
@@ -45,32 +51,32 @@ class Condition:
 
 
 class Health:
-    """The checks of one process, in the order in which they were added."""
+    """The liveness and readiness checks of one process, in the order in which they were added."""
 
     def __init__(self) -> None:
         self._liveness: dict[str, Check] = {}
         self._readiness: dict[str, Check] = {}
 
     def add_liveness(self, name: str, check: Check) -> None:
-        """Add a check to `/healthz`. The name must be new."""
+        """Add a check to `/healthz`. The name must be new. The check returns None if it passes, else the reason."""
         _add(self._liveness, name, check)
 
     def add_readiness(self, name: str, check: Check) -> None:
-        """Add a check to `/readyz`. The name must be new."""
+        """Add a check to `/readyz`. The name must be new. The check returns None if it passes, else the reason."""
         _add(self._readiness, name, check)
 
     def readiness_condition(self, name: str, reason: str) -> Condition:
-        """Add a readiness check that other code sets. At first it fails with the given reason."""
+        """Add a readiness check whose result other code sets, and return it. At first it fails with this reason."""
         condition = Condition(reason)
         self.add_readiness(name, condition)
         return condition
 
     def liveness(self) -> list[CheckResult]:
-        """Run every liveness check."""
+        """Run every liveness check and return the results in order."""
         return [_ask(name, check) for name, check in self._liveness.items()]
 
     def readiness(self) -> list[CheckResult]:
-        """Run every readiness check."""
+        """Run every readiness check and return the results in order."""
         return [_ask(name, check) for name, check in self._readiness.items()]
 
     def is_ready(self) -> bool:

@@ -38,15 +38,17 @@ Step = Callable[[], Awaitable[None]]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Component:
-    """One part of a service. Every step is optional.
+    """One part of a service with the functions that start, run and end it. Each function is optional.
 
     Attributes:
-        start: Returns when later components may use it. A failure ends the process.
+        name: Name in the log.
+        start: Prepares the component. When it returns, later components may use this one. If it raises, the process
+            ends.
         run: Its main task. It may only return after `stop` was called, unless `finite`.
-        stop: Stops taking work and returns after current work is done; then `run` is awaited. A component with `run`
+        stop: Takes no more work and returns after current work is done; then `run` is awaited. A component with `run`
             but without `stop` is cancelled instead.
         close: Flushes and closes resources. It is also called if `start` of a later component failed.
-        finite: Whether `run` may end by itself.
+        finite: Whether `run` may return by itself.
     """
 
     name: str
@@ -58,14 +60,16 @@ class Component:
 
 
 class ComponentEnded(RuntimeError):
-    """`run` of a component returned although the service was not stopping."""
+    """The `run` function of a component returned although the service was not stopping."""
 
 
 class Service:
-    """Runs components until it is told to stop.
+    """A process made of components: starts them in order, runs them, and ends them in reverse order.
 
     Args:
-        grace_real_seconds: Time for the whole end, in host time.
+        name: Name of the service.
+        health: Receives the readiness of the service.
+        grace_real_seconds: Real seconds that the end of all components may take together.
     """
 
     def __init__(self, name: str, *, health: Health, grace_real_seconds: float = 20.0) -> None:
@@ -82,7 +86,7 @@ class Service:
         self._running = health.readiness_condition("running", "starting")
 
     def add(self, component: Component) -> None:
-        """Add a component after the components that it uses. Call it before `run`."""
+        """Add a component. It starts after the components that were added before. Call it before `run`."""
         self._components.append(component)
 
     @property
@@ -91,20 +95,26 @@ class Service:
         return self._stop_reason is not None
 
     async def stopped(self) -> None:
-        """Wait until the service is stopping."""
+        """Wait until the service begins to stop."""
         await self._stop_requested.wait()
 
     def stop(self, reason: str) -> None:
-        """Begin to stop the service. Only the first reason is recorded."""
+        """Begin to stop the service. If it is called repeatedly, only the first reason is recorded."""
         if self._stop_reason is None:
             self._stop_reason = reason
             self._running.unmet(f"stopping: {reason}")
             self._stop_requested.set()
 
     async def run(self, *, handle_signals: bool = True) -> int:
-        """Run the service until it stops; return the exit status: 0, or 1 if something failed (see `failures`).
+        """Start the components, run them until the service stops, end them, and return the exit status.
 
-        Cancellation stops the service and is then raised again.
+        If the task is cancelled, the service stops, and the cancellation is raised again.
+
+        Args:
+            handle_signals: Whether SIGTERM and SIGINT stop the service.
+
+        Returns:
+            0; 1 if a component failed (see `failures`).
         """
         if handle_signals:
             self._listen_to_signals()
@@ -242,10 +252,7 @@ def _sentence(error: BaseException) -> str:
 
 
 def notify_systemd(state: str) -> bool:
-    """Send `READY=1` or `STOPPING=1` to systemd; return False if systemd does not listen.
-
-    A socket name that begins with `@` is an abstract socket.
-    """
+    """Send `READY=1` or `STOPPING=1` to systemd. Return False if the process does not run under systemd."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return False

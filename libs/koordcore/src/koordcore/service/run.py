@@ -44,7 +44,18 @@ _LAG_LOOK_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Shell(Generic[S]):
-    """Objects that a composition root receives."""
+    """What the `compose` function of a service receives to build its components from.
+
+    Attributes:
+        settings: Settings of the service.
+        clock: Clock of the run.
+        service: Receives the components.
+        health: Liveness and readiness checks.
+        metrics: Prometheus registry.
+        tracer: Creates spans.
+        http: HTTP server for probes, metrics and the service's routes.
+        log: Logger of the service.
+    """
 
     settings: S
     clock: Clock
@@ -60,9 +71,11 @@ Compose = Callable[[Shell[S]], Awaitable[None]]
 
 
 def run_service(settings_type: type[S], compose: Compose[S], words: Sequence[str] | None = None) -> int:
-    """Run one service until it ends; return the exit status: 0, 1 (failed) or 2 (invalid settings).
+    """Run one service until it ends, and return its exit status: 0, 1 (failed) or 2 (invalid settings).
 
     Args:
+        settings_type: Class of the service's settings.
+        compose: Builds the components from a `Shell`.
         words: Command line without the program's name; None: that of the process.
     """
     name = settings_type.service
@@ -81,9 +94,9 @@ def run_service(settings_type: type[S], compose: Compose[S], words: Sequence[str
 
 
 def collect_rarely() -> None:
-    """Make the garbage collector run rarely, because folds keep many objects that are in no cycle.
+    """Let the garbage collector run rarely, because folds keep many objects that are in no cycle.
 
-    With the default thresholds the collector takes a fifth of the CPU time under load (measured with 20,000 pods).
+    With the default thresholds, the collector takes a fifth of the CPU time under load (measured with 20,000 pods).
     Objects that survive a full collection are excluded from later ones.
     """
     gc.freeze()
@@ -98,9 +111,14 @@ def _keep_survivors(phase: str, details: dict[str, int]) -> None:
 
 
 async def serve(settings: S, compose: Compose[S], *, handle_signals: bool = True) -> int:
-    """Build the shell in the running loop, compose and run the service, and return the exit status.
+    """Build a `Shell`, compose the service, run it until it ends, and return its exit status.
 
-    Tests, and programs that run several services in one loop, use it with `handle_signals=False`.
+    Tests, and programs that run several services in one event loop, use it with `handle_signals=False`.
+
+    Args:
+        settings: Settings of the service.
+        compose: Builds the components.
+        handle_signals: Whether SIGTERM and SIGINT stop the service.
     """
     name = settings.service
     clock = settings.run_clock()

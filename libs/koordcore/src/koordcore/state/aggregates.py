@@ -28,18 +28,22 @@ from koordcore.values.allocation import NOTHING, Allocation
 
 
 class AggregateState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Base of all aggregate states. `seq` is the sequence of the last event of this aggregate."""
+    """Base class of the states of all aggregates. A state is what follows from the events of one aggregate.
+
+    Attributes:
+        seq: Sequence of the last event of this aggregate. The next append must name it as the expected position.
+    """
 
     seq: int
 
 
 class BindingOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Answer of the API server to the binding of one placement.
-
-    `placement` is the sequence of its `PodPlaced`.
+    """How the API server answered the binding of a pod to the node of one placement.
 
     Attributes:
-        failure: Reason why the pod cannot be bound there; "" if it was bound.
+        placement: Sequence of the `PodPlaced` that was to be bound.
+        node: Name of the node.
+        failure: Reason why the API server refused the binding; "" if the pod was bound.
     """
 
     placement: int
@@ -48,12 +52,13 @@ class BindingOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class PodSpecState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """A pod as its user specified it.
-
-    `added_at` is the time of submission. `added_seq` orders pods by arrival.
+    """The API object of one pod, and the outcome of its binding. It is dropped when the pod is deleted.
 
     Attributes:
-        binding: Outcome of the last binding attempt; None if there was none, or without Kubernetes.
+        object: The pod, reduced to the fields that Koordstream reads.
+        added_at: RFC 3339 time at which the pod was submitted.
+        added_seq: Sequence of its `PodSpecAdded`; it orders pods by arrival.
+        binding: Outcome of the last binding; None if there was none, or without Kubernetes.
     """
 
     object: Pod
@@ -63,19 +68,20 @@ class PodSpecState(AggregateState, frozen=True, kw_only=True, omit_defaults=True
 
 
 class NodeSpecState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """A node object; None after it was deleted. The same name may be used again."""
+    """The API object of one node. `object` is None after the node was deleted; the name may be used again."""
 
     object: Node | None = None
 
 
 class PodState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """Placement of a pod. `node` is "" after a release, until the pod is placed again.
+    """The decisions of schedulers about one pod: its placement and its nomination. `PodPlaced` explains further fields.
 
     Attributes:
+        node: Node of the placement; "" if the pod has none or was released.
         nominated: Node that the pod is nominated to; "" if none.
-        allocation: Allocation of the placement; see `PodPlaced`.
-        gang: Gang group that is bound together; see `PodPlaced`.
-        annotations: Annotations that installed plugins set; see `PodPlaced`.
+        requests: Resource -> amount that the placement takes: milli-cores for cpu, whole units for everything else.
+        placed_at: RFC 3339 time of the placement; "" if there is none.
+        placements: Number of placements that the pod has had.
     """
 
     namespace: str
@@ -91,11 +97,10 @@ class PodState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NodeLedger(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """Pods and Reservations that hold resources of a node, by uid.
+    """The ledger of one node: the pods and Reservations that hold resources of it, by uid.
 
-    Attributes:
-        requested: Sum of the pods' requests and of what the Reservations hold beyond the amounts that pods took
-            from them.
+    `requested` is the sum of the pods' requests and of what Reservations hold beyond the amounts that pods took from
+    them: milli-cores for cpu, whole units for everything else.
     """
 
     pods: dict[str, PodOnNode] = {}
@@ -103,10 +108,11 @@ class NodeLedger(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NodeHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The health of a node as last assessed; see `NodeHealthAssessed`.
+    """The health of one node at its last assessment. `NodeHealthAssessed` explains the fields that are not listed here.
 
     Attributes:
-        annotation: Text of the annotation `slo-health` on the node. Small changes are not written.
+        level: "Healthy", "Warning" or "Critical".
+        annotation: Text of the annotation `slo-health` on the node. Small changes of the health do not change it.
     """
 
     level: str
@@ -121,20 +127,11 @@ class NodeHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NodePolicyState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """Decisions of the manager for a node: overcommitted resources, ratios, devices, NodeSLO, metric collection.
+    """The last decisions of the manager for one node: overcommitted resources, ratios, devices, NodeSLO, health.
 
-    Fields that begin with `batch_` or `mid_` are None if the resource is not published.
-
-    Attributes:
-        origin: Batch resources before the amounts of third parties are subtracted.
-        third_party: Amounts of batch resources that third parties use.
-        cpu_normalization: Text of the annotation; None if the manager never wrote one.
-        amplification: Text of the annotation; None if there is none.
-        ratios_computed: Whether the two ratios were ever decided.
-        devices: Resource name -> amount that the node's devices provide.
-        device_labels: Labels that the node's devices set on the node.
-        slo: NodeSLO spec; None if it was not rendered yet.
-        health: Health of the node; None if it was never assessed.
+    The fields are those of `NodeOvercommitComputed`, `NodeRatiosComputed`, `NodeDevicesComputed` and
+    `NodeSloRendered`. `batch_...`, `mid_...`, `cpu_normalization` and `amplification` are None if the manager
+    publishes no such value; `slo` and `health` are None if they were never computed.
     """
 
     batch_cpu_milli: int | None = None
@@ -164,13 +161,17 @@ class NodePolicyState(AggregateState, frozen=True, kw_only=True, omit_defaults=T
 
 
 class NodeAgentState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """State that the node's agent reported: its identity, running pods, and the quota of best-effort pods.
+    """What the agent of one node has reported: its identity, running pods, topology, devices and QoS actions.
 
     Attributes:
+        host: "linux" or "simulated".
+        starts: Number of starts of the agent.
+        running: Uids of the running pods.
+        be_quota_us: CFS quota of all best-effort pods together, in microseconds per 100 ms; -1: unlimited.
         evicting: Uid -> reason, for pods that the agent evicted and that have not stopped yet.
         evicted: Number of pods that the agent has evicted.
         contended: Id of a current contention -> its pod and signal.
-        topology: CPUs and NUMA nodes as last reported; None if never reported.
+        topology: Last report of CPUs and NUMA nodes; None if never reported. `devices` likewise.
     """
 
     host: str = ""
@@ -188,27 +189,31 @@ class NodeAgentState(AggregateState, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class NamespaceState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """A namespace; None after it was deleted."""
+    """The API object of one namespace. `object` is None after the namespace was deleted."""
 
     object: Namespace | None = None
 
 
 class PriorityClassState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """A priority class; None after it was deleted."""
+    """The API object of one PriorityClass. `object` is None after the PriorityClass was deleted."""
 
     object: PriorityClass | None = None
 
 
 class WorkloadState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """State of a Deployment or Job: its object, reduced to the fields that Koordstream reads."""
+    """The API object of one Deployment or Job. The state is dropped when the object is deleted."""
 
     object: Workload
 
 
 class ConfigState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """A ConfigMap: the version in force, the reasons why a newer one was rejected, and warnings.
+    """One ConfigMap: the version in force, and what was wrong with a newer version.
 
-    The version is None if there was none or it was deleted.
+    Attributes:
+        object: Version in force; None if there was no valid version, or after the ConfigMap was deleted.
+        accepted_seq: Sequence of the event that accepted this version; 0 for none.
+        rejected: Key -> reason why the newer version was rejected; empty if the newest version is in force.
+        warnings: Field -> warning about the version in force.
     """
 
     object: ConfigMap | None = None
@@ -218,22 +223,25 @@ class ConfigState(AggregateState, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class CustomObjectState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """A custom resource as stored, as a Kubernetes object; None after it was deleted.
+    """One custom resource.
 
-    The same name may be used again.
+    `object` is the whole object as JSON; None after it was deleted. The name may be used again.
     """
 
     object: dict[str, Any] | None = None
 
 
 class ControllerState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """Cluster-wide state of a controller: whether too many nodes look abnormal (`controller.slo-adjust`)."""
+    """Whether more nodes are abnormal than may have a lowered weight (aggregate `controller.slo-adjust`)."""
 
     mass_abnormal: bool = False
 
 
 class QuotaProfileState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """The root quota that a profile defines; see `QuotaProfileRendered`."""
+    """The root quota that follows from one ElasticQuotaProfile, as last computed; see `QuotaProfileRendered`.
+
+    `fault` is the reason why it could not be computed; "" for none.
+    """
 
     quota_namespace: str = ""
     quota_name: str = ""
@@ -245,7 +253,10 @@ class QuotaProfileState(AggregateState, frozen=True, kw_only=True, omit_defaults
 
 
 class RecommendationState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """Amounts that a Recommendation recommends. It has no target after the object was deleted."""
+    """The last published status of one Recommendation; see `RecommendationComputed`.
+
+    `target` is "" after the object was deleted.
+    """
 
     target: str = ""
     mode: str = "Off"
@@ -257,25 +268,23 @@ class RecommendationState(AggregateState, frozen=True, kw_only=True, omit_defaul
 
 
 class EvictionState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """A requested eviction that has not finished. It is dropped when the eviction ends."""
+    """A requested eviction of one pod, which has not succeeded or failed yet. `requested_at` is an RFC 3339 time."""
 
     request: PodEvictionRequested
     requested_at: str
 
 
 class ReservationState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """How a Reservation failed or ended; see `events.scheduling.reservation`. Times are RFC 3339.
+    """How a Reservation failed or ended; see the events `Reservation...`. Times are RFC 3339; "" means never.
 
     Attributes:
         phase: "Succeeded" or "Failed"; empty while it is neither.
         reason: "Succeeded" or "Expired"; empty while `phase` is empty.
         node: Its node when it ended; empty if it had none.
-        allocatable: What it held when it ended.
-        available_since: When it got its node; empty if it never had one.
-        ended_at: When it ended.
-        message: Why it failed, or why no node was found last.
-        unschedulable_since: When no node was found for the first time; empty if that never happened.
-        unschedulable_at: When no node was found last.
+        allocatable: Resource -> amount that it held when it ended.
+        available_since: Time at which it got its node.
+        message: Why it failed, or why no node was found at the last attempt.
+        unschedulable_since: Time at which no node was found for the first time; `unschedulable_at`: for the last time.
         is_collected: Whether its object is to be deleted.
     """
 
@@ -293,7 +302,7 @@ class ReservationState(AggregateState, frozen=True, kw_only=True, omit_defaults=
 
 
 class GangState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """Last placement of a gang, and the status of its PodGroup (None: not published yet)."""
+    """One gang: the members that were placed last, and the published status of its PodGroup (None: none yet)."""
 
     namespace: str
     name: str
@@ -302,31 +311,37 @@ class GangState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class QuotaState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """Status of a quota."""
+    """The published status of one ElasticQuota."""
 
     status: QuotaStatusComputed
 
 
 class ScheduleExplanationState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """The published answer to a ScheduleExplanation."""
+    """The published status of one ScheduleExplanation: whether its pod, job or gang finds a node."""
 
     status: ScheduleExplanationComputed
 
 
 class ClusterTopologyState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """The domains of the cluster's network."""
+    """The network domains (racks ...) of the cluster that a scheduler computed last."""
 
     status: ClusterTopologyComputed
 
 
 class GpuWorkloadState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """The typical pods that were learned last."""
+    """The typical pods that a scheduler learned last. GPU fragmentation is measured with them."""
 
     learned: TypicalPodsLearned
 
 
 class DriftState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """Number of consecutive sweeps that found the same drift. It is dropped when the drift has ended."""
+    """A difference between the fold and the API server for one object. The state is dropped when the difference ends.
+
+    Attributes:
+        difference: "missing-in-log", "missing-in-api" or "differs".
+        fingerprint: Digest of the folded and the stored object.
+        times: Number of consecutive comparisons that found it.
+    """
 
     difference: str
     fingerprint: str
@@ -334,13 +349,13 @@ class DriftState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class GenesisState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """The cluster epoch with which the log began."""
+    """The number of the log's start from the API server, which grows with each such start."""
 
     cluster_epoch: int
 
 
 class FoldControlState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """Positions that an operator told a fold to skip."""
+    """Positions of events that operators ordered one fold to skip."""
 
     skipped: list[int] = []
 

@@ -34,21 +34,21 @@ _FINISHED: Final = ("Succeeded", "Failed")
 
 
 class Holder(Protocol):
-    """Something that holds resources of a node: a pod or a Reservation."""
+    """Something that holds resources of a node: a pod in the node's ledger, or a Reservation."""
 
     @property
     def requests(self) -> Mapping[str, int]:
-        """Amounts that it holds, by resource."""
+        """Resource -> amount that it holds: milli-cores for cpu, whole units for everything else."""
         ...
 
     @property
     def allocation(self) -> Allocation:
-        """Its allocation: CPUs, zones, devices and use of a reservation."""
+        """What it holds besides its requests: CPUs, amounts per NUMA zone, devices, use of a reservation."""
         ...
 
 
 class Violation(NamedTuple):
-    """A violated allocation rule.
+    """A violated rule for the allocations of one node: something is held by two pods, or beyond its limit.
 
     Attributes:
         subject: Resource that is held twice or beyond its limit, for example `CPU 3`.
@@ -63,7 +63,7 @@ class Violation(NamedTuple):
     limit: int = 0
 
     def sentence(self) -> str:
-        """Return the violation as one sentence."""
+        """Return a sentence that names the resource, its holders and the limit."""
         holders = ", ".join(self.holders)
         if self.limit or self.taken:
             return f"{self.subject}: {self.taken} of {self.limit} is taken, by {holders}"
@@ -71,7 +71,7 @@ class Violation(NamedTuple):
 
 
 def violations(holders: Mapping[str, Holder]) -> list[Violation]:
-    """Return every violation among the holders of one node, in a fixed order.
+    """Return every violation of the four allocation rules (see the module) on one node, in a fixed order.
 
     Args:
         holders: Uid -> holder: the pods of the node's ledger, Reservations included.
@@ -88,9 +88,12 @@ def violations(holders: Mapping[str, Holder]) -> list[Violation]:
 
 
 def objections(holders: Mapping[str, Holder], uid: str, holder: Holder) -> list[Violation]:
-    """Return the violations that `holder` would take part in on a node; empty if it may be placed.
+    """Return the violations in which `holder` would take part if it were added to a node; empty if it may be added.
 
-    Existing violations that do not involve `holder` do not count.
+    Args:
+        holders: Uid -> holder, for everything that holds resources of the node now. Violations among them do not count.
+        uid: Uid of the new holder.
+        holder: The new holder.
     """
     if not holder.allocation.is_exclusive:
         return []
@@ -185,10 +188,9 @@ class _BoundByOthers(NamedTuple):
 
 
 def broken_rules(state: ClusterState) -> dict[str, list[Violation]]:
-    """Return node name -> violations of its allocations, for all nodes with violations.
+    """Return node name -> violations of the allocation rules; nodes without a violation are absent.
 
-    A pod that another scheduler bound counts with the allocation in its annotations, unless the node's ledger contains
-    it.
+    If another scheduler bound a pod and no ledger contains it, the pod counts with the allocation in its annotations.
     """
     ledgers = state.of_kind(NodeLedger)
     placed = {uid for ledger in ledgers.values() for uid in ledger.pods}

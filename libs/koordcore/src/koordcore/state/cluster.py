@@ -23,7 +23,7 @@ _MODULUS = 1 << 128
 
 
 def aggregate_digest(ref: AggregateRef, state: AggregateState) -> int:
-    """Return the 128-bit digest of one aggregate.
+    """Return the 128-bit digest of the state of one aggregate.
 
     It is the BLAKE2b digest of `<kind>.<id>`, a line feed and the state's canonical JSON.
     """
@@ -34,17 +34,37 @@ def aggregate_digest(ref: AggregateRef, state: AggregateState) -> int:
 
 
 def combine_digests(digests: Iterable[int]) -> str:
-    """Combine aggregate digests into the state hash, 32 hex digits; 32 zeros for no aggregates."""
+    """Return the hash of a whole state from the digests of its aggregates: 32 hex digits of their sum mod 2^128.
+
+    The order does not matter. Without digests, the hash is 32 zeros.
+    """
     return f"{sum(digests) % _MODULUS:032x}"
 
 
 def decode_state(kind: str, data: bytes | str) -> AggregateState:
-    """Decode the state of an aggregate from JSON, such as a row of the projector. Raises codec.DecodeError."""
+    """Decode the state of one aggregate from JSON, for example from a row in the projector's database.
+
+    Args:
+        kind: Kind of the aggregate, for example "pod".
+        data: JSON of its state.
+
+    Raises:
+        codec.DecodeError: `data` is not valid JSON of this kind's state.
+    """
     return codec.decode(data, STATE_TYPES[kind])
 
 
 def evolve(state: AggregateState | None, event: Event, stored: StoredEvent) -> AggregateState | None:
-    """Return the state of one aggregate after one event; None if the aggregate is dropped."""
+    """Return the state of one aggregate after one event. The given state is not changed.
+
+    Args:
+        state: State before; None if the aggregate does not exist.
+        event: The decoded event.
+        stored: The event as stored; gives its position and time.
+
+    Returns:
+        The new state; None if the aggregate no longer exists.
+    """
     return EVOLVE[type(event)](state, event, stored)
 
 
@@ -54,7 +74,7 @@ class _SnapshotBody(msgspec.Struct):
 
 
 class ClusterState:
-    """The state of the cluster at one position of the log. Only `apply` changes it; one task owns an instance.
+    """The states of all aggregates at one position of the log. Only `apply` changes them; one task owns an instance.
 
     Attributes:
         position: Sequence of the last applied or skipped event; 0 before the first.
@@ -68,12 +88,15 @@ class ClusterState:
         self._sum = 0
 
     def apply(self, stored: StoredEvent) -> Event | None:
-        """Apply one event to the state and return it decoded.
+        """Apply one event to the state of its aggregate.
 
-        Events at or before `position` are skipped and give None. So are ignorable events that this code does not know.
+        Returns:
+            The decoded event. None if the event is at or before `position`, or if its type is ignorable and its version
+                is
+            newer than this code.
 
         Raises:
-            UnreadableEvent: The event cannot be decoded. The state is unchanged; the fold has to halt before this
+            UnreadableEvent: The event cannot be decoded. The state is unchanged; the fold has to stop before this
                 event.
         """
         if stored.seq <= self.position:
@@ -92,19 +115,25 @@ class ClusterState:
         return event
 
     def skip(self, seq: int) -> None:
-        """Advance past one event that an operator skipped (`EventSkipped`) or that this fold does not need."""
+        """Set the position behind an event without applying it. No-op if the position is already there or later.
+
+        Used for events that an operator skipped (`EventSkipped`) and for events that this fold does not need.
+        """
         self.position = max(self.position, seq)
 
     def get(self, ref: AggregateRef) -> AggregateState | None:
-        """Return the state of one aggregate; None if it never existed or was dropped."""
+        """Return the state of one aggregate; None if it does not exist or no longer exists."""
         return self._states[ref.kind].get(ref.id)
 
     def of_kind(self, kind: type[S]) -> dict[str, S]:
-        """Return all aggregates of one state type by id, as the internal dictionary. Do not change or keep it."""
+        """Return id -> state of all aggregates with one state class.
+
+        It is the internal dictionary: do not change or keep it.
+        """
         return self._states[_KIND_OF[kind]]  # type: ignore[return-value]  # keyed by STATE_TYPES
 
     def last_seq(self, ref: AggregateRef) -> int:
-        """Return the sequence of the last event of an aggregate; 0 if it has none.
+        """Return the sequence of the last event of an aggregate; 0 if it does not exist.
 
         The next append to the aggregate must name it as the expected position.
         """
@@ -120,13 +149,13 @@ class ClusterState:
 
     @property
     def aggregate_count(self) -> int:
-        """Number of aggregates, including those of deleted objects whose name may come back."""
+        """Number of aggregates. Deleted objects whose name may come back are included."""
         return sum(len(of_kind) for of_kind in self._states.values())
 
     def hash(self) -> str:
-        """Return the canonical hash of all aggregates, 32 hex digits.
+        """Return the hash of all states, 32 hex digits. Equal states have equal hashes on every machine.
 
-        It computes one digest per aggregate that has changed since the last call.
+        Only the digests of aggregates that changed since the last call are computed.
         """
         for ref in self._dirty:
             self._sum -= self._digests.pop(ref, 0)
@@ -139,7 +168,7 @@ class ClusterState:
         return f"{self._sum % _MODULUS:032x}"
 
     def snapshot(self) -> Iterator[bytes]:
-        """Return position and all aggregates as JSON in pieces, for `restore`.
+        """Return the position and all states as JSON in pieces; joined, they are the input of `restore`.
 
         The pieces contain the state at the time of the call, even if events are applied before they are consumed.
         """
@@ -149,7 +178,11 @@ class ClusterState:
 
     @classmethod
     def restore(cls, data: bytes) -> "ClusterState":
-        """Return the state in a snapshot. Raises codec.DecodeError if the bytes have another schema."""
+        """Return the state that `snapshot` wrote.
+
+        Raises:
+            codec.DecodeError: The bytes do not fit the state classes of this code.
+        """
         body = codec.decode(data, _SnapshotBody)
         state = cls()
         state.position = body.position
@@ -164,7 +197,7 @@ _KIND_OF: dict[type[AggregateState], str] = {model: kind for kind, model in STAT
 
 
 def schema_fingerprint() -> str:
-    """Return the digest of the schemas of all states. Snapshots with another one are not loaded."""
+    """Return the digest of the schemas of all state classes. A snapshot with another digest must not be loaded."""
     schemas, components = msgspec.json.schema_components([STATE_TYPES[kind] for kind in sorted(STATE_TYPES)])
     description: dict[str, Any] = {"schemas": list(schemas), "components": components}
     return hashlib.blake2b(codec.encode_canonical(description), digest_size=16).hexdigest()

@@ -10,9 +10,9 @@ from koordcore.state.aggregates import NodePolicyState
 
 
 def lent_resources(policy: NodePolicyState) -> dict[str, int]:
-    """Return the extended resources that the policy sets in the node's capacity and allocatable.
+    """Return resource name -> whole units that a node policy adds to the node's capacity and allocatable.
 
-    Amounts are in whole units. Withdrawn resources are left out.
+    These are batch and mid resources and device resources. Resources that are not published are absent.
     """
     lent = {
         BATCH_CPU: policy.batch_cpu_milli,
@@ -24,7 +24,10 @@ def lent_resources(policy: NodePolicyState) -> dict[str, int]:
 
 
 def decided_annotations(policy: NodePolicyState) -> dict[str, str]:
-    """Return the annotations that the policy sets on the node; removed and unchanged ones are left out."""
+    """Return the annotations with their texts that a node policy sets on the node.
+
+    An annotation that the manager removed or never wrote is absent.
+    """
     texts = {
         keys.CPU_NORMALIZATION_RATIO: policy.cpu_normalization,
         keys.RESOURCE_AMPLIFICATION_RATIO: policy.amplification,

@@ -7,7 +7,10 @@ _FINISHED = ("Succeeded", "Failed")
 
 
 class PodIndex:
-    """Uids of pods by name, owner and node. The cost of a change does not depend on the cluster's size."""
+    """Index of pods: the uids by name, by controlling owner, and by the node to which the API server bound them.
+
+    The cost of a change does not depend on the number of pods.
+    """
 
     def __init__(self) -> None:
         self._by_name: dict[tuple[str, str], str] = {}
@@ -17,7 +20,13 @@ class PodIndex:
         self._nodes: dict[str, str] = {}
 
     def put(self, uid: str, pod: Pod) -> tuple[str, str]:
-        """Index a pod; return the tokens of its former and new node, both empty if the node is unchanged."""
+        """Add a pod to the index, or update it.
+
+        A pod in phase Succeeded or Failed counts as a pod without a node.
+
+        Returns:
+            Subject tokens of the node before and after; "" for no node. If the node did not change, both are "".
+        """
         self._by_name[pod.metadata.namespace, pod.metadata.name] = uid
         owners = tuple(owner.uid for owner in pod.metadata.owner_references if owner.controller)
         if owners:
@@ -27,7 +36,11 @@ class PodIndex:
         return self._bind(uid, name_token(pod.spec.node_name) if pod.status.phase not in _FINISHED else "")
 
     def drop(self, uid: str, namespace: str, name: str) -> tuple[str, tuple[str, ...]]:
-        """Remove a pod; return the token of its node (empty without one) and the uids of its owners."""
+        """Remove a pod from the index.
+
+        Returns:
+            Subject token of its node ("" for no node), and the uids of its controlling owners.
+        """
         before, _ = self._bind(uid, "")
         if self._by_name.get((namespace, name)) == uid:
             del self._by_name[namespace, name]
@@ -52,21 +65,25 @@ class PodIndex:
         return before, node
 
     def uid(self, namespace: str, name: str) -> str | None:
-        """Return the uid of the pod with this name; None if there is none."""
+        """Return the uid of the pod with this namespace and name; None if there is none."""
         return self._by_name.get((namespace, name))
 
     def of_owner(self, uid: str) -> set[str]:
-        """Return the uids of the pods that an owner controls."""
+        """Return the uids of the pods that the owner with this uid controls; empty if there are none."""
         return self._by_owner.get(uid, set())
 
     def owners(self) -> list[str]:
-        """Return the uids of all owners that control at least one pod."""
+        """Return the uids of all objects (ReplicaSets, Jobs ...) that control at least one pod."""
         return list(self._by_owner)
 
     def node(self, uid: str) -> str:
-        """Return the token of the node that the pod is bound to; empty if it is not bound."""
+        """Return the subject token of the node that the pod is bound to; "" if it is not bound or is finished."""
         return self._nodes.get(uid, "")
 
     def bound_on(self, node: str) -> set[str]:
-        """Return the uids of the unfinished pods that are bound to a node (token)."""
+        """Return the uids of the pods that are bound to a node and are not finished.
+
+        Args:
+            node: Subject token of the node.
+        """
         return self._by_node.get(node, set())

@@ -23,12 +23,12 @@ UNKNOWN_SWITCH: Final = ""
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
-    """What one pod holds of a card.
+    """What one pod holds of a device.
 
     Attributes:
-        uid: The pod.
-        percent: Its share of the card.
-        amounts: The allocated amounts by resource name.
+        uid: Uid of the pod.
+        percent: Its share of the device: the largest percentage that it takes of one of the device's resources.
+        amounts: Resource name -> allocated amount.
     """
 
     uid: str
@@ -37,7 +37,7 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Function(msgspec.Struct, frozen=True, kw_only=True):
-    """A virtual function of a card with the pods that hold it; more than one is a conflict."""
+    """A virtual function of a device with the uids of the pods that hold it. More than one pod is a conflict."""
 
     bus_id: str
     minor: int
@@ -45,18 +45,19 @@ class Function(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True):
-    """One device of a node.
+    """One device (GPU, RDMA NIC, FPGA) of a node, and the pods that hold parts of it.
 
     Attributes:
         type: `gpu`, `rdma`, `fpga` or a vendor's type.
-        minor: Index of the device; with the type it is the key on the node.
+        minor: Index of the device within its type. Type and minor identify it on the node.
         id: UUID or bus id; may be empty.
-        state: `unhealthy`: it takes no new pod; `gone`: pods hold it and the Device object does not state it.
+        state: `healthy`, `unhealthy` (it takes no new pod) or `gone` (pods hold it, but the Device object does not list
+            it).
         socket: Id of its socket; -1 if unknown.
         zone: NUMA node; -1 if unknown.
-        switch: PCIe id; empty if unknown.
-        total: Capacity by resource name.
-        percent_used: Sum of the shares; above 100 if it is given too often.
+        switch: Id of its PCIe switch; empty if unknown.
+        total: Resource name -> capacity.
+        percent_used: Sum of the shares in percent. Above 100, it was allocated too often.
         shares: One for each pod that holds a part, by uid.
         functions: All virtual functions, by bus id.
     """
@@ -75,17 +76,18 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def percent_free(self) -> int:
-        """The share that a new pod could get; 0 if the card is not healthy."""
+        """Percentage of the device that a new pod could get; 0 if the device is not healthy."""
         return max(0, WHOLE_DEVICE - self.percent_used) if self.state == "healthy" else 0
 
 
 class ShareTotals(NamedTuple):
-    """Shares of all GPUs of a node, in percent of one card.
+    """Use of all GPUs of a node. Percentages are of one GPU, so two full GPUs are 200.
 
     Attributes:
         cards: Number of healthy GPUs.
-        used: Sum of the shares that pods hold.
-        stranded: Sum of what is free on healthy GPUs that are partly used. No pod that needs whole cards can use it.
+        used: Sum of the percentages that pods hold.
+        stranded: Sum of the free percentages on healthy GPUs that are partly used. A pod that needs whole GPUs cannot
+            use them.
     """
 
     cards: int = 0
@@ -94,22 +96,27 @@ class ShareTotals(NamedTuple):
 
 
 def cards_of(device: Mapping[str, Any] | None, pods: Mapping[str, PodOnNode]) -> tuple[list[Card], list[InvalidInput]]:
-    """Return the devices of a node by type and minor, and why entries of the Device object are ignored.
+    """Return the devices of a node with their holders, from its Device object and its ledger.
 
     Args:
-        device: The Device object as stored; None if there is none.
-        pods: Pods of the node's ledger by uid.
+        device: The Device object as JSON; None if there is none.
+        pods: Uid -> entry of the pods in the node's ledger.
+
+    Returns:
+        The devices by type and minor, and one error for each entry of the Device object that was ignored.
     """
     stated, ignored = read_devices(device) if device is not None else ([], [])
     return cards_with_holders(stated, pods), ignored
 
 
 def cards_with_holders(stated: Iterable[DeviceDetails], pods: Mapping[str, PodOnNode]) -> list[Card]:
-    """Return devices that were read before, by type and minor, with the pods that hold them.
+    """Return the given devices with the pods that hold them, by type and minor.
+
+    A device that pods hold and that is not given is added with state `gone`.
 
     Args:
-        stated: Valid devices, each type and minor once.
-        pods: Pods of the node's ledger by uid.
+        stated: Devices of the Device object, each type and minor once.
+        pods: Uid -> entry of the pods in the node's ledger.
     """
     details = {(each.type, each.minor): each for each in stated}
     held: defaultdict[tuple[str, int], list[tuple[str, AllocatedDevice]]] = defaultdict(list)
@@ -120,7 +127,7 @@ def cards_with_holders(stated: Iterable[DeviceDetails], pods: Mapping[str, PodOn
 
 
 def gpu_totals(cards: Iterable[Card]) -> ShareTotals:
-    """Return the shares of the GPUs among these cards."""
+    """Return the sums of use over the GPUs among these devices."""
     gpus = [card for card in cards if card.type == GPU_TYPE]
     healthy = [card for card in gpus if card.state == "healthy"]
     return ShareTotals(

@@ -43,14 +43,14 @@ T = TypeVar("T")
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod that holds hardware.
+    """A pod that holds CPUs, NUMA amounts or devices of a node.
 
     Attributes:
         qos: Koordinator QoS class.
-        cpuset: CPUs that it owns, as a Linux list; empty if none.
+        cpuset: CPUs that only this pod uses, as a Linux CPU list; empty if none.
         cpu_bind_policy: `FullPCPUs` or `SpreadByPCPUs`; empty without CPUs.
-        cpu_exclusive_policy: `PCPULevel` or `NUMANodeLevel`; empty if it asked for none.
-        zones: NUMA zone -> amounts that are charged there.
+        cpu_exclusive_policy: `PCPULevel` or `NUMANodeLevel`; empty if the pod requested none.
+        zones: NUMA zone -> resource -> amount that the pod takes there.
     """
 
     uid: str
@@ -64,13 +64,13 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cpu(msgspec.Struct, frozen=True, kw_only=True):
-    """One logical CPU.
+    """One logical CPU of a node.
 
     Attributes:
-        id: Its id.
-        owners: Uids of the pods that own it; more than one is a conflict. Without an owner it belongs to the shared
-            pools.
-        reserved: Why no pod ever gets it; empty if pods may.
+        id: Id in the kernel.
+        owners: Uids of the pods that own it; more than one is a conflict. Without an owner, all pods without own CPUs
+            share it.
+        reserved: Why pods cannot own it, one sentence; empty if they can.
     """
 
     id: int
@@ -79,41 +79,46 @@ class Cpu(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_free(self) -> bool:
-        """Whether a pod could own it."""
+        """Whether a pod could own the CPU: it has no owner and is not reserved."""
         return not self.owners and not self.reserved
 
 
 class Core(msgspec.Struct, frozen=True, kw_only=True):
-    """A physical core. `id` is unique in its socket; its CPUs are siblings."""
+    """A physical core with its logical CPUs (hyper-threads). `id` is unique within the socket."""
 
     id: int
     cpus: tuple[Cpu, ...]
 
     @property
     def is_free(self) -> bool:
-        """Whether a pod could own the whole core."""
+        """Whether a pod could own all CPUs of the core."""
         return all(cpu.is_free for cpu in self.cpus)
 
 
 class ZoneAmount(msgspec.Struct, frozen=True, kw_only=True):
-    """A resource of a zone: allocatable, and what pods hold with a NUMA policy. Milli-cores for `cpu`, else units."""
+    """Amount of one resource of a NUMA zone: milli-cores for `cpu`, whole units for everything else.
+
+    Attributes:
+        total: Allocatable amount.
+        used: Amount that pods with a NUMA policy take.
+    """
 
     total: int
     used: int
 
 
 class Switch(msgspec.Struct, frozen=True, kw_only=True):
-    """A PCIe switch with its devices. An empty id means unknown."""
+    """A PCIe switch with the devices behind it. The id is empty if the switch of the devices is unknown."""
 
     id: str
     cards: tuple[Card, ...]
 
 
 class Zone(msgspec.Struct, frozen=True, kw_only=True):
-    """A NUMA node.
+    """A NUMA node with its cores and devices.
 
     Attributes:
-        id: Its id; -1 holds devices without a known place.
+        id: Its id; -1 holds the devices whose NUMA node is unknown.
         cores: Its cores in this socket, by id.
         amounts: Resource name -> total and used; empty if the zone is not reported.
         switches: PCIe switches by id.
@@ -130,23 +135,23 @@ class Zone(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Socket(msgspec.Struct, frozen=True, kw_only=True):
-    """A processor socket with its zones, by id. The id -1 means unknown."""
+    """A processor socket with its NUMA zones, by id. The socket with id -1 holds zones whose socket is unknown."""
 
     id: int
     zones: tuple[Zone, ...]
 
 
 class NodeHardware(msgspec.Struct, frozen=True, kw_only=True):
-    """The hardware of a node.
+    """The hardware of a node as a tree from socket to CPU and device, with the pods that hold parts of it.
 
     Attributes:
         node: Name of the node.
-        cpu_bind_policy: What the node does with the CPUs of every pod.
-        topology_policy: NUMA topology policy of the node; empty if it has none.
+        cpu_bind_policy: CPU bind policy that the node's label applies to every pod; empty if none.
+        topology_policy: NUMA topology policy of the node; empty if none.
         sockets: The tree, by id.
         owners: Pods that hold a part of it, by namespace and name.
-        conflicts: What is held more than once, as sentences.
-        problems: Parts of the objects that are ignored, with the reason.
+        conflicts: One sentence for each thing that is held more than once.
+        problems: One sentence for each part of the objects that was ignored, with the reason.
     """
 
     node: str
@@ -159,12 +164,12 @@ class NodeHardware(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def zones(self) -> list[Zone]:
-        """All zones, by socket and id."""
+        """All NUMA zones, by socket and id."""
         return [zone for socket in self.sockets for zone in socket.zones]
 
     @property
     def cards(self) -> list[Card]:
-        """All devices, by place."""
+        """All devices, in the order of socket, zone and PCIe switch."""
         return [card for zone in self.zones for switch in zone.switches for card in switch.cards]
 
 
@@ -176,14 +181,16 @@ def node_hardware(
     device: Mapping[str, Any] | None,
     pods: Mapping[str, PodOnNode],
 ) -> NodeHardware:
-    """Return the hardware of a node. Parts of the objects that cannot be read are ignored and reported.
+    """Return the hardware of a node with its holders.
+
+    Invalid parts of the objects are ignored and listed in `problems`.
 
     Args:
         name: Name of the node.
-        node: The Node object; None if it is gone.
-        topology: The NodeResourceTopology as stored; None if there is none.
-        device: The Device object as stored; None if there is none.
-        pods: Pods of the node's ledger by uid.
+        node: The Node object; None if it was deleted.
+        topology: The NodeResourceTopology as JSON; None if there is none.
+        device: The Device object as JSON; None if there is none.
+        pods: Uid -> entry of the pods in the node's ledger.
     """
     problems: list[str] = []
     reported = _topology(topology, problems)
@@ -343,7 +350,7 @@ def _switches(found: Mapping[str, Sequence[Card]]) -> tuple[Switch, ...]:
 
 
 def owners_of(pods: Mapping[str, PodOnNode]) -> tuple[Owner, ...]:
-    """Return the pods that hold CPUs, zones or devices, by namespace and name."""
+    """Return the pods of a ledger that hold CPUs, NUMA amounts or devices, by namespace and name."""
     owners = [
         Owner(
             uid=uid,

@@ -26,7 +26,7 @@ from koordcore.stories.sentences import sentence_of
 
 
 class Step(StrEnum):
-    """Kind of a moment in the life of a pod."""
+    """Kind of one event in the life of a pod, for example placed or bound."""
 
     SUBMITTED = "submitted"
     CHANGED = "changed"
@@ -82,10 +82,10 @@ STEPS: Final = {
 
 
 class Moment(NamedTuple):
-    """One event in the life of a pod.
+    """One event in the life of a pod, with a sentence about it.
 
     Attributes:
-        step: Kind of the moment.
+        step: Kind of the event.
         sentence: Description without the name of the pod; may be empty.
         stored: The stored event with time, actor, position and trace.
         event: The decoded event; None if this code cannot decode it.
@@ -100,7 +100,9 @@ class Moment(NamedTuple):
 
 
 def pod_story(uid: str, facts: Iterable[StoredEvent], explanations: Iterable[StoredEvent]) -> list[Moment]:
-    """Return the moments of a pod's life in order.
+    """Return the events of a pod's life in order, each with a sentence.
+
+    An explanation is placed behind the last fact that its writer had folded.
 
     Args:
         uid: Uid of the pod.
@@ -123,7 +125,7 @@ def pod_story(uid: str, facts: Iterable[StoredEvent], explanations: Iterable[Sto
 
 
 def pod_sentence(event: Event) -> str | None:
-    """Describe an event of a pod in a few words without its name; None for events of other objects."""
+    """Return a few words about an event of a pod, without the pod's name; None if the event is of another object."""
     match event:
         case PodPlaced():
             found = event.explanation
@@ -158,7 +160,7 @@ def pod_sentence(event: Event) -> str | None:
 
 
 def admission_sentence(event: AdmissionDecided) -> str:
-    """Describe an admission: the request, its user, and the steps or the denying rules."""
+    """Return a sentence about an admission: the request, its user, and what changed or denied it."""
     by = f" by {event.user}" if event.user else ""
     asked = f"{event.operation.lower()}{by}"
     if event.allowed:
@@ -168,9 +170,9 @@ def admission_sentence(event: AdmissionDecided) -> str:
 
 
 def victims_text(victims: Sequence[Victim]) -> str:
-    """Return the beginning of a sentence about victims: `a and b have`.
+    """Return the beginning of a sentence about the victims of a preemption: `a and b have`.
 
-    It marks victims whose eviction violates a disruption budget.
+    Victims whose eviction violates a disruption budget are marked.
     """
     names = [
         f"{each.namespace}/{each.name}{' (against its disruption budget)' if each.violates_budget else ''}"

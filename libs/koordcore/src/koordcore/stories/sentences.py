@@ -12,7 +12,7 @@ from koordcore.protocol.amount_text import cfs_quota_text, cores, gibibytes
 
 
 def sentence_of(stored: StoredEvent) -> str:
-    """Return the sentence of a stored event."""
+    """Return one sentence that describes a stored fact. It works for old schema versions too and never fails."""
     try:
         body = msgspec.json.decode(stored.body, type=dict[str, Any])
     except msgspec.MsgspecError:
@@ -21,7 +21,7 @@ def sentence_of(stored: StoredEvent) -> str:
 
 
 def summarize(type_name: str, kind: str, id_: str, body: dict[str, Any]) -> str:
-    """Describe a fact in one sentence; type and aggregate if the type has no sentence.
+    """Return one sentence that describes a fact. If its type has no sentence, return type and aggregate.
 
     Args:
         type_name: Type of the event.

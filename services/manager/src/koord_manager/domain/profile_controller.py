@@ -24,10 +24,10 @@ from koord_manager.domain.cluster.view import ManagerView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerPolicy:
-    """Settings of the profile controller (flags --colocation-profile-*).
+    """Settings of the profile controller (flags --colocation-profile-*), which applies profiles to existing pods.
 
     Attributes:
-        by_default: Whether it handles all profiles, not only those with the label.
+        by_default: Whether it handles all profiles, not only those whose label says so.
         interval: Seconds between two runs.
         force_update: Seconds after which a profile is applied to the same pod again.
         forget: Seconds for which an update is remembered.
@@ -44,7 +44,10 @@ class ControllerPolicy:
 
 
 class ProfileUpdates:
-    """Remembers the latest updates and limits the rate of further ones; times are seconds of a steady clock."""
+    """Remembers which profile was applied to which pod and when, and limits the rate of further updates.
+
+    All times are seconds of a monotonic clock.
+    """
 
     def __init__(self, policy: ControllerPolicy) -> None:
         self._policy = policy
@@ -53,11 +56,17 @@ class ProfileUpdates:
         self._filled_at: float | None = None
 
     def begin(self, now: float) -> None:
-        """Forget old updates."""
+        """Start a run: forget updates that are older than `forget` seconds."""
         self._done = {key: at for key, at in self._done.items() if now - at < self._policy.forget}
 
     def is_due(self, profile: ColocationProfile, uid: str, now: float) -> bool:
-        """Return whether this version of a profile has not been applied to a pod for `force_update` seconds."""
+        """Return whether this version of a profile was not applied to a pod within the last `force_update` seconds.
+
+        Args:
+            profile: The profile.
+            uid: Uid of the pod.
+            now: Time of a monotonic clock in seconds.
+        """
         at = self._done.get((profile.version, uid))
         return at is None or now - at >= self._policy.force_update
 
@@ -69,7 +78,7 @@ class ProfileUpdates:
         return self._room >= 1
 
     def take(self, profile: ColocationProfile, uid: str, now: float) -> bool:
-        """Count an update if the rate limit allows it, and return whether it does."""
+        """Record an update as done now, if the rate limit allows it, and return whether it does."""
         if not self.has_room(now):
             return False
         self._room -= 1
@@ -78,7 +87,10 @@ class ProfileUpdates:
 
 
 def managed_profiles(facts: Facts, policy: ControllerPolicy) -> list[ColocationProfile]:
-    """Return the profiles that the controller applies, in order of name."""
+    """Return the profiles that the controller applies to existing pods, in order of name.
+
+    Profiles that are being deleted, and profiles without a pod selector, are left out.
+    """
     return [
         profile
         for profile in facts.profiles().all
@@ -97,20 +109,22 @@ def waiting_pods(view: ManagerView) -> Iterator[tuple[str, Pod]]:
 
 
 def is_wanted(profile: ColocationProfile, uid: str, pod: Pod, facts: Facts) -> bool:
-    """Return whether a profile selects a pod and its probability includes the pod.
+    """Return whether a profile has to be applied to a pod: its selectors match, and its probability includes the pod.
 
     Raises:
-        InvalidInput: The probability cannot be read.
+        InvalidInput: The probability is not a valid percentage.
     """
     meta = pod.metadata
     return is_matching(profile, meta.namespace, meta.labels, facts) and is_drawn(profile, draws_of(uid))
 
 
 def reconciled_pod(document: JsonObject, profile: ColocationProfile, facts: Facts) -> JsonObject | None:
-    """Return the pod after a profile has changed it, or None if nothing changes.
+    """Return the pod after a profile has changed it, or None if the profile changes nothing.
+
+    Scheduler name and priority class stay, because only new pods may get them.
 
     Raises:
-        InvalidInput: The patch cannot be applied.
+        InvalidInput: The patch of the profile cannot be applied.
     """
     mutated = copied(document)
     kept = replace(profile, scheduler_name="", priority_class_name="")

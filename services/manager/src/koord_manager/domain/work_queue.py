@@ -22,11 +22,11 @@ T = TypeVar("T")
 
 
 class Failure(NamedTuple):
-    """A decision that raised an error.
+    """A decision about one object that raised an error.
 
     Attributes:
         controller: Name of the controller that decided.
-        name: Name of the object, or empty for the controller as a whole.
+        name: Key of the object, or empty for the controller as a whole.
         error: The error.
         retries: Number of failures of the object in a row.
         delay_seconds: Time until the next attempt, unless the object changes before.
@@ -54,11 +54,14 @@ class _BackOff:
 
 
 class WorkQueue:
-    """Keys (controller, name) that wait for a controller, first in, first out within each controller.
+    """Keys of objects that wait for a controller to decide them, first in, first out for each controller.
+
+    A key is a controller and the name of an object. It is *ready* if it can be taken.
 
     Attributes:
         now: Time of the last `begin` in seconds.
-        on_take: Called for each key that is taken, with its controller and the seconds that it was ready.
+        on_take: Called for each key that is taken, with its controller and the seconds that it was ready; None for no
+            call.
     """
 
     def __init__(
@@ -86,7 +89,7 @@ class WorkQueue:
         self._retries: dict[str, int] = {}
 
     def begin(self, now: float) -> None:
-        """Set the time in seconds and make the keys ready whose timer is over."""
+        """Begin a cycle: set the time in seconds, and make the keys ready whose timer has expired."""
         self.now = now
         while self._timers and self._timers[0][0] <= now:
             due, controller, name = heapq.heappop(self._timers)
@@ -94,7 +97,7 @@ class WorkQueue:
                 self.add(controller, name)
 
     def add(self, controller: str, name: str) -> None:
-        """Make a key ready now; no-op if it is ready."""
+        """Make a key ready now; no-op if it is ready already."""
         ready = self._ready.get(controller)
         if ready is None:
             ready = self._ready[controller] = {}
@@ -110,13 +113,13 @@ class WorkQueue:
             self.add(controller, name)
 
     def resync(self, controller: str, names: Iterable[str]) -> None:
-        """Make all keys of a periodic controller ready, except those that wait for a retry."""
+        """Make all keys of a periodic controller ready, except those whose back-off after a failure has not expired."""
         for name in names:
             if (controller, name) not in self._due or not self.is_backing_off(controller, name):
                 self.add(controller, name)
 
     def add_after(self, controller: str, name: str, due: float) -> None:
-        """Make a key ready at a later time in seconds; no-op if it is ready.
+        """Make a key ready at the time `due` in seconds; no-op if it is ready already.
 
         An earlier timer of the key is replaced.
         """
@@ -148,14 +151,14 @@ class WorkQueue:
         return names
 
     def forget(self, controller: str, name: str) -> None:
-        """End the back-off of a key, because its object is up to date; no-op without a back-off."""
+        """End the back-off of a key because its object was decided without an error; no-op without a back-off."""
         if self._back_offs:
             self._back_offs.pop((controller, name), None)
 
     def add_rate_limited(
         self, controller: str, name: str, least_delay: float = 0.0, *, requeue: bool = True
     ) -> tuple[int, float, bool]:
-        """Make a key ready after its back-off.
+        """Make a key ready after its back-off, which doubles with each retry.
 
         If the object changed during its back-off, the back-off goes on and the attempt does not count as a retry.
 
@@ -163,7 +166,7 @@ class WorkQueue:
             controller: Name of the controller.
             name: Name of the object.
             least_delay: Lower bound of the delay in seconds.
-            requeue: False to start only the back-off, for what is not a key.
+            requeue: If False, start the back-off and do not make the key ready afterwards.
 
         Returns:
             Number of retries, delay in seconds, and whether this attempt counts as a retry.
@@ -184,16 +187,22 @@ class WorkQueue:
         return back_off.retries, back_off.delay, is_new
 
     def fail(self, controller: str, name: str, error: Exception) -> None:
-        """Record that a decision raised an error, and make its key ready after the back-off.
+        """Record that a decision raised an error, and make its key ready after a back-off.
 
-        An empty name stands for the controller as a whole, which has a back-off and no key.
+        Args:
+            controller: Name of the controller.
+            name: Name of the object. If empty, the controller failed as a whole; then only the back-off is started.
+            error: The error.
         """
         retries, delay, is_new = self.add_rate_limited(controller, name, requeue=bool(name))
         self._back_offs[controller, name].is_failure = True
         self._failures.append(Failure(controller, name, error, retries, delay, is_new))
 
     def attempt(self, controller: str, name: str, decide: Callable[[], T]) -> T | None:
-        """Return the result of `decide`, or None if it raised an error, which is recorded by `fail`."""
+        """Call `decide` for a key, and return its result.
+
+        If it raises, record the error with `fail` and return None.
+        """
         try:
             decided = decide()
         except Exception as error:  # noqa: BLE001 - the failure of one object must not stop the others
@@ -203,12 +212,12 @@ class WorkQueue:
         return decided
 
     def is_backing_off(self, controller: str, name: str) -> bool:
-        """Whether an object failed and its next attempt is not due."""
+        """Return whether a key has failed and its back-off has not expired."""
         back_off = self._back_offs.get((controller, name))
         return back_off is not None and self.now < back_off.due
 
     def retry_now(self, controller: str) -> None:
-        """Make all keys of a controller ready that wait for their back-off."""
+        """Make all keys of a controller ready that have a back-off, because the reason of their failure may be gone."""
         self.add_all(controller, [name for of, name in self._back_offs if of == controller])
 
     def failing(self) -> Iterator[tuple[str, str]]:
@@ -216,7 +225,7 @@ class WorkQueue:
         yield from (key for key, back_off in self._back_offs.items() if back_off.is_failure)
 
     def take_failures(self) -> list[Failure]:
-        """Return the failures since the last call."""
+        """Return the failures since the last call of this method."""
         failures, self._failures = self._failures, []
         return failures
 

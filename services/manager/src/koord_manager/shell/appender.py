@@ -26,28 +26,35 @@ MAX_BATCH = 200
 
 
 class Decision(NamedTuple):
-    """Facts that are stored together or not at all, and their common origin."""
+    """Facts to append together or not at all.
+
+    Attributes:
+        drafts: The facts.
+        origin: What they have in common: writer, cause, and the position that they are based on.
+    """
 
     drafts: list[Draft]
     origin: Origin
 
 
 def is_misconfigured(error: Exception) -> bool:
-    """Return whether an error means that the log can store nothing, so that a retry does not help."""
+    """Return whether an error means that the log can store nothing at all, so that a retry does not help."""
     return isinstance(error, Misconfigured) and not isinstance(error, Unsendable)
 
 
 class NotAppended(NamedTuple):
-    """A decision whose append failed with an error.
+    """Outcome of a decision whose append failed with an error.
 
-    If the error is `Unsendable`, the log has not stored the decision. Otherwise that is unknown.
+    If the error is `Unsendable`, the log has not stored the decision. For other errors it is unknown whether it has.
     """
 
     error: Exception
 
 
 async def append_each(log: EventLog, decisions: Sequence[Decision]) -> list[AppendOutcome | NotAppended]:
-    """Append decisions, and return the outcome of each; an error concerns only its own decision.
+    """Append decisions independently of each other, and return the outcome of each, in order.
+
+    If a decision fails with an error, its outcome is `NotAppended`, and the others are still appended.
 
     Raises:
         Misconfigured: The log can store nothing.
@@ -67,7 +74,7 @@ async def append_each(log: EventLog, decisions: Sequence[Decision]) -> list[Appe
 
 
 async def append_decisions(log: EventLog, decisions: Sequence[Decision]) -> list[AppendOutcome]:
-    """Append decisions and return their outcomes in order.
+    """Append decisions independently of each other, and return the outcome of each, in order.
 
     A decision without facts counts as appended at position 0.
 

@@ -1,7 +1,4 @@
-"""The services that the loops of the manager share, and the check whether they may decide.
-
-Next: `cycle` (the controllers), `documents.processing` (`koord apply`).
-"""
+"""The services that the loops of the manager share, and the check whether they may decide."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -25,12 +22,13 @@ from koord_manager.shell.intake import Intake
 
 @dataclass(slots=True)
 class TermState:
-    """State of the present term of leadership.
+    """What this process remembers of its present term of leadership.
 
     Attributes:
         nodes: Tokens of the nodes whose desired state this process has written.
-        flushed_at: Time of the last write of all pending desired states, in seconds of the event loop.
-        epoch: Epoch of the term for which the log was folded to its head.
+        flushed_at: Time of the last write of collected changes of desired states, in seconds of the event loop's
+            clock.
+        epoch: Number of the term at whose beginning the log was folded to its head; 0 before the first.
     """
 
     nodes: set[str] = field(default_factory=set[str])
@@ -42,13 +40,23 @@ class ManagerContext(NamedTuple):
     """The services that the loops of the manager use.
 
     Attributes:
-        folded: Waits until a position is folded; returns the reason if the fold has halted, otherwise None.
+        view: The folded cluster.
+        intake: Documents of `koord apply` and `koord delete` that wait.
+        log: The log.
+        desired: Key-value bucket with the desired states of nodes.
+        leadership: Whether this instance leads.
+        actor: Name of this service in the facts that it writes.
+        folded: Waits until a position is folded. It returns the reason if the fold has halted, otherwise None.
         halted: Returns the reason if the fold has halted, otherwise None.
+        new_uid: Returns a new uid for an object.
+        control_seconds: Seconds between two cycles.
+        desired_seconds: Seconds for which changes of desired states are collected.
+        term_state: State of the present term.
         conflict_pause: Returns the seconds to wait after a conflict.
-        options: Gates and flags of admission.
-        standalone: Whether there is no API server, so that the manager itself handles workloads and evictions.
-        explanations: Stream of admission decisions, or None if they are not published.
+        options: Feature gates and flags of admission.
+        explanations: Stream for admission decisions, or None if they are not published.
         metrics: Metrics of the controllers, or None if nothing is counted.
+        standalone: Whether there is no API server, so that the manager itself handles workloads and evictions.
     """
 
     view: ManagerView
@@ -76,7 +84,8 @@ class ManagerContext(NamedTuple):
 async def reason_not_to_decide(context: ManagerContext) -> str | None:
     """Return the reason why this instance must not decide now, or None if it may.
 
-    At the beginning of a term, the log is folded to its head first, because names are unique only among all objects.
+    When a term of leadership begins, wait first until the log is folded to its head. Otherwise a name could be given
+    twice.
     """
     term = context.leadership.term
     if term is None:
@@ -97,9 +106,9 @@ async def reason_not_to_decide(context: ManagerContext) -> str | None:
 
 
 def reached(outcome: AppendOutcome | NotAppended) -> int:
-    """Return the last position that is known from the outcome of an append, or 0 if it names none.
+    """Return the last position that the outcome of an append tells, or 0 if it tells none.
 
-    For stored facts it is their last position, for a conflict that of the conflicting fact.
+    For stored facts it is the position of the last one, for a conflict that of the conflicting fact.
     """
     match outcome:
         case Appended(last_seq=seq):
@@ -111,6 +120,6 @@ def reached(outcome: AppendOutcome | NotAppended) -> int:
 
 
 def epoch_of(context: ManagerContext) -> int:
-    """Return the number of the present leadership term, or 0 if it has ended; the log then refuses the append."""
+    """Return the number of the present leadership term, or 0 if the term has ended. The log refuses appends with 0."""
     term = context.leadership.term
     return term.epoch if term else 0

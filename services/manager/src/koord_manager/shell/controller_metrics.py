@@ -77,13 +77,14 @@ _SUCCEEDED, _FAILED = "succeeded", "failed"
 
 
 class ControllerMetrics:
-    """Metrics of the controllers.
+    """Prometheus metrics of the controllers, the recommender and node health.
 
     Koordinator's counters have names without `_total`. The Python client of Prometheus appends it to a counter, so
     these are gauges that only grow, and queries and dashboards keep working.
 
     Args:
-        writes_objects: Whether objects are at an API server; then its answers count as reconciled, not the facts.
+        writes_objects: Whether objects are written to an API server. Then its answers count as reconciled; otherwise
+            the stored facts count.
     """
 
     def __init__(self, registry: CollectorRegistry, *, writes_objects: bool = False) -> None:
@@ -151,12 +152,17 @@ class ControllerMetrics:
         )
 
     def set_up(self, plugins: Iterable[str]) -> None:
-        """Count the node resource plugins that run in this process."""
+        """Count the start of each node resource plugin that runs in this process."""
         for plugin in plugins:
             self._plugins.labels(plugin, _SUCCEEDED, "Setup").inc()
 
     def decided(self, events: Iterable[Event], *, stored: bool) -> None:
-        """Count facts that the log stored or refused."""
+        """Count the facts of a decision.
+
+        Args:
+            events: The events of the facts.
+            stored: Whether the log stored them; otherwise it refused them.
+        """
         for event in events:
             self._part_decided(event)
             action = _ACTIONS.get(type(event))
@@ -194,7 +200,12 @@ class ControllerMetrics:
         self._plugins.labels(plugin, _FAILED if failed else _SUCCEEDED, reason).inc()
 
     def wrote(self, purpose: str, meaning: str) -> None:
-        """Count a write of the gateway by its purpose and the meaning of its answer."""
+        """Count a write of the gateway to the API server.
+
+        Args:
+            purpose: Name of the write (`Request.purpose`).
+            meaning: Meaning of the answer (`Meaning`).
+        """
         action = _WRITES.get(purpose)
         if action is None:
             return
@@ -209,7 +220,13 @@ class ControllerMetrics:
         self._reconciled["node_resource"].labels(_FAILED, "reconcileNodeNotFound").inc()
 
     def lent(self, node: str, found: Overcommit, at: float) -> None:
-        """Record the batch and mid resources of a node; `at` is the time in seconds."""
+        """Set the metrics of a node's batch and mid resources.
+
+        Args:
+            node: Name of the node.
+            found: The computed resources.
+            at: The time in seconds.
+        """
         for plugin, result in (("BatchResource", found.batch), ("MidResource", found.mid)):
             self._ran(plugin, "ResourceCalculate" if result else "ResourceReset", failed=False)
             self._ran(plugin, "NodeStatusCheck", failed=False)
@@ -220,7 +237,12 @@ class ControllerMetrics:
                 self._lent_at[node] = at
 
     def failed(self, failures: Iterable[Failure], failing: Iterable[tuple[str, str]]) -> None:
-        """Count failed decisions, and set the number of failing objects of each controller."""
+        """Count failed decisions, and set the number of failing objects of each controller.
+
+        Args:
+            failures: The failures of the cycle.
+            failing: (controller, key) of all objects whose last decision failed.
+        """
         for failure in failures:
             self._failures.labels(failure.controller).inc()
             if failure.controller == "nodemetric":
@@ -237,7 +259,7 @@ class ControllerMetrics:
         self._failing_before = set(counts)
 
     def forget_before(self, now: float) -> None:
-        """Remove the metrics of nodes whose numbers are older than five minutes."""
+        """Remove the metrics of nodes that were not computed in the five minutes before `now`, in seconds."""
         for node in [node for node, at in self._lent_at.items() if now - at > KEPT_SECONDS]:
             del self._lent_at[node]
             for name in ("batch", "mid"):
@@ -245,7 +267,13 @@ class ControllerMetrics:
                 self._lent.remove(node, f"kubernetes.io/{name}-memory", "byte")
 
     def recommended(self, rounds: RecommenderController, view: ManagerView, seconds: float) -> None:
-        """Record one run of the recommender."""
+        """Record the duration of a run of the recommender, and set the numbers of Recommendations and samples.
+
+        Args:
+            rounds: The controller with the learned models.
+            view: The cluster.
+            seconds: Duration of the run.
+        """
         self._objects.set(len(rounds.book.targets.all()))
         self._samples.set(rounds.book.samples)
         self._loop.observe(seconds)
@@ -257,7 +285,7 @@ class ControllerMetrics:
         )
 
     def assessed(self, view: ManagerView) -> None:
-        """Set the number of nodes with each health level."""
+        """Set the number of nodes with each health level, from the published health."""
         counts = dict.fromkeys(Level, 0)
         for policy in view.state.of_kind(NodePolicyState).values():
             if policy.health is not None:

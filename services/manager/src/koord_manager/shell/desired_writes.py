@@ -20,7 +20,7 @@ WRITES_AT_ONCE: Final = 64
 
 
 async def write_desired_states(context: ManagerContext, policies: NodePolicies) -> int:
-    """Write the desired state of nodes that changed, and return their number.
+    """Write the desired states of queued nodes to the key-value bucket, and return the number of writes.
 
     The first state of a node is written at once. Later changes are collected for `desired_seconds`, because the agent
     also receives them as events.

@@ -11,7 +11,7 @@ _NODE_CONTROLLERS = frozenset((*NODE_POLICIES, OVERCOMMIT, HEALTH, DESIRED_STATE
 
 
 def report_failures(context: ManagerContext) -> None:
-    """Log each new failure with its object and cause, and count all failures."""
+    """Log each new failure of the cycle with its object and cause, and count all failures."""
     queue = context.view.queue
     failures = queue.take_failures()
     for failure in failures:
@@ -30,7 +30,13 @@ def report_failures(context: ManagerContext) -> None:
 
 
 def object_name(view: ManagerView, controller: str, name: str) -> str:
-    """Return the name of an object as users know it, for a key of the work queue."""
+    """Return the name of an object as users know it: the name of a node, or `default/web (<uid>)` for a workload.
+
+    Args:
+        view: The cluster.
+        controller: Name of a controller.
+        name: Key of the object in the controller's queue.
+    """
     if not name:
         return "(the whole controller)"
     if controller in _NODE_CONTROLLERS:

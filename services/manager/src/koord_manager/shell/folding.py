@@ -34,30 +34,30 @@ REPORTS_AT_ONCE: Final = 20
 
 
 class ViewFold:
-    """Connects the view with the runner of folds."""
+    """The manager's view in the form that the runner of folds drives: apply events, save and load snapshots."""
 
     def __init__(self, view: ManagerView) -> None:
         self._view = view
 
     def apply(self, stored: StoredEvent) -> Event | None:
-        """Apply one event to the view."""
+        """Apply one event of the log to the view, and return it decoded, or None if it was ignored."""
         return self._view.fold(stored)
 
     def skip(self, seq: int) -> None:
-        """Skip one event that an operator has skipped."""
+        """Continue behind an event that an operator has ordered to skip; `seq` is its position."""
         self._view.state.skip(seq)
 
     def snapshot(self) -> Iterator[bytes]:
-        """Return the state of the view as chunks of bytes."""
+        """Yield the state of the view as chunks of bytes, for the snapshot store."""
         return self._view.state.snapshot()
 
     def fresh(self) -> "ViewFold":
-        """Empty the state, so that the log is read again from its first event, and return this fold."""
+        """Empty the view, so that the log is read again from its first event, and return this object."""
         self._view.load(ClusterState())
         return self
 
     def restore(self, data: bytes) -> "ViewFold":
-        """Return the fold with the state of a snapshot."""
+        """Load the state of a snapshot into the view, and return this object."""
         self._view.load(ClusterState.restore(data))
         return self
 
@@ -68,12 +68,12 @@ def view_runner(
     news: Callable[[list[Folded]], Awaitable[None]],
     metrics: BusMetrics = NO_METRICS,
 ) -> FoldRunner[ViewFold]:
-    """Return the runner that folds the log into a view, in parts, so that admission answers in between.
+    """Return a runner that folds the log into a view. It pauses between parts, so that admission answers meanwhile.
 
     Args:
         view: The view.
-        bus: The bus with the log.
-        news: Called with the folded events; the fold waits for it.
+        bus: Connection to the log.
+        news: Called with the events that were just folded; the fold waits for it.
         metrics: Metrics of the bus.
     """
     fold = ViewFold(view)
@@ -97,13 +97,13 @@ def view_runner(
 async def follow_reports(
     view: ManagerView, book: RecommenderBook, observations: ObservationLog, logger: Logger
 ) -> None:
-    """Read the newest usage report of every node, then all further reports, until cancelled.
+    """Read the newest usage report of every node, then follow all further reports, until cancelled.
 
     A report that is not valid is skipped; then the batch resources of the node expire.
 
     Args:
-        view: Takes the newest report of each node.
-        book: Takes every report after its position.
+        view: Gets the newest report of each node.
+        book: Learns from every report after its position.
         observations: The stream of reports.
         logger: Logs reports that are skipped.
     """
@@ -127,7 +127,7 @@ def _observe(view: ManagerView, book: RecommenderBook | None, stored: StoredEven
 
 
 def read_report(stored: StoredEvent, logger: Logger) -> NodeUsageReported | None:
-    """Return the usage report in an observation, or None for other observations and reports that are not valid."""
+    """Return the usage report in an event of the observations stream, or None if it is another event or not valid."""
     try:
         report = CATALOGUE.read(stored)
         if not isinstance(report, NodeUsageReported):
@@ -146,7 +146,7 @@ def read_report(stored: StoredEvent, logger: Logger) -> NodeUsageReported | None
 def learn(
     view: ManagerView, book: RecommenderBook, stored: StoredEvent, report: NodeUsageReported, logger: Logger
 ) -> None:
-    """Let the recommender learn from a report; after an error, the samples that were learned before stay."""
+    """Let the recommender learn from a report. An error is logged, and the samples that were learned before it stay."""
     try:
         book.observe(view, stored.seq, report)
     except Exception as error:  # noqa: BLE001 - one node's report must not end the intake of all

@@ -17,7 +17,7 @@ from koord_manager.domain.documents.delete import Target
 
 
 class FieldError(msgspec.Struct, frozen=True):
-    """One reason why a document was refused."""
+    """One reason why a document was refused: the field, the rule that it breaks, and its value."""
 
     field: str
     rule: str
@@ -25,11 +25,14 @@ class FieldError(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The result of one document.
+    """The result of `koord apply` or `koord delete` for one document.
 
     Attributes:
         action: created, configured, unchanged, deleted, not-found, refused, or failed if the log could not store it.
+        uid: Uid of the object, or empty.
         seq: Position of the last fact of the document, or 0 if it led to none.
+        traceparent: Trace of the request.
+        errors: Reasons of a refusal.
         warnings: Warnings about the document, which do not depend on the result.
         object: In a dry run, the created or changed pod or custom resource as it would be stored; None otherwise.
     """
@@ -48,9 +51,14 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Work:
-    """One document that waits for its result; it is equal only to itself.
+    """One document that waits to be processed; it is equal only to itself.
 
     Attributes:
+        subject: The document, or the object to delete.
+        request_id: Id of the HTTP request.
+        number: Number of the document in the request.
+        done: Future that gets the result.
+        dry_run: Whether to decide without storing anything.
         warnings: Sentences about parts of the document that are ignored.
     """
 
@@ -63,7 +71,10 @@ class Work:
 
 
 class Intake:
-    """Bounded queue of documents; a closed intake refuses documents."""
+    """Bounded queue of documents between the HTTP API and their processing.
+
+    When closed, it refuses further documents.
+    """
 
     def __init__(self, limit: int = 20_000) -> None:
         self._queue: asyncio.Queue[Work | None] = asyncio.Queue(limit)
@@ -71,7 +82,7 @@ class Intake:
         self._closed = False
 
     async def submit(self, subjects: list[object], request_id: str, *, dry_run: bool = False) -> list[Result]:
-        """Queue documents, wait for their results, and return them in order.
+        """Queue documents, wait until they are processed, and return their results in order.
 
         A document of the wrong shape is refused at once.
 
@@ -123,14 +134,14 @@ class Intake:
         return works
 
     async def close(self) -> None:
-        """Refuse further documents; `take` still returns those in the queue."""
+        """Refuse further documents. `take` still returns those that are queued."""
         self._closed = True
         if not self._queue.full():
             self._queue.put_nowait(None)  # wakes who waits for work; nobody does while the queue is full
 
 
 def refusal(refused: InvalidManifest, document: object) -> Result:
-    """Return the result of a document that is refused, with as much of its name as can be read."""
+    """Return the result "refused" for a document, with as much of the object's name as can be read from it."""
     kind = namespace = name = ""
     if isinstance(document, dict):
         entries = cast("dict[str, object]", document)
@@ -143,7 +154,7 @@ def refusal(refused: InvalidManifest, document: object) -> Result:
 
 
 def field_errors(refused: InvalidManifest) -> list[FieldError]:
-    """Return field, rule and value of every violation; long values are cut."""
+    """Return field, rule and value of every violation of a refused document. Long values are cut."""
     return [
         FieldError(
             item.path, item.rule, str(item.value) if item.rule.startswith(WITHIN_RULE) else repr(item.value)[:200]

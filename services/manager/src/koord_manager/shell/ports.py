@@ -24,7 +24,7 @@ _OFF = ("", "0")
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Return the host and the port of `host:port`; `:port` means every address of the host.
+    """Return the host and the port of a text `host:port`. The host of `:port` stands for every address of the machine.
 
     Raises:
         InvalidInput: The text is not an address.
@@ -36,7 +36,11 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def add_ports(shell: Shell[S], leadership: Leadership) -> list[HttpServer]:
-    """Add the gauge of the leader, and add and return the servers of `--metrics-addr` and `--health-probe-addr`."""
+    """Add the servers of `--metrics-addr` and `--health-probe-addr`, and the metric of leadership.
+
+    Returns:
+        The added servers; none for an address that is switched off.
+    """
     settings = shell.settings
     leads = Gauge("koordinator_manager_is_leader", "Whether this instance leads.", registry=shell.metrics.registry)
     leads.set_function(lambda: 1.0 if leadership.term is not None else 0.0)

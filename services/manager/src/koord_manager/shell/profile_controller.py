@@ -47,7 +47,14 @@ _CONFLICT: Final = 409
 async def run_profile_controller(
     context: ManagerContext, policy: ControllerPolicy, api: ObjectsApi | None, steady: Callable[[], float]
 ) -> None:
-    """Apply profiles at every interval while this instance leads, until cancelled."""
+    """Apply managed colocation profiles to waiting pods every `interval` while this instance leads, until cancelled.
+
+    Args:
+        context: The services of the manager.
+        policy: Settings of the profile controller.
+        api: Client of the API server, or None if there is none.
+        steady: Returns the seconds of a monotonic clock.
+    """
     updates = ProfileUpdates(policy)
     while True:
         await asyncio.sleep(policy.interval)
@@ -66,7 +73,15 @@ async def reconcile_profiles(
     api: ObjectsApi | None,
     steady: Callable[[], float],
 ) -> int:
-    """Apply the managed profiles to waiting pods, and return the number of changed pods."""
+    """Apply the managed colocation profiles to waiting pods once, and return the number of changed pods.
+
+    Args:
+        context: The services of the manager.
+        policy: Settings of the profile controller.
+        updates: Earlier updates and the rate limit.
+        api: Client of the API server, or None if there is none; then pods are changed in the log.
+        steady: Returns the seconds of a monotonic clock.
+    """
     facts = context.view.admission
     queue, refused = context.view.queue, context.logger.warning
     profiles = managed_profiles(facts, policy)
@@ -152,7 +167,7 @@ async def _change(
 
 
 async def patch_waiting_pod(context: ManagerContext, pod: Pod, profile: ColocationProfile, api: ObjectsApi) -> int:
-    """Apply a profile to a pod at the API server, with retries, and return the number of changed pods."""
+    """Apply a colocation profile to a pod at the API server, with retries. Return 1 if the pod changed, otherwise 0."""
     path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"
     reason = ""
     for _ in range(CONFLICTS):
@@ -199,7 +214,7 @@ def _preconditioned(change: dict[str, Any], document: dict[str, Any]) -> dict[st
 
 
 def merge_patch(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    """Return the RFC 7386 merge patch that turns one object into another."""
+    """Return the RFC 7386 merge patch that turns `before` into `after`."""
     change: dict[str, Any] = {name: None for name in before if name not in after}
     for name, value in after.items():
         if name not in before or before[name] != value:

@@ -12,7 +12,7 @@ _BUCKETS = (0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
 class QueueMetrics(Collector):
-    """Reads the numbers of all work queues when metrics are scraped."""
+    """Prometheus metrics of all work queues, read when the metrics page is requested."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._sources: list[Callable[[], WorkQueue | None]] = []
@@ -30,11 +30,11 @@ class QueueMetrics(Collector):
         self._sources.append(source)
 
     def taken(self, name: str, seconds: float) -> None:
-        """Record for how many seconds a key was ready before its controller took it."""
+        """Record that a key of the queue `name` was ready for `seconds` before its controller took it."""
         self._duration.labels(name).observe(seconds)
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the numbers of all queues."""
+        """Yield the metrics of all work queues, for the Prometheus client."""
         depth = GaugeMetricFamily("workqueue_depth", "Current number of ready keys", labels=["name"])
         adds = CounterMetricFamily("workqueue_adds", "Number of keys added", labels=["name"])
         retries = CounterMetricFamily("workqueue_retries", "Number of retries with back-off", labels=["name"])

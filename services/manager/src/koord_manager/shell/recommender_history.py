@@ -31,10 +31,17 @@ async def recall(
     observations: ObservationLog,
     logger: Logger,
 ) -> None:
-    """Load the newest checkpoint and learn from the reports after it; call it once, before reports are followed.
+    """Load the recommender's newest checkpoint and learn from the reports after it.
 
-    Without a checkpoint, all retained reports are read. Without a Recommendation, none is read. A report that is not
-    valid is skipped.
+    Call it before reports are followed. Without a checkpoint, all retained reports are read. If there is no
+    Recommendation, nothing is read. A report that is not valid is skipped.
+
+    Args:
+        rounds: The controller whose models are loaded.
+        view: The folded cluster.
+        snapshots: Store of the checkpoints, or None if there is none.
+        observations: The stream of reports.
+        logger: Logs what was loaded and what was skipped.
     """
     rounds.loading = True
     book = rounds.book
@@ -74,9 +81,17 @@ async def keep_checkpoints(
     *,
     code_version: str,
 ) -> None:
-    """Save a checkpoint every ten minutes while this instance leads.
+    """Save the recommender's models every ten minutes while this instance leads, until cancelled.
 
-    If a checkpoint cannot be saved, only the next restart takes longer.
+    If a checkpoint cannot be saved, the error is logged. Only the next restart takes longer then.
+
+    Args:
+        rounds: The controller with the models.
+        snapshots: Store of the checkpoints.
+        leads: Returns whether this instance leads.
+        now: Returns the time, RFC 3339.
+        logger: Logs errors.
+        code_version: Version of this program, to store with the checkpoint.
     """
     while True:
         await asyncio.sleep(CHECKPOINT_SECONDS)
@@ -92,7 +107,15 @@ async def keep_checkpoints(
 async def save_checkpoint(
     rounds: RecommenderController, snapshots: SnapshotStore, taken_at: str, logger: Logger, *, code_version: str
 ) -> None:
-    """Save the present models as a checkpoint."""
+    """Save the recommender's present models as a checkpoint.
+
+    Args:
+        rounds: The controller with the models.
+        snapshots: Store of the checkpoints.
+        taken_at: The time, RFC 3339.
+        logger: Logs the checkpoint.
+        code_version: Version of this program, to store with the checkpoint.
+    """
     state = (rounds.book.checkpoint(),)
     snapshot = Snapshot(
         fold=CHECKPOINT_FOLD,

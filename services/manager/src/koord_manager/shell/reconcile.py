@@ -24,10 +24,10 @@ KEYS_AT_ONCE: Final = 20
 
 
 class Decided(NamedTuple):
-    """New facts about one object, which the log stores together or not at all.
+    """New facts about one object, which are appended together.
 
     Attributes:
-        name: Key of the object.
+        name: Key of the object in the work queue.
         drafts: The facts; there is at least one.
     """
 
@@ -42,16 +42,16 @@ Decide = Callable[[str], list[list[Draft]] | None]
 async def reconcile(
     context: ManagerContext, controller: str, names: Sequence[str], decide: Decide, now: datetime
 ) -> list[Draft]:
-    """Decide keys of a controller and append the facts.
+    """Decide keys of a controller, append the facts, and wait until they are folded.
 
     Other tasks run after every `KEYS_AT_ONCE` keys, so admission answers while a whole cluster is decided. Facts that
     are folded meanwhile queue their objects again.
 
     Args:
-        context: The manager.
-        controller: Name of the queue that the keys were taken from.
+        context: The services of the manager.
+        controller: Name of the queue from which the keys were taken.
         names: The keys.
-        decide: Decides one key.
+        decide: Returns the groups of facts for one key.
         now: Time of the cycle.
 
     Returns:
@@ -81,7 +81,9 @@ async def reconcile(
 async def append_decided(
     context: ManagerContext, controller: str, decided: Sequence[Decided], now: datetime
 ) -> list[Draft]:
-    """Append decisions and return the facts that were stored, or an empty list if the term is over.
+    """Append decisions independently of each other, and return the facts that were stored.
+
+    Keys whose facts were not stored are queued again. If the term of leadership has ended, nothing is appended.
 
     Raises:
         Misconfigured: The log can store nothing.

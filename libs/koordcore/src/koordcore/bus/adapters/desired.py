@@ -25,7 +25,7 @@ QUEUE = 50_000
 
 
 class BucketRefused(Exception):
-    """The bucket refused a write: it is full or does not exist."""
+    """The NATS server refused a write to a KV bucket: the bucket is full or does not exist."""
 
 
 class JetStreamDesiredStore:

@@ -18,7 +18,10 @@ from koordcore.ports.eventlog import AppendOutcome, LogHead
 
 
 class JetStreamEventLog:
-    """The facts of one cluster in the stream `KOORD_EV_<cluster>`; see `koordcore.ports.eventlog.EventLog`."""
+    """The log of facts of one cluster on NATS: stream `KOORD_EV_<cluster>`.
+
+    The port `EventLog` describes its methods.
+    """
 
     def __init__(
         self,

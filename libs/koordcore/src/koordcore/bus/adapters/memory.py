@@ -30,11 +30,11 @@ _NAMES = BusNames("memory")
 
 
 class MemoryLog:
-    """One stream of facts in memory.
+    """A stream of facts in the memory of this process. Several `MemoryEventLog` share it as services share a server.
 
     Args:
         max_events: Refuse appends that would exceed this number of events; None: no limit.
-        max_payload: Largest event with its headers in bytes. The default is that of a server.
+        max_payload: Largest size of an event with its headers, in bytes. The default is that of a NATS server.
     """
 
     def __init__(self, *, max_events: int | None = None, max_payload: int = 1024**2) -> None:
@@ -49,28 +49,35 @@ class MemoryLog:
         self._pushes: list[asyncio.Queue[Push | None]] = []
 
     def trim(self, upto: int) -> None:
-        """Delete events with sequence <= upto, as the retention job does."""
+        """Delete the events with sequence <= upto, as the retention job does on a server."""
         for seq in range(self.first_seq, min(upto, self.last_seq) + 1):
             event = self._events.pop(seq)
             self._of[event.ref].remove(seq)
         self.first_seq = max(self.first_seq, min(upto, self.last_seq) + 1)
 
     def last_of(self, ref: AggregateRef) -> StoredEvent | None:
-        """Return the newest event of an aggregate; None if it has none."""
+        """Return the newest stored event of an aggregate; None if it has none."""
         seqs = self._of.get(ref)
         return self._events[seqs[-1]] if seqs else None
 
     def of(self, ref: AggregateRef, after: int) -> list[StoredEvent]:
-        """Return the events of an aggregate with a position after `after`."""
+        """Return the stored events of an aggregate with a sequence above `after`, in order."""
         return [self._events[seq] for seq in self._of.get(ref, ()) if seq > after]
 
     def by_id(self, event_id: str) -> StoredEvent | None:
-        """Return the event with this id; None if it is not stored."""
+        """Return the stored event with this event id; None if there is none."""
         seq = self._ids.get(event_id)
         return self._events.get(seq) if seq is not None else None
 
     def between(self, after: int, upto: int, kinds: frozenset[str] | None, limit: int) -> list[StoredEvent]:
-        """Return at most `limit` events of these kinds with positions from `after` + 1 to `upto`."""
+        """Return stored events with sequences from `after` + 1 to `upto`, in order, at most `limit`.
+
+        Args:
+            after: Sequence before the first wanted event.
+            upto: Sequence of the last wanted event.
+            kinds: Aggregate kinds of the events; None: all.
+            limit: Largest number of events.
+        """
         found: list[StoredEvent] = []
         for seq in range(max(after + 1, self.first_seq), upto + 1):
             event = self._events[seq]
@@ -81,7 +88,13 @@ class MemoryLog:
         return found
 
     def store(self, ref: AggregateRef, headers: dict[str, str], body: bytes) -> int:
-        """Append an event without an expected position and return its sequence."""
+        """Append an event without checking an expected position, and return its sequence.
+
+        Args:
+            ref: Aggregate of the event.
+            headers: Headers of the event.
+            body: Encoded body.
+        """
         previous = self.last_of(ref)
         self.last_seq += 1
         event = StoredEvent(self.last_seq, ref, dict(headers), body, time.time_ns())
@@ -98,25 +111,25 @@ class MemoryLog:
         return self.last_seq
 
     async def wait_beyond(self, seq: int) -> None:
-        """Wait until an event after `seq` exists."""
+        """Wait until an event with a sequence above `seq` is stored."""
         while self.last_seq <= seq:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._changed.append(future)
             await future
 
     def subscribe(self) -> asyncio.Queue[Push | None]:
-        """Return a queue that receives every further event."""
+        """Return a new queue that receives every event that is stored from now on."""
         queue: asyncio.Queue[Push | None] = asyncio.Queue()
         self._pushes.append(queue)
         return queue
 
     def unsubscribe(self, queue: asyncio.Queue[Push | None]) -> None:
-        """End a subscription that `subscribe` began."""
+        """Stop filling a queue that `subscribe` returned."""
         self._pushes.remove(queue)
 
 
 class MemoryEventLog:
-    """A handle on a `MemoryLog`; see `koordcore.ports.eventlog.EventLog`."""
+    """The port `EventLog` on a `MemoryLog`. The port describes the methods."""
 
     def __init__(self, log: MemoryLog) -> None:
         self.log = log
@@ -199,7 +212,7 @@ class MemoryEventLog:
 
 
 class MemoryObservationLog:
-    """A lossy stream in memory; see `koordcore.ports.observations.ObservationLog`.
+    """The port `ObservationLog` in the memory of this process.
 
     Args:
         keep: Number of messages that are kept; older ones are dropped.

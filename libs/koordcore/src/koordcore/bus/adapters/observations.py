@@ -31,11 +31,14 @@ _READS_AT_ONCE = 32
 
 
 class JetStreamObservationLog:
-    """One stream whose messages may be lost; see `koordcore.ports.observations.ObservationLog`.
+    """One NATS stream whose messages may be lost: observations or explanations.
+
+    The port `ObservationLog` has the methods.
 
     Args:
         class_: "obs" or "explanations".
-        ring: Number of messages that are kept without a connection. A new message replaces the oldest one.
+        ring: Number of messages that are kept while there is no connection. If it is full, a new message replaces the
+            oldest one.
     """
 
     def __init__(

@@ -33,23 +33,23 @@ _AUTHORIZATION_WORDS = ("authorization", "authentication", "permissions")
 
 
 class ConnectRefused(Exception):
-    """The server refuses the user, the TLS settings or the version. A retry would not help."""
+    """The NATS server refuses the user, the TLS settings or the protocol version. A retry would not help."""
 
 
 class NotConnected(Exception):
-    """There is no connection at this moment. Nothing was sent."""
+    """There is no connection to the NATS server at this moment. Nothing was sent."""
 
 
 class NoAnswer(Exception):
-    """The server did not answer in time, or the connection broke. It is unknown whether the server acted."""
+    """The NATS server did not answer in time, or the connection broke. It is unknown whether the server acted."""
 
 
 class NoResponders(NoAnswer):
-    """No server handles the subject: JetStream is starting or has no leader, or the stream does not exist."""
+    """Nothing handles the subject: JetStream is starting or has no leader, or the stream does not exist."""
 
 
 class Denied(Exception):
-    """The user has no permission to publish to, or subscribe to, this subject."""
+    """The NATS user has no permission to publish to, or subscribe to, a subject."""
 
     def __init__(self, subject: str) -> None:
         super().__init__(f"permission denied: {subject}")
@@ -58,7 +58,7 @@ class Denied(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsClientFiles:
-    """PEM files for a connection over TLS."""
+    """PEM files for TLS: authorities of the server's certificate, and this client's certificate and key."""
 
     ca: Path
     certificate: Path | None = None
@@ -67,13 +67,13 @@ class TlsClientFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSettings:
-    """Addresses and credentials for a connection to the NATS server.
+    """Addresses, credentials and time limits (in seconds) for a connection to the NATS server.
 
     Attributes:
         urls: URLs of one or more servers, `nats://host:port` or `tls://host:port`.
         name: Name of the connection in the server's monitoring.
-        user: Name of the principal. Its inbox prefix is `_INBOX_<user>`.
-        nkey_seed_file: File with the seed `SU...`. None: connect without authentication.
+        user: Name of the NATS user. Its inbox prefix is `_INBOX_<user>`.
+        nkey_seed_file: File with the seed `SU...` of the user. None: connect without authentication.
         connect_seconds: Time after which `connect` gives up.
     """
 
@@ -93,19 +93,19 @@ class ConnectionSettings:
 
 
 class Reply(NamedTuple):
-    """An answer of the server: raw header block (b"" without headers) and payload."""
+    """An answer to a request: raw header block (b"" without headers) and payload."""
 
     header: bytes
     data: bytes
 
     @property
     def status(self) -> str:
-        """Status code of a reply without payload (`503`: no responders); "" for an ordinary reply."""
+        """Status code of an answer without payload, for example `503` for no responders; "" for an ordinary answer."""
         return self.header[9:12].decode() if self.header[8:9] == b" " else ""
 
 
 class BusConnection:
-    """An open connection, created by `connect`. All adapters of the process share it."""
+    """An open connection to the NATS server, created by `connect`. All adapters of the process share it."""
 
     def __init__(self, client: BusClient, settings: ConnectionSettings) -> None:
         self.client = client
@@ -121,7 +121,7 @@ class BusConnection:
         client.on_denied = self._denied
 
     async def open(self) -> None:
-        """Subscribe to the inbox. `connect` calls it once."""
+        """Subscribe to the inbox for answers. Only `connect` calls it, once."""
         self._inbox = self.client.new_inbox()
         await self.client.subscribe_sink(f"{self._inbox}.*", self._dispatch)
         self._connected.set()
@@ -138,17 +138,17 @@ class BusConnection:
 
     @property
     def server_version(self) -> str:
-        """Version of the server."""
+        """Version of the NATS server, for example "2.12.1"."""
         version = self.client.connected_server_version
         return f"{version.major}.{version.minor}.{version.patch}"
 
     @property
     def max_payload(self) -> int:
-        """Largest number of bytes of headers and body that the server accepts in one message."""
+        """Largest size of headers and body together, in bytes, that the server accepts in one message."""
         return self.client.max_payload
 
     async def wait_connected(self, seconds: float) -> bool:
-        """Wait until the connection is established; return False after `seconds` or if it was closed."""
+        """Wait until the connection is established. Return False if it is not after `seconds`, or if it was closed."""
         if self.is_connected:
             return True
         with contextlib.suppress(TimeoutError):
@@ -157,13 +157,19 @@ class BusConnection:
         return self.is_connected
 
     async def request(self, subject: str, payload: bytes = b"", *, header: bytes = b"", timeout: float = 2.0) -> Reply:
-        """Publish with a reply address and wait for one answer.
+        """Publish a message with a reply address, and return the first answer.
+
+        Args:
+            subject: Subject to publish to.
+            payload: Body of the message.
+            header: Encoded header lines, see `encode_headers`.
+            timeout: Real seconds to wait.
 
         Raises:
             NotConnected: There is no connection at this moment; nothing was sent.
             NoAnswer: No answer came in time. It is unknown whether the server acted.
-            NoResponders: No server handles the subject.
-            Denied: The user may not publish to, or subscribe to, this subject.
+            NoResponders: Nothing handles the subject.
+            Denied: The user may not publish to this subject.
         """
         token, future = self.expect((subject,))
         reply_to = self.address(token)
@@ -181,13 +187,13 @@ class BusConnection:
         deadline: float,
         retry_if: Callable[[Exception], bool] = lambda error: isinstance(error, (NotConnected, NoAnswer)),
     ) -> T:
-        """Repeat a request until it is answered, and wait for the connection between attempts.
+        """Call `ask` until it succeeds, and return its result. Between attempts, wait for the connection.
 
         Args:
-            ask: Sends the request once. It must be safe to repeat.
+            ask: Sends a request once. It must be safe to repeat.
             what: Name of the request in errors.
-            deadline: Real seconds after which the request fails.
-            retry_if: Whether an error allows another attempt. Other errors are raised at once.
+            deadline: Real seconds after which no further attempt is made.
+            retry_if: Whether another attempt follows after an error. Other errors are raised at once.
 
         Raises:
             NoAnswer: The deadline passed, or the connection was closed permanently.
@@ -214,12 +220,10 @@ class BusConnection:
             raise
 
     def expect(self, subjects: tuple[str, ...]) -> tuple[bytes, asyncio.Future[Reply]]:
-        """Return the token of a one-time reply address, and the future of its answer.
+        """Return the token of a new one-time reply address, and the future of the answer to it.
 
-        The caller has to call `forget` with the token afterwards.
-
-        Args:
-            subjects: Subjects that the caller will publish to. If one is denied, the future fails with `Denied`.
+        The caller publishes with reply address `address(token)`, waits with `answer`, and then calls `forget(token)`.
+        If the server denies publishing to one of `subjects`, the future fails with `Denied`.
         """
         token = b"%x" % next(self._tokens)
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
@@ -227,16 +231,16 @@ class BusConnection:
         return token, future
 
     def forget(self, token: bytes) -> None:
-        """Stop waiting for the answer of `expect`."""
+        """Remove a reply address that `expect` returned. A later answer to it is discarded."""
         self._waiting.pop(token, None)
 
     async def answer(self, future: asyncio.Future[Reply], timeout: float) -> Reply:
-        """Wait for the answer of `expect`.
+        """Wait at most `timeout` real seconds for a future that `expect` returned, and return its answer.
 
         Raises:
             NoAnswer: No answer came in time. It is unknown whether the server acted.
-            NoResponders: No server handles the subject.
-            Denied: The user may not publish to, or subscribe to, this subject.
+            NoResponders: Nothing handles the subject.
+            Denied: The user may not publish to one of the subjects.
         """
         try:
             async with asyncio.timeout(timeout):
@@ -248,27 +252,23 @@ class BusConnection:
         return reply
 
     def address(self, token: bytes) -> str:
-        """Return the reply subject that belongs to a token."""
+        """Return the reply subject for a token that `expect` returned."""
         return f"{self._inbox}.{token.decode()}"
 
     def write(self, commands: bytes) -> None:
-        """Send encoded protocol commands.
-
-        Raises:
-            NotConnected: There is no connection; nothing was sent.
-        """
+        """Send encoded commands of the NATS protocol. Raises NotConnected if there is no connection."""
         if not self.is_connected:
             raise NotConnected
         self.client.write(commands)
 
     def on_reconnect(self, action: Callable[[], None]) -> Callable[[], None]:
-        """Call `action` after every reconnect; return a function that ends this."""
+        """Register a function that is called after every reconnect. Return a function that removes it."""
         key = next(self._tokens)
         self._on_reconnect[key] = action
         return lambda: void(self._on_reconnect.pop(key, None))
 
     async def drain_and_close(self) -> None:
-        """Send pending data, then close. Call it after the last append was acknowledged."""
+        """Send buffered data, then close. Call it after the last append was acknowledged."""
         self.is_closing = True
         if not self.client.is_closed:
             with contextlib.suppress(NatsError, OSError, TimeoutError):
@@ -278,12 +278,12 @@ class BusConnection:
         self._fail_waiting(NoAnswer("the connection was closed"))
 
     def disconnected(self) -> None:
-        """Record that the client lost its connection."""
+        """Record that the connection was lost. All waiting requests fail with `NoAnswer`."""
         self._connected.clear()
         self._fail_waiting(NoAnswer("the connection broke"))
 
     def reconnected(self) -> None:
-        """Record that the client has reconnected and repeated its subscriptions."""
+        """Record that the connection and its subscriptions exist again. Call the `on_reconnect` functions."""
         self.epoch += 1
         self._connected.set()
         for action in list(self._on_reconnect.values()):
@@ -311,15 +311,15 @@ class BusConnection:
 
 
 def void(_: object) -> None:
-    """Discard a value."""
+    """Do nothing. Used as a callback whose argument is not needed."""
 
 
 async def connect(settings: ConnectionSettings) -> BusConnection:
-    """Connect within `connect_seconds`, with the settings of event-bus spec, 11.
+    """Connect to the NATS server and return the open connection.
 
     Raises:
-        ConnectRefused: User, TLS settings or seed are wrong. It is raised at once, because waiting would not help.
-        NotConnected: No server was reached in time.
+        ConnectRefused: The server refuses the user, the TLS settings or the seed. It is raised at once.
+        NotConnected: No server was reached within `connect_seconds`.
     """
     client = BusClient()
     connection = BusConnection(client, settings)

@@ -27,7 +27,7 @@ _DENIED = re.compile(r'permissions violation for (publish|subscription) to "([^"
 
 
 def encode_headers(headers: dict[str, str]) -> bytes:
-    """Encode header lines of a message, without the version line and the final empty line.
+    """Encode headers as lines `Name: value`, without the version line before and the empty line after them.
 
     Raises:
         ValueError: A name or value contains a line break.
@@ -40,7 +40,7 @@ def encode_headers(headers: dict[str, str]) -> bytes:
 
 
 def decode_headers(block: bytes) -> dict[str, str]:
-    """Decode the headers of a message.
+    """Decode the header block of a received message to name -> value.
 
     A status line (`NATS/1.0 408 Request Timeout`) becomes the headers `Status` and `Description`.
     """
@@ -58,7 +58,14 @@ def decode_headers(block: bytes) -> dict[str, str]:
 
 
 def hpub(subject: str, reply: str, header_lines: bytes, payload: bytes) -> bytes:
-    """Return the protocol command that publishes a message with headers (from `encode_headers`)."""
+    """Return the bytes of the protocol command HPUB, which publishes a message with headers.
+
+    Args:
+        subject: Subject to publish to.
+        reply: Reply address; "" for none.
+        header_lines: Result of `encode_headers`.
+        payload: Body of the message.
+    """
     header_size = len(HEADER_LINE) + len(header_lines) + 2
     return b"HPUB %b %b %d %d\r\nNATS/1.0\r\n%b\r\n%b\r\n" % (
         subject.encode(),
@@ -71,12 +78,18 @@ def hpub(subject: str, reply: str, header_lines: bytes, payload: bytes) -> bytes
 
 
 def pub(subject: str, reply: str, payload: bytes) -> bytes:
-    """Return the protocol command that publishes a message without headers."""
+    """Return the bytes of the protocol command PUB, which publishes a message without headers.
+
+    Args:
+        subject: Subject to publish to.
+        reply: Reply address; "" for none.
+        payload: Body of the message.
+    """
     return b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), reply.encode(), len(payload), payload)
 
 
 class BusClient(Client):
-    """A NATS connection. The parser passes messages directly to the `sinks` of their subscriptions."""
+    """The client of nats-py, changed so that its parser passes messages directly to a function per subscription."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,9 +98,10 @@ class BusClient(Client):
         self._ps = FastParser(self)
 
     async def subscribe_sink(self, subject: str, sink: Sink) -> int:
-        """Subscribe and pass messages to `sink`; return the id for `unsubscribe_sink`.
+        """Subscribe to a subject and call `sink` for each message. After a reconnect the subscription is repeated.
 
-        The subscription is repeated after a reconnect.
+        Returns:
+            Id of the subscription for `unsubscribe_sink`.
         """
         # The callback is never called: the parser looks into `sinks` first, so the subscription's own queue stays
         # empty. The future keeps nats-py from starting a task per subscription.
@@ -98,14 +112,17 @@ class BusClient(Client):
         return sid
 
     async def unsubscribe_sink(self, sid: int) -> None:
-        """End a subscription made by `subscribe_sink`."""
+        """End a subscription. `sid` is the id that `subscribe_sink` returned."""
         self.sinks.pop(b"%d" % sid, None)
         subscription = self._subs.get(sid)
         if subscription is not None and not self.is_closed and not self.is_draining:
             await subscription.unsubscribe()
 
     def write(self, commands: bytes) -> None:
-        """Queue commands for sending. The caller limits pending commands and checks `is_connected`."""
+        """Add encoded protocol commands to the send buffer.
+
+        The caller limits the size of the buffer and checks `is_connected`.
+        """
         self._pending.append(commands)
         self._pending_data_size += len(commands)
         queue = self._flush_queue
@@ -114,24 +131,24 @@ class BusClient(Client):
 
 
 class FastParser(Parser):
-    """Parser of the inbound protocol that uses byte positions instead of regular expressions."""
+    """Parser of the data that a NATS server sends. It uses byte positions instead of regular expressions."""
 
     def __init__(self, client: BusClient) -> None:
         self._client = client
         super().__init__(client)
 
     def reset(self) -> None:
-        """Drop incomplete input, for a new connection."""
+        """Drop incomplete input. Called for a new connection."""
         super().reset()
         self._chunks: list[bytes] = []
         self._held = 0
         self._needed = 0
 
     async def parse(self, data: bytes = b"") -> None:
-        """Process all complete messages in the bytes received so far.
+        """Add received bytes to the input and process all complete messages in it.
 
         Raises:
-            ProtocolError
+            ProtocolError: The input is not valid NATS protocol.
         """
         if self._held:
             self._chunks.append(data)

@@ -7,22 +7,25 @@ from koordcore.events.envelope import StoredEvent
 
 
 class Foldable(Protocol):
-    """A state that is a fold of the log, for example `koordcore.state.ClusterState`."""
+    """A state to which the events of the log are applied in order, for example `koordcore.state.ClusterState`."""
 
     def apply(self, stored: StoredEvent) -> object:
-        """Apply one event and return a value for `on_batch`.
+        """Apply one event to the state. The returned value is passed to the `on_batch` of the runner.
 
         Raises:
-            Exception: The event cannot be applied. The state is unchanged.
+            Exception: The event cannot be applied. The state must then be unchanged.
         """
         ...
 
     def skip(self, seq: int) -> None:
-        """Advance past one event without applying it."""
+        """Set the position of the state to `seq` without applying the event."""
         ...
 
     def snapshot(self) -> Iterator[bytes]:
-        """Return the current state as bytes in pieces. Events may be applied before they are consumed."""
+        """Return the state at the time of the call as bytes in pieces.
+
+        Events may be applied before they are consumed.
+        """
         ...
 
 
@@ -30,14 +33,24 @@ F = TypeVar("F", bound=Foldable)
 
 
 class Folded(NamedTuple):
-    """An event that was applied, and the result of `apply`."""
+    """One event that a `FoldRunner` has applied to its state, and what the state's `apply` returned for it.
+
+    Attributes:
+        stored: The event as stored.
+        result: Return value of `Foldable.apply`, for `ClusterState` the decoded event.
+    """
 
     stored: StoredEvent
     result: object
 
 
 class Halt(NamedTuple):
-    """The event before which a fold has halted, and the reason."""
+    """Why a fold has stopped: the event that it cannot decode or apply.
+
+    Attributes:
+        seq: Sequence of this event. The state contains everything before it.
+        reason: Error, one sentence.
+    """
 
     seq: int
     reason: str
@@ -47,7 +60,7 @@ class Halt(NamedTuple):
 
 
 class FoldSource(NamedTuple, Generic[F]):  # type: ignore[misc]  # generic named tuples are allowed since 3.11
-    """Functions that create the first state of a fold.
+    """How the first state of a fold is created.
 
     Attributes:
         fresh: Returns the empty state.

@@ -13,7 +13,7 @@ _log: Final = logging.getLogger("koordcore.bus")
 
 
 async def patiently(read: Callable[[], Awaitable[T]]) -> T:
-    """Repeat a read until the log answers, and return the answer."""
+    """Call `read` until the log answers, and return its result. Between attempts, wait a little."""
 
     def note(error: Exception, delay: float) -> None:
         _log.warning("bus_read_repeated reason=%s retry_seconds=%.1f", error, delay)

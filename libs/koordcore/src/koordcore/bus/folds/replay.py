@@ -22,14 +22,19 @@ async def state_at(
     snapshots: SnapshotStore | None = None,
     skipped: frozenset[int] = frozenset(),
 ) -> F:
-    """Return the state of the fold after every event with sequence <= upto.
-
-    Raises HistoryGone if events are trimmed, and the error of `apply` if an event cannot be applied.
+    """Return the state of a fold after every event with sequence <= upto.
 
     Args:
-        upto: Position, at most that of the head; 0 gives the empty state.
+        events: The log.
+        source: Functions that create the first state.
+        upto: Position, at most that of the newest event; 0 gives the empty state.
         fold: Name of the fold whose snapshots may be used; "" to begin at the first event.
+        snapshots: Store of snapshots; None: begin at the first event.
         skipped: Sequences that an operator told the fold to skip.
+
+    Raises:
+        HistoryGone: Events that are needed were deleted from the log.
+        Exception: The error of `apply`, if an event cannot be applied.
     """
     state = source.fresh()
     position = 0
@@ -48,16 +53,17 @@ async def state_at(
 
 
 async def position_at_time(events: EventLog, moment: str) -> int:
-    """Return the last position before the first event that occurred after `moment`.
+    """Return the position of the log just before the first event that occurred after `moment`.
 
     Args:
+        events: The log.
         moment: RFC 3339 time, UTC with microseconds, as in the header `Koord-Occurred-At`.
 
     Returns:
-        The position. 0 if all events are later; the head if none is.
+        The position. 0 if all events are later; the newest position if no event is later.
 
     Raises:
-        HistoryGone: The beginning of the log has been trimmed.
+        HistoryGone: The beginning of the log was deleted.
     """
     head = await events.head()
     position = head.first_seq - 1

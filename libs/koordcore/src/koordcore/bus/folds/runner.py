@@ -34,9 +34,9 @@ LAG_SECONDS = 1.0
 
 
 class FoldRunner(Generic[F]):
-    """Runs one fold of one process.
+    """Runs one fold in one process: loads a snapshot, applies the events of the log in order, and saves snapshots.
 
-    Only `run` changes the state. Others may read `state` between batches.
+    Only `run` changes the state. Other tasks may read `state` while `run` waits for events.
 
     Args:
         name: Name of the fold in snapshots, in metrics and in the aggregate `fold.<name>`.
@@ -46,17 +46,17 @@ class FoldRunner(Generic[F]):
         snapshots: Store of snapshots. None: the fold begins at the first event.
         code_version: Version of the code that is written into snapshots.
         kinds: Aggregate kinds to fold; None: all.
-        on_batch: Called after each applied batch, in order. The fold waits until it returns.
+        on_batch: Called with the events of each applied batch, in order. The fold waits until it returns.
         metrics: Receives lag, halts and the age of the snapshot.
         batch: Largest number of events that are applied without a pause.
         snapshot_events: Number of events after which a snapshot is due.
         snapshot_seconds: Seconds after which a snapshot is due.
-        halted_poll_seconds: Seconds between two checks for a recorded skip.
+        halted_poll_seconds: After a halt, seconds between two checks whether an operator ordered a skip.
 
     Attributes:
         state: The current state.
         position: Sequence of the last applied or skipped event.
-        halted: Event and reason of a halt; None while the fold runs.
+        halted: Event before which the fold stopped, and the reason; None while it runs.
     """
 
     def __init__(
@@ -107,7 +107,10 @@ class FoldRunner(Generic[F]):
         self._heads: deque[tuple[int, float]] = deque()
 
     def trouble(self) -> str | None:
-        """Return the reason why the state is not current, for readiness; None if it is."""
+        """Return the reason why the state is not up to date, one sentence; None if it is. Readiness checks use it.
+
+        The reason is that the fold has stopped or is still reading old events.
+        """
         if self.halted is not None:
             return str(self.halted)
         return None if self.is_caught_up else "the log is not folded yet"
@@ -122,13 +125,17 @@ class FoldRunner(Generic[F]):
         await self._caught_up.wait()
 
     async def reached(self, seq: int) -> None:
-        """Wait until the event at `seq` was applied or skipped."""
+        """Wait until the event with this sequence was applied or skipped."""
         while self.position < seq:
             self._moved.clear()
             await self._moved.wait()
 
     async def reached_or_halted(self, seq: int) -> Halt | None:
-        """Wait until the event at `seq` was applied or the fold halts before it; return the halt or None."""
+        """Wait until the event with this sequence was applied or skipped, or the fold stops before it.
+
+        Returns:
+            The halt; None if the event was reached.
+        """
         while self.position < seq:
             if self.halted is not None:
                 return self.halted
@@ -138,13 +145,13 @@ class FoldRunner(Generic[F]):
 
     @property
     def lag_seconds(self) -> float:
-        """Seconds for which the oldest event that is not folded has been in the log; 0 if there is none."""
+        """Age in seconds of the oldest event in the log that is not folded yet; 0 if all are folded."""
         while self._heads and self._heads[0][0] <= self.position:
             self._heads.popleft()
         return self._clock.monotonic() - self._heads[0][1] if self._heads else 0.0
 
     async def load(self) -> None:
-        """Load the newest usable snapshot, or begin with the empty state. `run` and tools call it."""
+        """Load the newest usable snapshot; without one, begin with the empty state. `run` calls it."""
         self._skipped = await recorded_skips(self._events, self.name)
         if self._keeper is None:
             self.state, self.position = self._source.fresh(), 0
@@ -153,10 +160,10 @@ class FoldRunner(Generic[F]):
             self.state, self.position = await self._keeper.load(head.last_seq)
 
     async def run(self) -> None:
-        """Fold until cancelled. Then the state contains all events up to the last applied one.
+        """Load the state, then apply events until the task is cancelled. The state stays readable after that.
 
         Raises:
-            HistoryGone: Needed events are trimmed, and no snapshot contains them.
+            HistoryGone: The next events were deleted from the log, and no snapshot contains them.
         """
         # 1. load
         await self.load()
@@ -187,7 +194,7 @@ class FoldRunner(Generic[F]):
                     await self._keeper.close()
 
     async def save_at_end(self) -> None:
-        """Save the state of a stopping process if that makes the next start faster."""
+        """Save a snapshot when the process stops, if that makes the next start faster."""
         if self._keeper is not None and self.is_caught_up:
             await self._keeper.save_at_end(self.state, self.position)
 

@@ -20,12 +20,20 @@ KIND: Final = "fold"
 
 
 async def recorded_skips(log: EventLog, fold: str) -> set[int]:
-    """Return the positions that this fold has to skip. Waits while the log does not answer."""
+    """Return the sequences of the events that operators ordered this fold to skip. Waits until the log answers.
+
+    Args:
+        log: The log.
+        fold: Name of the fold.
+    """
     return skipped_by(await patiently(lambda: log.read_aggregate(AggregateRef(KIND, fold))))
 
 
 def skipped_by(events: "list[StoredEvent]") -> set[int]:
-    """Return the positions in these events of `fold` aggregates. Events that cannot be read are ignored."""
+    """Return the sequences of the events to skip that these events of an aggregate `fold.<name>` order.
+
+    Events that cannot be decoded are ignored.
+    """
     skips: set[int] = set()
     for stored in events:
         try:

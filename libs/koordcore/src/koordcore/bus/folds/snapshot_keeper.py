@@ -31,7 +31,7 @@ class _Taken(NamedTuple):
 
 
 class SnapshotKeeper(Generic[F]):
-    """Loads and saves the snapshots of one fold.
+    """Loads the snapshots of one fold, and saves a new one when it is due, while the fold continues.
 
     Args:
         fold: Name of the fold.
@@ -71,10 +71,10 @@ class SnapshotKeeper(Generic[F]):
         return self._clock.monotonic() - self._moment
 
     async def load(self, at_most: int) -> tuple[F, int]:
-        """Return state and position of the newest usable snapshot, or the empty state and 0.
+        """Return state and position of the newest usable snapshot; the empty state and 0 if there is none.
 
         Args:
-            at_most: Last position of the log.
+            at_most: Sequence of the newest event in the log. A snapshot behind it belongs to another log.
         """
         found = await self._store.newest(self._fold, schema_fingerprint=self._source.fingerprint, at_most=at_most)
         self._note(found.seq if found is not None else 0)
@@ -83,11 +83,11 @@ class SnapshotKeeper(Generic[F]):
         return _restored(self._source.restore, b"".join(found.state)), found.seq
 
     async def save(self, state: F, position: int) -> Snapshot:
-        """Save the current state while the fold continues."""
+        """Save the state at this position, and return the snapshot. The fold may continue meanwhile."""
         return await self._save(self._taken(state, position))
 
     def save_if_due(self, state: F, position: int) -> None:
-        """Start saving the state if a snapshot is due and none is being saved."""
+        """Start to save the state in the background if a snapshot is due. No-op while another one is being saved."""
         is_saving = self._saving is not None and not self._saving.done()
         if is_saving or position == self._position:
             return
@@ -95,12 +95,12 @@ class SnapshotKeeper(Generic[F]):
             self._saving = asyncio.create_task(self._try_to_save(self._taken(state, position)))
 
     async def save_at_end(self, state: F, position: int) -> None:
-        """Save the state of a stopping process if that makes the next start faster."""
+        """Save the state when the process stops, if enough events were applied that the next start becomes faster."""
         if position - self._position >= WORTH_A_SNAPSHOT_EVENTS:
             await self._try_to_save(self._taken(state, position))
 
     async def close(self) -> None:
-        """Wait a short time for a snapshot that is being saved; a partial one would stay in the store."""
+        """Wait a short time until a snapshot that is being saved is complete. A partial one would stay in the store."""
         if self._saving is not None:
             await asyncio.wait({self._saving}, timeout=LAST_SNAPSHOT_SECONDS)
             self._saving.cancel()

@@ -10,7 +10,10 @@ T = TypeVar("T")
 
 
 class EventHeaders(DeferredHeaders):
-    """Headers of a stored event, parsed at the first access. A fold skips its own events without parsing."""
+    """Headers of an event that a NATS server delivered. They are parsed at the first access.
+
+    So a fold can recognise its own events by their id without parsing.
+    """
 
     __slots__ = ("_block", "_read")
 
@@ -29,7 +32,7 @@ class EventHeaders(DeferredHeaders):
     @overload
     def get(self, key: str, default: T, /) -> str | T: ...
     def get(self, key: str, default: object = None, /) -> object:
-        """Return a header or the default; faster than `Mapping.get`."""
+        """Return the value of a header; `default` if it is missing."""
         return self._headers().get(key, default)
 
     def __getitem__(self, name: str) -> str:

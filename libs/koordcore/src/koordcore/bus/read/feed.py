@@ -28,7 +28,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Feed:
-    """The messages of one consumer, in order.
+    """Buffer between one NATS consumer and the reader of a stream. It requests messages and checks their order.
 
     Attributes:
         trouble: Reason why the consumer must be created again; "" while it works.
@@ -58,19 +58,19 @@ class Feed:
         self._last_pending = b""
 
     async def subscribe(self) -> None:
-        """Subscribe to a private inbox. Pulled messages keep their stream subject."""
+        """Subscribe to a private inbox, to which the server delivers the requested messages."""
         if self._connection.is_closed:
             raise NotConnected
         self._subscription = await self._connection.client.subscribe_sink(self._inbox, self._receive)
 
     def open(self, name: str) -> None:
-        """Request the first messages of an existing consumer."""
+        """Request the first messages of the consumer with this name. The consumer must exist."""
         self._name = name
         self._heard = self._loop.time()
         self._request_more()
 
     async def close(self) -> None:
-        """Delete the consumer. If the server does not receive the request, it deletes it after a minute."""
+        """Delete the consumer. If the server does not receive the request, it deletes the consumer after a minute."""
         if self._subscription is not None:
             await self._connection.client.unsubscribe_sink(self._subscription)
         if self._name:
@@ -78,11 +78,14 @@ class Feed:
                 self._connection.write(pub(f"$JS.API.CONSUMER.DELETE.{self._stream}.{self._name}", "", b""))
 
     def fail_reconnected(self) -> None:
-        """Mark the feed as failed, because a reconnect loses its pull requests."""
+        """Set `trouble`, because the connection was renewed and open requests for messages are lost."""
         self._fail("reconnected")
 
     async def next_batch(self, size: int) -> list[StoredEvent] | None:
-        """Wait for events and return 1 to `size` of them; None if the consumer must be created again."""
+        """Wait for events and return 1 to `size` of them, in order.
+
+        Return None if the consumer must be created again.
+        """
         while not self._events:
             if self.trouble:
                 return None

@@ -50,9 +50,9 @@ _decode_created = msgspec.json.Decoder(_Created).decode
 
 
 class Follower:
-    """Reads one stream in order. Each call of `follow` or `history` has its own consumer.
+    """Reads one stream in order and without gaps, over an ephemeral consumer.
 
-    Calls may be concurrent.
+    Each call of `follow` or `history` has its own consumer. Calls may be concurrent.
     """
 
     def __init__(

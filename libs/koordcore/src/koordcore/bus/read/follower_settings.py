@@ -5,15 +5,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowerSettings:
-    """Time limits of followers in real seconds.
+    """Limits for reading a stream with a NATS consumer. Times are real seconds.
 
     Attributes:
-        heartbeat_seconds: Interval of the server's heartbeats while a pull request is open.
-        silence_seconds: Time without a message after which the consumer is created again.
-        request_seconds: Lifetime of one pull request.
+        heartbeat_seconds: Interval of the server's heartbeats while a request for messages is open.
+        silence_seconds: Time without a message or heartbeat after which the consumer is created again.
+        request_seconds: Lifetime of one request for messages.
         window: Largest number of messages that are requested or buffered.
-        went_back_seconds: Time for which a stream may end before the checkpoint until it is an error. A new leader may
-            need this time to catch up.
+        went_back_seconds: If the stream ends before the last delivered event, time until this is an error. A new leader
+            of the stream may need this time to catch up.
+        inactive_seconds: Time without a request after which the server deletes the consumer.
     """
 
     heartbeat_seconds: float = 1.0

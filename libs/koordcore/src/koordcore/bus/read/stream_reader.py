@@ -21,7 +21,7 @@ _ANSWER_SECONDS = 2.0
 
 
 class ApiError(Exception):
-    """An error answer of the JetStream API."""
+    """The JetStream API answered a request with an error."""
 
     def __init__(self, code: int, err_code: int, description: str) -> None:
         super().__init__(f"{code}/{err_code} {description}")
@@ -88,14 +88,20 @@ _decode_info = msgspec.json.Decoder(_InfoAnswer).decode
 
 
 async def api(connection: BusConnection, subject: str, payload: bytes, *, timeout: float = 5.0) -> bytes:
-    """Send one request to the JetStream API and return the answer.
+    """Send one request to the JetStream API and return the payload of the answer.
+
+    Args:
+        connection: The connection.
+        subject: Subject of the API call, for example `$JS.API.STREAM.INFO.<stream>`.
+        payload: JSON of the request.
+        timeout: Real seconds to wait.
 
     Raises:
         ApiError: The answer is an error.
         NotConnected: There is no connection at this moment; nothing was sent.
         NoAnswer: No answer came in time. It is unknown whether the server acted.
-        NoResponders: No server handles the subject.
-        Denied: The user may not publish to, or subscribe to, this subject.
+        NoResponders: Nothing handles the subject.
+        Denied: The user may not publish to this subject.
     """
     reply = await connection.request(subject, payload, timeout=timeout)
     error = _decode_error(reply.data).error
@@ -105,14 +111,20 @@ async def api(connection: BusConnection, subject: str, payload: bytes, *, timeou
 
 
 async def patient_api(connection: BusConnection, subject: str, payload: bytes, *, deadline: float = 30.0) -> bytes:
-    """Send a request like `api`, and repeat it while the server does not answer or is not ready.
+    """Send a request to the JetStream API until the server answers, and return the payload of the answer.
 
-    The request must be safe to repeat. `deadline` is in real seconds.
+    The request must be safe to repeat. It is repeated while there is no answer, or the server is not ready.
+
+    Args:
+        connection: The connection.
+        subject: Subject of the API call.
+        payload: JSON of the request.
+        deadline: Real seconds after which no further attempt is made.
 
     Raises:
         ApiError: The server refused the request, and a repetition would not help.
         NoAnswer: The deadline passed.
-        Denied: The user may not publish to, or subscribe to, this subject.
+        Denied: The user may not publish to this subject.
     """
     return await connection.patiently(
         lambda: api(connection, subject, payload, timeout=min(_ANSWER_SECONDS, max(0.05, deadline))),
@@ -137,7 +149,10 @@ def nanoseconds(text: str) -> int:
 
 
 class StreamReader:
-    """Reads of one stream whose subjects are `<prefix><kind>.<id>`. May be used concurrently."""
+    """Single reads of one stream, answered by the stream's leader. Methods may be called concurrently.
+
+    All methods repeat a read while the server does not answer, and raise `NoAnswer` after a deadline.
+    """
 
     def __init__(self, connection: BusConnection, stream: str, prefix: str, *, deadline: float = 30.0) -> None:
         self._connection = connection
@@ -148,7 +163,7 @@ class StreamReader:
         self._info = f"$JS.API.STREAM.INFO.{stream}"
 
     async def head(self) -> LogHead:
-        """Return the bounds of the stream, read at its leader.
+        """Return the sequences of the oldest and the newest message.
 
         Raises:
             Misconfigured: The stream does not exist.
@@ -165,15 +180,18 @@ class StreamReader:
         return await self._message(_ByLast(subject))
 
     async def next_of(self, subject: str, seq: int) -> StoredEvent | None:
-        """Return the first message of a subject (wildcards allowed) with sequence >= seq; None if none."""
+        """Return the first message of a subject with a sequence of at least `seq`; None if there is none.
+
+        The subject may contain wildcards.
+        """
         return await self._message(_ByNext(subject, seq))
 
     async def at(self, seq: int) -> StoredEvent | None:
-        """Return the message at a position; None if it is not stored or was trimmed."""
+        """Return the message with this sequence; None if it does not exist or was deleted."""
         return await self._message(_BySequence(seq))
 
     async def of_subject(self, subject: str, *, after: int = 0) -> list[StoredEvent]:
-        """Return all messages of one subject with sequence > after, in order."""
+        """Return all messages of one subject with a sequence above `after`, in order."""
         last = await self.last_of(subject)
         if last is None or last.seq <= after:
             return []
@@ -188,7 +206,10 @@ class StreamReader:
         return found
 
     async def between(self, subject: str, begin: datetime, end: datetime) -> list[StoredEvent]:
-        """Return all messages of a subject (wildcards allowed) stored from `begin` to `end`, in order."""
+        """Return all messages of a subject that the server stored from `begin` to `end`, in order.
+
+        The subject may contain wildcards.
+        """
         found: list[StoredEvent] = []
         event = await self._message(_BySince(subject, begin.astimezone(UTC).isoformat()))
         while event is not None and event.stored_at_ns <= end.timestamp() * 1_000_000_000:

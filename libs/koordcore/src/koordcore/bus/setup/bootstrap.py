@@ -25,7 +25,7 @@ _ABSENT_MEANS: dict[str, Any] = {"compression": "none", "description": ""}
 
 
 class StreamDiffers(Exception):
-    """A stream exists with other values in fields that must not change automatically."""
+    """A stream exists on the server with other values in fields that must not be changed automatically."""
 
     def __init__(self, stream: str, differences: dict[str, tuple[Any, Any]]) -> None:
         text = "; ".join(f"{field} is {found!r}, not {wanted!r}" for field, (found, wanted) in differences.items())
@@ -35,11 +35,11 @@ class StreamDiffers(Exception):
 
 
 class ServerTooOld(Exception):
-    """The server does not support atomic batches."""
+    """The version of the NATS server does not support atomic batches."""
 
 
 class Change(StrEnum):
-    """Change that the bootstrap made to one stream."""
+    """What the bootstrap did to one stream: created, changed, or left as it was."""
 
     CREATED = "created"
     UPDATED = "updated"
@@ -47,11 +47,14 @@ class Change(StrEnum):
 
 
 async def bootstrap(connection: BusConnection, specs: Iterable[StreamSpec]) -> dict[str, Change]:
-    """Create or change the streams as declared; return the change per stream.
+    """Create the given streams on the server, or change those that exist, where no data is lost.
+
+    Returns:
+        Stream name -> change.
 
     Raises:
         ServerTooOld: The server does not support atomic batches.
-        StreamDiffers: A stream exists with other values in fields that must not change automatically.
+        StreamDiffers: A stream exists with other values in fields that must not be changed automatically.
         ApiError: The server refused: too little space or missing permissions.
         NoAnswer: No answer came in time. It is unknown whether the server acted.
     """
@@ -60,10 +63,10 @@ async def bootstrap(connection: BusConnection, specs: Iterable[StreamSpec]) -> d
 
 
 def require_version(version: str) -> None:
-    """Check that the version of the server is supported.
+    """Check that a version of the NATS server ("2.12.1") is supported.
 
     Raises:
-        ServerTooOld: Below 2.12.
+        ServerTooOld: The version is below 2.12.
     """
     numbers = tuple(int(part) for part in version.split(".")[:3])
     if numbers < MINIMUM_VERSION:
@@ -91,10 +94,7 @@ async def _ensure(connection: BusConnection, spec: StreamSpec) -> Change:
 
 
 def compare(found: dict[str, Any], wanted: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the fields whose existing value differs from the wanted one: name -> (found, wanted).
-
-    Fields that `wanted` does not contain are ignored.
-    """
+    """Return field -> (value in `found`, value in `wanted`) for each field of `wanted` whose values differ."""
     differences: dict[str, tuple[Any, Any]] = {}
     for field in sorted({*wanted, *(("republish",) if "republish" in found else ())}):
         want = wanted.get(field)

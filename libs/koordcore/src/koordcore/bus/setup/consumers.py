@@ -18,11 +18,17 @@ _SECOND = 1_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSpec:
-    """Configuration of one durable pull consumer.
+    """Configuration of one durable pull consumer, which a worker reads.
 
     Attributes:
-        backoff_seconds: Delays after failed deliveries. The consumer's own `backoff` is not used, because it replaces
-            `ack_wait`: work that takes longer than its first value would be delivered twice.
+        stream: Name of the stream.
+        durable: Name of the consumer.
+        filter_subject: Subject of the messages to deliver; may contain wildcards.
+        ack_wait_seconds: Time after which the server delivers a message again that was not acknowledged.
+        max_deliver: Largest number of deliveries of one message.
+        max_ack_pending: Largest number of delivered messages without acknowledgement.
+        backoff_seconds: Delays of the worker after failed deliveries. The consumer's own `backoff` is not used, because
+            it replaces `ack_wait`: work that takes longer than its first value would be delivered twice.
     """
 
     stream: str
@@ -34,7 +40,7 @@ class ConsumerSpec:
     backoff_seconds: tuple[float, ...] = (1.0, 5.0, 30.0, 120.0)
 
     def delay_seconds(self, deliveries: int) -> float:
-        """Return the delay after the given number of failed deliveries (from 1)."""
+        """Return the delay in seconds before the next delivery, after `deliveries` failed ones (from 1)."""
         return self.backoff_seconds[min(deliveries, len(self.backoff_seconds)) - 1]
 
     def config(self) -> dict[str, Any]:
@@ -52,11 +58,14 @@ class ConsumerSpec:
 
 
 async def bootstrap_consumers(connection: BusConnection, specs: Iterable[ConsumerSpec]) -> dict[str, Change]:
-    """Create missing consumers; return the change per durable name.
+    """Create the given consumers on the server if they do not exist.
+
+    Returns:
+        Durable name -> change.
 
     Raises:
         StreamDiffers: A consumer exists with another configuration.
-        ApiError: An error answer of the JetStream API.
+        ApiError: The JetStream API answered with an error.
         NoAnswer: No answer came in time. It is unknown whether the server acted.
     """
     return {spec.durable: await _ensure(connection, spec) for spec in specs}

@@ -9,24 +9,24 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceManifest:
-    """Rights of one principal.
+    """What one NATS user (a service) may do on the server. `permissions` turns it into lists of subjects.
 
     Attributes:
-        appends: Aggregate kinds whose facts it appends. It may also read them at the leader.
-        reports: (class, kind) of observations and explanations that it publishes: ("obs", "node"), ("explanations",
-            "pod").
-        follows: Streams that it follows or lists: "ev", "obs", "explanations", "adv", "dlq", "cmd".
-        commands: Services whose work queues it may add requests to; "*": all.
-        answers: Whether it answers requests (`koordcore.requests`).
+        name: Name of the user.
+        appends: Aggregate kinds whose facts it may append, and read at the stream's leader.
+        reports: (class, kind) of observations and explanations that it may publish, for example ("obs", "node").
+        follows: Streams that it may read in order: "ev", "obs", "explanations", "adv", "dlq", "cmd".
+        commands: Services to whose work queues it may add requests; "*": all.
+        answers: Whether it may answer requests (`koordcore.requests`).
         asks: Services whose endpoints it may call; "*": all.
-        works_on: Streams on which it runs durable workers ("cmd", "ev").
-        desired: Access to the KV bucket with desired states: "", "read" or "write".
-        snapshots: Whether it saves snapshots of its folds.
-        checkpoints: Whether it reads the snapshots of other services.
-        leads: Whether it takes part in leader election by the KV bucket.
-        sees_leaders: Whether it may read who leads.
-        parks: Whether it may park, retry and drop work items.
-        agent_nodes: Subject token of the agent's node; "*" for a process with many simulated nodes; "" if it is no
+        works_on: Streams on which it may run durable workers ("cmd", "ev").
+        desired: Access to the KV bucket with the desired states of nodes: "", "read" or "write".
+        snapshots: Whether it may save snapshots of its folds.
+        checkpoints: Whether it may read the snapshots of other services.
+        leads: Whether it may take part in leader election by the KV bucket.
+        sees_leaders: Whether it may read which instances lead.
+        parks: Whether it may store, retry and delete dead letters.
+        agent_nodes: Subject token of the agent's node; "*" for a process with many simulated nodes; "" if it is not an
             agent.
         streams: Right to change streams: "", "purge" (the retention job) or "create" (the bootstrap job).
     """
@@ -151,7 +151,12 @@ BOOTSTRAP = ServiceManifest(name="bootstrap", streams="create")
 
 
 def agent(node: str = "*", *, name: str = "agent") -> ServiceManifest:
-    """Return the manifest of the agent of one node (its subject token), or of many simulated nodes (`*`)."""
+    """Return the manifest of a node agent.
+
+    Args:
+        node: Subject token of its node; "*" for a process with many simulated nodes.
+        name: Name of the NATS user.
+    """
     return ServiceManifest(name=name, desired="read", agent_nodes=node)
 
 

@@ -17,7 +17,12 @@ from koordcore.embedded.nats_config import NatsUser, UserPermissions
 
 
 def permissions(manifest: ServiceManifest, names: BusNames) -> UserPermissions:
-    """Return the allow lists of one principal."""
+    """Return the subjects that a NATS user may publish and subscribe to. Everything else is denied.
+
+    Args:
+        manifest: What the user may do.
+        names: Names of the cluster's streams and subjects.
+    """
     publish: list[str] = []
     subscribe: list[str] = [f"_INBOX_{manifest.name}.>"]
     ev = names.prefix("ev")
@@ -70,14 +75,19 @@ def permissions(manifest: ServiceManifest, names: BusNames) -> UserPermissions:
 
 
 def seed_file(directory: Path, principal: str) -> Path:
-    """Return the path of a principal's seed file."""
+    """Return the path of the file with the secret key (NKEY seed) of a NATS user."""
     return directory / f"{principal}.seed"
 
 
 def nats_users(
     names: BusNames, directory: Path, manifests: Iterable[ServiceManifest] = EMBEDDED
 ) -> tuple[NatsUser, ...]:
-    """Return the users for the server's configuration; create missing key files with mode 0600.
+    """Return the users for the configuration of the NATS server. Create missing key files with mode 0600.
+
+    Args:
+        names: Names of the cluster's streams and subjects.
+        directory: Folder of the key files.
+        manifests: What each user may do.
 
     Raises:
         nkeys.NkeysError: A file does not contain a valid seed.

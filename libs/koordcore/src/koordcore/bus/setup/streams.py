@@ -20,7 +20,7 @@ DAY = 24 * HOUR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSizes:
-    """`max_bytes` of each stream. The server reserves them, so their sum must fit its `max_file_store`."""
+    """Largest size of each stream in bytes. The server reserves the space, so the sum must fit its `max_file_store`."""
 
     ev: int = 2048 * MIB
     obs: int = 512 * MIB
@@ -35,7 +35,7 @@ class StreamSizes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Republish:
-    """A rule of a stream: publish every stored message of `source` also as a plain message to `destination`."""
+    """Rule of a stream: the server publishes every stored message of subject `source` also on subject `destination`."""
 
     source: str
     destination: str
@@ -43,7 +43,10 @@ class Republish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSpec:
-    """Wanted configuration of one stream. Sizes are in bytes, ages in seconds; age 0 keeps messages forever."""
+    """Configuration that one stream on the server must have.
+
+    Sizes are in bytes, ages and windows in seconds. Age 0 keeps messages forever.
+    """
 
     name: str
     subjects: tuple[str, ...]
@@ -97,8 +100,10 @@ def streams(names: BusNames, *, replicas: int, sizes: StreamSizes | None = None)
     """Return the configurations of all streams of one cluster.
 
     Args:
-        replicas: Number of replicas of streams with facts, requests and desired state (3 in production, 1 on a single
-            server). Other streams have one.
+        names: Names of the cluster's streams and subjects.
+        replicas: Number of servers that store each stream with facts, requests or desired state: 3 in production, 1 on
+            a single server. Other streams have one.
+        sizes: Largest size of each stream; None: the defaults.
     """
     limits = sizes or StreamSizes()
     c = names.cluster

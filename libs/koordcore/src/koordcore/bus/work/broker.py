@@ -12,7 +12,7 @@ from nats.aio.client import Client
 
 
 class SharedBroker(NatsBroker):
-    """A broker that uses an existing connection, and does not open or close it.
+    """A FastStream broker that uses an existing NATS connection. It neither opens nor closes the connection.
 
     Args:
         client: The connection of the process.
@@ -33,12 +33,12 @@ class SharedBroker(NatsBroker):
         exc_val: BaseException | None = None,
         exc_tb: TracebackType | None = None,
     ) -> None:
-        """Take no more messages, and wait for those that are being handled."""
+        """Take no more messages, and wait for those that are being handled. The arguments are ignored."""
         # Else the broker would drain the connection that others use.
         self._connection = None
         await super().stop(exc_type, exc_val, exc_tb)
 
 
 async def whole_message(message: NatsMessage) -> NatsMessage:
-    """Return the message undecoded, because handlers decode bodies themselves."""
+    """Return the message unchanged. FastStream then does not decode it, because handlers decode bodies themselves."""
     return message

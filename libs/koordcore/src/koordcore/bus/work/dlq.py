@@ -24,18 +24,26 @@ from koordcore.values import codec
 
 
 class ParkedItem(msgspec.Struct, frozen=True):
-    """A parked item and its number (its sequence in the DLQ stream)."""
+    """A dead letter: a work item that failed too often, with its number.
+
+    Attributes:
+        number: Sequence in the stream of dead letters. Commands name the item by it.
+        parked: The failed message, its consumer and its errors.
+    """
 
     number: int
     parked: Parked
 
 
 class NoSuchItem(Exception):
-    """No parked item has this number."""
+    """No dead letter has this number."""
 
 
 class DeadLetters:
-    """The parked items of one cluster. Workers park them, and `koord bus dlq` handles them."""
+    """The dead letters of one cluster: work items that failed too often.
+
+    Workers store them; `koord bus dlq` handles them.
+    """
 
     def __init__(self, connection: BusConnection, names: BusNames, *, follower: FollowerSettings = DEFAULTS) -> None:
         self._connection = connection
@@ -52,10 +60,17 @@ class DeadLetters:
         )
 
     async def park(self, parked: Parked) -> int:
-        """Store an item and return its number.
+        """Store a work item that failed too often as a dead letter.
 
-        If the same message of the same consumer was stored within the duplicate window of the stream, nothing is stored
-        and the number of the first one is returned.
+        If this message of this consumer is already stored, nothing is stored. The server recognises that only within
+        the duplicate window of the stream.
+
+        Returns:
+            Number of the stored dead letter, or of the one that was already stored.
+
+        Raises:
+            ApiError: The server refused to store it.
+            NoAnswer: No answer came in time. It is unknown whether it is stored.
         """
         header = encode_headers({"Nats-Msg-Id": f"{parked.consumer}:{parked.stream}:{parked.seq}"})
         reply = await self._connection.request(
@@ -67,7 +82,7 @@ class DeadLetters:
         return answer.seq
 
     async def list(self, consumer: str | None = None) -> Sequence[ParkedItem]:
-        """Return all parked items, oldest first, of one consumer or of all."""
+        """Return the dead letters of one consumer, or of all consumers for None, oldest first."""
         head = await self._reader.head()
         found: list[ParkedItem] = []
         async for batch in self._follower.history(head.first_seq - 1, head.last_seq):
@@ -78,10 +93,10 @@ class DeadLetters:
         return found
 
     async def show(self, number: int) -> ParkedItem:
-        """Return one item.
+        """Return the dead letter with this number.
 
         Raises:
-            NoSuchItem: No parked item has this number (any more).
+            NoSuchItem: No dead letter has this number (any more).
         """
         stored = await self._reader.at(number)
         if stored is None:
@@ -89,13 +104,14 @@ class DeadLetters:
         return _item(stored)
 
     async def retry(self, number: int) -> ParkedItem:
-        """Publish the original request again, then drop the item.
+        """Publish the original request of a dead letter again, delete the dead letter, and return it.
 
-        Only requests (`cmd`) can be published again, because facts must not be appended twice.
+        Only a request from a work queue (`cmd`) can be published again. A fact must not be appended twice.
 
         Raises:
-            NoSuchItem: No parked item has this number (any more).
+            NoSuchItem: No dead letter has this number (any more).
             ValueError: The item is not a request.
+            ApiError: The server refused the request.
         """
         item = await self.show(number)
         parked = item.parked
@@ -111,10 +127,10 @@ class DeadLetters:
         return item
 
     async def drop(self, number: int) -> None:
-        """Delete a parked item.
+        """Delete a dead letter.
 
         Raises:
-            NoSuchItem: No parked item has this number (any more).
+            NoSuchItem: No dead letter has this number (any more).
         """
         request = codec.encode({"seq": number, "no_erase": True})
         try:
@@ -127,7 +143,7 @@ class DeadLetters:
             raise NoSuchItem(f"no parked item {number}") from error
 
     async def depths(self) -> dict[str, int]:
-        """Return consumer -> number of parked items, for the metric `koord_bus_dlq_depth`."""
+        """Return consumer -> number of its dead letters, for the metric `koord_bus_dlq_depth`."""
         depths: dict[str, int] = {}
         for item in await self.list():
             depths[item.parked.consumer] = depths.get(item.parked.consumer, 0) + 1

@@ -38,18 +38,22 @@ FETCH_SECONDS = 5.0
 
 
 class TransientFailure(Exception):
-    """A handler raises it if the effect failed temporarily. The item is tried again after a delay."""
+    """A handler of a `Worker` raises it if the effect failed for now. The item is delivered again after a delay."""
 
 
 class PermanentFailure(Exception):
-    """A handler raises it if the effect can never succeed. The item is parked."""
+    """A handler of a `Worker` raises it if the effect can never succeed. The item becomes a dead letter."""
 
 
 class WorkItem(msgspec.Struct, frozen=True):
-    """One message of work for a handler.
+    """One message of a work queue or stream, as a `Worker` passes it to its handler.
 
     Attributes:
-        id: Id of the message: the idempotency key of the effect.
+        id: Id of the message. Use it as idempotency key of the effect.
+        subject: Subject of the message.
+        headers: Headers of the message.
+        body: Encoded body.
+        seq: Sequence in its stream.
         deliveries: Number of this delivery, from 1.
     """
 
@@ -65,10 +69,13 @@ Handler = Callable[[WorkItem], Awaitable[None]]
 
 
 class Worker:
-    """Handles the messages of one durable consumer, at most `workers` of them at a time.
+    """Handles the messages of one durable consumer with a handler, at most `workers` of them at a time.
+
+    The context manager starts and stops it. If the handler raises, the message is delivered again after a delay. If
+    it fails too often or raises `PermanentFailure`, it becomes a dead letter.
 
     Args:
-        graceful_seconds: How long leaving the context waits for items that are being handled.
+        graceful_seconds: When the context ends, how long to wait for items that are being handled.
     """
 
     def __init__(

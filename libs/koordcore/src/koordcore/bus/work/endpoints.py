@@ -39,10 +39,10 @@ _REPLY_HEADERS_BYTES: Final = 1024
 
 
 class Refusal(Exception):
-    """A handler raises it to send an error reply instead of an answer.
+    """A handler of an endpoint raises it to send an error reply instead of an answer.
 
     Args:
-        code: `INVALID` or `UNAVAILABLE`.
+        code: Kind of error: `INVALID` or `UNAVAILABLE`.
         message: One sentence for people.
     """
 
@@ -57,13 +57,15 @@ class _Reply(NamedTuple):
 
 
 class EndpointServer:
-    """Answers the requests to the endpoints of one service. Instances of the service share the requests.
+    """Answers the requests to the endpoints of one service.
+
+    If it has several instances, each request goes to one of them.
 
     Args:
         connection: The connection of the process.
-        names: Names of the cluster.
-        workers: Largest number of requests per endpoint that are handled at the same time.
-        graceful_seconds: How long the end waits for requests that are being handled.
+        names: Names of the cluster's streams and subjects.
+        workers: Largest number of requests per endpoint that are handled at once.
+        graceful_seconds: When `run` is cancelled, how long to wait for requests that are being handled.
     """
 
     def __init__(
@@ -78,11 +80,11 @@ class EndpointServer:
     def serve(
         self, endpoint: Endpoint[Q, A], handler: Callable[[Q], Awaitable[A]], *, as_standby: bool = False
     ) -> None:
-        """Register the handler of an endpoint. Call before `run`.
+        """Register the handler of an endpoint. Call it before `run`.
 
         Args:
-            endpoint: The endpoint.
-            handler: Answers a request.
+            endpoint: Service, name and types of the endpoint.
+            handler: Returns the answer to a request, or raises `Refusal`.
             as_standby: Whether this instance does not lead, for an endpoint that prefers such instances.
         """
         subscriber = self._broker.subscriber(
@@ -100,7 +102,7 @@ class EndpointServer:
         subscriber(on_message)
 
     async def run(self) -> None:
-        """Answer requests until cancelled."""
+        """Answer requests until the task is cancelled."""
         await self._broker.start()
         try:
             await asyncio.Event().wait()

@@ -17,10 +17,10 @@ A = TypeVar("A", bound=msgspec.Struct)
 
 
 class RequestFailed(Exception):
-    """The service sent an error reply.
+    """A service answered a request with an error reply.
 
     Attributes:
-        code: Kind of error.
+        code: Kind of error, for example `INVALID` or `UNAVAILABLE`.
     """
 
     def __init__(self, code: ErrorCode, message: str) -> None:
@@ -38,18 +38,18 @@ async def ask(
     request_id: str = "",
     waits_for_service: bool = True,
 ) -> A:
-    """Send a request and return the answer. Repeat the request while the service is unavailable.
+    """Send a request to an endpoint of a service, and return the answer. Repeat it while the service is unavailable.
 
     If the endpoint prefers standby instances, the leader is asked only if none of them answers.
 
     Args:
         connection: The connection of the process.
-        names: Names of the cluster.
+        names: Names of the cluster's streams and subjects.
         endpoint: Endpoint to call.
         request: Body of the request.
         seconds: Real seconds after which the call fails.
         request_id: Idempotency key, sent with every attempt; empty: create a new one.
-        waits_for_service: Whether to repeat the request if no instance serves the endpoint.
+        waits_for_service: If no instance serves the endpoint, whether to repeat the request until one does.
 
     Raises:
         RequestFailed: The service refused the request or failed.

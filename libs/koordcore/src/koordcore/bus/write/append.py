@@ -47,7 +47,13 @@ _UNEXPLAINED_DUPLICATES = 5
 
 
 class Encoded(msgspec.Struct, frozen=True):
-    """An event in wire form: subject, header lines with id and expected position, payload."""
+    """An event in the form in which it is sent to the NATS server.
+
+    Attributes:
+        subject: Subject of its aggregate.
+        header: Encoded header lines, with event id and expected position.
+        payload: Encoded body.
+    """
 
     subject: str
     header: bytes
@@ -55,7 +61,7 @@ class Encoded(msgspec.Struct, frozen=True):
 
 
 def encode_event(names: BusNames, event: NewEvent) -> Encoded:
-    """Encode an event. The bytes stay the same for all attempts.
+    """Encode an event for the NATS server. Repeated attempts send these bytes unchanged.
 
     Raises:
         Unsendable: Subject or headers contain characters that cannot be sent.
@@ -70,7 +76,7 @@ def encode_event(names: BusNames, event: NewEvent) -> Encoded:
 
 
 def require_distinct(events: Sequence[NewEvent]) -> None:
-    """Check that an append has 1 to 1000 events of different aggregates with different ids.
+    """Check that an append has 1 to 1000 events, all with different aggregates and different ids.
 
     Raises:
         Unsendable: The check failed.
@@ -84,7 +90,14 @@ def require_distinct(events: Sequence[NewEvent]) -> None:
 
 
 def require_small(events: Sequence[NewEvent], messages: Sequence[Encoded], max_payload: int) -> None:
-    """Check that each message is within the server's size limit. Otherwise it would close the connection.
+    """Check the size of each event.
+
+    If a message were larger than the server allows, the server would close the connection.
+
+    Args:
+        events: The events of an append.
+        messages: The encoded events, aligned with `events`.
+        max_payload: Largest size of headers and body together, in bytes.
 
     Raises:
         TooLarge: An event is too large.
@@ -99,7 +112,10 @@ def require_small(events: Sequence[NewEvent], messages: Sequence[Encoded], max_p
 
 
 class Appender:
-    """Appends events of one process. Calls may be concurrent, but only one per aggregate."""
+    """Appends events of one process to the stream of facts.
+
+    Calls may be concurrent, but only one per aggregate at a time.
+    """
 
     def __init__(
         self,
@@ -276,10 +292,10 @@ class Appender:
 
 
 def is_same_event(event: NewEvent, stored: StoredEvent) -> bool:
-    """Return whether the stored event with our id has the same content as our event.
+    """Return whether a stored event with the id of `event` also has its aggregate and body.
 
-    A process that was killed after an append may decide again with other content and the same id. This decision is not
-    in the log, so the append must be a conflict.
+    They may differ: a process that was killed after an append may decide differently after its restart, with equal
+    ids. The new event is then not in the log, and its append is a conflict.
     """
     return stored.event_id == event.event_id and stored.body == event.body and stored.ref == event.ref
 

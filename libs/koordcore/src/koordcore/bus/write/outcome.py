@@ -10,7 +10,7 @@ import msgspec
 
 
 class Action(StrEnum):
-    """Next action of the appender."""
+    """What the appender does next after an answer of the server."""
 
     STORED = "stored"
     STORED_BEFORE = "stored-before"
@@ -31,12 +31,16 @@ class Action(StrEnum):
 
 
 class AppendReply(msgspec.Struct, frozen=True):
-    """The server's answer to an append. `code` 0 stands for an acknowledgement.
+    """The server's answer to an append.
 
     Attributes:
-        code: Error code, like an HTTP status. 503 without `err_code`: no responders. 408: no answer in time.
-        err_code: The server's own code of the error, for example 10071.
-        count: Number of events in an acknowledged batch; 0 for a single append.
+        code: Error code, like an HTTP status. 0: the events are stored. 503 without `err_code`: no responders. 408: no
+            answer in time.
+        err_code: The server's own code of the error, for example 10071; 0 for none.
+        description: Text of the error.
+        seq: Sequence of the last stored event.
+        count: Number of events in a stored batch; 0 for a single append.
+        duplicate: Whether the event was already stored.
     """
 
     code: int = 0
@@ -48,7 +52,7 @@ class AppendReply(msgspec.Struct, frozen=True):
 
 
 class AppendReaction(NamedTuple):
-    """An action and its reason."""
+    """What the appender does next, and why."""
 
     action: Action
     reason: str
@@ -75,9 +79,10 @@ _ACTIONS: dict[int, Action] = {
 
 
 def classify(answer: AppendReply) -> AppendReaction:
-    """Return the action for an answer.
+    """Return what the appender has to do after an answer of the server.
 
-    Unknown server errors (5xx) and overload (429) are repeated. Other unknown errors stop.
+    After an unknown error of the server (5xx) or an overload (429), the append is repeated. Other unknown errors end
+    it.
 
     Source:
         event-bus spec, 4.3
@@ -113,7 +118,7 @@ _decoder = msgspec.json.Decoder(_PubAck)
 
 
 def read_answer(data: bytes) -> AppendReply:
-    """Decode a publish acknowledgement. Invalid bytes give code 500, so the append is repeated."""
+    """Decode the server's answer to an append. Invalid bytes give code 500, so that the append is repeated."""
     try:
         ack = _decoder.decode(data)
     except msgspec.DecodeError as error:

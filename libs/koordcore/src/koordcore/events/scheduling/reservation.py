@@ -20,7 +20,7 @@ from koordcore.events.registry import CATALOGUE
 
 @CATALOGUE.register(kind="reservation")
 class ReservationUnschedulable(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """No node was found for the Reservation. It is tried again. Repeated only if the message changes.
+    """No node was found for a Reservation. The scheduler will try again. Published again only if the message changes.
 
     Attributes:
         name: Name of the Reservation.
@@ -33,14 +33,14 @@ class ReservationUnschedulable(Event, frozen=True, kw_only=True, omit_defaults=T
 
 @CATALOGUE.register(kind="reservation")
 class ReservationSucceeded(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A pod took a Reservation that may be taken once. The phase is final, the resources are released afterwards.
+    """A pod took a Reservation with `allocateOnce`. Its phase is final; its resources are released afterwards.
 
     Attributes:
         name: Name of the Reservation.
         node: Its node.
         owner: Uid of the pod.
         available_since: RFC 3339 time of its placement; empty if it never had one.
-        allocatable: What it held: milli-cores for cpu, whole units for everything else.
+        allocatable: Resource -> amount that it held: milli-cores for cpu, whole units for everything else.
     """
 
     name: str
@@ -52,9 +52,9 @@ class ReservationSucceeded(Event, frozen=True, kw_only=True, omit_defaults=True)
 
 @CATALOGUE.register(kind="reservation")
 class ReservationFailed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The Reservation expired, or its node is gone. The phase is final, its resources are released afterwards.
+    """A Reservation expired, or its node was deleted. Its phase is final; its resources are released afterwards.
 
-    Pods that took from it keep what they have; from now on the amounts are the node's.
+    Pods that took resources from it keep them. These amounts are then taken from the node.
 
     Attributes:
         name: Name of the Reservation.
@@ -62,7 +62,7 @@ class ReservationFailed(Event, frozen=True, kw_only=True, omit_defaults=True):
         reason: "Expired".
         message: One sentence for people.
         available_since: RFC 3339 time of its placement; empty if it never had one.
-        allocatable: What it held: milli-cores for cpu, whole units for everything else.
+        allocatable: Resource -> amount that it held: milli-cores for cpu, whole units for everything else.
     """
 
     name: str
@@ -75,13 +75,13 @@ class ReservationFailed(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="reservation")
 class ReservationCollected(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The Reservation ended long ago, so its object is to be deleted. The manager deletes it."""
+    """A Reservation ended long ago, so that its object is no longer useful. The manager deletes the object."""
 
     name: str
 
 
 @CATALOGUE.register(kind="reservation")
 class ReservationDeleted(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The object was deleted. The aggregate is dropped."""
+    """The object of a Reservation was deleted. Its aggregate is dropped."""
 
     name: str

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 
 class InvalidFlag(ValueError):
-    """The command line is invalid. The message has the flag and the accepted values."""
+    """The command line is invalid. The message names the flag and the accepted values."""
 
 
 class HelpRequested(Exception):
@@ -22,11 +22,11 @@ class HelpRequested(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlagSpec:
-    """Definition of one flag.
+    """Definition of one flag of a command line.
 
     Attributes:
         names: Names without dashes; help shows the first one.
-        field: Field of the settings that it sets.
+        field: Field of the settings that the flag sets.
         is_bool: Whether it is a boolean flag, which takes no following word: `--x` is `true`, `--x=false` is `false`.
         help: One sentence.
         default: Default as help shows it; empty: help shows none.
@@ -40,9 +40,12 @@ class FlagSpec:
 
 
 def parse_flags(specs: Sequence[FlagSpec], words: Sequence[str]) -> dict[str, list[str]]:
-    """Return field -> texts of its flags, in order; fields without a flag on the line are absent.
+    """Parse a command line. Return field of the settings -> values of its flags as text, in order.
+
+    A field whose flags are not on the command line is absent.
 
     Args:
+        specs: Definitions of the flags.
         words: The command line without the program's name.
 
     Raises:
@@ -73,7 +76,13 @@ def parse_flags(specs: Sequence[FlagSpec], words: Sequence[str]) -> dict[str, li
 
 
 def render_help(program: str, about: str, specs: Sequence[FlagSpec]) -> str:
-    """Return the text of `--help`: the paragraph `about`, then every flag with its sentence and default."""
+    """Return the text of `--help`: the paragraph `about`, then every flag with its sentence and default.
+
+    Args:
+        program: Name of the program.
+        about: What the program does.
+        specs: Definitions of the flags.
+    """
     lines = [f"Usage: {program} [flags]", "", *textwrap.wrap(about, 100), "", "Flags:"]
     for spec in specs:
         names = ", ".join(("-" if len(name) == 1 else "--") + name for name in spec.names)

@@ -24,7 +24,12 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Definition of one gate. A GA gate is locked: it cannot be set to another value than its default."""
+    """Definition of one feature gate.
+
+    Attributes:
+        default: Value if neither the gate nor its group is set.
+        stage: Maturity. A gate of stage GA can only be set to its default.
+    """
 
     name: str
     default: bool
@@ -33,12 +38,16 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class FeatureGates:
-    """Value of every gate of one service."""
+    """Value (on or off) of every feature gate of one service."""
 
     values: Mapping[str, bool]
 
     def enabled(self, name: str) -> bool:
-        """Return whether the gate is on. Raises KeyError if the service did not declare it."""
+        """Return whether a feature gate is on.
+
+        Raises:
+            KeyError: The service did not declare the gate.
+        """
         return self.values[name]
 
     def __str__(self) -> str:
@@ -52,14 +61,14 @@ _FALSE: Final = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 
 
 def parse_feature_gates(texts: Sequence[str] | Mapping[str, bool], known: Sequence[Gate]) -> FeatureGates:
-    """Return the value of every gate: set explicitly, else by its group, else its default.
+    """Return the value of every feature gate: the explicit value, else that of its group, else its default.
 
     Args:
-        texts: Values of the flag in order (later ones override), or a mapping from a settings file.
+        texts: Values of the flag in order (later ones override), or gate -> value from a settings file.
         known: Gates of the service, without the groups.
 
     Raises:
-        InvalidInput: A gate is unknown or locked, or its value is not a boolean.
+        InvalidInput: A gate is unknown, a GA gate gets another value than its default, or a value is not a boolean.
 
     Source:
         protocol spec, 11.5: an explicit value wins over its group wherever it stands in the text

@@ -32,7 +32,7 @@ _HIDDEN: Final = "**********"
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """Further names for the flag of a field: `addr: Annotated[str, Flag("metrics-addr")]`."""
+    """Annotation of a settings field with further names of its flag: `addr: Annotated[str, Flag("metrics-addr")]`."""
 
     names: tuple[str, ...]
 
@@ -58,7 +58,7 @@ TextList = Annotated[tuple[str, ...], BeforeValidator(_texts)]
 
 
 class InvalidSettings(ValueError):
-    """Some settings are invalid. Each problem has field, source, rule and value."""
+    """Some settings are invalid. Each problem names field, source, rule and value."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
@@ -66,7 +66,10 @@ class InvalidSettings(ValueError):
 
 
 class ServiceSettings(BaseModel):
-    """Settings that every service has."""
+    """Base class of the settings of every service, with the fields that all services have.
+
+    Later sources override earlier ones: defaults, file (YAML), environment (`KOORD_<SERVICE>_<FIELD>`), flags.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, validate_default=True)
 
@@ -139,28 +142,28 @@ class ServiceSettings(BaseModel):
                 raise InvalidInput("A=true,B=false or a mapping of gates to booleans", value)
 
     def run_clock(self) -> SystemClock | ScaledClock:
-        """Return the clock of the run."""
+        """Return the clock that the setting `clock` describes."""
         return parse_clock(self.clock)
 
     def shown(self) -> dict[str, object]:
-        """Return every field for the log and `/configz`, with secrets and credentials in URLs hidden."""
+        """Return field -> value for the log and `/configz`. Secrets, and credentials in URLs, are hidden."""
         return {name: _shown(getattr(self, name)) for name in type(self).model_fields}
 
     @classmethod
     def env_prefix(cls) -> str:
-        """Return the prefix of environment variables, `KOORD_<SERVICE>_`."""
+        """Return the prefix of the service's environment variables, `KOORD_<SERVICE>_`."""
         return f"KOORD_{cls.service.upper().replace('-', '_')}_"
 
     @classmethod
     def flag_specs(cls) -> list[FlagSpec]:
-        """Return the flags of this service, in the order of its fields, its own fields first."""
+        """Return the definitions of the service's flags in the order of its fields. Its own fields come first."""
         own = [name for name in cls.model_fields if name not in ServiceSettings.model_fields]
         shared = [name for name in cls.model_fields if name in ServiceSettings.model_fields]
         return [_flag_of(name, cls.model_fields[name]) for name in own + shared]
 
     @classmethod
     def load(cls, words: Sequence[str], environ: Mapping[str, str]) -> Self:
-        """Merge and validate the four sources.
+        """Return the settings from defaults, settings file, environment and flags. Later sources override earlier ones.
 
         Args:
             words: Command line without the program's name.

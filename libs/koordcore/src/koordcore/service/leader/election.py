@@ -37,11 +37,14 @@ _log: Final = logger("service.leadership")
 
 
 class LeaseElection:
-    """A candidate for a lease; implements `koordcore.ports.leadership.Leadership`.
+    """One candidate in an election by a lease: whoever holds the lease leads. The port `Leadership` has the methods.
 
     Args:
+        store: Storage of the lease.
         holder: Name that is unique among all candidates, also after restarts (`unique_holder`).
-        jitter: Returns a random share by which reads of candidates that started together are spread.
+        clock: Clock for the durations.
+        times: Durations of lease, renewal and retry; None: 15 s, 10 s and 2 s.
+        jitter: Random numbers that spread the reads of candidates that started together.
     """
 
     def __init__(

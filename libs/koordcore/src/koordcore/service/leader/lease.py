@@ -9,11 +9,13 @@ from koordcore.values.invalid import InvalidInput
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRecord:
-    """Content of a lease.
+    """Content of the lease of a leader election.
 
     Attributes:
         holder: Name of the leader; empty: released.
-        epoch: Epoch of the holder's term, from 1.
+        epoch: Number of the leader's term, from 1.
+        acquired_at_unix: Unix seconds at which the term began.
+        renewed_at_unix: Unix seconds of the last renewal.
         duration_seconds: Time after its last change until another candidate may take it.
     """
 
@@ -26,7 +28,12 @@ class LeaseRecord:
 
 @dataclass(frozen=True, slots=True)
 class SeenLease:
-    """A lease as it was read. `record` is None if there is none. A write has to name `version`."""
+    """A lease as it was read.
+
+    Attributes:
+        record: Content; None if there is no lease.
+        version: Version in the store. The next write must name it.
+    """
 
     record: LeaseRecord | None
     version: str
@@ -34,35 +41,46 @@ class SeenLease:
 
 @dataclass(frozen=True, slots=True)
 class WrittenLease:
-    """A lease as it was written: its new version and the epoch of the term."""
+    """A lease as it was written.
+
+    Attributes:
+        version: New version in the store.
+        epoch: Number of the leader's term.
+    """
 
     version: str
     epoch: int
 
 
 class LeaseConflict(Exception):
-    """The lease has another version than the one that the write named. Read it again."""
+    """A write of the lease was refused, because the lease has another version than the write named. Read it again."""
 
 
 class LeaseUnavailable(Exception):
-    """The store did not answer. It is unknown whether the write took place."""
+    """The store of the lease did not answer. It is unknown whether a write took place."""
 
 
 class LeaseStore(Protocol):
-    """Storage of one lease. Only one call at a time; calls may be cancelled."""
+    """Storage of one lease. Only one call at a time is allowed; calls may be cancelled."""
 
     async def read(self) -> SeenLease:
-        """Return the lease, at least as new as this store's last successful write. Raises LeaseUnavailable."""
+        """Return the lease. It is at least as new as the last successful write of this object.
+
+        Raises:
+            LeaseUnavailable: The store did not answer.
+        """
         ...
 
     async def write(self, record: LeaseRecord, version: str, *, acquiring: bool) -> WrittenLease:
         """Replace the lease if it still has this version.
 
         Args:
+            record: New content.
+            version: Version that was read or written last.
             acquiring: Whether the write begins a term. The store may then choose a greater epoch than the record's.
 
         Raises:
-            LeaseConflict: The lease has another version. Read it again.
+            LeaseConflict: The lease has another version.
             LeaseUnavailable: It is unknown whether the write took place.
         """
         ...
@@ -70,7 +88,12 @@ class LeaseStore(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseTimes:
-    """Durations in seconds of the given clock: retry < renew_deadline < duration.
+    """Durations of a leader election in seconds: retry < renew_deadline < duration.
+
+    Attributes:
+        duration: Time without renewal after which another candidate may take the lease.
+        renew_deadline: If renewals fail for this time, the leader stops leading.
+        retry: Time between two reads of a candidate, or two renewals of a leader.
 
     Source:
         protocol spec, 11.4: 15 s, 10 s, 2 s
@@ -90,5 +113,5 @@ class LeaseTimes:
 
 
 def unique_holder(instance: str) -> str:
-    """Return a name for this run of a process, which differs from that of earlier runs."""
+    """Return a candidate's name that differs in every run of a process: the instance name and a random part."""
     return f"{instance}_{secrets.token_hex(4)}"

@@ -36,17 +36,21 @@ _OK, _CREATED, _NOT_FOUND, _CONFLICT = 200, 201, 404, 409
 
 
 class KubernetesHttp(Protocol):
-    """Requests to an API server."""
+    """HTTP client for a Kubernetes API server, as far as leases need it."""
 
     async def request(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
-        """Send a JSON body and return status and body. Raises LeaseUnavailable if there is no answer."""
+        """Send a request with a JSON body (None: no body), and return HTTP status and body of the answer.
+
+        Raises:
+            LeaseUnavailable: There is no answer.
+        """
         ...
 
 
 class ServiceAccountHttp:
-    """HTTP client with the token and the CA that Kubernetes mounts into a pod.
+    """HTTP client for the API server with the token and the CA file that Kubernetes mounts into a pod.
 
-    The token is read for every request because Kubernetes rotates it.
+    The token is read for every request, because Kubernetes rotates it.
     """
 
     def __init__(self, base_url: str, *, ca_file: Path | None, token_file: Path | None) -> None:
@@ -57,9 +61,10 @@ class ServiceAccountHttp:
 
     @classmethod
     def in_cluster(cls) -> "ServiceAccountHttp":
-        """Return a client with the environment and files of a pod.
+        """Return a client that uses the environment variables and files of this pod.
 
-        Raises LeaseUnavailable outside of a pod.
+        Raises:
+            LeaseUnavailable: This process does not run in a pod.
         """
         host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
         if not host:
@@ -86,7 +91,7 @@ class ServiceAccountHttp:
         return answer.status_code, answer.content
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to the API server."""
         if self._client is not None:
             await self._client.aclose()
             self._client = None
@@ -127,9 +132,10 @@ class _Lease(msgspec.Struct, rename="camel"):
 
 
 class KubernetesLeaseStore:
-    """One Lease object as a lease store. The epoch is `leaseTransitions` + 1, so the first term is 1.
+    """One `coordination.k8s.io/v1` Lease object as storage of a lease. The epoch is `leaseTransitions` + 1.
 
-    If the object is deleted, the count begins again. Appends stay safe, because they name expected positions.
+    If the object is deleted, the epoch starts at 1 again. Appends to the log stay safe, because they name expected
+    positions.
     """
 
     def __init__(self, http: KubernetesHttp, *, namespace: str, name: str) -> None:
@@ -205,7 +211,7 @@ def _unix(text: str | None) -> float:
 
 
 class LeaseLeadership(LeaseElection):
-    """Leader election with a `coordination.k8s.io/v1` Lease, visible with `kubectl get lease`.
+    """Leader election with a `coordination.k8s.io/v1` Lease object, which `kubectl get lease` shows.
 
     Args:
         http: Client for the API server; None: use the service account's files of the pod.

@@ -42,15 +42,15 @@ class _Body(msgspec.Struct, frozen=True):
 
 
 def lease_key(service: str) -> str:
-    """Return the key of the lease of a service."""
+    """Return the key of a service's lease in the KV bucket."""
     return f"leader.{service}"
 
 
 class KvLeaseStore:
-    """One key of a KV bucket as a lease store.
+    """One key of a JetStream KV bucket as storage of a lease.
 
     Args:
-        ttl_real_seconds: Time after which the server removes a key that is not renewed; None: never.
+        ttl_real_seconds: Real seconds after which the server removes a key that is not renewed; None: never.
     """
 
     def __init__(self, js: "JetStreamContext", *, bucket: str, key: str, ttl_real_seconds: int | None) -> None:
@@ -114,11 +114,11 @@ class KvLeaseStore:
 
 
 class KvLeadership(LeaseElection):
-    """Leader election with a key of a JetStream KV bucket, which the bootstrap job has created.
+    """Leader election with one key of a JetStream KV bucket. The bootstrap job creates the bucket.
 
-    If the bucket allows it (`allow_msg_ttl`), the key has a time to live. So a later candidate does not wait for the
-    lease of a leader that ended long ago. The epoch is the revision that began the term. It grows even if the key was
-    removed.
+    If the bucket allows it (`allow_msg_ttl`), the server removes a key that is not renewed. So a later candidate does
+    not wait for the lease of a leader that ended long ago. The epoch is the revision of the key at the start of the
+    term. It grows even if the key was removed.
 
     Args:
         key: Name of the key, for example `leader.manager`.

@@ -6,7 +6,10 @@ from koordcore.ports.leadership import OnAcquired, OnLost, Term
 
 
 class SoleLeader:
-    """A candidate that leads from the start until it resigns; see `koordcore.ports.leadership.Leadership`."""
+    """A candidate without an election: it leads from the start until it resigns.
+
+    The port `Leadership` has the methods.
+    """
 
     def __init__(self, holder: str) -> None:
         self._term = Term(holder, 1, 0.0)

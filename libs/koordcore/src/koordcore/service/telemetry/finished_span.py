@@ -8,7 +8,7 @@ Attribute = str | int | float | bool
 
 
 class FinishedSpan(msgspec.Struct, frozen=True, kw_only=True):
-    """A finished span as it is exported; each line of a trace file has these fields.
+    """A trace span that has ended, as it is exported. Each line of a trace file has these fields.
 
     Attributes:
         name: Name of the work.
@@ -36,12 +36,12 @@ class FinishedSpan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SpanSink(Protocol):
-    """Destination of finished spans. Methods must not raise; spans may be lost."""
+    """Destination of trace spans that have ended. Methods must not raise. Spans may be lost."""
 
     def write(self, span: FinishedSpan) -> None:
-        """Accept one span without waiting for the network."""
+        """Accept one span. It must return without waiting for the network."""
         ...
 
     def close(self) -> None:
-        """Deliver the remaining spans within seconds."""
+        """Deliver the remaining spans, within a few seconds."""
         ...

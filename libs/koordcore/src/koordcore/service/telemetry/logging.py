@@ -32,14 +32,14 @@ class _Adjustable(structlog.make_filtering_bound_logger(_LEVELS["info"])):  # ty
 
 
 class Logger(Protocol):
-    """The logger that our code uses."""
+    """The interface of loggers in our code: an event name and fields instead of prose."""
 
     def debug(self, event: str, /, **fields: object) -> object:
         """Log details for debugging."""
         ...
 
     def info(self, event: str, /, **fields: object) -> object:
-        """Log one line per cycle, or information that an operator needs."""
+        """Log the result of a cycle, or something that an operator needs to know."""
         ...
 
     def warning(self, event: str, /, **fields: object) -> object:
@@ -56,7 +56,7 @@ class Logger(Protocol):
 
 
 def logger(name: str) -> Logger:
-    """Return a logger. It may be created at import, before logging is configured; `bind` only afterwards."""
+    """Return the logger with this name. It may be created before logging is configured; call `bind` only afterwards."""
     return cast("Logger", structlog.get_logger(name, logger_name=name))
 
 
@@ -70,11 +70,16 @@ def configure_logging(
     clock: Clock | None = None,
     stream: TextIO | None = None,
 ) -> None:
-    """Send every log line of the process, also those of libraries, to `stream` (None: stderr).
+    """Send every log line of the process, also those of libraries, to one stream.
 
     Args:
+        service: Name of the service, in every line.
+        instance: Name of the instance, in every line; "" for none.
+        cluster: Id of the cluster, in every line; "" for none.
         level: debug, info, warning or error. Libraries log one level less: their info appears only at debug.
         form: json, console, or auto (console if the stream is a terminal). Colours only on a terminal.
+        clock: Clock of the field `time`; None: the host's.
+        stream: Destination; None: stderr.
     """
     out = sys.stderr if stream is None else stream
     on_terminal = out.isatty()
@@ -131,7 +136,7 @@ def configure_logging(
 
 
 def set_level(level: str) -> None:
-    """Change the level of all loggers, also existing ones; see `configure_logging`."""
+    """Change the level of all loggers, also of existing ones. The levels are those of `configure_logging`."""
     methods = vars(structlog.make_filtering_bound_logger(_LEVELS[level]))
     for name, method in methods.items():
         if not name.startswith("__"):

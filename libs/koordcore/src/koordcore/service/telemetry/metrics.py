@@ -44,7 +44,7 @@ APPEND_SECONDS_BUCKETS: Final = (
 
 
 class BusMetrics(measured.BusMetrics):
-    """Prometheus metrics of the log adapters."""
+    """Prometheus metrics of how this process uses the log. Bus adapters report to it."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._append = Counter("koord_bus_append", "Appends by outcome", ["outcome"], registry=registry)
@@ -73,7 +73,12 @@ class BusMetrics(measured.BusMetrics):
         self._outcomes: dict[str, Counter] = {}
 
     def append(self, outcome: str, seconds: float) -> None:
-        """Count an append by outcome: `appended`, `duplicate`, `conflict`, `full`, `unavailable`, ..."""
+        """Count an append and its duration in real seconds.
+
+        Args:
+            outcome: `appended`, `duplicate`, `conflict`, `full`, `unavailable` or `misconfigured`.
+            seconds: Duration with all repetitions.
+        """
         counter = self._outcomes.get(outcome)
         if counter is None:
             counter = self._outcomes[outcome] = self._append.labels(outcome)
@@ -81,37 +86,37 @@ class BusMetrics(measured.BusMetrics):
         self._append_seconds.observe(seconds)
 
     def conflict(self, kind: str) -> None:
-        """Count an append that was refused because an aggregate of this kind had newer events."""
+        """Count an append that the log refused because an aggregate of this kind had newer events."""
         self._conflicts.labels(kind).inc()
 
     def follower_lag(self, fold: str, *, events: int, seconds: float) -> None:
-        """Report the distance of a fold from the head of its stream."""
+        """Report how far a fold is behind its stream: number of events, and age of the oldest one in seconds."""
         self._lag_events.labels(fold).set(events)
         self._lag_seconds.labels(fold).set(seconds)
 
     def follower_halted(self, fold: str, *, halted: bool) -> None:
-        """Report whether a fold is halted before an event that it cannot read or apply."""
+        """Report whether a fold has stopped before an event that it cannot decode or apply."""
         self._halted.labels(fold).set(1 if halted else 0)
 
     def dlq_depth(self, consumer: str, depth: int) -> None:
-        """Report the number of parked work items of a consumer."""
+        """Report the number of dead letters of a consumer."""
         self._dlq_depth.labels(consumer).set(depth)
 
     def gap(self, fold: str) -> None:
-        """Count a gap after which a follower restarted at its checkpoint."""
+        """Count a gap in the sequences of a stream, after which the fold read again from its last event."""
         self._gaps.labels(fold).inc()
 
     def snapshot_age(self, fold: str, seconds: float) -> None:
-        """Report the age of the newest snapshot of a fold."""
+        """Report the age in seconds of the newest snapshot of a fold."""
         self._snapshot_age.labels(fold).set(seconds)
 
     def drift(self, kind: str) -> None:
-        """Count a drift between the fold and the API server or host, by kind of the aggregate."""
+        """Count a difference between the fold and the API server or host. `kind` is the kind of the aggregate."""
         self._drift.labels(kind).inc()
 
 
 class Metrics:
-    """The metrics registry of one process."""
+    """The Prometheus registry of one process, with process metrics and metrics of the log."""
 
     def __init__(self, service: str, *, version: str = "", instance: str = "") -> None:
         # The library would add a `_created` series to each counter: twice the series, and names that the reference does
@@ -138,6 +143,10 @@ class Metrics:
         )
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
-        """Return body and content type of `/metrics`, in the format that the `Accept` header requests."""
+        """Return body and content type of the answer to `/metrics`.
+
+        Args:
+            accept: Header `Accept` of the request, which selects the format.
+        """
         encode, content_type = choose_encoder(accept)
         return encode(self.registry), content_type

@@ -23,12 +23,12 @@ _MAYBE_SEED: Final = re.compile(r"S[UAONCX][A-Z2-7]{20}")
 
 
 def is_secret_name(name: str) -> bool:
-    """Return whether fields with this name are always hidden. Names of paths (`..._file`) are not."""
+    """Return whether values of fields with this name are always hidden. Names of files (`..._file`) are not."""
     return _SECRET_NAME.search(name) is not None
 
 
 def redact_text(text: str) -> str:
-    """Return the text with seeds, passwords in URLs, tokens and private keys replaced by asterisks."""
+    """Return the text with key seeds, passwords in URLs, tokens and private keys replaced by asterisks."""
     if not any(hint in text for hint in _HINTS) and _MAYBE_SEED.search(text) is None and "BASIC" not in text.upper():
         return text
     for pattern, replacement in _SECRET_TEXTS:
@@ -37,7 +37,10 @@ def redact_text(text: str) -> str:
 
 
 def redact(value: object) -> object:
-    """Return the value with secrets hidden at any depth. Values that are not text or containers stay unchanged."""
+    """Return a copy of the value with secrets replaced by asterisks at any depth of lists and dicts.
+
+    Values that are neither text nor containers stay unchanged.
+    """
     match value:
         case str():
             return redact_text(value)

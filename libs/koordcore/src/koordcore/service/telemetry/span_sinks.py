@@ -16,9 +16,9 @@ _log: Final = logging.getLogger("koordcore.tracing")
 
 
 class FileSink:
-    """Writes each span as one JSON line to a file.
+    """Appends each span as one JSON line to a file.
 
-    Each line is appended with one write, so services may share the file, and a killed service loses nothing.
+    Each line is one write. So several services may share the file, and a killed service loses nothing.
     """
 
     def __init__(self, path: str) -> None:
@@ -26,7 +26,7 @@ class FileSink:
         self._encoder = msgspec.json.Encoder()
 
     def write(self, span: FinishedSpan) -> None:
-        """Append the span. If the disk is full, log one warning and stop tracing to the file."""
+        """Append a span to the file. If the disk is full, log one warning and write no more spans."""
         if self._file is None:
             return
         try:
@@ -55,11 +55,11 @@ def read_span_file(path: str) -> list[FinishedSpan]:
 
 
 class OtlpSink:
-    """Sends spans in batches as OTLP over HTTP, from a thread of the SDK. A full queue drops spans.
+    """Sends spans in batches to an OpenTelemetry collector as OTLP over HTTP, from a thread. A full queue drops spans.
 
     Args:
-        endpoint: Base URL of a collector (`http://host:4318`); `/v1/traces` is added if missing.
-        exporter: Exporter that replaces the HTTP exporter in tests.
+        endpoint: Base URL of the collector (`http://host:4318`); `/v1/traces` is added if missing.
+        exporter: Exporter that replaces the HTTP exporter in tests; None: HTTP.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class OtlpSink:
         self._processor = BatchSpanProcessor(exporter, export_timeout_millis=5_000)
 
     def write(self, span: FinishedSpan) -> None:
-        """Queue the span for sending."""
+        """Add a span to the queue. If the queue is full, the span is lost."""
         from opentelemetry.sdk.trace import ReadableSpan
         from opentelemetry.trace import Link, SpanContext, TraceFlags
         from opentelemetry.trace.status import Status, StatusCode
@@ -103,5 +103,5 @@ class OtlpSink:
         )
 
     def close(self) -> None:
-        """Send the queued spans; give up after the export timeout."""
+        """Send the queued spans. Give up after the export timeout."""
         self._processor.shutdown()

@@ -37,7 +37,7 @@ _RATIO_BITS: Final = 56  # the random tail of a trace id that W3C lets samplers 
 
 
 class TraceContext(msgspec.Struct, frozen=True):
-    """A span's identity, as headers pass it on.
+    """Identity of a trace span, as message headers pass it on (W3C Trace Context).
 
     Attributes:
         trace_id: 32 lower-case hex digits.
@@ -58,7 +58,12 @@ class TraceContext(msgspec.Struct, frozen=True):
 
 
 def parse_traceparent(text: str, state: str = "") -> TraceContext | None:
-    """Parse the header `traceparent`; None if it is invalid, and a new trace begins then (W3C, 4.3)."""
+    """Parse the header `traceparent`; return None if it is invalid. The caller then begins a new trace (W3C, 4.3).
+
+    Args:
+        text: Value of the header.
+        state: Value of the header `tracestate`, which is kept in the result.
+    """
     match = _TRACEPARENT.fullmatch(text)
     if match is None:
         return None
@@ -69,7 +74,10 @@ def parse_traceparent(text: str, state: str = "") -> TraceContext | None:
 
 
 def extract(headers: Mapping[str, str]) -> TraceContext | None:
-    """Return the trace context in a message's headers; None if absent or invalid. Header names match in any case."""
+    """Return the trace context in the headers of a message; None if absent or invalid.
+
+    Case of header names is ignored.
+    """
     text = headers.get(TRACEPARENT)
     if text is not None:
         return parse_traceparent(text, headers.get(TRACESTATE, ""))
@@ -81,7 +89,7 @@ def extract(headers: Mapping[str, str]) -> TraceContext | None:
 
 
 def inject(context: TraceContext, headers: MutableMapping[str, str]) -> None:
-    """Write the context into the headers of a message."""
+    """Set the headers `traceparent` and `tracestate` of a message to this trace context."""
     headers[TRACEPARENT] = context.traceparent
     if context.state:
         headers[TRACESTATE] = context.state
@@ -91,7 +99,7 @@ _current: ContextVar[TraceContext | None] = ContextVar("koord_trace", default=No
 
 
 def current_context() -> TraceContext | None:
-    """Return the context of the innermost open span of this task; None outside of spans.
+    """Return the trace context of the innermost open span of this task; None outside of spans.
 
     Log lines take their `trace_id` from it.
     """
@@ -99,7 +107,7 @@ def current_context() -> TraceContext | None:
 
 
 class Span:
-    """A span that is open during a `with` block. `Tracer` creates it."""
+    """A trace span around a `with` block. `Tracer` creates it."""
 
     __slots__ = ("_attributes", "_links", "_name", "_parent_id", "_start_nanos", "_token", "_tracer", "context")
 
@@ -123,7 +131,7 @@ class Span:
 
     @property
     def recording(self) -> bool:
-        """Whether the span is recorded. If not, callers can skip expensive attributes."""
+        """Whether the span is recorded. If it is not, callers can skip attributes that are expensive to compute."""
         return self.context.sampled and self._tracer.exports
 
     def set(self, name: str, value: Attribute) -> None:
@@ -132,7 +140,7 @@ class Span:
             self._attributes = {**(self._attributes or {}), name: value}
 
     def headers(self) -> dict[str, str]:
-        """Return headers with the context of this span, for messages that it causes."""
+        """Return message headers with the trace context of this span. Add them to messages that the span causes."""
         headers: dict[str, str] = {}
         inject(self.context, headers)
         return headers
@@ -161,11 +169,11 @@ class Span:
 
 
 class Tracer:
-    """Creates contexts and spans for one service.
+    """Creates trace contexts and spans for one service.
 
     Args:
-        sample_ratio: Share of the traces begun here that are recorded. Other traces follow their own flag.
-        sinks: Destinations of finished spans. Without sinks, contexts are passed on and nothing is recorded.
+        sample_ratio: Share (0..1) of the traces that begin here and are recorded. Other traces follow their own flag.
+        sinks: Destinations of ended spans. Without sinks, contexts are passed on and nothing is recorded.
     """
 
     def __init__(self, service: str, *, sample_ratio: float = 1.0, sinks: Sequence[SpanSink] = ()) -> None:
@@ -177,7 +185,7 @@ class Tracer:
 
     @property
     def exports(self) -> bool:
-        """Whether there is a sink."""
+        """Whether spans are recorded anywhere: there is at least one sink."""
         return bool(self._sinks)
 
     def begin(self) -> TraceContext:
@@ -202,7 +210,11 @@ class Tracer:
     ) -> Span:
         """Return a span for a `with` block.
 
-        With `parent` None it begins a new trace. Pass `current_context()` to nest it.
+        Args:
+            name: Name of the work.
+            parent: Context that caused it; None: begin a new trace. Pass `current_context()` to nest the span.
+            links: Contexts of further causes.
+            attributes: Details to record.
         """
         return Span(self, name, self.child(parent), parent.span_id if parent else None, links, attributes)
 
@@ -213,10 +225,15 @@ class Tracer:
         *,
         attributes: Mapping[str, Attribute] | None = None,
     ) -> Span:
-        """Return a span for consume-decide-publish, from the headers or contexts of the consumed messages.
+        """Return a span for a block that consumes messages, decides and publishes.
 
-        With one cause, the span continues its trace. With several causes, it begins a new trace that links to each of
-        them. Without a context, it begins a new trace. Publish with `inject(span.context, headers)`.
+        With one cause, the span continues its trace. With several causes, it begins a new trace with a link to each
+        of them. Publish with `inject(span.context, headers)`.
+
+        Args:
+            name: Name of the work.
+            causes: Headers or contexts of the consumed messages; None for a message without context.
+            attributes: Details to record.
         """
         asked = (cause if isinstance(cause, TraceContext) else extract(cause) for cause in causes if cause)
         contexts = [context for context in asked if context is not None]
@@ -235,15 +252,16 @@ class Tracer:
         attributes: Mapping[str, Attribute] | None = None,
         start_nanos: int | None = None,
     ) -> TraceContext:
-        """Record a span that has already ended, and return its context for the published messages.
+        """Record a span that has already ended, and return its context for the messages that it published.
 
         It is for loops that handle many traces at once, for example a scheduling cycle with one span per pod.
 
         Args:
+            name: Name of the work.
+            parent: Context that caused it; None: begin a new trace.
+            links: Contexts of further causes.
+            attributes: Details to record.
             start_nanos: Start from `host_unix_nanos()`; None: the span has no duration.
-
-        Returns:
-            The context to inject into the published messages.
         """
         context = self.child(parent)
         if context.sampled and self._sinks:
@@ -269,7 +287,7 @@ class Tracer:
         start_nanos: int,
         error: str,
     ) -> None:
-        """Write a span that ends now to the sinks. `Span` and `emit` call it."""
+        """Write a span that ends now to the sinks. Only `Span` and `Tracer.emit` call it."""
         span = FinishedSpan(
             name=name,
             service=self.service,
@@ -286,7 +304,7 @@ class Tracer:
             sink.write(span)
 
     def close(self) -> None:
-        """Deliver the spans that the sinks still have."""
+        """Let the sinks deliver the spans that they still have, and close them."""
         for sink in self._sinks:
             sink.close()
 
@@ -315,7 +333,16 @@ class _Randomness:
 def make_tracer(
     service: str, *, instance: str, cluster: str, otlp_endpoint: str | None, trace_file: str | None, sample_ratio: float
 ) -> Tracer:
-    """Return the tracer for the settings. OpenTelemetry is imported only if an endpoint is set."""
+    """Return the tracer that the settings describe. OpenTelemetry is imported only if an endpoint is set.
+
+    Args:
+        service: Name of the service.
+        instance: Name of the instance.
+        cluster: Id of the cluster.
+        otlp_endpoint: Base URL of a collector; None: no export.
+        trace_file: File to which spans are appended; None: no file.
+        sample_ratio: Share (0..1) of the traces that begin here and are recorded.
+    """
     sinks: list[SpanSink] = []
     if trace_file:
         sinks.append(FileSink(trace_file))

@@ -44,11 +44,14 @@ _LOOPBACK_NAMES: Final = frozenset(("localhost", "127.0.0.1", "::1"))
 
 
 class HttpServer:
-    """HTTP server that runs as a component: `start`, `run`, `stop`.
+    """HTTP server of a service: probes, metrics and the service's routes.
+
+    It runs as a component: `start`, `run`, `stop`.
 
     Args:
-        max_body_bytes: A longer request body is refused with 413.
-        answer_seconds: Real seconds until the answer must have begun, else 503. The answer itself may take longer.
+        max_body_bytes: A request with a longer body is refused with status 413.
+        answer_seconds: Real seconds until an answer must have begun, else status 503. The answer itself may take
+            longer.
 
     Attributes:
         routes: Routes of the service. Add to it before `start`.
@@ -101,11 +104,11 @@ class HttpServer:
         return self._serving is not None and not self._serving.done()
 
     def reload_certificate(self) -> bool:
-        """Load a rotated certificate; return whether there was one."""
+        """If the certificate files changed, load them. Return whether they did."""
         return self._certificate is not None and self._certificate.reload_when_rotated()
 
     def app(self) -> ASGIApp:
-        """Return the ASGI application: probes and the service's routes behind the guard."""
+        """Return the ASGI application: probes and the service's routes, with all checks of requests."""
         probes: list[BaseRoute] = [
             Route("/healthz", self._healthz, methods=["GET"]),
             Route("/livez", self._healthz, methods=["GET"]),
@@ -124,7 +127,7 @@ class HttpServer:
         )
 
     async def start(self) -> None:
-        """Bind the port and begin to accept requests.
+        """Listen on the port and begin to accept requests.
 
         Raises:
             OSError: The address is in use, or the certificate cannot be read.
@@ -172,7 +175,7 @@ class HttpServer:
             watching.cancel()
 
     async def stop(self) -> None:
-        """Accept no more connections, finish current requests, cancel them after half of the grace period."""
+        """Accept no more connections, and finish current requests. After half of the grace period, cancel them."""
         if self._server is not None and self._serving is not None:
             self._server.should_exit = True
             await asyncio.shield(self._serving)

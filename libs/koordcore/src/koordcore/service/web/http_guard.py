@@ -88,10 +88,10 @@ class _Limit:
 
 
 class Guard:
-    """Checks every request before it reaches the application.
+    """ASGI middleware that checks every request (host name, size, time limit) before the application handles it.
 
     Args:
-        posts: Path -> handler of JSON documents. The guard calls it itself.
+        posts: Path -> handler of JSON documents. The guard calls it without the application.
     """
 
     def __init__(
@@ -259,7 +259,7 @@ class Guard:
 
 
 def refusal_of(error: InvalidInput) -> Response:
-    """Return the answer 400 with field, rule and value of the error."""
+    """Return the HTTP answer 400 to an invalid request, with field, rule and value of the error."""
     body = {"error": error.sentence(), "field": error.path, "rule": error.rule, "value": str(error.value)[:200]}
     return JSONResponse(body, 400)
 

@@ -11,4 +11,7 @@ Evolve = Callable[[Any, Any, StoredEvent], AggregateState | None]
 
 
 def dropped(_: AggregateState | None, __: Event, ___: StoredEvent) -> None:
-    """Drop the aggregate. Its id is a uid, which is never used again."""
+    """Return None, so that the aggregate of the event is dropped.
+
+    Use it for deletions of ids that are never used again.
+    """

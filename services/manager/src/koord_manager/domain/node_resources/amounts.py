@@ -1,6 +1,7 @@
 """Amounts of cpu and memory, and the contribution of each high-priority pod of a node.
 
-Batch resources of nodes and zones, and mid resources, count the same pods with different sums.
+High-priority pods are all pods whose priority class is neither batch nor free. Batch resources of nodes and zones,
+and mid resources, count the same pods with different sums.
 
 Source:
     manager spec, 1.1, 1.2, 5.3
@@ -36,13 +37,14 @@ class Amount(NamedTuple):
 
 
 class PodFacts(NamedTuple):
-    """Facts of a pod's spec that are computed once and used for every report.
+    """Values of a pod's spec that overcommit needs; they are computed once for each version of the pod.
 
     Attributes:
-        counts: Whether the pod is alive and neither batch nor free.
+        counts: Whether the pod counts as high-priority: it is alive, and its priority class is neither batch nor
+            free.
         band: Priority class of the pod.
-        request: Requested amount, or zero if the pod does not count.
-        is_lse: Whether its cpu counts with the request, whatever it uses.
+        request: Requested cpu and memory, or zero if the pod does not count.
+        is_lse: Whether the pod's QoS class is LSE, whose cpu counts with its request and not with its usage.
     """
 
     counts: bool
@@ -55,11 +57,11 @@ class PodUse(NamedTuple):
     """Request and usage of one high-priority pod.
 
     Attributes:
-        pod: The pod, or None if it has a sample but is gone or finished.
-        band: Priority class of the pod, or None if it is gone.
-        request: Requested amount, or zero if the pod is gone.
-        usage: Used amount, or None if there is no sample yet.
-        is_lse: Whether its cpu counts with the request.
+        pod: The pod, or None if the report has a sample of it and it is deleted or finished.
+        band: Priority class of the pod, or None if `pod` is None.
+        request: Requested amount, or zero if `pod` is None.
+        usage: Used amount, or None if the report has no sample of the pod.
+        is_lse: Whether its cpu counts with the request and not with the usage.
     """
 
     pod: Pod | None
@@ -70,7 +72,7 @@ class PodUse(NamedTuple):
 
 
 def pod_facts(pod: Pod) -> PodFacts:
-    """Return the facts of a pod that overcommit reads.
+    """Return the values of a pod's spec that overcommit needs.
 
     Source:
         manager spec, 1.2, 5.3
@@ -84,7 +86,7 @@ def pod_facts(pod: Pod) -> PodFacts:
 
 
 def scaled(amount: int, percent: int) -> int:
-    """Return `percent` of an amount, truncated; the factor is the IEEE double of percent / 100.
+    """Return `percent` of an amount, truncated to an integer; the factor is the IEEE double of percent / 100.
 
     Source:
         manager spec, 1.1
@@ -93,12 +95,12 @@ def scaled(amount: int, percent: int) -> int:
 
 
 def amount_of_usage(usage: Usage | None) -> Amount:
-    """Return a usage sample as an amount, or zero if there is none."""
+    """Return a usage sample as an amount of milli-cores and bytes, or zero if there is no sample."""
     return Amount(usage.cpu_milli, usage.memory_bytes) if usage else Amount()
 
 
 def node_capacity(node: Node) -> Amount | None:
-    """Return the capacity of a node, or None if the node has not reported any."""
+    """Return the cpu and memory of a node's status.capacity, or None if the node has not reported any."""
     capacity = node.status.capacity
     if not capacity:
         return None
@@ -106,7 +108,12 @@ def node_capacity(node: Node) -> Amount | None:
 
 
 def system_usage(report: NodeUsageReported, applications: tuple[PriorityBand, ...]) -> Amount:
-    """Return the usage of a node outside of pods, plus that of its host applications of some priority classes."""
+    """Return the system usage of a node: that of processes outside of pods, plus that of some host applications.
+
+    Args:
+        report: The usage report.
+        applications: Host applications of these priority classes count.
+    """
     total = amount_of_usage(report.system_usage)
     for application in report.host_applications:
         if application.priority_class in applications:
@@ -115,11 +122,14 @@ def system_usage(report: NodeUsageReported, applications: tuple[PriorityBand, ..
 
 
 def high_priority_pods(pods: Iterable[tuple[Pod, PodFacts]], report: NodeUsageReported) -> Iterator[PodUse]:
-    """Yield every pod of a node that is neither batch nor free, and every pod that has a sample but is gone.
+    """Yield request and usage of every high-priority pod of a node: every pod that is neither batch nor free.
+
+    A pod that has a sample in the report and is not among the running and pending pods is included with its usage
+    only.
 
     Args:
         pods: Pods on the node with their `pod_facts`; a phase other than Running or Pending counts as gone.
-        report: Usage by namespace and name.
+        report: The usage report, which has samples by namespace and name of the pod.
 
     Source:
         manager spec, 5.3

@@ -8,7 +8,7 @@
     request    = max(cap - margin - reserved - request, 0)      policy "request" (memory only)
     maxUsage   = max(cap - margin - sys'     - maxUR,   0)      policy "maxUsageRequest"
 
-Pure arithmetic on milli-cores and bytes; the same per NUMA zone is `zones`, when to publish is `decide`.
+All amounts are milli-cores and bytes. `zones` applies the formula to NUMA zones. `decide` decides when to publish.
 
 Source:
     manager spec, 5.3
@@ -34,10 +34,10 @@ BATCH_SYSTEM_CLASSES = (PriorityBand.PROD, PriorityBand.MID)
 
 
 class HighPriorityUse(NamedTuple):
-    """Sums over the high-priority pods of a node.
+    """Sums over high-priority pods: pods whose priority class is neither batch nor free.
 
     Attributes:
-        used: Usage, or the request of pods without a sample.
+        used: Usage; the request of pods without a sample.
         request: Requests.
         max_usage_request: The larger of usage and request of each pod.
     """
@@ -47,7 +47,7 @@ class HighPriorityUse(NamedTuple):
     max_usage_request: Amount = Amount()
 
     def plus(self, other: "HighPriorityUse") -> "HighPriorityUse":
-        """Return the sums of two groups of pods."""
+        """Return the sums over two groups of pods together."""
         return HighPriorityUse(
             self.used.plus(other.used),
             self.request.plus(other.request),
@@ -56,10 +56,12 @@ class HighPriorityUse(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Batch resources of a node.
+    """The computed batch resources of a node.
 
     Attributes:
-        terms: Resource name -> terms of the formula.
+        cpu_milli: CPU in milli-cores.
+        memory_bytes: Memory in bytes.
+        terms: `cpu` and `memory` -> every number of the formula, for the event and `koord explain`.
     """
 
     cpu_milli: int
@@ -68,12 +70,12 @@ class Batch(NamedTuple):
 
 
 def use_of(request: Amount, usage: Amount | None, *, is_lse: bool) -> HighPriorityUse:
-    """Return the contribution of one pod, or of its share in one zone, to the sums.
+    """Return the sums for one pod alone, or for the share of a pod in one NUMA zone.
 
     Args:
-        request: Its request.
-        usage: Its usage, or None if there is no sample, and then its request counts.
-        is_lse: Whether its cpu counts as requested.
+        request: Requested amount.
+        usage: Used amount, or None if there is no sample; then the request counts.
+        is_lse: Whether its cpu counts with the request and not with the usage.
 
     Source:
         manager spec, 5.3
@@ -108,14 +110,16 @@ def compute_batch(
     report: NodeUsageReported,
     strategy: ColocationStrategy,
 ) -> Batch:
-    """Return the batch resources of a node from a fresh report, before `publish` changes them.
+    """Return the batch resources of a node from a usage report that is not too old.
+
+    They are neither normalized nor reduced by what other systems hold.
 
     Args:
         node: The node.
         capacity: Capacity of the whole node.
         pods: `high_priority_pods` of the node.
         report: The report.
-        strategy: Strategy of the node.
+        strategy: Colocation strategy of the node.
 
     Source:
         manager spec, 5.3; vectors manager/batch_resource
@@ -129,7 +133,15 @@ def compute_batch(
 def compute_terms(
     capacity: Amount, system: Amount, reserved: Amount, use: HighPriorityUse, strategy: ColocationStrategy
 ) -> tuple[OvercommitTerms, OvercommitTerms]:
-    """Return the terms of the formula for cpu and for memory; their `result` is the amount to lend."""
+    """Return every number of the formula, for cpu and for memory; the field `result` is the amount to lend.
+
+    Args:
+        capacity: Capacity of the node or zone.
+        system: System usage.
+        reserved: Reservation of the node.
+        use: Sums over the high-priority pods.
+        strategy: Colocation strategy of the node.
+    """
     cpu_policy = (
         CalculatePolicy.MAX_USAGE_REQUEST
         if strategy.cpu_calculate_policy is CalculatePolicy.MAX_USAGE_REQUEST
@@ -158,7 +170,7 @@ def compute_terms(
 
 
 def node_reserved(node: Node) -> Amount:
-    """Return the reservation of a node: the larger of the kubelet's and that of the annotation."""
+    """Return the amounts that a node reserves: the larger of the kubelet's reservation and that of the annotation."""
     capacity, allocatable = parse_resources(node.status.capacity), parse_resources(node.status.allocatable)
     try:
         raw = parse_raw_allocatable(node.metadata.annotations) or {}

@@ -1,9 +1,9 @@
 """Compute the overcommitted resources of a node, and decide whether to publish them.
 
 If overcommit is disabled, or the node has no fresh report, the resources are withdrawn. Otherwise batch and mid
-resources are computed from the report, and batch resources for each NUMA zone. Cpu is normalized and third parties are
-deducted. The result is published if it is the first one, if a resource changed by more than the threshold, or if
-smaller changes are old.
+resources are computed from the report, and batch resources for each NUMA zone. Cpu is normalized, and the amounts
+that other systems hold are deducted. The result is published if it is the first one, if a resource changed by more
+than the threshold, or if the published one is old and differs.
 
 Source:
     manager spec, 5.1 as a pure function, 5.2, 5.8, 5.9
@@ -48,11 +48,12 @@ class NodeLook(NamedTuple):
     Attributes:
         pods: Pods of the node, each with its `pod_facts`.
         report: The newest usage report, or None if none was received.
-        topology: NUMA zones, or None if the agent has not reported them.
+        topology: NUMA zones, or None if no zones are reported.
         strategy: Colocation strategy of the node.
         normalization: Text of the cpu normalization ratio, or None if there is none.
-        published: Published policy of the node, or None before the first one.
-        plugins: Plugins that run; without `BatchResource` or `MidResource` those resources are not offered.
+        published: Last published policies of the node, or None if nothing was published.
+        plugins: Node resource plugins that run. Without `BatchResource` or `MidResource`, no such resources are
+            offered.
     """
 
     node: Node
@@ -80,9 +81,9 @@ class Overcommit(NamedTuple):
 
 
 def degradation(report: NodeUsageReported | None, strategy: ColocationStrategy, now: datetime) -> str | None:
-    """Return the reason why the report of a node cannot be used, or None if it can.
+    """Return the reason why the usage report of a node cannot be used (missing or too old), or None if it can.
 
-    A report whose age is exactly the limit can be used.
+    A report whose age is exactly `degradeTimeMinutes` can be used.
 
     Source:
         manager spec, 5.2
@@ -94,13 +95,13 @@ def degradation(report: NodeUsageReported | None, strategy: ColocationStrategy, 
 
 
 def decide_overcommit(look: NodeLook, now: datetime, *, config_version: int, based_on: BasedOn) -> Overcommit:
-    """Return the overcommitted resources of a node, and the event that publishes them if that is due.
+    """Compute the overcommitted resources of a node, and the event that publishes them if a publication is due.
 
     Args:
         look: The inputs.
         now: The time.
-        config_version: Sequence of the configuration, for the event.
-        based_on: Positions of the inputs, for the event.
+        config_version: Position of the accepted configuration, for the event.
+        based_on: Positions of the facts and reports that were read, for the event.
     """
     capacity = node_capacity(look.node)
     if capacity is None:
@@ -147,7 +148,7 @@ def decide_overcommit(look: NodeLook, now: datetime, *, config_version: int, bas
 
 
 def fingerprint(strategy: ColocationStrategy) -> str:
-    """Return eight hex digits that identify a colocation strategy.
+    """Return eight hexadecimal digits of a hash of a colocation strategy.
 
     Source:
         manager spec, 17.3

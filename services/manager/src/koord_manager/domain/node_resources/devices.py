@@ -38,11 +38,12 @@ _WITH_WHOLE_GPUS: Final = ("", "nvidia")
 
 
 class DeviceResources(NamedTuple):
-    """Resources and labels that a node gets from its devices.
+    """Resources and labels that a node gets from its Device object.
 
     Attributes:
-        resources: Resource name -> whole units, of healthy devices. `device_event` decides what else the node keeps.
-        labels: Labels of the Device that are copied to the node and never removed.
+        resources: Resource name -> whole units, summed over healthy devices. `device_event` decides what happens to
+            other device resources that the node has.
+        labels: Labels of the Device to copy to the node. They are never removed again.
     """
 
     resources: dict[str, int]
@@ -50,11 +51,11 @@ class DeviceResources(NamedTuple):
 
 
 def device_resources(device: Device | None, *, sync_shared_gpus: bool) -> DeviceResources:
-    """Return the resources and labels from the devices of a node; empty without healthy devices.
+    """Return the resources and labels that a node gets from its Device object; empty if it has no healthy device.
 
     Args:
-        device: The Device, or None if there is none.
-        sync_shared_gpus: Gate EnableSyncGPUSharedResource.
+        device: The Device object, or None if there is none.
+        sync_shared_gpus: Whether to include `gpu.shared`, 100 for each GPU (gate EnableSyncGPUSharedResource).
 
     Source:
         manager spec, 5.10, 5.11

@@ -5,6 +5,9 @@ static    capacity * midStatic...ReservedPercent / 100
 both      at most capacity * mid...ThresholdPercent / 100
 unallocated = max(capacity - max(system, reserved) - requests of prod pods, 0)
 
+`prod reclaimable` is the prediction in the usage report: what prod pods requested and will not use. `used` is the
+usage of the whole node.
+
 Source:
     manager spec, 5.12
 """
@@ -26,10 +29,12 @@ MID_SYSTEM_CLASSES = (PriorityBand.PROD,)
 
 
 class Mid(NamedTuple):
-    """Mid resources of a node.
+    """The computed mid resources of a node.
 
     Attributes:
-        terms: Resource name -> terms of the formula.
+        cpu_milli: CPU in milli-cores.
+        memory_bytes: Memory in bytes.
+        terms: `cpu` and `memory` -> every number of the formula, for the event and `koord explain`.
     """
 
     cpu_milli: int
@@ -45,15 +50,17 @@ def compute_mid(
     used: Amount | None,
     strategy: ColocationStrategy,
 ) -> Mid:
-    """Return the mid resources of a node from a fresh report; cpu normalization does not change them.
+    """Return the mid resources of a node from a usage report that is not too old.
+
+    Cpu normalization does not change them.
 
     Args:
         node: The node.
         capacity: Capacity of the whole node.
         pods: `high_priority_pods` of the node.
         report: The report.
-        used: Usage of the whole node, or None if there is no sample, and then nothing counts as unused.
-        strategy: Strategy of the node.
+        used: Usage of the whole node. If None, there is no sample, and nothing counts as unused.
+        strategy: Colocation strategy of the node.
 
     Source:
         manager spec, 5.12; vectors manager/mid_resource

@@ -1,4 +1,6 @@
-"""Turn computed batch resources into published ones: normalize cpu, and deduct what third parties hold.
+"""Turn computed batch resources into published ones: normalize cpu, and deduct what other systems hold.
+
+Other systems (third parties) state in an annotation of the node which batch resources they use.
 
 Source:
     manager spec, 5.5
@@ -23,8 +25,8 @@ class PublishedBatch(NamedTuple):
 
     Attributes:
         batch: The resources, or None to remove them from the node.
-        origin: The resources before third parties were deducted (annotation originExtendedAllocatable).
-        third_party: The amounts that other systems hold.
+        origin: The resources before the deduction (annotation originExtendedAllocatable).
+        third_party: The deducted amounts, which other systems hold.
     """
 
     batch: Amount | None
@@ -35,12 +37,12 @@ class PublishedBatch(NamedTuple):
 def publish_batch(
     computed: Amount | None, normalization_text: str | None, annotations: Mapping[str, str]
 ) -> PublishedBatch:
-    """Return the batch resources to publish, from the computed ones.
+    """Normalize the computed batch cpu, deduct what other systems hold, and return the batch resources to publish.
 
     Args:
-        computed: The computed resources, or None to reset them.
-        normalization_text: The node's ratio as text, or None without one; an invalid text counts as none.
-        annotations: Annotations of the node; `thirdPartyAllocations` is ignored if it is malformed.
+        computed: The computed resources, or None to withdraw them.
+        normalization_text: Cpu normalization ratio of the node as text. If None or invalid, cpu is not changed.
+        annotations: Annotations of the node; a malformed `thirdPartyAllocations` is ignored.
 
     Source:
         manager spec, 5.5; vectors manager/batch_publish
@@ -60,9 +62,10 @@ def publish_batch(
 
 
 def normalized(cpu_milli: int, normalization_text: str | None) -> int:
-    """Return milli-cores times the normalization ratio, rounded up; a ratio of 1 or less changes nothing.
+    """Return milli-cores times the cpu normalization ratio, rounded up.
 
-    The product is truncated to a millionth of a core before it is rounded up.
+    A ratio that is missing, invalid or below 1 counts as 1. The product is truncated to a millionth of a core before
+    it is rounded up.
 
     Source:
         manager spec, 5.5 (2), 1.1 (mulmilli on the quantity that stands for milli-cores)

@@ -23,11 +23,11 @@ from koordcore.values.invalid import InvalidInput
 
 
 class Ratio(NamedTuple):
-    """The text of a ratio's annotation, or the reason why it cannot be computed.
+    """The text of a ratio's annotation, or the reason why the ratio cannot be computed.
 
     Attributes:
-        text: Text of the annotation. None leaves the normalization as it is, and removes the amplification.
-        fault: Reason, or empty if there is none.
+        text: Text of the annotation. If None, a present normalization stays, and a present amplification is removed.
+        fault: Reason why it cannot be computed, or empty.
     """
 
     text: str | None
@@ -35,12 +35,12 @@ class Ratio(NamedTuple):
 
 
 def normalization_text(strategy: Strategy | None, labels: Mapping[str, str], info: CpuBasicInfo | None) -> Ratio:
-    """Return the cpu normalization annotation of a node; if it cannot be computed, the present one stays.
+    """Return the cpu normalization annotation of a node: how much faster its processor is than the reference.
 
     Args:
-        strategy: Part of cpu-normalization-config for the node, or None if none was ever accepted.
+        strategy: Strategy of cpu-normalization-config for the node, or None if no configuration was ever accepted.
         labels: Labels of the node.
-        info: Facts of the processor, or None if the agent has not reported them.
+        info: Model and properties of the processor, or None if the agent has not reported them.
 
     Source:
         manager spec, 5.6; vectors manager/cpu_normalization
@@ -56,7 +56,12 @@ def normalization_text(strategy: Strategy | None, labels: Mapping[str, str], inf
 
 
 def amplification_text(strategy: Strategy | None, annotations: Mapping[str, str]) -> Ratio:
-    """Return the amplification annotation of a node from its normalization; if it cannot be computed, it is removed.
+    """Return the resource amplification annotation of a node, computed from the normalization in its annotations.
+
+    Args:
+        strategy: Strategy of resource-amplification-config for the node, or None if no configuration was ever
+            accepted.
+        annotations: Annotations of the node.
 
     Source:
         manager spec, 5.7; vectors manager/amplification_ratio

@@ -42,11 +42,11 @@ COMPARED: Final = (
 
 
 class SyncNeed(NamedTuple):
-    """Reasons to write the extended resources of a node.
+    """Reasons to publish the extended resources of a node again.
 
     Attributes:
         changed: Names of the resources that changed by more than the threshold.
-        expired: Whether the last write is too old, or there was none.
+        expired: Whether the last publication is older than the limit, or nothing was published.
     """
 
     changed: tuple[str, ...]
@@ -54,7 +54,7 @@ class SyncNeed(NamedTuple):
 
     @property
     def is_needed(self) -> bool:
-        """Whether the resources have to be written."""
+        """Whether the resources have to be published: one changed enough, or the last publication is too old."""
         return self.expired or bool(self.changed)
 
 
@@ -66,14 +66,14 @@ def sync_need(
     update_threshold_seconds: float,
     seconds_since_last: float | None,
 ) -> SyncNeed:
-    """Compare published resources with computed ones, and return the reasons to write them.
+    """Compare published resources with computed ones, and return the reasons to publish the computed ones.
 
     Args:
         old: Published resource -> milli-units.
         new: Computed resource -> milli-units.
-        diff_threshold: Share of the old value that a move has to exceed.
-        update_threshold_seconds: Age from which the last write is too old.
-        seconds_since_last: Time since the last write, or None if there was none.
+        diff_threshold: Share of the old amount, such as 0.1. A larger change counts.
+        update_threshold_seconds: Age from which the last publication is too old.
+        seconds_since_last: Time since the last publication, or None if there was none.
 
     Source:
         manager spec, 5.8; vectors manager/need_sync
@@ -83,7 +83,12 @@ def sync_need(
 
 
 def differs(old: int | None, new: int | None, threshold: float) -> bool:
-    """Return whether an amount appears, disappears, or changes by more than a share of its old value.
+    """Return whether an amount appears, disappears, or changes by more than `threshold` times the old amount.
+
+    Args:
+        old: Old amount, or None if there was none.
+        new: New amount, or None if there is none.
+        threshold: Share of the old amount.
 
     Source:
         manager spec, 5.8

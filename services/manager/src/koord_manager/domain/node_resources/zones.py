@@ -26,7 +26,7 @@ _MILLI = 1000
 
 
 class ZoneBatch(NamedTuple):
-    """Batch resources of one zone."""
+    """Batch resources of one NUMA zone, in milli-cores and bytes."""
 
     cpu_milli: int
     memory_bytes: int
@@ -39,10 +39,10 @@ def compute_zones(
     report: NodeUsageReported,
     strategy: ColocationStrategy,
 ) -> dict[str, ZoneBatch] | None:
-    """Return the batch resources of each zone before normalization, or None if no zone reports cpu or memory.
+    """Return zone name -> batch resources before normalization, or None if no zone reports cpu or memory.
 
-    System usage and the reservation of the node are split evenly. A pod is split over its own zones, or over all zones
-    if it has none.
+    System usage and the reservation of the node are divided equally. A pod is divided over the zones of its
+    allocation, or over all zones if it has none.
 
     Source:
         manager spec, 5.4; vectors manager/batch_resource_numa
@@ -74,7 +74,7 @@ def _zones_of(pod: Pod) -> frozenset[int]:
 
 
 def zone_names(topology: NodeResourceTopology | None) -> Sequence[str]:
-    """Return the names of the zones whose batch resources are written."""
+    """Return the names of all NUMA zones of a node, or nothing if no zone reports cpu or memory."""
     if topology is None or not any(_capacity(zone) is not None for zone in topology.zones):
         return ()
     return [zone.name for zone in topology.zones]

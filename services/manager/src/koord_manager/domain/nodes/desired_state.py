@@ -26,12 +26,12 @@ from koord_manager.domain.cluster.view import ManagerView
 
 
 def desired_node(view: ManagerView, token: str, strategy: ColocationStrategy) -> DesiredNode | None:
-    """Return the desired state of a node, or None if the node is gone.
+    """Return the desired state of a node for its agent, or None if the node does not exist.
 
     Args:
         view: The cluster.
         token: Token of the node.
-        strategy: Colocation strategy of the node, which gives the measuring policy until one is rendered.
+        strategy: Colocation strategy of the node. It gives the measuring policy while none is published.
     """
     node = view.node(token)
     if node is None:

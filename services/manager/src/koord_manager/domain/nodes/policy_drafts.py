@@ -52,7 +52,12 @@ _MATCHED = (
 
 
 def slo_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[str]) -> list[Draft]:
-    """Return `NodeSloRendered` for each node whose NodeSLO has changed.
+    """Return the fact `NodeSloRendered` for each of the nodes whose NodeSLO differs from the published one.
+
+    Args:
+        policies: The configuration in force.
+        view: The cluster.
+        nodes: Tokens of the nodes to compare.
 
     Source:
         manager spec, 6
@@ -61,7 +66,13 @@ def slo_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[str]) 
 
 
 def slo_event(policies: NodePolicies, node: Node, published: NodePolicyState | None) -> NodeSloRendered | None:
-    """Return the event with the NodeSLO of a node, or None if it is published."""
+    """Return the event with the NodeSLO of a node, or None if it equals the published one.
+
+    Args:
+        policies: The configuration in force.
+        node: The node.
+        published: Last published policies of the node, or None if nothing was published.
+    """
     rendered = render_node_slo(policies.config, node.metadata.labels, node.metadata.annotations, {})
     spec = _with_health(policies, published, rendered.spec)
     if published is not None and published.slo == spec:
@@ -97,7 +108,9 @@ def _with_health(policies: NodePolicies, published: NodePolicyState | None, spec
 
 
 def matched_entries(config: SloControllerConfig, node: Node) -> dict[str, str]:
-    """Return the node entry that applies to a node in each section: section -> name, or its index without a name.
+    """Return which node entry of slo-controller-config applies to a node: section -> name of the entry, or its index.
+
+    A section whose cluster strategy applies is not included.
 
     Source:
         manager spec, 17.3
@@ -112,7 +125,9 @@ def matched_entries(config: SloControllerConfig, node: Node) -> dict[str, str]:
 
 
 def measuring_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[str]) -> list[Draft]:
-    """Return `NodeMetricPolicyRendered` for each node whose measuring policy has changed.
+    """Return the fact `NodeMetricPolicyRendered` for each of the nodes whose measuring policy has changed.
+
+    The measuring policy tells the agent how often to measure and report.
 
     Source:
         manager spec, 4.2
@@ -123,7 +138,7 @@ def measuring_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[
 def measuring_event(
     policies: NodePolicies, node: Node, published: NodePolicyState | None
 ) -> NodeMetricPolicyRendered | None:
-    """Return the event with the measuring policy of a node's agent, or None if it is published."""
+    """Return the event with the measuring policy of a node's agent, or None if it equals the published one."""
     published_policy = published.metric_policy if published is not None else None
     strategy = policies.measuring(node, measures_already=published_policy is not None)
     if strategy is None:
@@ -133,7 +148,7 @@ def measuring_event(
 
 
 def collect_policy(strategy: Strategy) -> dict[str, Any]:
-    """Return `spec.metricCollectPolicy` of a NodeMetric for a strategy."""
+    """Return `spec.metricCollectPolicy` of a NodeMetric object for a colocation strategy."""
     aggregate = strategy["metricAggregatePolicy"]
     durations: object = aggregate.get("durations") if isinstance(aggregate, dict) else None
     return {
@@ -145,7 +160,7 @@ def collect_policy(strategy: Strategy) -> dict[str, Any]:
 
 
 def ratio_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[str]) -> list[Draft]:
-    """Return `NodeRatiosComputed` for each node whose ratios have changed.
+    """Return the fact `NodeRatiosComputed` for each of the nodes whose normalization or amplification has changed.
 
     Amplification reads the published normalization, so a new one takes effect in the next cycle.
 
@@ -158,7 +173,14 @@ def ratio_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[str]
 def ratio_event(
     policies: NodePolicies, view: ManagerView, token: str, published: NodePolicyState | None
 ) -> NodeRatiosComputed | None:
-    """Return the event with the two ratios of an existing node, or None if they are published."""
+    """Return the event with the normalization and amplification of a node, or None if it equals the published one.
+
+    Args:
+        policies: The configuration in force.
+        view: The cluster.
+        token: Token of an existing node.
+        published: Last published policies of the node, or None if nothing was published.
+    """
     node = view.node(token)
     assert node is not None
     labels, annotations = node.metadata.labels, node.metadata.annotations
@@ -205,9 +227,7 @@ def ratio_event(
 def normalization_in_force(published: NodePolicyState | None, annotations: dict[str, str]) -> str | None:
     """Return the text of the node's cpu normalization ratio, or None if it has none.
 
-    A computed ratio takes precedence over the annotation.
-
-    Return None without one.
+    A ratio that the manager computed takes precedence over the annotation of the node.
 
     Source:
         manager spec, 5.5 (2)
@@ -224,7 +244,7 @@ def _ratio_moved(old: str | None, new: str) -> bool:
 
 
 def device_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[str]) -> list[Draft]:
-    """Return `NodeDevicesComputed` for each node whose device resources have changed.
+    """Return the fact `NodeDevicesComputed` for each of the nodes whose device resources have changed.
 
     Source:
         manager spec, 5.10, 5.11; 18 (11)
@@ -235,7 +255,7 @@ def device_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[str
 def device_event(
     policies: NodePolicies, view: ManagerView, token: str, published: NodePolicyState | None
 ) -> NodeDevicesComputed | None:
-    """Return the event with the device resources of a node, or None if they are published."""
+    """Return the event with the device resources of a node, or None if it equals the published one."""
     device = view.device(token)
     if device is None and (published is None or not published.devices):
         return None
@@ -263,7 +283,7 @@ def _enabled_devices(plugins: frozenset[str], new: dict[str, int], old: dict[str
 def overcommit_of(
     policies: NodePolicies, view: ManagerView, token: str, now: datetime
 ) -> tuple[Overcommit, Draft | None]:
-    """Return the overcommitted resources of an existing node, and the fact that publishes them if that is due.
+    """Return the overcommitted resources of an existing node, and the fact that publishes them, or None if none is due.
 
     Source:
         manager spec, 5.1
@@ -287,8 +307,8 @@ def look_at(
         policies: The configuration in force.
         view: The cluster.
         token: Token of the node.
-        published: The published policy, or None if there is none.
-        report: The newest report, or None if none was seen.
+        published: Last published policies of the node, or None if nothing was published.
+        report: The newest usage report, or None if none was received.
     """
     node = view.node(token)
     assert node is not None

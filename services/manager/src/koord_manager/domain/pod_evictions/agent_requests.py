@@ -18,7 +18,10 @@ REASON = "Evicted"
 
 
 def agent_requests(view: ManagerView, token: str) -> list[Draft]:
-    """Return an eviction request for each existing pod that the agent of a node has ended and nobody has requested."""
+    """Return the fact `PodEvictionRequested` for each existing pod that the agent of a node reported as evicted.
+
+    Pods with an eviction request are left out.
+    """
     requested, specs = view.state.of_kind(EvictionState), view.state.of_kind(PodSpecState)
     agent = view.state.of_kind(NodeAgentState).get(token)
     drafts: list[Draft] = []

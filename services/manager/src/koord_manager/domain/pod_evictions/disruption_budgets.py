@@ -30,11 +30,15 @@ _ENDED: Final = ("Succeeded", "Failed")
 
 @dataclass(slots=True, kw_only=True)
 class Budget:
-    """One disruption budget with its numbers.
+    """One PodDisruptionBudget with its computed numbers of pods.
 
     Attributes:
         selector: Selector of pods; None selects no pod.
-        selected: Uid of each living pod that it selects -> whether the pod runs.
+        expected: Pods that should exist: the replicas of their workloads, and pods without a workload.
+        healthy: Pods that their agents report as running.
+        desired: Pods that have to stay healthy.
+        allowed: Evictions that the budget still allows.
+        selected: Uid of each selected pod that has not ended -> whether the pod runs.
         owners: Uids of the workloads of these pods.
     """
 
@@ -51,7 +55,7 @@ class Budget:
 
 @dataclass(slots=True)
 class Budgets:
-    """All disruption budgets, computed again at most once a second and only after a new event."""
+    """All PodDisruptionBudgets of a cluster without an API server, with the evictions that they allow."""
 
     by_namespace: dict[str, list[Budget]] = field(default_factory=dict[str, list[Budget]])
     _by_id: dict[str, Budget] = field(default_factory=dict[str, Budget])
@@ -59,9 +63,9 @@ class Budgets:
     _next_look: float = 0.0
 
     def refresh(self, view: ManagerView, now: float) -> None:
-        """Compute the numbers of all budgets and add the budgets to the work queue.
+        """Compute the numbers of all budgets again, and add the keys of the budgets to the work queue.
 
-        No-op if no event was folded since the last time.
+        No-op within a second after the last computation, and if no event was folded since.
 
         Args:
             view: The cluster.
@@ -77,9 +81,15 @@ class Budgets:
             view.queue.resync(DISRUPTION_BUDGET, self._by_id)
 
     def take(self, uid: str, namespace: str) -> str:
-        """Return the name of the budget that does not allow the eviction of a pod.
+        """Charge the eviction of a pod to its budgets, if all of them allow it.
 
-        If all budgets allow it, count the eviction and return "".
+        Args:
+            uid: Uid of the pod.
+            namespace: Namespace of the pod.
+
+        Returns:
+            "" if the eviction is allowed and charged, otherwise the name of the budget that refuses it. A pod that
+            does not run is always allowed.
         """
         concerned = [budget for budget in self.by_namespace.get(namespace, ()) if uid in budget.selected]
         for budget in concerned:
@@ -91,7 +101,12 @@ class Budgets:
         return ""
 
     def status_draft(self, view: ManagerView, id_: str) -> list[Draft]:
-        """Return the fact that updates the status of a budget, or an empty list if it is up to date."""
+        """Return the fact that updates the status of a PodDisruptionBudget, or nothing if it is up to date.
+
+        Args:
+            view: The cluster.
+            id_: Id of its aggregate.
+        """
         state = view.state.of_kind(CustomObjectState).get(id_)
         budget = self._by_id.get(id_)
         if budget is None or state is None or state.object is None:

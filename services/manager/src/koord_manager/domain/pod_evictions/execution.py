@@ -24,7 +24,7 @@ HELD_UP: Final = "DisruptionBudget"
 
 
 class BlockedByBudget(NamedTuple):
-    """A disruption budget does not allow the eviction now.
+    """Result of `decide_eviction`: a disruption budget does not allow the eviction now.
 
     Attributes:
         budget: Name of the budget.
@@ -34,9 +34,17 @@ class BlockedByBudget(NamedTuple):
 
 
 def decide_eviction(view: ManagerView, budgets: Budgets, uid: str, now: datetime) -> list[Draft] | BlockedByBudget:
-    """Return the facts that carry out or end an eviction, to be stored together.
+    """Decide a requested eviction in a cluster without an API server.
 
-    Return an empty list if no eviction of the pod is requested.
+    Args:
+        view: The cluster.
+        budgets: Disruption budgets; an allowed eviction is charged to them.
+        uid: Uid of the pod.
+        now: The time.
+
+    Returns:
+        The facts that delete the pod or end the eviction, to append together. They are empty if no eviction is
+        requested. `BlockedByBudget` if a disruption budget refuses the eviction now.
     """
     request_state = view.state.of_kind(EvictionState).get(uid)
     if request_state is None:

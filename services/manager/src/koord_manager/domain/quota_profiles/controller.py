@@ -1,7 +1,7 @@
-"""Keep the root quotas of ElasticQuotaProfiles up to date with the nodes that these select.
+"""Keep the root quotas of ElasticQuotaProfiles up to date with the nodes that the profiles select.
 
-If a profile or any node changed, the quota is rendered and recorded if it differs. Without an API server, a quota
-object that differs from the rendered quota is corrected by a further fact.
+If a profile or any node changed, the root quota is computed, and recorded if it differs. Without an API server, a
+quota object that differs from the computed quota is corrected by a further fact.
 
 Source:
     manager spec, 14
@@ -31,10 +31,10 @@ _API_VERSION: Final = "scheduling.sigs.k8s.io/v1alpha1"
 
 
 class QuotaProfileController:
-    """Reconciles profiles, and remembers the inputs from which each was rendered last.
+    """Computes the root quotas of profiles, and remembers from which versions each was computed last.
 
     Args:
-        keeps_objects: Whether the quota objects are written here; else the gateway writes them.
+        keeps_objects: Whether this controller also writes the quota objects. Otherwise the gateway writes them.
     """
 
     def __init__(self, *, keeps_objects: bool = True) -> None:
@@ -44,7 +44,7 @@ class QuotaProfileController:
         self._rendered: dict[str, tuple[int, int]] = {}
 
     def take(self, view: ManagerView, now: datetime) -> list[str]:
-        """Return the ids of the profiles to reconcile: all of them every ten seconds, except those in a back-off."""
+        """Return the ids of all profiles every ten seconds, except those in a back-off; otherwise an empty list."""
         if self._last is not None and (now - self._last).total_seconds() < INTERVAL_SECONDS:
             return []
         self._last, self._nodes = now, None
@@ -52,9 +52,13 @@ class QuotaProfileController:
         return view.queue.take(QUOTA_PROFILE)
 
     def decide(self, view: ManagerView, id_: str) -> list[Draft]:
-        """Return the facts that bring the root quota of a profile up to date.
+        """Return the fact that brings the root quota of a profile up to date.
 
-        Return an empty list if the quota is up to date or the profile is gone.
+        Return an empty list if it is up to date, or if the profile was deleted.
+
+        Args:
+            view: The cluster.
+            id_: Id of the profile, `<namespace>=<name>`.
         """
         stored = view.state.of_kind(CustomObjectState).get(f"{PROFILES}={id_}")
         if stored is None or stored.object is None:
@@ -74,7 +78,13 @@ class QuotaProfileController:
 
 
 def render(view: ManagerView, stored: CustomObjectState, nodes: Iterable[Node]) -> QuotaProfileRendered:
-    """Return the event with the root quota of a profile, or with a fault if the profile is not valid."""
+    """Return the event with the computed root quota of a profile, or with the reason why the profile is not valid.
+
+    Args:
+        view: The cluster.
+        stored: State of the profile object.
+        nodes: All nodes.
+    """
     profile = ElasticQuotaProfile()
     try:
         profile = object_from_json(stored.object, ElasticQuotaProfile)
@@ -109,7 +119,12 @@ def _event(quota: RootQuota, version: int) -> QuotaProfileRendered:
 
 
 def is_news(state: QuotaProfileState | None, event: QuotaProfileRendered) -> bool:
-    """Return whether the rendered quota differs from the recorded one."""
+    """Return whether a computed root quota has to be recorded, because it differs from the recorded one.
+
+    Args:
+        state: Recorded root quota, or None if there is none.
+        event: Computed root quota.
+    """
     if state is None:
         return True
     if event.fault:
@@ -135,7 +150,7 @@ def is_news(state: QuotaProfileState | None, event: QuotaProfileRendered) -> boo
 
 
 def object_drafts(view: ManagerView, state: QuotaProfileState) -> list[Draft]:
-    """Return the fact that corrects the quota object, or an empty list if it is as rendered."""
+    """Return the fact that corrects the ElasticQuota object, or an empty list if it equals the recorded root quota."""
     stored = view.custom(QUOTAS, state.quota_namespace, state.quota_name)
     existing: dict[str, Any] = (stored.object if stored else None) or {}
     metadata: dict[str, Any] = existing.get("metadata") or {}
@@ -167,7 +182,7 @@ def object_drafts(view: ManagerView, state: QuotaProfileState) -> list[Draft]:
 
 
 def tree_id_drafts(view: ManagerView, id_: str, stored: CustomObjectState, state: QuotaProfileState) -> list[Draft]:
-    """Return the fact that stores the generated tree id on the profile, or an empty list if the profile has one.
+    """Return the fact that writes the generated tree id to the profile's label, or an empty list if it has the label.
 
     Source:
         manager spec, 14 (1)

@@ -34,7 +34,14 @@ _DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?
 
 
 class ElasticQuotaProfileSpec(KubeStruct):
-    """`spec` of an ElasticQuotaProfile."""
+    """The field `spec` of an ElasticQuotaProfile.
+
+    Attributes:
+        quota_name: Name of the root quota.
+        quota_labels: Labels of the root quota.
+        resource_ratio: Factor for the resources of the nodes, as text, or None for 1.
+        node_selector: Selector of the nodes, or None, which selects no node.
+    """
 
     quota_name: str = ""
     quota_labels: dict[str, str] = {}
@@ -43,20 +50,22 @@ class ElasticQuotaProfileSpec(KubeStruct):
 
 
 class ElasticQuotaProfile(KubeStruct):
-    """The ElasticQuotaProfile of quota.koordinator.sh/v1alpha1."""
+    """An ElasticQuotaProfile object of quota.koordinator.sh/v1alpha1."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: ElasticQuotaProfileSpec = msgspec.field(default_factory=ElasticQuotaProfileSpec)
 
 
 class RootQuota(NamedTuple):
-    """The root quota of a profile.
+    """The computed root quota of an ElasticQuotaProfile.
 
     Attributes:
-        labels: Labels, including those that others set.
-        annotations: Annotations, including those that others set.
+        labels: All labels of the quota object, including those that others set.
+        annotations: All annotations of the quota object, including those that others set.
+        min: Resource -> guaranteed quantity.
+        max: Resource -> upper limit.
         total: Resources of the selected nodes, times the ratio of the profile.
-        unschedulable: The part of `total` on unschedulable nodes.
+        unschedulable: The part of `total` on nodes that are unschedulable or not ready.
         nodes: Number of selected nodes.
     """
 
@@ -89,13 +98,13 @@ def root_quota(
     existing_labels: Mapping[str, str],
     existing_annotations: Mapping[str, str],
 ) -> RootQuota:
-    """Return the root quota of a profile.
+    """Compute the root quota of a profile.
 
     Args:
         profile: The profile.
-        nodes: All nodes; a profile without a selector selects none, an empty selector all.
-        existing_labels: Labels of the stored quota.
-        existing_annotations: Annotations of the stored quota.
+        nodes: All nodes. A missing selector of the profile selects none of them, an empty selector all.
+        existing_labels: Labels of the stored quota object.
+        existing_annotations: Annotations of the stored quota object.
 
     Raises:
         InvalidInput: The selector is invalid.

@@ -43,17 +43,17 @@ DRIFT: Final = 0.1
 def apply_to_new_pod(
     view: ManagerView, targets: Targets, document: dict[str, Any], namespace: str, *, tells_usage: bool = False
 ) -> str | None:
-    """Set the requests of a new pod to the recommended ones, in place.
+    """Set the requests of a new pod to the recommended ones, in place, if the mode of its Recommendation permits it.
 
     Args:
         view: The cluster.
-        targets: Which Recommendation selects which pod.
-        document: A Pod in wire form, after the colocation profiles.
+        targets: Finds the Recommendations that select the pod.
+        document: A Pod as JSON, after the colocation profiles were applied.
         namespace: Namespace of the pod.
-        tells_usage: Whether an annotation tells the scheduler the expected usage, in every mode.
+        tells_usage: Whether to add the annotation `recommended-usage` for the scheduler, in every mode.
 
     Returns:
-        Name of the Recommendation that changed it, or None if nothing changed.
+        Name of the Recommendation that changed the pod, or None if nothing changed.
 
     Source:
         manager spec, 15.7
@@ -156,7 +156,7 @@ def replacement_drafts(
     now: datetime,
     state: RecommendationState | None,
 ) -> list[Draft]:
-    """Return the request to evict one pod whose requests are outdated, or an empty list if none may be evicted now.
+    """Return the fact that requests to evict one pod whose requests are outdated; empty if none may be evicted now.
 
     One pod is evicted at a time. There must be at least two live pods, and all of them must have a node. The eviction
     respects disruption budgets.
@@ -164,9 +164,9 @@ def replacement_drafts(
     Args:
         view: The cluster.
         wanted: The Recommendation.
-        pods: Its pods, oldest first.
+        pods: Uid and state of its pods, oldest first.
         now: The time.
-        state: Its computed status, or None if there is none.
+        state: Published status of the Recommendation, or None if there is none.
 
     Source:
         manager spec, 15.7
@@ -203,6 +203,12 @@ def why_replace(spec: PodSpecState, wanted: Wanted, state: RecommendationState, 
 
     A pod is replaced if a request is outside of the bounds. It is also replaced if it is older than 12 hours and its
     requests differ from the targets by more than 10 % in sum.
+
+    Args:
+        spec: State of the pod.
+        wanted: The Recommendation.
+        state: Published status of the Recommendation.
+        now: The time.
     """
     pod = spec.object
     if priority_class(pod) is not PriorityBand.PROD:

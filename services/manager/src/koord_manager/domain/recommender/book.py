@@ -1,7 +1,7 @@
 """Keep the learned models: one for each container of each target, fed from the usage reports of nodes.
 
-The models are a fold of the usage reports. A checkpoint contains its position, and after a restart the later reports
-are read again.
+A target is the workload, or the pods, that a Recommendation selects. The models are a fold of the usage reports. A
+checkpoint contains its position, and after a restart the later reports are read again.
 
 Source:
     manager spec, 15.4, 15.6
@@ -34,7 +34,7 @@ KEPT_SECONDS: Final = 8 * 86400
 
 
 class ModelKey(NamedTuple):
-    """Key of a model: namespace, target and container."""
+    """Key of a model: namespace, key of the target (workload or selector), and name of the container."""
 
     namespace: str
     target: str
@@ -66,11 +66,14 @@ class _StoredBook(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecommenderBook:
-    """The learned models of all containers; one task owns an instance.
+    """The learned usage models of all containers that a Recommendation selects. Only one task may use an instance.
 
     Attributes:
-        position: Position of the last report that was read.
+        settings: Settings under which samples are learned.
+        targets: Finds the Recommendations that select a pod.
+        position: Position of the last usage report that was read.
         samples: Number of samples that this process has learned.
+        models: Key -> model.
     """
 
     def __init__(self, settings: RecommenderSettings = DEFAULT_SETTINGS) -> None:
@@ -82,7 +85,12 @@ class RecommenderBook:
         self._of_target: dict[tuple[str, str], dict[str, ContainerModel]] | None = None
 
     def observe(self, view: ManagerView, position: int, report: NodeUsageReported) -> None:
-        """Learn from one report: add a sample for each container of a pod that a Recommendation selects.
+        """Learn from one usage report: add a sample for each container of a pod that a Recommendation selects.
+
+        Args:
+            view: The cluster.
+            position: Position of the report in the stream of observations.
+            report: The report.
 
         Source:
             manager spec, 15.4
@@ -104,7 +112,12 @@ class RecommenderBook:
                     self._take(ModelKey(*key, container.name), f"{uid}/{container.name}", container, usage, at)
 
     def models_of(self, namespace: str, target: str) -> dict[str, ContainerModel]:
-        """Return the models of a target by the name of the container, in order of name."""
+        """Return name of the container -> model for one target, in order of name.
+
+        Args:
+            namespace: Namespace of the target.
+            target: Key of the target (`Target.key`).
+        """
         if self._of_target is None:
             self._of_target = {}
             for key in sorted(self.models):
@@ -112,7 +125,11 @@ class RecommenderBook:
         return self._of_target.get((namespace, target), {})
 
     def forget(self, view: ManagerView, now: float) -> None:
-        """Drop the instances of deleted pods, and models without an instance whose last sample is too old.
+        """Drop the state of deleted pods, and drop models without pods whose last sample is too old.
+
+        Args:
+            view: The cluster.
+            now: Unix time in seconds.
 
         Source:
             manager spec, 15.4, 15.6
@@ -127,7 +144,7 @@ class RecommenderBook:
                 self._of_target = None
 
     def use(self, settings: RecommenderSettings) -> None:
-        """Use other settings from now on; models are dropped if they were learned under settings that matter."""
+        """Use other settings from now on. If one of `RecommenderSettings.learning` differs, all models are dropped."""
         if settings.learning != self.settings.learning:
             self.models = {}
             self._of_target = None
@@ -136,7 +153,7 @@ class RecommenderBook:
             model.settings = settings
 
     def checkpoint(self) -> bytes:
-        """Return all models as bytes for `restore`."""
+        """Return all models with position and settings as bytes, which `restore` reads."""
         models = [
             _StoredModel(
                 namespace=key.namespace,
@@ -154,9 +171,10 @@ class RecommenderBook:
         return codec.encode(_StoredBook(position=self.position, settings=self.settings, models=models))
 
     def restore(self, data: bytes) -> None:
-        """Load the models of a checkpoint; they are dropped if they were learned under other settings.
+        """Replace the models by those of a checkpoint. Models that were learned under other settings are dropped.
 
-        Raise codec.DecodeError if the checkpoint is not valid.
+        Raises:
+            codec.DecodeError: The checkpoint is not valid.
         """
         stored = codec.decode(data, _StoredBook)
         self.position = stored.position
@@ -200,9 +218,10 @@ class RecommenderBook:
 
 
 def container_usages(pod: Pod, sample: PodUsage) -> Iterator[tuple[Container, ContainerUsage]]:
-    """Yield each container of a pod with its usage.
+    """Yield each container of a pod with its usage in a sample.
 
-    If the agent reports pods only, yield the usage of a pod with a single container.
+    If the sample has no usage of containers, yield the usage of the pod for its only container, and nothing for a pod
+    with several containers.
 
     Source:
         manager spec, 15.4
@@ -227,12 +246,13 @@ def _requested(container: Container, resource: str) -> int:
 def checkpoint_settings(data: bytes) -> RecommenderSettings:
     """Return the settings under which the models of a checkpoint were learned.
 
-    Raise codec.DecodeError if the checkpoint is not valid.
+    Raises:
+        codec.DecodeError: The checkpoint is not valid.
     """
     return codec.decode(data, _StoredBook).settings
 
 
 def book_fingerprint() -> str:
-    """Return the digest of the schema of checkpoints; checkpoints with another one are not loaded."""
+    """Return a digest of the schema of checkpoints. Checkpoints with another digest are not loaded."""
     schema = msgspec.json.schema(_StoredBook)
     return hashlib.blake2b(codec.encode_canonical(schema), digest_size=16).hexdigest()

@@ -23,13 +23,13 @@ MATCHED_AT_ONCE: Final = 2000
 
 
 class RecommenderController:
-    """The learned models, and the progress of the present run.
+    """Computes all Recommendations once a minute, with the learned models.
 
     A run matches a part of the pods in each cycle, so that a large cluster does not block other tasks.
 
     Attributes:
         book: The learned models.
-        loading: Whether history is still being read; until then no pod is replaced.
+        loading: Whether past reports are still being read after a start; until then no pod is replaced.
     """
 
     def __init__(self, book: RecommenderBook | None = None) -> None:
@@ -40,13 +40,14 @@ class RecommenderController:
         self._live: dict[str, list[tuple[str, PodSpecState]]] = {}
 
     def is_due(self, now: datetime) -> bool:
-        """Return whether the recommender has to run: its last run began a minute ago or is not complete."""
+        """Return whether a run is not complete, or a minute has passed since the last run began."""
         return bool(self._waiting) or self._last is None or (now - self._last).total_seconds() >= INTERVAL_SECONDS
 
     def drafts(self, view: ManagerView, now: datetime) -> list[Draft]:
-        """Return the facts of a complete run, or an empty list while the run is not complete or none is due.
+        """Continue the run, and return its facts when it is complete; otherwise return an empty list.
 
-        If a Recommendation cannot be computed, its status stays.
+        The facts are new statuses of Recommendations and eviction requests for outdated pods. If a Recommendation
+        cannot be computed, its status stays.
         """
         if not self.is_due(now):
             return []

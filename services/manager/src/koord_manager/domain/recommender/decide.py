@@ -51,14 +51,14 @@ def recommendation_drafts(
     *,
     loading: bool,
 ) -> list[Draft]:
-    """Return the facts of Recommendations whose status changed or is old.
+    """Return the facts with the status of each Recommendation that changed enough, or whose published status is old.
 
     Args:
         book: The learned models.
         view: The cluster.
-        live: Id of a Recommendation -> its pods.
+        live: Id of a Recommendation -> uid and state of its pods, oldest first.
         now: The time.
-        loading: Whether history is being read, so that the models are incomplete.
+        loading: Whether past reports are still being read, so that the models are incomplete.
     """
     drafts: list[Draft] = []
     known = view.state.of_kind(RecommendationState)
@@ -94,7 +94,16 @@ def computed(
     *,
     loading: bool = False,
 ) -> RecommendationComputed | None:
-    """Return the new status of a Recommendation, or None if the published one is up to date."""
+    """Return the status of a Recommendation to publish, or None if the published one is good enough.
+
+    Args:
+        book: The learned models.
+        wanted: The Recommendation.
+        pods: Uid and state of its pods, oldest first.
+        state: Published status, or None if there is none.
+        now: The time.
+        loading: Whether past reports are still being read, so that the models are incomplete.
+    """
     found = current_status(book, wanted, pods, state, now, loading=loading)
     cause = cause_of(wanted, found, state, now)
     return msgspec.structs.replace(found, cause=cause) if cause is not None else None
@@ -109,7 +118,16 @@ def current_status(
     *,
     loading: bool = False,
 ) -> RecommendationComputed:
-    """Return the present status of a Recommendation, with the cause "refreshed"."""
+    """Return the present status of a Recommendation, whether it has to be published or not, with the cause "refreshed".
+
+    Args:
+        book: The learned models.
+        wanted: The Recommendation.
+        pods: Uid and state of its pods, oldest first.
+        state: Published status, or None if there is none.
+        now: The time.
+        loading: Whether past reports are still being read, so that the models are incomplete.
+    """
     containers = container_recommendations(book, wanted, pods)
     return RecommendationComputed(
         namespace=wanted.namespace,
@@ -127,7 +145,10 @@ def current_status(
 
 
 def container_recommendations(book: RecommenderBook, wanted: Wanted, pods: LivePods) -> list[ContainerRecommendation]:
-    """Return the recommendation for each container that has samples and a policy other than off, in order of name."""
+    """Return the recommended amounts of each container of a Recommendation, in order of name.
+
+    Containers without samples, and containers whose policy is `Off`, are left out.
+    """
     if wanted.target is None:
         return []
     models = book.models_of(wanted.target.namespace, wanted.target.key)
@@ -164,7 +185,15 @@ def conditions_of(
     *,
     loading: bool,
 ) -> list[RecommendationCondition]:
-    """Return the conditions of a Recommendation with the times of their last change.
+    """Return the conditions of a Recommendation, each with the time of its last change.
+
+    Args:
+        wanted: The Recommendation.
+        containers: Recommended amounts of its containers.
+        pods: Number of its live pods.
+        state: Published status, or None if there is none.
+        now: The time.
+        loading: Whether past reports are still being read.
 
     Source:
         manager spec, 15.2
@@ -204,7 +233,13 @@ def conditions_of(
 def cause_of(
     wanted: Wanted, found: RecommendationComputed, state: RecommendationState | None, now: datetime
 ) -> str | None:
-    """Return the reason to publish a status, or None if the published one is good enough.
+    """Return why a computed status has to be published, or None if the published one is good enough.
+
+    Args:
+        wanted: The Recommendation.
+        found: The computed status.
+        state: Published status, or None if there is none.
+        now: The time.
 
     Source:
         manager spec, 15.6
@@ -249,6 +284,6 @@ def _text(at: float | None) -> str:
 
 
 def is_confident(state: RecommendationState) -> bool:
-    """Return whether a recommendation may be carried out, because it has at least a day of history."""
+    """Return whether a published recommendation has at least a day of history, so that pods may be changed."""
     holds = {condition.type for condition in state.conditions if condition.status == str(True)}
     return PROVIDED in holds and LOW_CONFIDENCE not in holds and FETCHING not in holds

@@ -30,19 +30,19 @@ class Amounts(NamedTuple):
 
 
 class Percentiles(NamedTuple):
-    """Percentiles of the samples before any margin, in cores and bytes."""
+    """Percentiles of the usage samples, without margin and bounds: cpu in cores, memory in bytes."""
 
     cpu_cores: float
     memory_bytes: float
 
 
 class Estimate(NamedTuple):
-    """Recommended requests of a container, and their inputs.
+    """Recommended requests of a container, and what they were computed from.
 
     Attributes:
         target: Recommended requests.
-        lower: Lower bounds of acceptable requests.
-        upper: Upper bounds of acceptable requests.
+        lower: Lowest acceptable requests.
+        upper: Highest acceptable requests.
         confidence_days: Days of history.
         percentiles: "target", "lower" and "upper" -> percentiles of the samples.
         samples: Number of cpu samples.
@@ -72,11 +72,11 @@ def confidence_days(model: ContainerModel) -> float:
 
 
 def estimate(model: ContainerModel, containers: int) -> Estimate:
-    """Return the recommended requests of a container.
+    """Compute the recommended requests of a container from its histograms.
 
     Args:
         model: The histograms of the container.
-        containers: Number of containers of its pod, which share the pod's minimum.
+        containers: Number of containers of its pod, among which the minimum of a pod is divided.
 
     Source:
         manager spec, 15.5; vectors manager/recommendation

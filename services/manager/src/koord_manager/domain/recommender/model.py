@@ -28,7 +28,7 @@ _LIGHTEST_CORES = 0.1
 
 
 def cpu_options(settings: RecommenderSettings) -> HistogramOptions:
-    """Return the buckets of the cpu histogram, in cores."""
+    """Return the bucket sizes and the half-life of the cpu histogram; its values are cores."""
     return HistogramOptions(
         buckets=ExponentialBuckets(max_value=_CPU_MAX_CORES, first_bucket_size=_CPU_FIRST_CORES, ratio=_RATIO),
         epsilon=_EPSILON,
@@ -37,7 +37,7 @@ def cpu_options(settings: RecommenderSettings) -> HistogramOptions:
 
 
 def memory_options(settings: RecommenderSettings) -> HistogramOptions:
-    """Return the buckets of the memory histogram, in bytes."""
+    """Return the bucket sizes and the half-life of the memory histogram; its values are bytes."""
     return HistogramOptions(
         buckets=ExponentialBuckets(max_value=_MEMORY_MAX_BYTES, first_bucket_size=_MEMORY_FIRST_BYTES, ratio=_RATIO),
         epsilon=_EPSILON,
@@ -46,12 +46,14 @@ def memory_options(settings: RecommenderSettings) -> HistogramOptions:
 
 
 class InstanceState(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """State of one instance; times are Unix seconds, memory is in bytes.
+    """What the model remembers of one instance: the container in one pod. Times are Unix seconds, memory is in bytes.
 
     Attributes:
+        last_cpu_at: Time of the last cpu sample, or None before the first one.
+        last_memory_at: Time of the last memory sample, or None before the first one.
         window_end: End of the day whose memory peak is collected, or None before the first sample.
         peak: Highest usage of that day, or 0 before the first sample.
-        oom_peak: Memory that the instance needs after it was killed for memory.
+        oom_peak: Memory that the instance probably needs since it was killed for memory.
         oom_at: Time of the last kill for memory, or None if there was none.
     """
 
@@ -65,11 +67,15 @@ class InstanceState(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 @dataclass(slots=True, kw_only=True)
 class ContainerModel:
-    """The histograms of one container, and its live instances.
+    """The learned usage of one container: its histograms, and the state of its live instances.
 
     Attributes:
-        first_at: Time of the first cpu sample, or None if there is none.
-        last_at: Time of the last cpu sample, or None if there is none.
+        settings: Settings under which samples are learned.
+        cpu: Histogram of cpu samples, in cores.
+        memory: Histogram of daily memory peaks, in bytes.
+        instances: `<uid of the pod>/<container>` -> state.
+        first_at: Unix time of the first cpu sample, or None if there is none.
+        last_at: Unix time of the last cpu sample, or None if there is none.
         count: Number of cpu samples.
     """
 
@@ -91,9 +97,15 @@ class ContainerModel:
         )
 
     def add_cpu(self, instance: str, cores: float, at: float, *, requested_cores: float) -> bool:
-        """Add the average cpu usage of an instance over one report, and return whether it was used.
+        """Add the average cpu usage of an instance over one report, and return whether the sample was used.
 
-        A negative sample, and one that is not newer than the last, is ignored.
+        A negative sample, and one that is not newer than the last sample of the instance, is ignored.
+
+        Args:
+            instance: Key of the instance.
+            cores: Average usage in cores.
+            at: Unix time of the report in seconds.
+            requested_cores: Requested cpu, from which the weight of the sample is computed.
 
         Source:
             manager spec, 15.4
@@ -109,7 +121,14 @@ class ContainerModel:
         return True
 
     def add_memory(self, instance: str, used_bytes: float, at: float) -> bool:
-        """Add the memory usage of an instance, and return whether it was used; only a new peak of the day counts.
+        """Add the memory usage of an instance, and return whether the sample was used.
+
+        Only a new peak of the day counts.
+
+        Args:
+            instance: Key of the instance.
+            used_bytes: Used memory in bytes.
+            at: Unix time of the report in seconds.
 
         Source:
             manager spec, 15.4
@@ -121,10 +140,15 @@ class ContainerModel:
         return True
 
     def add_oom(self, instance: str, at: float, *, requested_bytes: float) -> bool:
-        """Add that an instance was killed for memory and needs more, and return whether it was used.
+        """Record that an instance was killed for memory, so that it needs more, and return whether this was used.
 
         The needed memory is max(used + oomMinBumpUpBytes, used * oomBumpUpRatio), where used is the larger of request
         and peak. The peaks of earlier kills do not count, so that repeated kills do not add up.
+
+        Args:
+            instance: Key of the instance.
+            at: Unix time of the kill in seconds.
+            requested_bytes: Requested memory in bytes.
 
         Source:
             manager spec, 15.4

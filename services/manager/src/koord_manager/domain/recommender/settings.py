@@ -32,7 +32,10 @@ class RecommenderSettings(msgspec.Struct, frozen=True, kw_only=True, rename=wire
 
     @property
     def learning(self) -> tuple[float, ...]:
-        """The settings under which samples are learned; if one changes, histograms have to be learned again."""
+        """The settings that affect how samples are learned.
+
+        If one of them changes, histograms have to be learned again.
+        """
         return (
             self.cpu_half_life_seconds,
             self.memory_half_life_seconds,
@@ -43,7 +46,7 @@ class RecommenderSettings(msgspec.Struct, frozen=True, kw_only=True, rename=wire
 
     @property
     def changed(self) -> dict[str, float]:
-        """Settings that differ from their defaults, by name, as `settings_from` reads them."""
+        """Settings that differ from their defaults: name -> value."""
         defaults = msgspec.to_builtins(DEFAULT_SETTINGS)
         return {name: value for name, value in msgspec.to_builtins(self).items() if value != defaults[name]}
 
@@ -52,7 +55,7 @@ DEFAULT_SETTINGS: Final = RecommenderSettings()
 
 
 def settings_from(changed: dict[str, float]) -> RecommenderSettings:
-    """Return the settings in which only these names differ from their defaults."""
+    """Return the default settings with these values changed: name -> value."""
     return msgspec.convert(changed, RecommenderSettings) if changed else DEFAULT_SETTINGS
 
 
@@ -91,12 +94,13 @@ _RULES: Final[dict[str, _Range]] = {
 
 
 def read_settings(text: str) -> RecommenderSettings:
-    """Return the settings of a text such as `targetCPUPercentile=0.95,safetyMarginFraction=0.3`.
+    """Parse a text such as `targetCPUPercentile=0.95,safetyMarginFraction=0.3`.
 
     Settings that the text does not name have their defaults.
 
     Raises:
-        InvalidInput: A setting is unknown or invalid; names the setting, the rule and the value.
+        InvalidInput: A setting is unknown or its value is invalid; the error names the setting, the rule and the
+            value.
     """
     given: dict[str, float] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):

@@ -42,7 +42,10 @@ class Wanted(NamedTuple):
     Attributes:
         id: Id of its aggregate, `<namespace>=<name>`.
         version: Position of the object in the log.
-        target: The workload or pods that it selects, or None if that is not valid.
+        created: Creation time, RFC 3339, or empty.
+        target: The workload or the pods that it selects, or None if the object is not valid.
+        mode: What is done with the recommended amounts.
+        policies: Name of a container -> its limits and mode.
         fault: Reason why the object is not valid, or empty.
     """
 
@@ -58,7 +61,7 @@ class Wanted(NamedTuple):
 
 
 def read_wanted(id_: str, stored: CustomObjectState) -> Wanted:
-    """Return the parsed form of a stored Recommendation, with a fault if it is not valid."""
+    """Parse a stored Recommendation; if it is not valid, the result has the reason in `fault` and no target."""
     namespace, _, name = id_.partition("=")
     try:
         recommendation = object_from_json(stored.object, Recommendation)
@@ -80,7 +83,7 @@ def read_wanted(id_: str, stored: CustomObjectState) -> Wanted:
 
 
 def owners_of(view: ManagerView, pod: Pod) -> Iterator[OwnerReference]:
-    """Yield the controllers of a pod, nearest first, as far as the log knows them."""
+    """Yield the controllers of a pod from the log: its controller, that controller's controller, and so on."""
     references = pod.metadata.owner_references
     for _ in range(_LONGEST_CHAIN):
         owner = next((owner for owner in references if owner.controller), None)
@@ -112,7 +115,7 @@ def _mirrored_owners(view: ManagerView, namespace: str, owner: OwnerReference) -
 
 
 class Targets:
-    """All Recommendations by namespace, with cached results for pods."""
+    """All Recommendations by namespace, with a cache of those that select each pod."""
 
     def __init__(self) -> None:
         self._version: int | None = None
@@ -121,7 +124,7 @@ class Targets:
         self._of_pod: dict[str, tuple[int, list[OwnerReference], tuple[Wanted, ...]]] = {}
 
     def refresh(self, view: ManagerView) -> None:
-        """Read the folded Recommendations again if one of them changed."""
+        """Parse the folded Recommendation objects again if one of them changed since the last call."""
         version = view.custom_version(PLURAL)
         if version == self._version:
             return
@@ -141,11 +144,11 @@ class Targets:
         return [self._wanted[id_] for id_ in sorted(self._wanted)]
 
     def one(self, id_: str) -> Wanted | None:
-        """Return a Recommendation by id, or None if there is none."""
+        """Return a Recommendation by id (`<namespace>=<name>`), or None if there is none."""
         return self._wanted.get(id_)
 
     def of_pod(self, view: ManagerView, uid: str) -> tuple[Wanted, ...]:
-        """Return the Recommendations that select a pod, oldest first."""
+        """Return the Recommendations that select a stored pod, oldest first; empty for an unknown pod."""
         spec = view.state.of_kind(PodSpecState).get(uid)
         if spec is None or spec.object.metadata.namespace not in self._by_namespace:
             return ()
@@ -156,7 +159,7 @@ class Targets:
         return known[2]
 
     def of(self, view: ManagerView, pod: Pod) -> tuple[Wanted, ...]:
-        """Return the Recommendations that select a pod that is not stored yet, oldest first."""
+        """Return the Recommendations that select a pod, oldest first. The pod need not be in the log."""
         if pod.metadata.namespace not in self._by_namespace:
             return ()
         return self._matching(pod, list(owners_of(view, pod)))

@@ -50,13 +50,14 @@ _OPTED_OUT: Final = "false"
 
 
 class Seen(NamedTuple):
-    """The assessment of one node in one run.
+    """The assessment of one node in one run, with its inputs.
 
     Attributes:
-        published: Published policy of the node, or None.
+        node: The node.
+        published: Last published policies of the node, or None if nothing was published.
         found: The assessment, or None for a node that is excluded from health and counts as healthy.
-        signals: Measured value of each signal.
-        stale: Whether the report of the node is too old.
+        signals: Name of a signal -> measured value.
+        stale: Whether the usage report of the node is missing or too old.
     """
 
     node: Node
@@ -67,7 +68,10 @@ class Seen(NamedTuple):
 
 
 class HealthController:
-    """Runs assessments at an interval; all results are in the log."""
+    """Assesses the health of all nodes every `intervalSeconds`.
+
+    All results are in the log, so it needs no stored state.
+    """
 
     def __init__(self) -> None:
         self._last: datetime | None = None
@@ -76,10 +80,10 @@ class HealthController:
         self._seen: dict[str, Seen] = {}
 
     def drafts(self, policies: NodePolicies, view: ManagerView, now: datetime) -> list[Draft]:
-        """Return the facts of a complete run, or an empty list while the run is not complete or none is due.
+        """Continue the run, and return its facts when it is complete; otherwise return an empty list.
 
-        Each cycle assesses a part of the nodes, so that a large cluster does not block other tasks. If a node cannot be
-        assessed, its health stays.
+        Each cycle assesses a part of the nodes, so that a large cluster does not block other tasks. If a node cannot
+        be assessed, its health stays.
         """
         policy = policies.slo_adjust
         if not policy.enable:
@@ -113,7 +117,14 @@ class HealthController:
 def health_drafts(
     policies: NodePolicies, policy: SloAdjustPolicy, view: ManagerView, seen: Mapping[str, Seen]
 ) -> list[Draft]:
-    """Return the facts of one run over all nodes."""
+    """Return the facts of one complete run: changed health of nodes, and whether too many nodes look abnormal.
+
+    Args:
+        policies: The configuration in force.
+        policy: The section slo-adjust-config.
+        view: The cluster.
+        seen: Node token -> assessment.
+    """
     guarded = guard(policy, seen)
     drafts = [
         draft
@@ -134,7 +145,12 @@ def health_drafts(
 
 
 def guard(policy: SloAdjustPolicy, seen: Mapping[str, Seen]) -> Guarded:
-    """Return the weights that the nodes may report, with the limit on lowered nodes applied."""
+    """Limit the number of nodes with a lowered weight to `maxAbnormalRatio` of the assessed nodes.
+
+    Args:
+        policy: The section slo-adjust-config.
+        seen: Node token -> assessment.
+    """
     return guard_weights(
         policy.max_abnormal_ratio,
         [
@@ -149,7 +165,7 @@ def guard(policy: SloAdjustPolicy, seen: Mapping[str, Seen]) -> Guarded:
 
 
 def offsets_of(health: NodeHealth | None) -> Offsets:
-    """Return the number of percent points by which the thresholds of a node are lowered."""
+    """Return the percent points that health adds to the thresholds of a node, at most 0; zeros if it has no health."""
     return Offsets(health.offsets.get("cpu", 0), health.offsets.get("memory", 0)) if health else Offsets()
 
 
@@ -166,15 +182,15 @@ def look_at_health(
     report: NodeUsageReported | None,
     now: datetime,
 ) -> Seen:
-    """Return the assessment of an existing node.
+    """Assess the health of an existing node, and return the assessment with its inputs.
 
     Args:
         policies: The configuration in force.
         policy: The section slo-adjust-config.
         view: The cluster.
         token: Token of the node.
-        published: The published policy, or None if there is none.
-        report: The newest report, or None if none was seen.
+        published: Last published policies of the node, or None if nothing was published.
+        report: The newest usage report, or None if none was received.
         now: The time.
     """
     node = view.node(token)
@@ -187,7 +203,7 @@ def look_at_health(
 
 
 def previous_state(published: NodePolicyState | None) -> HealthState | None:
-    """Return the state from which the next assessment of a node starts, or None for the first one."""
+    """Return the published health of a node as the start of its next assessment, or None if it has none."""
     health = published.health if published else None
     if health is None:
         return None
@@ -197,15 +213,15 @@ def previous_state(published: NodePolicyState | None) -> HealthState | None:
 def health_draft(
     policies: NodePolicies, policy: SloAdjustPolicy, view: ManagerView, token: str, look: Seen, reported: int
 ) -> Draft | None:
-    """Return the fact with the health of a node, or None if the log is up to date.
+    """Return the fact with the health of a node, or None if the published health is good enough.
 
     Args:
         policies: The configuration in force.
         policy: The section slo-adjust-config.
         view: The cluster.
         token: Token of the node.
-        look: Its evaluation.
-        reported: Its weight after the guard.
+        look: The assessment of the node.
+        reported: Its weight after `guard`.
     """
     before = look.published.health if look.published else None
     if look.found is None:
@@ -305,7 +321,14 @@ def _is_worth_a_write(before: NodeHealth | None, level: str, weight: int, offset
 
 
 def health_text(level: str, weight: int, abnormality: float, reasons: list[str], offsets: dict[str, int]) -> str:
-    """Return the text of the node's annotation `slo-health`.
+    """Return the JSON text of the node's annotation `slo-health`.
+
+    Args:
+        level: Health level.
+        weight: Weight of the node, of 100.
+        abnormality: Smoothed abnormality, from 0 to 1.
+        reasons: Names of the signals above their lower bound, worst first.
+        offsets: `cpu` and `memory` -> percent points that are added to thresholds, at most 0.
 
     Source:
         manager spec, 16.4
@@ -321,12 +344,15 @@ def health_text(level: str, weight: int, abnormality: float, reasons: list[str],
 
 
 def is_adjusted(health: NodeHealth) -> bool:
-    """Return whether the level, weight or a threshold of a node is lowered."""
+    """Return whether a health has an effect: a level other than Healthy, a lower weight, or a lower threshold."""
     return health.level != Level.HEALTHY or health.reported_weight != FULL_WEIGHT or any(health.offsets.values())
 
 
 def healthy_again(before: NodeHealth | None) -> NodeHealthAssessed:
-    """Return the event that a node is not lowered any more."""
+    """Return the event that a node is healthy: full weight and no lowered threshold.
+
+    Its cause is that health is off for it.
+    """
     offsets = {"cpu": 0, "memory": 0}
     return NodeHealthAssessed(
         level=str(Level.HEALTHY),

@@ -17,7 +17,7 @@ _FLOAT_NOISE = 1e-9
 
 
 class NodeWeight(NamedTuple):
-    """Weight and abnormality of one node."""
+    """Input of the guard: the name of a node, its smoothed abnormality from 0 to 1, and its computed weight of 100."""
 
     name: str
     abnormality: float
@@ -25,11 +25,11 @@ class NodeWeight(NamedTuple):
 
 
 class Guarded(NamedTuple):
-    """The weights that nodes may report.
+    """The weights of all nodes after the number of nodes with a lowered weight was limited.
 
     Attributes:
-        weights: Name of a node -> weight that it reports.
-        abnormal: Names of the nodes that look abnormal, worst first.
+        weights: Name of a node -> weight to publish. Nodes beyond the limit have the full weight, 100.
+        abnormal: Names of all nodes whose computed weight is lower than 100, worst first.
         cap: Maximum number of nodes with a lowered weight.
     """
 
@@ -39,12 +39,18 @@ class Guarded(NamedTuple):
 
     @property
     def is_mass_abnormal(self) -> bool:
-        """Whether more nodes look abnormal than may be lowered."""
+        """Whether more nodes look abnormal than may have a lowered weight."""
         return len(self.abnormal) > self.cap
 
 
 def guard_weights(max_abnormal_ratio: float, nodes: Iterable[NodeWeight]) -> Guarded:
-    """Return the reported weight of each node: only the most abnormal nodes, up to the limit, report a lower weight.
+    """Return the weights to publish.
+
+    At most `max_abnormal_ratio` of the nodes, the most abnormal ones, get a lower weight. The number is rounded up.
+
+    Args:
+        max_abnormal_ratio: Share of the nodes, from 0 to 1.
+        nodes: All assessed nodes.
 
     Source:
         manager spec, 16.3; vectors manager/slo_weights

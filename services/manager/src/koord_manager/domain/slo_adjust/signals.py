@@ -25,13 +25,16 @@ def node_signals(
     evictions: Iterable[tuple[str, int]],
     now: datetime,
 ) -> dict[str, float]:
-    """Return the value of each signal that is known.
+    """Return name of a signal -> measured value, without signals that cannot be computed.
+
+    All values are percent, except `beEvictions`: the number of best-effort pods that the agent evicted in ten
+    minutes.
 
     Args:
-        report: The newest report, or None if none was seen.
+        report: The newest usage report, or None if none was received.
         capacity: Capacity of the node, or None if unknown.
-        published: The published policy, or None if there is none.
-        evictions: (time, number) of the best-effort pods that the agent evicted.
+        published: Last published policies of the node, or None if nothing was published.
+        evictions: (RFC 3339 time, number) of the best-effort pods that the agent evicted.
         now: The time.
 
     Source:

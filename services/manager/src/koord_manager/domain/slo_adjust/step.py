@@ -2,8 +2,8 @@
 
 The severity of a signal is its position between `warn` and `critical`, from 0 to 1. The present abnormality is the
 largest severity, or 1 if the report is too old. The abnormality is smoothed with `smoothingFactor`. The level follows
-the abnormality with hysteresis. Unless the node is healthy, its weight is 100 * (1 - abnormality). Offsets fall by
-`stepDown` while the node is critical, and rise by `stepUp` after enough healthy runs.
+the abnormality with hysteresis. Unless the node is healthy, its weight is 100 * (1 - abnormality). Offsets are added
+to thresholds. They fall by `stepDown` while the node is critical, and rise by `stepUp` after enough healthy runs.
 
 Source:
     manager spec, 16.2
@@ -32,7 +32,7 @@ DIMENSIONS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 class Level(StrEnum):
-    """Health level of a node."""
+    """Health level of a node: Healthy, Warning or Critical."""
 
     HEALTHY = "Healthy"
     WARNING = "Warning"
@@ -40,14 +40,21 @@ class Level(StrEnum):
 
 
 class Offsets(NamedTuple):
-    """Percent points that are added to thresholds; at most 0."""
+    """Percent points that health adds to cpu and memory thresholds of a node; 0, or negative if it is unhealthy."""
 
     cpu: int = 0
     memory: int = 0
 
 
 class HealthState(NamedTuple):
-    """State that one assessment passes to the next."""
+    """What one assessment of a node passes to the next.
+
+    Attributes:
+        abnormality: Smoothed abnormality, from 0 to 1.
+        level: Health level.
+        offsets: Percent points that are added to thresholds.
+        healthy_rounds: Number of assessments as Healthy in a row.
+    """
 
     abnormality: float
     level: Level
@@ -56,7 +63,7 @@ class HealthState(NamedTuple):
 
 
 class Thresholds(NamedTuple):
-    """The four thresholds of a node that health lowers, in percent."""
+    """The four thresholds of a node that health may lower, in percent of the capacity."""
 
     cpu_reclaim: int
     memory_reclaim: int
@@ -65,10 +72,12 @@ class Thresholds(NamedTuple):
 
 
 class Assessment(NamedTuple):
-    """The result of an assessment.
+    """The result of one assessment of a node.
 
     Attributes:
-        severities: Severity of each signal above 0, worst first.
+        state: State for the next assessment.
+        weight: Weight of the node, of 100; 100 if it is healthy.
+        severities: Name of a signal -> severity above 0 and up to 1, worst first.
     """
 
     state: HealthState
@@ -79,13 +88,13 @@ class Assessment(NamedTuple):
 def assess(
     policy: SloAdjustPolicy, previous: HealthState | None, signals: Mapping[str, float], *, stale: bool
 ) -> Assessment:
-    """Return the health of a node after one more assessment.
+    """Assess a node once more, and return its new health.
 
     Args:
         policy: The section slo-adjust-config.
-        previous: State of the previous evaluation, or None for the first one.
-        signals: Value by name; unknown signals are left out.
-        stale: Whether the report is too old; that lowers the weight and never a threshold.
+        previous: State after the previous assessment, or None for the first one.
+        signals: Name of a signal -> value; signals that could not be measured are missing.
+        stale: Whether the usage report is too old. That lowers the weight and never a threshold.
 
     Source:
         manager spec, 16.2; vectors manager/slo_adjust
@@ -121,7 +130,15 @@ def assess(
 
 
 def effective_thresholds(policy: SloAdjustPolicy, offsets: Offsets, base: Thresholds) -> Thresholds:
-    """Return the lowered thresholds; a configured threshold below its floor stays as it is.
+    """Return the thresholds after health has lowered them.
+
+    The two thresholds of the agent do not fall below their floors. A configured threshold below its floor stays as it
+    is.
+
+    Args:
+        policy: The section slo-adjust-config, with the floors.
+        offsets: Percent points to add.
+        base: The configured thresholds.
 
     Source:
         manager spec, 16.2 (6)

@@ -18,7 +18,11 @@ PLURAL: Final = "scheduleexplanations"
 def expiry_drafts(view: ManagerView, id_: str) -> list[Draft]:
     """Return the fact that deletes an expired ScheduleExplanation, or an empty list if it is not expired.
 
-    A new object with the name of an expired one stays.
+    A ScheduleExplanation that was created again with the name of an expired one stays.
+
+    Args:
+        view: The cluster.
+        id_: Id of its aggregate, `<namespace>=<name>`.
     """
     stored = view.state.of_kind(CustomObjectState).get(f"{PLURAL}={id_}")
     state = view.state.of_kind(ScheduleExplanationState).get(id_)

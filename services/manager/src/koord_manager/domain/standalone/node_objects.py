@@ -1,10 +1,11 @@
-"""The objects that node agents report, where no API server has them: written from the report as the gateway would.
+"""Write the objects that node agents report, in a cluster without an API server.
 
-The gateway says which write brings the object up to date (`gateway.topology_object`, `gateway.node_objects`,
-`gateway.device_object`). Here the
-write is carried out on the folded object, and the result is the fact that the gateway would observe afterwards.
+The gateway's functions decide which write brings an object up to date (`gateway.topology_object`,
+`gateway.node_objects`, `gateway.device_object`). Here the write is applied to the folded object. The result is the
+fact that the gateway would observe after the write.
 
-Source: agent spec, 4.7, 4.8; manager spec, 5.4.
+Source:
+    agent spec, 4.7, 4.8; manager spec, 5.4.
 """
 
 from typing import Any, Final, cast
@@ -23,10 +24,10 @@ _KINDS: Final = {"NodeResourceTopology": TOPOLOGIES, "Device": DEVICES}
 
 
 def node_object_drafts(view: ManagerView, token: str, now: str) -> list[Draft]:
-    """Return the next facts about NodeResourceTopology and Device of a node, or an empty list if they are up to date.
+    """Return the facts that update NodeResourceTopology and Device of a node, or an empty list if they are up to date.
 
-    Two writers share the topology: the agent's report comes first, the batch resources of its zones follow once the
-    report is folded.
+    If both the agent's report and the batch resources of zones have to be written, the first call returns the report
+    and the next call the batch resources.
 
     Args:
         view: The cluster.

@@ -1,8 +1,6 @@
 """Create and delete pods, so that each workload has the number of pods that it asks for.
 
 It compares the folded workload with its folded pods, whatever happened in between.
-
-Level-triggered: it reads the workload and its pods as folded, whatever happened in between.
 """
 
 import hashlib
@@ -26,18 +24,28 @@ _OUR_NAME: Final = re.compile(r"-[0-9a-f]{8}-[0-9]+")
 
 
 def template_hash(workload: Workload) -> str:
-    """Return eight hex digits of the pod template, which identify its version in pod names."""
+    """Return eight hexadecimal digits of a hash of the pod template. They are a part of the names of the pods."""
     return hashlib.blake2b(codec.encode_canonical(workload.template), digest_size=4).hexdigest()
 
 
 def reconcile_workload(
     view: ManagerView, uid: str, *, now: str, limit: int, options: Options | None = None
 ) -> list[list[Draft]]:
-    """Return the facts that bring a workload closer to its number of pods, at most `limit`, in groups.
+    """Return the facts that create and delete pods of a workload until it has the requested number.
 
-    Pods of a Deployment with an older template are replaced, oldest first. Pods of a Job are never replaced. A name is
-    `<workload>-<template hash>-<number>`. The uid of a pod is derived from the last position of the workload, and
+    Pods of a Deployment with an older template are replaced, oldest first. Pods of a Job are never replaced. A name
+    is `<workload>-<template hash>-<number>`. The uid of a pod is derived from the last position of the workload, and
     creating pods changes that position. So if two leaders decide at once, the log refuses one of them.
+
+    Args:
+        view: The cluster.
+        uid: Uid of the workload.
+        now: Creation time of new pods, RFC 3339.
+        limit: Maximum number of pods to create or delete.
+        options: Feature gates and flags of admission; None for the defaults.
+
+    Returns:
+        Groups of facts; the facts of a group are appended together.
 
     Raises:
         InvalidManifest: Admission denies the pods, and nothing else has to be done.
@@ -66,7 +74,7 @@ def reconcile_workload(
 
 
 def is_made_here(pod: Pod, owner_uid: str) -> bool:
-    """Return whether this controller created a pod; pods of other owners are left alone."""
+    """Return whether this controller created a pod for a workload. Other pods with the same owner are left alone."""
     meta = pod.metadata
     owners = (owner for owner in meta.owner_references if owner.uid == owner_uid)
     return any(_OUR_NAME.fullmatch(meta.name.removeprefix(owner.name)) for owner in owners)
@@ -124,7 +132,7 @@ def _created(
 
 
 def templated_pod(workload: Workload, owner_uid: str, name: str) -> dict[str, Any]:
-    """Return the document of a workload's pod before admission."""
+    """Return a pod of a workload as JSON, before admission: the pod template with name, namespace and owner."""
     owner = OwnerReference(
         api_version=workload.api_version,
         kind=workload.kind,

@@ -1,7 +1,7 @@
 """Repeat the manager's recorded decisions under the same settings or under others, without any effect.
 
-`run` reads a window of the log and calls each decision at the right position. `nodes` decides batch and mid resources,
-NodeSLO, metric collection, ratios, devices, health and root quotas. `recommendations` decides recommended requests.
-`admission` decides what a webhook or `koord apply` changed or denied. `tally` counts how many decisions had the
-recorded result.
+A *window* is the part of the log whose decisions are repeated. `run` reads the window and calls each decision at the
+right position. `nodes` decides batch and mid resources, NodeSLO, metric collection, ratios, devices, health and root
+quotas. `recommendations` decides recommended requests. `admission` decides what a webhook or `koord apply` changed or
+denied. `tally` counts how many decisions had the recorded result.
 """

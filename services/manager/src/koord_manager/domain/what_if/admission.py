@@ -47,11 +47,11 @@ _FACTS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionTried:
-    """The profiles and gates that are tried instead of the recorded ones.
+    """The colocation profiles and gates to try in a what-if run instead of the recorded ones.
 
     Attributes:
-        profiles: Profiles in place of the recorded ones, or None to keep those.
-        gates: Gates that override those of the manager.
+        profiles: Name -> profile, instead of the recorded profiles; None to keep those.
+        gates: Gates that override the recorded ones.
     """
 
     profiles: Mapping[str, ColocationProfile] | None = None
@@ -63,11 +63,14 @@ class AdmissionTried:
 
 
 class AdmissionFate(NamedTuple):
-    """An object with two different admission results: recorded and repeated.
+    """An object whose repeated admission result differs from the recorded one.
 
     Attributes:
-        source: See `Case.source`.
+        source: Who asked for admission: "webhook", "apply", "workload", "controller" or "mirror".
+        at: Time of the recorded decision, RFC 3339.
         position: Position of the log that the decision was based on.
+        recorded: The recorded result.
+        rerun: The repeated result.
         changes: Fields in which the admitted objects differ.
     """
 
@@ -84,14 +87,15 @@ class AdmissionFate(NamedTuple):
 
 
 class AdmissionDecisions:
-    """Repeats the admission decisions of one run.
+    """Repeats the admission decisions of a what-if run, and collects the differences.
 
     Args:
-        view: The view of the recording, folded by the run.
+        view: The view of the recording, which the run folds.
 
     Attributes:
         tally: Numbers of the decisions in the window.
-        not_reviewed: Number of pods without a decision that the recorded profiles would have changed or denied.
+        not_reviewed: Number of pods without a recorded decision that the recorded profiles would have changed or
+            denied.
         fates: Objects with another result under the tried settings.
         unexplained: Objects with another result under the recorded settings, which points to missing information.
     """
@@ -130,7 +134,10 @@ class AdmissionDecisions:
         self._targets = Targets()
 
     def begin(self) -> None:
-        """Start the window, and queue the decisions that were based on a position in it."""
+        """Start the window at the present position.
+
+        Queue the recorded decisions that were based on this position or later ones.
+        """
         self._begin = self.view.state.position
         if self.view.admission.recommend is None:
             self.view.recommend_with(self._recommend)
@@ -139,7 +146,10 @@ class AdmissionDecisions:
                 self._expect(decision.based_on, decision)
 
     def see(self, stored: StoredEvent) -> None:
-        """Queue a fact of the window that shows an admitted object; call it before the fact is folded."""
+        """Queue the admission of the object in a fact of the window, if there is one.
+
+        Call this before the fact is folded.
+        """
         if stored.type not in _FACTS or stored.based_on < self._begin:
             return
         if stored.type == PodSpecChanged.__name__ and not stored.causation_id.startswith("profile/"):
@@ -149,7 +159,7 @@ class AdmissionDecisions:
         self._expect(stored.based_on, stored)
 
     def decide_up_to(self, position: int) -> None:
-        """Repeat the decisions that were based on positions up to this one."""
+        """Repeat the queued decisions that were based on this position of the log or an earlier one."""
         while self._due and self._due[0][0] <= position:
             due = heappop(self._due)[2]
             if isinstance(due, RecordedDecision):

@@ -60,10 +60,12 @@ _NEW_WITHIN_SECONDS: Final = 60
 
 @dataclass(slots=True)
 class AdmissionContext:
-    """The cluster and the settings under which a case is decided.
+    """The cluster and the settings under which an admission decision is repeated.
 
     Attributes:
-        accounts: Quota usage that earlier pods of the same decision have charged.
+        view: The cluster.
+        options: Feature gates and flags of admission.
+        accounts: Quota usage that earlier pods of the same decision have changed.
     """
 
     view: ManagerView
@@ -75,16 +77,18 @@ Again = Callable[[AdmissionContext], Outcome]
 
 
 class Case(NamedTuple):
-    """One admission decision that can be repeated.
+    """An admission decision that can be repeated.
 
     Attributes:
-        source: Origin: "webhook", "apply", "workload", "controller", or "mirror" for a pod without a recorded decision.
+        source: Who asked: "webhook", "apply", "workload", "controller", or "mirror" for a pod without a recorded
+            decision.
         at: Time of the decision, RFC 3339.
         recorded: The recorded outcome.
-        check: Repeats exactly what was recorded, for example one of two webhooks.
-        is_same: Whether an outcome is equal to the recorded one.
-        again: Repeats the whole admission of the object, or None if another case does.
-        is_certain: Whether the manager is known to have decided it.
+        check: Function that repeats exactly what was recorded, for example one of two webhooks.
+        is_same: Function that returns whether an outcome equals the recorded one.
+        again: Function that repeats the whole admission of the object, or None if another case does.
+        is_certain: Whether the manager certainly made this decision. If not, the object may have been admitted
+            before.
         options: Recorded gates and flags, or None if those of the previous decision apply.
     """
 
@@ -103,7 +107,7 @@ class Case(NamedTuple):
 
 
 def decision_case(told: RecordedDecision, record: Record) -> Case | NotRetained:
-    """Return the case of a recorded decision, or `NOT_RETAINED` if its input is gone."""
+    """Return a recorded decision in a form that can be repeated, or `NOT_RETAINED` if its input is not in the log."""
     event, recorded = told.event, recorded_outcome(told.event)
     lacks_object = event.object is None and event.operation != Operation.DELETE
     is_webhook = event.source == WEBHOOK
@@ -153,9 +157,7 @@ def decision_case(told: RecordedDecision, record: Record) -> Case | NotRetained:
 def fact_case(
     stored: StoredEvent, event: Event, view: ManagerView, record: Record, since: str
 ) -> Case | NotRetained | None:
-    """Return the admission decision that admitted the object of a fact, in a form that can be repeated.
-
-    Return None if admission did not decide it, or if a recorded decision says more about it.
+    """Return the decision that admitted the object of a fact, in a form that can be repeated.
 
     Args:
         stored: The fact.
@@ -163,6 +165,10 @@ def fact_case(
         view: The view at the position of the decision.
         record: The recorded decisions.
         since: Time of the oldest retained decision, RFC 3339, or empty if all are retained.
+
+    Returns:
+        The decision. `NOT_RETAINED` if its input is gone. None if admission did not decide the object, or if a
+        recorded decision about it exists.
     """
     if record.of_request(stored.causation_id) is not None:
         return None  # its decision says more

@@ -36,11 +36,14 @@ _OURS: Final = (APPLIED_DIGEST, LAST_APPLIED)
 
 
 class Outcome(NamedTuple):
-    """The result of admission for one object.
+    """The result of admission for one object, in the form in which results are compared.
 
     Attributes:
-        steps: Steps that changed the object.
-        rules: Ids of the rules that denied it, aligned with `fields`.
+        allowed: Whether the object was allowed.
+        steps: Names of the steps that changed the object.
+        rules: Ids of the broken rules.
+        fields: Field of each broken rule, in the order of `rules`.
+        message: Sentence for the user, or empty if allowed.
         object: The object to store, or None if it is denied or not recorded.
         digest: Digest of the changed object, or empty if no step changed it.
     """
@@ -62,12 +65,12 @@ def recorded_outcome(event: AdmissionDecided) -> Outcome:
 
 
 def is_alike(found: Outcome, recorded: Outcome) -> bool:
-    """Return whether an outcome equals a recorded one, of whose object only the digest is known."""
+    """Return whether a repeated outcome equals a recorded one; of the recorded object only the digest is known."""
     return found[:4] == recorded[:4] and found.digest == recorded.digest
 
 
 def request_of(event: AdmissionDecided) -> Request:
-    """Return the request that a webhook received, as far as it is recorded."""
+    """Return the request that a webhook received, with those parts of the object that are recorded."""
     return Request(
         uid=event.uid,
         operation=Operation(event.operation),
@@ -82,18 +85,27 @@ def request_of(event: AdmissionDecided) -> Request:
 
 
 def plural_of(event: AdmissionDecided) -> str:
-    """Return the resource of a decision without its subresource."""
+    """Return the plural of the resource of a recorded decision, without its subresource."""
     return event.resource.removesuffix(f"-{event.subresource}") if event.subresource else event.resource
 
 
 def ask_again(view: ManagerView, request: Request, webhook: str, options: Options) -> Outcome:
-    """Return the outcome of one webhook call, without quota usage, which a webhook reads from the API server."""
+    """Repeat one webhook call and return its outcome.
+
+    Quota usage is left out, because webhooks read it from the API server.
+
+    Args:
+        view: The cluster.
+        request: The request.
+        webhook: "mutate" or "validate".
+        options: Feature gates and flags of admission.
+    """
     around = surroundings(request, view.admission, options)
     return _outcome(request, (mutate if webhook == "mutate" else validate)(request, around))
 
 
 def admit_again(view: ManagerView, request: Request, options: Options) -> Outcome:
-    """Return the outcome of both webhooks together, with the quota usage of the fold."""
+    """Repeat both webhooks together and return the outcome. Quota usage is that of the folded log."""
     decision = admit(request, surroundings(request, view.admission, options))
     try:
         if decision.allowed and (request.resource, request.subresource) == ("pods", "") and decision.object is not None:
@@ -109,12 +121,12 @@ def admit_again(view: ManagerView, request: Request, options: Options) -> Outcom
 
 
 def apply_again(view: ManagerView, document: JsonObject, options: Options, *, uid: str, now: str) -> Outcome:
-    """Return the outcome of `koord apply` for one document.
+    """Repeat `koord apply` of one document, and return the outcome.
 
     Args:
         view: The cluster.
         document: The document.
-        options: Gates and flags.
+        options: Feature gates and flags of admission.
         uid: Uid for a new object.
         now: Time of the application, RFC 3339.
     """
@@ -130,7 +142,15 @@ def apply_again(view: ManagerView, document: JsonObject, options: Options, *, ui
 
 
 def delete_again(view: ManagerView, plural: str, namespace: str, name: str, options: Options) -> Outcome:
-    """Return the outcome of `koord delete` for one object."""
+    """Repeat `koord delete` of one object, and return the outcome.
+
+    Args:
+        view: The cluster.
+        plural: Plural of its kind.
+        namespace: Its namespace, or empty.
+        name: Its name.
+        options: Feature gates and flags of admission.
+    """
     kind = next((found.kind for found in accepted_kinds() if found.plural == plural), "")
     try:
         decide_delete(view, Target(kind, namespace, name), options)
@@ -147,7 +167,7 @@ _PLURAL_OF: Final[Mapping[str, str]] = {
 
 
 def stored_object(event: Event) -> JsonObject | None:
-    """Return the object of a fact without the annotations that `koord apply` adds, or None for other facts."""
+    """Return the object in a fact, without the annotations that `koord apply` adds; None if the fact has no object."""
     match event:
         case PodSpecAdded(object=Pod() as found) | PodSpecChanged(object=Pod() as found):
             document = cast("JsonObject", codec.to_builtins(found))
@@ -178,7 +198,7 @@ def _refused(decision: AdmissionDecision, steps: tuple[str, ...] = ()) -> Outcom
 
 
 def invalid_outcome(refused: InvalidManifest | InvalidInput) -> Outcome:
-    """Return the outcome for an object that is not valid."""
+    """Return the outcome "denied" for an object that is not valid, with the violations of the error."""
     if isinstance(refused, InvalidInput):
         refused = InvalidManifest([refused])
     if isinstance(refused, AdmissionRefused):
@@ -189,7 +209,7 @@ def invalid_outcome(refused: InvalidManifest | InvalidInput) -> Outcome:
 
 
 class Change(NamedTuple):
-    """One field in which two objects differ; None stands for an absent value."""
+    """A field in which the recorded and the repeated object differ; a value of None means that the field is absent."""
 
     field: str
     recorded: Any
@@ -197,7 +217,7 @@ class Change(NamedTuple):
 
 
 def changes(recorded: JsonObject | None, rerun: JsonObject | None) -> list[Change]:
-    """Return the fields in which two objects differ; values that may be secret are withheld."""
+    """Return the fields in which two objects differ. Values that may be secret are replaced by a placeholder."""
     return list(_changes(recorded or {}, rerun or {}, ""))
 
 

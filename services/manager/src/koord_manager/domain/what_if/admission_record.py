@@ -26,12 +26,13 @@ _ONE_REQUEST_SECONDS = 30
 
 
 class RecordedDecision(NamedTuple):
-    """One recorded admission decision.
+    """A recorded admission decision.
 
     Attributes:
-        based_on: Position of the fold on which it was decided.
-        at: Time, RFC 3339.
-        is_whole: Whether it contains the object that was decided, which old versions do not.
+        based_on: Position of the log that was folded when it was decided.
+        at: Time of the decision, RFC 3339.
+        event: The decision.
+        is_whole: Whether it contains the object that was decided; decisions of old versions do not.
     """
 
     based_on: int
@@ -41,11 +42,12 @@ class RecordedDecision(NamedTuple):
 
 
 class Record:
-    """The retained admission decisions.
+    """The admission decisions that the stream of explanations still has, with indexes.
 
     Attributes:
         decisions: All decisions in order.
-        refused: Uid of a review that changed an object -> the decision of the second webhook that denied the object.
+        refused: Request uid of a mutating review -> decision of the validating webhook that denied the changed
+            object.
     """
 
     def __init__(self, stored: Iterable[StoredEvent]) -> None:
@@ -67,17 +69,21 @@ class Record:
 
     @property
     def follow_ups(self) -> frozenset[str]:
-        """Request ids of recorded denials whose object an earlier webhook had already changed."""
+        """Request uids of the denials by a validating webhook whose object a mutating webhook had changed before."""
         return frozenset(one.event.uid for one in self.refused.values())
 
     def of_request(self, uid: str) -> RecordedDecision | None:
-        """Return the decision about a request, or None if it is not retained."""
+        """Return the decision about the request with this uid, or None if it is not retained."""
         return self._of_uid.get(uid)
 
     def of_pod(self, pod: Pod, at: str) -> RecordedDecision | None:
-        """Return the decision that changed an admitted pod, or None if there is none.
+        """Return the decision of the mutating webhook about an admitted pod, or None if it is not retained.
 
-        Each decision is returned once. `at` is the time when the pod was first observed, RFC 3339.
+        Each decision is returned only once, also for pods with a generated name.
+
+        Args:
+            pod: The pod as it was observed.
+            at: Time when it was first observed, RFC 3339.
         """
         since = unix_seconds(at) - _SEEN_WITHIN_SECONDS
         return self._taken(pod.metadata.namespace, pod.metadata.name, "pods", at, since)

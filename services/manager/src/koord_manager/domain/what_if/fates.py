@@ -45,11 +45,14 @@ CONTROLLER_OF: Final[Mapping[type[Event], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class NodeFate:
-    """A node whose policy differs at the end of the window.
+    """A node whose policies differ between recording and re-run at the end of the window.
+
+    Policies are overcommit, NodeSLO, health and others.
 
     Attributes:
-        recorded: Recorded policy, or None if none was published.
-        rerun: Policy of the re-run, or None if none was published.
+        node: Name of the node.
+        recorded: Recorded policies, or None if nothing was published.
+        rerun: Policies of the re-run, or None if nothing would be published.
     """
 
     node: str
@@ -58,12 +61,12 @@ class NodeFate:
 
 
 def is_alike(found: Decision, recorded: Decision) -> bool:
-    """Return whether two decisions about a node are equal, apart from versions and positions."""
+    """Return whether a repeated decision about a node equals the recorded one, apart from versions and positions."""
     return without_version(found) == without_version(recorded)
 
 
 def without_version(event: Decision | None) -> Decision | None:
-    """Return a decision without the configuration version and the positions that it was based on."""
+    """Return a decision without the configuration version and the positions that it was based on; None for None."""
     if isinstance(event, NodeOvercommitComputed):
         return msgspec.structs.replace(event, config_version=0, based_on=BasedOn())
     if isinstance(event, NodeDevicesComputed) or event is None:
@@ -72,7 +75,7 @@ def without_version(event: Decision | None) -> Decision | None:
 
 
 def compared_fields(policy: NodePolicyState | None) -> tuple[object, ...]:
-    """Return the fields of a node's policy that a comparison reads."""
+    """Return those fields of a node's policies that the comparison of recording and re-run reads; empty for None."""
     found = policy or NodePolicyState(seq=0)
     amounts = (found.batch_cpu_milli, found.batch_memory_bytes, found.mid_cpu_milli, found.mid_memory_bytes)
     return (
@@ -89,6 +92,6 @@ def compared_fields(policy: NodePolicyState | None) -> tuple[object, ...]:
 
 
 def level_of(policy: NodePolicyState) -> tuple[str, int, dict[str, int]] | None:
-    """Return the level, weight and offsets of a node's health, or None if health never changed the node."""
+    """Return the level, weight and threshold offsets of a node's health, or None if health never had an effect."""
     health = policy.health
     return (health.level, health.reported_weight, health.offsets) if health is not None else None

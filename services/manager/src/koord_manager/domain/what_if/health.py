@@ -1,7 +1,7 @@
-"""Assess the health of nodes in a re-run.
+"""Assess the health of nodes in a what-if run.
 
-If `slo-adjust-config` is the recorded one, each recorded assessment is repeated with its signals. With another one,
-`TriedHealth` assesses all nodes at its own interval.
+If `slo-adjust-config` is the recorded one, each recorded assessment is repeated with its signals (`step_again`). If
+another one is tried, `TriedHealth` assesses all nodes at the interval of the tried section.
 
 Source:
     manager spec, 16
@@ -36,7 +36,10 @@ PoliciesInForce = Mapping[str, NodePolicyState]
 
 
 class HealthStep(NamedTuple):
-    """In a re-run: the token of a node, and the event with the health that its assessment gives."""
+    """A new health of one node in a what-if run: `token` of the node, and the event that would publish it.
+
+    `TriedHealth.round` yields one for each node whose health changes.
+    """
 
     token: str
     event: NodeHealthAssessed
@@ -49,9 +52,16 @@ def step_again(
     published: NodePolicyState | None,
     recorded: NodeHealthAssessed,
 ) -> NodeHealthAssessed | None:
-    """Return the assessment of a node from the recorded signals, or None if nothing changes.
+    """Repeat the recorded assessment of a node with its recorded signals; return its event, or None if nothing changes.
 
-    The limit on the number of lowered nodes applies as recorded.
+    If the computed weight is the recorded one, the recorded result of the limit on lowered nodes applies too.
+
+    Args:
+        policies: Configuration of the re-run.
+        view: The cluster.
+        token: Token of the node.
+        published: Policies of the node in the re-run, or None if nothing was published.
+        recorded: The recorded event.
     """
     if recorded.cause == OFF:
         before = published.health if published else None
@@ -69,9 +79,13 @@ def step_again(
 def repeat_guard(
     policies: NodePolicies, view: ManagerView, in_force: PoliciesInForce, recorded: MassAbnormalityChanged
 ) -> MassAbnormalityChanged:
-    """Return whether more nodes look abnormal than may be lowered, for the present policies of the re-run.
+    """Repeat the check whether more nodes look abnormal than may be lowered, with the health of the re-run.
 
-    The names of example nodes are taken from the recording.
+    Args:
+        policies: Configuration of the re-run.
+        view: The cluster.
+        in_force: Node token -> policies of the re-run.
+        recorded: The recorded event, from which the names of example nodes are taken.
     """
     tokens = view.nodes()
     if not policies.slo_adjust.enable:
@@ -93,10 +107,13 @@ def repeat_guard(
 
 
 class TriedHealth:
-    """Assesses all nodes of a re-run under another `slo-adjust-config`, from the reports that the stream still has.
+    """Assesses the health of all nodes in a what-if run that tries another `slo-adjust-config`.
+
+    The inputs are the usage reports that the stream still has.
 
     Attributes:
-        mass_abnormal: Whether more nodes look abnormal than may be lowered, or None before the first assessment.
+        mass_abnormal: Whether, in the last assessment, more nodes looked abnormal than `maxAbnormalRatio` permits to
+            lower. None before the first assessment.
     """
 
     def __init__(self, view: ManagerView, policies: NodePolicies) -> None:
@@ -106,11 +123,19 @@ class TriedHealth:
         self._last: datetime | None = None
 
     def is_tried(self, in_force: NodePolicies) -> bool:
-        """Return whether the tried `slo-adjust-config` differs from the one in force."""
+        """Return whether the tried `slo-adjust-config` differs from the recorded one.
+
+        Args:
+            in_force: The recorded configuration.
+        """
         return self._policies.slo_adjust != in_force.slo_adjust
 
     def is_due(self, now: str) -> bool:
-        """Return whether the interval since the last assessment has passed."""
+        """Return whether no assessment was done, or `intervalSeconds` of the tried section have passed since.
+
+        Args:
+            now: The time, RFC 3339.
+        """
         return (
             self._last is None
             or (datetime.fromisoformat(now) - self._last).total_seconds() >= self._policies.slo_adjust.interval_seconds
@@ -119,14 +144,14 @@ class TriedHealth:
     def round(
         self, in_force: PoliciesInForce, newest: Mapping[str, NodeUsageReported], now: str
     ) -> Iterator[HealthStep]:
-        """Yield the new health of every node with a report that changes.
+        """Assess all nodes with a report once, and yield each node whose health changes.
 
-        If health is switched off, every lowered node becomes healthy.
+        If the tried section switches health off, every unhealthy node becomes healthy.
 
         Args:
-            in_force: The policies of nodes.
-            newest: Node token -> its newest report.
-            now: The time.
+            in_force: Node token -> policies of the re-run.
+            newest: Node token -> newest usage report.
+            now: The time, RFC 3339.
         """
         self._last = datetime.fromisoformat(now)
         policies, policy, view = self._policies, self._policies.slo_adjust, self._view
@@ -151,5 +176,5 @@ class TriedHealth:
 
 
 def is_alike(found: MassAbnormalityChanged, recorded: MassAbnormalityChanged) -> bool:
-    """Return whether two results about abnormal nodes are equal, apart from the examples."""
+    """Return whether two results about abnormal nodes are equal, apart from the names of example nodes."""
     return msgspec.structs.replace(found, examples=[]) == msgspec.structs.replace(recorded, examples=[])

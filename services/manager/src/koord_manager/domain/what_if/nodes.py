@@ -79,16 +79,16 @@ class _Taken:
 
 
 class NodeDecisions:
-    """Repeats the decisions about nodes in one run.
+    """Repeats the decisions about nodes in a what-if run, and keeps the policies that the re-run would publish.
 
     Args:
-        view: The view of the recording, folded by the run.
-        reports: Retained reports in order.
-        chosen: Data of the ConfigMap to try, or None for the one in force.
+        view: The view of the recording, which the run folds.
+        reports: Retained usage reports in order.
+        chosen: Data of slo-controller-config to try, or None for the recorded one.
         flags: Flags of the recorded manager.
 
     Attributes:
-        rerun: Node token -> policy that the re-run would publish.
+        rerun: Node token -> policies that the re-run would publish.
         tally: Numbers of decisions in the window, including root quotas of profiles.
     """
 
@@ -111,13 +111,17 @@ class NodeDecisions:
         self._reports = _Taken(reports, {(report.node, report.event.updated_at): report.event for report in reports})
 
     def reconfigured(self) -> None:
-        """Use the folded configuration as the recorded one from now on."""
+        """Use the folded slo-controller-config as the recorded one from now on, because a fact has changed it."""
         self._in_force = copy.copy(self._in_force)
         self._in_force.refresh(self.view)
         self._versions[self._in_force.version] = self._in_force
 
     def begin(self, now: str) -> None:
-        """Start the window with the recorded policies of all nodes."""
+        """Start the window with the recorded policies of all nodes.
+
+        Args:
+            now: Time of the begin, RFC 3339, or empty if no fact was folded.
+        """
         self.rerun = dict(self.view.state.of_kind(NodePolicyState))
         self.take_in_reports(now, looks=False)
         if now:
@@ -125,11 +129,16 @@ class NodeDecisions:
         self._decide_changed_nodes(now)
 
     def end(self, now: str, until: str | None) -> None:
-        """End the window and decide the changed nodes a last time; reports after `until` are ignored."""
+        """Use the remaining reports, then decide once more every node that the tried configuration changes.
+
+        Args:
+            now: Time of the last fact, RFC 3339.
+            until: Time after which reports are ignored, RFC 3339, or None for no limit.
+        """
         self._decide_changed_nodes(max(now, self.take_in_reports(until, looks=True)))
 
     def fates(self) -> list[NodeFate]:
-        """Return the nodes whose policy differs from the recorded one, by name."""
+        """Return the existing nodes whose policies differ between recording and re-run, by name."""
         recorded = self.view.state.of_kind(NodePolicyState)
         fates = [
             NodeFate(name_from_token(token), recorded.get(token), self.rerun.get(token))
@@ -139,7 +148,12 @@ class NodeDecisions:
         return [fate for fate in fates if compared_fields(fate.recorded) != compared_fields(fate.rerun)]
 
     def take_in_reports(self, until: str | None, *, looks: bool) -> str:
-        """Use the reports up to a time, and return the time of the last one, or "" if there was none."""
+        """Make the reports up to a time the newest ones, and return the time of the last one, or "" if there was none.
+
+        Args:
+            until: Time after which reports are left for later, RFC 3339, or None for no limit.
+            looks: Whether to decide each report's node again, if the tried configuration changes it.
+        """
         reports, last = self._reports, ""
         while reports.count < len(reports.ordered):
             report = reports.ordered[reports.count]
@@ -154,7 +168,12 @@ class NodeDecisions:
         return last
 
     def repeat(self, stored: StoredEvent, recorded: Decision) -> None:
-        """Repeat a recorded decision with its inputs."""
+        """Repeat a recorded decision about a node with the report and time of the recorded one, and count the result.
+
+        Args:
+            stored: The recorded fact.
+            recorded: Its event.
+        """
         self.tally.recorded += 1
         token, node = stored.ref.id, self.view.node(stored.ref.id)
         if node is None or not self._decides(type(recorded)):
@@ -185,7 +204,7 @@ class NodeDecisions:
             self.set_published(token, found, stored)
 
     def repeat_guard(self, recorded: MassAbnormalityChanged) -> None:
-        """Repeat the check whether too many nodes look abnormal."""
+        """Repeat the recorded check whether too many nodes look abnormal, and count the result."""
         self.tally.recorded += 1
         if not self._assesses_health():
             found = repeat_guard(self._chosen or self._in_force, self.view, self.rerun, recorded)
@@ -193,7 +212,7 @@ class NodeDecisions:
             self.tally.same += is_guarded_alike(found, recorded)
 
     def repeat_warnings(self, recorded: ConfigWarned) -> None:
-        """Repeat the warnings about the configuration in force."""
+        """Repeat the recorded warnings about slo-controller-config, and count the result."""
         self.tally.recorded += 1
         state = slo_config_state(self.view)
         present = state is not None and state.object is not None
@@ -203,11 +222,19 @@ class NodeDecisions:
 
     @property
     def mass_abnormal(self) -> bool | None:
-        """Whether too many nodes look abnormal at the end of the re-run, or None if that is as recorded."""
+        """Whether too many nodes look abnormal at the end of the re-run.
+
+        None if no other slo-adjust-config is tried.
+        """
         return self._health.mass_abnormal if self._health is not None and self._assesses_health() else None
 
     def repeat_root_quota(self, id_: str, recorded: QuotaProfileRendered) -> None:
-        """Repeat the root quota of a profile, which no tried configuration changes."""
+        """Repeat the recorded root quota of a profile, and count the result; no tried configuration changes it.
+
+        Args:
+            id_: Id of the profile, `<namespace>=<name>`.
+            recorded: The recorded event.
+        """
         self.tally.recorded += 1
         profile = self.view.state.of_kind(CustomObjectState).get(f"{PROFILES}={id_}")
         if profile is not None and profile.object is not None and QUOTA_PROFILE in self._flags.controllers:
@@ -216,7 +243,13 @@ class NodeDecisions:
             self.tally.same += render(self.view, profile, nodes) == recorded
 
     def set_published(self, token: str, event: Event, stored: StoredEvent) -> None:
-        """Apply a decision to the policy of a node, as if it had been published."""
+        """Apply an event to the policies of a node in the re-run, as if it had been published.
+
+        Args:
+            token: Token of the node.
+            event: The event.
+            stored: Recorded fact that gives position and time.
+        """
         state = evolve(self.rerun.get(token), event, stored)
         assert isinstance(state, NodePolicyState)
         self.rerun[token] = state

@@ -39,11 +39,13 @@ Pods = list[tuple[str, PodSpecState]]
 
 @dataclass(frozen=True, slots=True)
 class RecommendationFate:
-    """A Recommendation whose status, or whose pods to re-create, differ at the end of the window.
+    """A Recommendation that differs between recording and re-run at the end of the window.
 
     Attributes:
         id: Id of its aggregate, `<namespace>=<name>`.
-        outdated: Numbers of live pods that would have to be re-created: recorded, re-run.
+        recorded: Recorded status, or None if there is none.
+        rerun: Status of the re-run, or None if there is none.
+        outdated: Numbers of live pods that would have to be re-created: in the recording, in the re-run.
     """
 
     id: str
@@ -53,10 +55,10 @@ class RecommendationFate:
 
 
 class RecommendationDecisions:
-    """Repeats the recommendations of one run.
+    """Repeats the recommendations of a what-if run, and keeps the statuses that the re-run would publish.
 
     Args:
-        view: The view of the recording, folded by the run.
+        view: The view of the recording, which the run folds.
 
     Attributes:
         in_force: Recorded settings, as the last recorded recommendation names them.
@@ -100,7 +102,7 @@ class RecommendationDecisions:
 
     @property
     def settings(self) -> RecommenderSettings:
-        """Settings under which the re-run decides."""
+        """Settings under which the re-run decides: the tried ones, or the recorded ones if none are tried."""
         return self._tried or self.in_force
 
     @property
@@ -117,11 +119,21 @@ class RecommendationDecisions:
     # --- the recording -----------------------------------------------------------------------------------------------
 
     def take_in_reports(self, stored: StoredEvent) -> None:
-        """Learn from the reports that were stored before a fact, except those that the next decision did not know."""
+        """Learn from the reports that were stored before a fact.
+
+        Reports that the next recorded recommendation had not read are left for later.
+        """
         self._take_in(moment_of(stored), self._expected[0][2] if self._expected else _EVERYTHING)
 
     def folded(self, event: Event | None, stored: StoredEvent) -> None:
-        """Take note of a folded fact that may change which pods a Recommendation selects."""
+        """Take note of a folded fact.
+
+        It may change which pods a Recommendation selects, or it may name the recorded settings.
+
+        Args:
+            event: The event, or None if it was ignored.
+            stored: The fact.
+        """
         if stored.ref.kind in _MATCHING:
             self._pods = None
         if isinstance(event, RecommendationComputed) and not self._expected:
@@ -133,12 +145,26 @@ class RecommendationDecisions:
         self.rerun = dict(self.view.state.of_kind(RecommendationState))
 
     def expect(self, based_on: int, seq: int, event: Event) -> None:
-        """Queue a recorded recommendation; `seq` is its position."""
+        """Announce a recorded recommendation of the window.
+
+        Reports are then learned only up to the position that it had read.
+
+        Args:
+            based_on: Position of the log that it was based on.
+            seq: Its own position.
+            event: The event; other events than recommendations are ignored.
+        """
         if isinstance(event, RecommendationComputed):
             heappush(self._expected, (based_on, seq, event.observed_to))
 
     def set_published(self, id_: str, event: Event, stored: StoredEvent) -> None:
-        """Apply a decision to the status of a Recommendation, as if it had been published."""
+        """Apply an event to the status of a Recommendation in the re-run, as if it had been published.
+
+        Args:
+            id_: Id of the Recommendation.
+            event: The event.
+            stored: Recorded fact that gives position and time.
+        """
         state = evolve(self.rerun.get(id_), event, stored)
         assert isinstance(state, RecommendationState)
         self.rerun[id_] = state
@@ -146,7 +172,7 @@ class RecommendationDecisions:
     # --- decisions ---------------------------------------------------------------------------------------------------
 
     def compute(self, stored: StoredEvent, recorded: RecommendationComputed) -> None:
-        """Repeat a recorded recommendation with its inputs."""
+        """Repeat a recorded recommendation with the reports and time of the recorded one, and count the result."""
         heappop(self._expected)
         self._recorded_by(recorded)
         self._take_in(None, recorded.observed_to)
@@ -184,7 +210,7 @@ class RecommendationDecisions:
         return found if knows else None
 
     def drop(self, stored: StoredEvent, recorded: RecommendationDropped) -> None:
-        """Repeat the removal of a Recommendation whose object is gone."""
+        """Repeat the removal of the status of a Recommendation whose object was deleted, and count the result."""
         self._enter_run(stored)
         self.tally.recorded += 1
         if self._book.targets.one(stored.ref.id) is None:
@@ -193,7 +219,7 @@ class RecommendationDecisions:
         self.set_published(stored.ref.id, recorded, stored)
 
     def replace(self, stored: StoredEvent, recorded: PodEvictionRequested) -> None:
-        """Repeat the decision to evict a pod, so that its successor gets the recommended requests."""
+        """Repeat the decision to evict a pod with outdated requests, and count the result."""
         self._enter_run(stored)
         self.tally.recorded += 1
         now = datetime.fromisoformat(stored.occurred_at)
@@ -213,8 +239,8 @@ class RecommendationDecisions:
         If settings are tried, Recommendations without a decision in the window are decided now.
 
         Args:
-            until: Reports that were stored later are ignored, or None for no limit.
-            now: Time of the end.
+            until: Reports that were stored after this moment are ignored; None for no limit.
+            now: Time of the end, RFC 3339.
         """
         self._expected = []
         self._take_in(until, _EVERYTHING)
@@ -233,7 +259,11 @@ class RecommendationDecisions:
                 self.set_published(wanted.id, found, StoredEvent(self.view.state.position, ref, {}, b""))
 
     def fates(self, now: str) -> list[RecommendationFate]:
-        """Return the Recommendations that differ from the recording, by id."""
+        """Return the Recommendations that differ between recording and re-run, by id.
+
+        Args:
+            now: Time of the end, RFC 3339.
+        """
         self._book.targets.refresh(self.view)
         recorded = self.view.state.of_kind(RecommendationState)
         found: list[RecommendationFate] = []

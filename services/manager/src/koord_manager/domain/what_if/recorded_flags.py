@@ -11,12 +11,12 @@ from koord_manager.domain.enabled import CONTROLLERS, PLUGINS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedFlags:
-    """The controllers and plugins that ran, and one gate.
+    """Flags of the manager that made the recording. The log does not contain them, so the user states them.
 
     Attributes:
-        controllers: Names of `--controllers` (`enabled.CONTROLLERS`).
-        plugins: Names of `--noderesource-plugins` (`enabled.PLUGINS`).
-        sync_shared_gpus: Gate EnableSyncGPUSharedResource.
+        controllers: Controllers that ran, of `enabled.CONTROLLERS` (flag --controllers).
+        plugins: Node resource plugins that ran, of `enabled.PLUGINS` (flag --noderesource-plugins).
+        sync_shared_gpus: Whether the gate EnableSyncGPUSharedResource was on.
     """
 
     controllers: frozenset[str] = frozenset(CONTROLLERS)

@@ -14,18 +14,19 @@ Moment = tuple[int, str]
 
 
 def moment_of(stored: StoredEvent) -> Moment:
-    """Return the time when an event was stored."""
+    """Return the moment when the server stored an event, in a form that can be compared across streams."""
     return stored.stored_at_ns, stored.occurred_at
 
 
 class Report(NamedTuple):
-    """One usage report.
+    """One retained usage report.
 
     Attributes:
-        seq: Position in the stream of reports.
-        moment: Time when it was stored.
+        seq: Position in the stream of observations.
+        moment: Moment when it was stored.
         reported_at: Time of the report, RFC 3339.
         node: Token of the node.
+        event: The report.
     """
 
     seq: int
@@ -36,7 +37,7 @@ class Report(NamedTuple):
 
 
 def read_reports(stored: Iterable[StoredEvent]) -> list[Report]:
-    """Return the usable reports in order; like the manager, skip reports that cannot be decoded."""
+    """Decode usage reports in order. Like the manager, skip reports that cannot be decoded."""
     found: list[Report] = []
     for entry in stored:
         try:

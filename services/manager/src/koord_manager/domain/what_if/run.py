@@ -52,9 +52,10 @@ LOOKAHEAD: Final = 50_000
 
 
 class ManagerWhatIf:
-    """One re-run over a view of its own.
+    """A re-run of the manager's decisions in a window of the log.
 
     Attributes:
+        view: The view of the recording, which the run folds.
         nodes: Decisions about nodes.
         recommendations: Recommendations.
         admission: Admission decisions.
@@ -101,21 +102,27 @@ class ManagerWhatIf:
         self._pending: set[int] = set()
 
     def before(self, stored: StoredEvent) -> None:
-        """Fold a fact from before the window; raise UnreadableEvent if it cannot be decoded."""
+        """Fold a fact from before the window.
+
+        Raises:
+            UnreadableEvent: The event cannot be decoded.
+        """
         self._fold(stored)
 
     def begin(self) -> None:
-        """Start the window at the present position."""
+        """Start the window at the position that is folded now."""
         self._begin = self.view.state.position
         self.nodes.begin(self._now)
         self.recommendations.begin()
         self.admission.begin()
 
     def see(self, stored: StoredEvent) -> None:
-        """Add a fact of the window; it is folded later, when all decisions before it are known.
+        """Add a fact of the window.
+
+        It is folded later, when all decisions that were based on earlier positions are known.
 
         Raises:
-            UnreadableEvent: The event cannot be decoded.
+            UnreadableEvent: An event cannot be decoded.
         """
         self._waiting.append(stored)
         self.admission.see(stored)
@@ -128,8 +135,8 @@ class ManagerWhatIf:
         """Fold the remaining facts and end the window.
 
         Args:
-            until: The event after the window, and later reports are ignored, or None if nothing follows.
-            progress: Called with each position that was still waiting.
+            until: First event after the window; later usage reports are ignored. None if no event follows.
+            progress: Called with the position after each fact that is folded here.
 
         Raises:
             UnreadableEvent: An event cannot be decoded.
@@ -143,7 +150,7 @@ class ManagerWhatIf:
         self.recommendations.end(moment_of(until) if until is not None else None, self._now)
 
     def recommendation_fates(self) -> list[RecommendationFate]:
-        """Return the Recommendations that differ from the recording at the end."""
+        """Return the Recommendations that differ between recording and re-run at the end of the window, by id."""
         return self.recommendations.fates(self._now)
 
     def _expect(self, stored: StoredEvent) -> None:

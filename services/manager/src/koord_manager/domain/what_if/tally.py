@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Tally:
-    """Numbers of decisions in the window.
+    """Numbers of decisions of one kind in the window of a re-run.
 
     Attributes:
-        recorded: Recorded decisions.
+        recorded: Decisions in the recording.
         rerun: Decisions that the re-run made.
-        same: Recorded decisions that the re-run made with the same result.
+        same: Recorded decisions that the re-run made with an equal result.
         not_retained: Recorded decisions that were not repeated, because their reports or samples are gone.
     """
 
@@ -21,5 +21,5 @@ class Tally:
 
     @property
     def explained(self) -> bool:
-        """Whether every decision that could be repeated had the recorded result."""
+        """Whether every recorded decision that could be repeated had the recorded result."""
         return self.recorded == self.same + self.not_retained

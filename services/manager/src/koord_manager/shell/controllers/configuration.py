@@ -13,7 +13,10 @@ from koord_manager.shell.reconcile import reconcile
 
 
 async def reconcile_configuration(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
-    """Use the folded configuration if its ConfigMap changed, and return the number of new facts."""
+    """Put a changed slo-controller-config into force, queue every node, and return the number of appended facts.
+
+    The facts are warnings about the configuration. No-op if the ConfigMap did not change.
+    """
 
     def decide(_: str) -> list[list[Draft]]:
         view, policies = context.view, controllers.policies

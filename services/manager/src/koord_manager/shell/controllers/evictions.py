@@ -17,7 +17,7 @@ MAX_EVICTIONS_PER_CYCLE: Final = 200
 
 
 async def reconcile_agent_evictions(context: ManagerContext, _: Controllers, now: datetime) -> int:
-    """Request the eviction of pods that node agents have ended."""
+    """Request the eviction of pods that node agents have ended, and return the number of requests."""
 
     def decide(token: str) -> list[list[Draft]]:
         return [[draft] for draft in agent_requests(context.view, token)]
@@ -26,7 +26,10 @@ async def reconcile_agent_evictions(context: ManagerContext, _: Controllers, now
 
 
 async def reconcile_evictions(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
-    """Carry out requested evictions as far as disruption budgets allow; no-op with an API server."""
+    """Carry out requested evictions that disruption budgets allow, and return the number of appended facts.
+
+    No-op with an API server, where the gateway carries them out.
+    """
     view, queue, budgets = context.view, context.view.queue, controllers.budgets
     if not context.standalone:
         queue.take(EVICTION)
@@ -50,7 +53,10 @@ async def reconcile_evictions(context: ManagerContext, controllers: Controllers,
 
 
 async def expire_explanations(context: ManagerContext, _: Controllers, now: datetime) -> int:
-    """Delete expired ScheduleExplanations; no-op with an API server, where the gateway does it."""
+    """Delete expired ScheduleExplanations, and return their number.
+
+    No-op with an API server, where the gateway deletes them.
+    """
     ids = context.view.queue.take(EXPLANATION_EXPIRY)
     if not context.standalone:
         return 0

@@ -41,7 +41,7 @@ POLICIES: Final[tuple[tuple[str, str, Drafts], ...]] = (
 
 
 async def reconcile_node_policies(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
-    """Render NodeSLO, metric collection, ratios and devices of nodes that changed."""
+    """Publish NodeSLO, metric collection, ratios and devices of queued nodes. Return the number of appended facts."""
     rendered = 0
     for enabled_as, controller, drafts_of in POLICIES:
         tokens = context.view.queue.take(controller)
@@ -55,7 +55,10 @@ async def reconcile_node_policies(context: ManagerContext, controllers: Controll
 
 
 async def reconcile_overcommit(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
-    """Compute batch and mid resources of nodes that changed, or whose usage report is too old."""
+    """Compute batch and mid resources of queued nodes, and of nodes whose usage report became too old.
+
+    Return the number of appended facts.
+    """
     view, policies, metrics = context.view, controllers.policies, context.metrics
     tokens = view.queue.take(OVERCOMMIT)
     if NODE_RESOURCE not in controllers.enabled:
@@ -84,7 +87,10 @@ async def reconcile_overcommit(context: ManagerContext, controllers: Controllers
 
 
 async def reconcile_node_objects(context: ManagerContext, _: Controllers, now: datetime) -> int:
-    """Write the objects that node agents report; no-op with an API server, to which the gateway writes them."""
+    """Write the objects that node agents report, and return the number of appended facts.
+
+    No-op with an API server, to which the gateway writes them.
+    """
     tokens = context.view.queue.take(NODE_OBJECTS)
     if not context.standalone:
         return 0

@@ -12,7 +12,10 @@ from koord_manager.shell.reconcile import Decided, append_decided, reconcile
 
 
 async def reconcile_health(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
-    """Assess the health of nodes and return the number of changes; policies of nodes follow in the next cycle."""
+    """Assess the health of nodes if a run is due, and return the number of appended facts.
+
+    Policies of nodes whose health changed are computed in the next cycle.
+    """
     drafts = controllers.health.drafts(controllers.policies, context.view, now)
     assessed = len(await append_decided(context, HEALTH, _each(drafts), now))
     if assessed and context.metrics is not None:
@@ -21,7 +24,7 @@ async def reconcile_health(context: ManagerContext, controllers: Controllers, no
 
 
 async def reconcile_quota_profiles(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
-    """Update the root quotas of ElasticQuotaProfiles for the nodes that these select."""
+    """Update the root quotas of ElasticQuotaProfiles if a run is due, and return the number of appended facts."""
     if QUOTA_PROFILE not in controllers.enabled:
         context.view.queue.take(QUOTA_PROFILE)
         return 0
@@ -34,7 +37,10 @@ async def reconcile_quota_profiles(context: ManagerContext, controllers: Control
 
 
 async def reconcile_recommendations(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
-    """Compute every Recommendation, and replace one outdated pod at a time."""
+    """Compute every Recommendation if a run is due, and request to evict one outdated pod at a time.
+
+    Return the number of appended facts.
+    """
     recommender = controllers.recommender
     if not recommender.is_due(now):
         return 0

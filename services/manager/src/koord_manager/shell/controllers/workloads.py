@@ -17,7 +17,7 @@ MAX_PODS_PER_CYCLE: Final = 500
 
 
 async def reconcile_workloads(context: ManagerContext, _: Controllers, now: datetime) -> int:
-    """Create and delete pods of workloads that changed, at most `MAX_PODS_PER_CYCLE`, and return their number."""
+    """Create and delete pods of queued workloads, at most `MAX_PODS_PER_CYCLE`, and return the number of pods."""
     view, queue = context.view, context.view.queue
     room = MAX_PODS_PER_CYCLE
 

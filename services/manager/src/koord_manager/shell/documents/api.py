@@ -73,13 +73,13 @@ class ManagerApi:
         ]
 
     async def apply(self, request: Request) -> Response:
-        """Apply every document in the body."""
+        """Handle `POST /v1/apply`: apply every document in the body, and return one result for each."""
         documents = await _documents(request)
         results = await self._intake.submit(documents, str(uuid.uuid4()), dry_run=_is_dry_run(request))
         return _json({"results": results}, _status(results))
 
     async def delete(self, request: Request) -> Response:
-        """Delete the objects that the documents in the body name."""
+        """Handle `POST /v1/delete`: delete the objects that the body names, and return one result for each."""
         documents = await _documents(request)
         targets: list[object] = []
         results: dict[int, Result] = {}
@@ -94,7 +94,7 @@ class ManagerApi:
         return _json({"results": merged}, _status(merged))
 
     async def list_objects(self, request: Request) -> Response:
-        """Return all objects of a kind in order of namespace and name."""
+        """Handle `GET /v1/objects/{kind}`: return all objects of a kind in order of namespace and name."""
         kind = _kind(request)
         namespace = request.query_params.get("namespace")
         items = self._custom_items(kind, namespace) if kind not in AGGREGATES else self._items(kind, namespace)
@@ -118,7 +118,7 @@ class ManagerApi:
         ]
 
     async def get_object(self, request: Request) -> Response:
-        """Return one object, or status 404 if it does not exist."""
+        """Handle `GET /v1/objects/{kind}/{name}`: return one object, or status 404 if it does not exist."""
         kind, name = _kind(request), request.path_params["name"]
         namespace = request.query_params.get("namespace", "default") if _is_namespaced(kind) else ""
         resource = None if kind in AGGREGATES else resource_of_kind(kind)
@@ -135,7 +135,7 @@ class ManagerApi:
         return _json(self._shown(kind, ref.id, found))
 
     async def state(self, request: Request) -> Response:
-        """Return the position and the canonical hash of the fold."""
+        """Handle `GET /v1/state`: return the position and the canonical hash of the fold."""
         del request
         return _json({"position": self._view.state.position, "hash": self._view.state.hash()})
 

@@ -44,21 +44,21 @@ _PLURALS: Final = {
 
 
 class Teller(Protocol):
-    """The services that publishing an admission decision needs."""
+    """What `tell` needs to publish an admission decision. The manager's and the webhooks' contexts provide it."""
 
     @property
     def explanations(self) -> ObservationLog | None:
-        """Stream of explanations, or None if they are not published."""
+        """Stream of explanations, or None if decisions are not published."""
         ...
 
     @property
     def actor(self) -> str:
-        """Name of the instance that decided."""
+        """Name of this service in the events that it publishes."""
         ...
 
     @property
     def logger(self) -> Logger:
-        """Logger for denials."""
+        """Logger for denied objects."""
         ...
 
     @property
@@ -71,8 +71,14 @@ class Subject(NamedTuple):
     """The object of an admission decision, and the request about it.
 
     Attributes:
+        uid: Uid of the request.
         source: "webhook" or "apply".
+        resource: Plural of its kind, such as `pods`.
+        operation: What the request does with the object, such as CREATE.
+        user: Name of the user, or empty if unknown.
         webhook: "mutate" or "validate", or empty for `koord apply`.
+        subresource: Subresource of the request, or empty.
+        object: The submitted object, or None on DELETE.
         old_object: The stored object, or None for `koord apply`.
     """
 
@@ -90,17 +96,18 @@ class Subject(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """Resource together with its subresource."""
+        """Resource with its subresource, such as `pods-binding`, or the resource alone."""
         return f"{self.resource}-{self.subresource}" if self.subresource else self.resource
 
 
 class Occasion(NamedTuple):
-    """The time of an admission decision, and its input besides the object.
+    """When an admission decision was made, and on which state.
 
     Attributes:
         now: Time, RFC 3339.
-        based_on: Position of the fold.
-        draws: Seed of the draws of profiles with a probability, or empty if it is the uid of the request.
+        traceparent: Trace of the request.
+        based_on: Position of the log that was folded.
+        draws: Seed of the random numbers for profiles with a probability. If empty, it is the uid of the request.
         pending: Names of accepted quotas that were not observed yet; only the first ones if there are many.
     """
 
@@ -112,7 +119,14 @@ class Occasion(NamedTuple):
 
 
 async def record_applied(context: Teller, work: Work, applied: Applied, occasion: Occasion) -> None:
-    """Publish what admission changed in a document of `koord apply`."""
+    """Publish what admission changed in a document of `koord apply`.
+
+    Args:
+        context: Where to publish.
+        work: The document.
+        applied: The result of applying it.
+        occasion: Time and state of the decision.
+    """
     operation = "CREATE" if applied.action == "created" else "UPDATE"
     decision = AdmissionDecision(object=applied.made, steps=applied.steps)
     patch = json_patch(applied.given, applied.made) if applied.given and applied.made else []
@@ -120,7 +134,14 @@ async def record_applied(context: Teller, work: Work, applied: Applied, occasion
 
 
 async def record_refused(context: Teller, work: Work, decision: AdmissionDecision, occasion: Occasion) -> None:
-    """Publish the reasons why a document was denied; no-op for a dry run."""
+    """Publish why a document of `koord apply` was denied; no-op for a dry run.
+
+    Args:
+        context: Where to publish.
+        work: The document.
+        decision: The denial.
+        occasion: Time and state of the decision.
+    """
     if not work.dry_run:
         operation = "DELETE" if isinstance(work.subject, Target) else "APPLY"
         await tell(context, _subject(work, operation), decision, (), occasion)
@@ -129,7 +150,15 @@ async def record_refused(context: Teller, work: Work, decision: AdmissionDecisio
 async def tell(
     context: Teller, subject: Subject, decision: AdmissionDecision, patch: Sequence[Operation], occasion: Occasion
 ) -> None:
-    """Publish one admission decision without waiting for the bus."""
+    """Publish one admission decision to the stream of explanations, without waiting for its answer, and log a denial.
+
+    Args:
+        context: Where to publish.
+        subject: The object and the request.
+        decision: The decision.
+        patch: RFC 6902 operations that describe what changed.
+        occasion: Time and state of the decision.
+    """
     rules, fields = recorded_violations(decision.violations)
     shown, name, uid = subject.shown[:MAX_NAME], subject.name[:MAX_NAME], subject.uid[:MAX_NAME]
     if not decision.allowed:

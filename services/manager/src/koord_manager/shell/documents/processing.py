@@ -50,13 +50,13 @@ REFOLDS = 8
 
 
 async def serve_documents(context: ManagerContext) -> None:
-    """Process documents until the intake is closed and empty, so that every request gets an answer at shutdown."""
+    """Process documents until the queue is closed and empty, so that every request gets an answer at shutdown."""
     while works := await context.intake.take(MAX_DOCUMENTS):
         await process_documents(context, works)
 
 
 async def process_documents(context: ManagerContext, works: Sequence[Work]) -> None:
-    """Process documents and answer each of them.
+    """Decide documents, append their facts, and answer each of them when the facts are folded.
 
     Documents about one object are decided in order, each on the result of the one before.
     """

@@ -38,7 +38,9 @@ class ApiResponse(NamedTuple):
     """Response of the API server.
 
     Attributes:
-        retry_after: Header of that name in seconds, or None if it is absent.
+        status: HTTP status; 0 stands for no answer (`send`).
+        body: Body of the response.
+        retry_after: Header Retry-After in seconds, or None if it is absent.
     """
 
     status: int
@@ -51,7 +53,7 @@ class ApiResponse(NamedTuple):
         return 200 <= self.status < 300
 
     def message(self) -> str:
-        """Return the message of a Status object, or the beginning of another body."""
+        """Return the message of the Status object in the body, or the beginning of another body."""
         try:
             document: object = json.loads(self.body)
         except ValueError:
@@ -72,7 +74,7 @@ class RateLimit:
         self._turn = asyncio.Lock()
 
     async def take(self) -> None:
-        """Wait for a token and take it; no-op if qps is 0 or less."""
+        """Wait for a token and take it; no-op if the rate is not limited (`qps` is 0 or less)."""
         if self._qps <= 0:
             return
         async with self._turn:
@@ -132,7 +134,7 @@ class KubernetesApi:
         seconds: float = REQUEST_SECONDS,
         limited: bool = True,
     ) -> ApiResponse:
-        """Send one request and return its response.
+        """Send one request and return its response, whatever its status.
 
         Args:
             method: HTTP method.
@@ -141,10 +143,10 @@ class KubernetesApi:
             body: JSON value, or None for no body.
             content_type: Content type of the body.
             seconds: Timeout.
-            limited: Whether it waits for the rate limit; requests of elections do not.
+            limited: Whether the request waits for the rate limit; requests of leader elections do not.
 
         Raises:
-            Unreachable: There is no answer, so it is unknown whether a write took place.
+            Unreachable: There is no answer, so it is unknown whether a write took effect.
         """
         import aiohttp  # here, and the client itself in `connect_api`: without Kubernetes neither is loaded
 
@@ -165,14 +167,14 @@ class KubernetesApi:
     async def lines(
         self, path: str, parameters: Mapping[str, str], *, idle_seconds: float
     ) -> AsyncGenerator[ApiResponse | AsyncIterator[list[bytes]]]:
-        """Open a watch, and yield its lines in batches as they arrive.
+        """Open a watch, and yield an iterator of its lines in batches as they arrive.
 
         If the API server answers with an error, yield the response instead.
 
         Args:
             path: Path of the collection.
             parameters: Query parameters.
-            idle_seconds: Time without a line after which the stream is closed.
+            idle_seconds: If no line arrives for this time, the watch is closed.
 
         Raises:
             Unreachable: The API server does not answer, or the stream broke.
@@ -230,7 +232,7 @@ class KubernetesApi:
 
 
 async def send(api: KubernetesApi, request: Request) -> ApiResponse:
-    """Send a write and return the response, with status 0 if the API server does not answer."""
+    """Send a write to the API server and return the response. If there is no answer, its status is 0."""
     try:
         return await api.request(request.method, request.path, body=request.body, content_type=request.content_type)
     except Unreachable as error:
@@ -254,13 +256,13 @@ def _retry_after(response: "aiohttp.ClientResponse") -> float | None:
 
 
 async def connect_api(kubeconfig: Path | None, *, context: str = "", qps: float, burst: int) -> KubernetesApi:
-    """Return a client with the credentials of a kubeconfig or of the pod.
+    """Return a client of an API server with the credentials of a kubeconfig or of the pod.
 
     Args:
         kubeconfig: Path of the kubeconfig, or None for the service account of the pod.
         context: Context of the kubeconfig, or empty for the current one.
-        qps: Requests a second, or 0 for no limit.
-        burst: Requests at once.
+        qps: Maximum number of requests per second, or 0 for no limit.
+        burst: Maximum number of requests at once.
 
     Raises:
         Unreachable: There are no credentials.
@@ -293,7 +295,7 @@ async def connect_api(kubeconfig: Path | None, *, context: str = "", qps: float,
 
 
 class LeaseHttp:
-    """Sends the requests of leader election with a `KubernetesApi`."""
+    """Sends the requests of leader election through a `KubernetesApi`, without its rate limit."""
 
     def __init__(self, api: KubernetesApi, *, seconds: float = 5.0) -> None:
         self._api = api

@@ -25,7 +25,10 @@ _MODELS: dict[str, type[Any]] = {
 
 
 class ListMeta(msgspec.Struct, rename="camel", omit_defaults=True):
-    """`metadata` of a list; both values are opaque texts of the API server."""
+    """The field `metadata` of a list: version of the list, and token of the next page or empty.
+
+    Both are opaque texts.
+    """
 
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
@@ -57,9 +60,10 @@ class _Line(msgspec.Struct):
 
 
 class Page(NamedTuple):
-    """One page of a list.
+    """One page of a list of the API server.
 
     Attributes:
+        objects: The decoded objects.
         version: Version of the list, from which a watch can start.
         following: Token of the next page, or empty for the last one.
         unreadable: Description of each object that could not be decoded and was left out.
@@ -72,11 +76,11 @@ class Page(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One line of a watch.
+    """The change that one line of a watch describes.
 
     Attributes:
         version: Version of the object.
-        object: The object, or None for a bookmark and for an object that could not be decoded.
+        object: The object; None for a bookmark, and if the object could not be decoded.
         gone: Whether the object was deleted.
         unreadable: Description of an object that could not be decoded, or empty.
     """
@@ -88,7 +92,7 @@ class Change(NamedTuple):
 
 
 class WatchEnded(Exception):
-    """The API server ended the watch with an error."""
+    """Raised if the API server ends a watch with an error, for example because the version is too old."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -114,7 +118,7 @@ def _decoded(decoder: "msgspec.json.Decoder[T]", body: bytes) -> T:
 
 
 class ResourceDecoder:
-    """Decodes lists and watches of one resource."""
+    """Decodes lists and watches of one resource to typed objects."""
 
     def __init__(self, resource: Mirrored) -> None:
         self._model: type[Any] = _MODELS[resource.kind] if resource.intake is Intake.TYPED else dict[str, Any]
@@ -122,7 +126,7 @@ class ResourceDecoder:
         self._one: msgspec.json.Decoder[Any] = msgspec.json.Decoder(self._model)
 
     def page(self, body: bytes) -> Page:
-        """Return one page of a list.
+        """Decode one page of a list.
 
         Raises:
             codec.DecodeError: The body is not a list.
@@ -142,7 +146,7 @@ class ResourceDecoder:
         return Page(objects, raw.metadata.resource_version, raw.metadata.continue_, unreadable)
 
     def line(self, line: bytes) -> Change:
-        """Return the change that one line of a watch describes.
+        """Decode one line of a watch.
 
         Raises:
             WatchEnded: The line is an ERROR.
@@ -169,7 +173,11 @@ class ResourceDecoder:
 
 
 def read_pod(body: bytes) -> Pod:
-    """Return the pod in the answer to a GET request, or raise codec.DecodeError."""
+    """Decode the pod in the answer to a GET request.
+
+    Raises:
+        codec.DecodeError: The body is not a pod.
+    """
     return codec.convert(without_nulls(_decoded(_ANYTHING, body)), Pod)
 
 

@@ -68,7 +68,7 @@ class EventRecorder:
         self._news = asyncio.Event()
 
     def wake(self) -> None:
-        """Tell the recorder that there may be new events."""
+        """Tell the recorder that `PendingWrites` may have new events."""
         self._news.set()
 
     @property
@@ -77,7 +77,7 @@ class EventRecorder:
         return not (self._pending_writes.events or self._pending or self._pending_writes.nominated)
 
     async def say(self) -> None:
-        """Write events, conditions and nominated nodes until cancelled."""
+        """Write events, conditions and nominated nodes to the API server, one after the other, until cancelled."""
         while True:
             if self._pending_writes.nominated:
                 uid = next(iter(self._pending_writes.nominated))
@@ -98,9 +98,9 @@ class EventRecorder:
                     await self._news.wait()
 
     async def listen(self) -> None:
-        """Follow the explanations of failed attempts until cancelled.
+        """Follow the scheduler's explanations of pods without a node, and queue their conditions, until cancelled.
 
-        It begins with the newest explanation of each pod without a node.
+        It begins with the newest explanation of each of these pods.
         """
         head = await self._explanations.head()
         waiting = [

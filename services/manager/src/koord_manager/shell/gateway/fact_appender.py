@@ -28,16 +28,16 @@ REFOLDS: Final = 8
 
 
 class NotLeading(Exception):
-    """This instance does not lead any more, so it must not write."""
+    """Raised if this instance does not lead any more, so that it must not write."""
 
 
 class FactAppender:
-    """Appends facts while this instance leads.
+    """Appends the facts of the gateway while this instance leads, and waits until they are folded.
 
     Many tasks may use it at once, because the log checks the expected position of each aggregate.
 
     Args:
-        folded: Waits until the event at a position is folded.
+        folded: Function that waits until the event at a position is folded.
     """
 
     def __init__(
@@ -62,13 +62,16 @@ class FactAppender:
         self._ended: dict[AggregateRef, int] = {}
 
     async def write(self, decide: Callable[[], Draft | None]) -> bool:
-        """Append the facts that `decide` returns one after the other, and return whether it came to an end.
+        """Append the facts that `decide` returns, one after the other, until it returns None.
 
-        `decide` is called again after each append, until it returns None. After `REFOLDS` attempts this method gives
-        up.
+        `decide` is called again after each append, and also if the log refused a fact. After `REFOLDS` facts this
+        method gives up.
+
+        Returns:
+            True if `decide` returned None, False if it still returned a fact at the end.
 
         Raises:
-            NotLeading: The term is over: nothing may be written any more.
+            NotLeading: The term of leadership has ended, so nothing may be written any more.
         """
         backoff = Backoff(0.01, 5.0)
         for _ in range(REFOLDS):
@@ -83,11 +86,13 @@ class FactAppender:
     async def append(self, drafts: Sequence[Draft]) -> list[AppendOutcome]:
         """Append facts of different aggregates independently, and wait until the stored ones are folded.
 
-        If an outcome is not `Appended`, the caller decides again. While the log is full or does not answer, this method
-        waits.
+        While the log is full or does not answer, this method waits.
+
+        Returns:
+            The outcome of each fact. If it is not `Appended`, the caller has to decide again on the new fold.
 
         Raises:
-            NotLeading: The term is over: nothing may be written any more.
+            NotLeading: The term of leadership has ended, so nothing may be written any more.
         """
         drafts = [self._expecting(draft) for draft in drafts]
         decisions = [Decision([draft], self._origin(draft)) for draft in drafts]
@@ -127,7 +132,11 @@ class FactAppender:
         await self._folded(head.last_seq)
 
     def require_term(self) -> Term:
-        """Return the present term, or raise NotLeading; call it before every effect."""
+        """Return the present term of leadership. Call this before every write to the API server.
+
+        Raises:
+            NotLeading: This instance does not lead.
+        """
         term = self._leadership.term
         if term is None:
             raise NotLeading

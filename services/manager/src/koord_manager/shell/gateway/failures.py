@@ -12,7 +12,13 @@ from koord_manager.shell.gateway.fact_appender import NotLeading
 
 
 class ErrorBoundary:
-    """Catches the errors of one part of the gateway; `failed` is called with the name of the part for each."""
+    """Catches, logs and counts the errors of one part of the gateway.
+
+    Call it with an object's name to get a context manager. `NotLeading` is not caught.
+
+    Args:
+        failed: Called with the name of the part for each error.
+    """
 
     def __init__(self, part: str, logger: Logger, failed: Callable[[str], None] = lambda _: None) -> None:
         self._part = part

@@ -35,13 +35,15 @@ Progress = Callable[[str], Awaitable[None]]
 
 
 class GenesisRefused(Exception):
-    """Genesis is not possible; the message gives the reason in a sentence."""
+    """Raised if genesis is not possible; the message gives the reason in a sentence."""
 
 
 async def cluster_epoch(api: KubernetesApi, namespace: str) -> int:
-    """Return the epoch of the cluster, or 0 before the first genesis.
+    """Return the epoch of the cluster (the number of its log) from a ConfigMap, or 0 before the first genesis.
 
-    Raise GenesisRefused if the ConfigMap cannot be read.
+    Raises:
+        GenesisRefused: The ConfigMap cannot be read.
+        Unreachable: The API server does not answer.
     """
     answer = await api.request("GET", f"/api/v1/namespaces/{namespace}/configmaps/{EPOCH_CONFIG_MAP}")
     if answer.status == 404:
@@ -62,7 +64,9 @@ async def genesis(
     actor: str,
     progress: Progress | None = None,
 ) -> int:
-    """Write the first facts of the log and return their number; run it again after an interruption.
+    """Write the first facts of the log from the objects of the API server, and return their number.
+
+    After an interruption, call it again; facts that are stored already are not stored twice.
 
     Args:
         api: Client of the API server.
@@ -70,11 +74,11 @@ async def genesis(
         resources: Resources to mirror.
         clock: The clock.
         namespace: Namespace of the ConfigMap with the epoch.
-        actor: Actor of the facts.
-        progress: Receives progress sentences, or None for none.
+        actor: Writer to name in the facts.
+        progress: Called with sentences about the progress, or None.
 
     Raises:
-        GenesisRefused: The log cannot begin anew.
+        GenesisRefused: The log is not empty, or the API server refused a request.
         Unreachable: The API server does not answer.
     """
     epoch = await cluster_epoch(api, namespace) + 1

@@ -31,14 +31,14 @@ Report = Callable[[str, NodeUsageReported], Awaitable[None]]
 
 
 class Ingest:
-    """Reads the queue of observed objects; one task runs it.
+    """Turns observed objects into facts, in the order of the list-watches' queue. Only one task may run it.
 
     Args:
-        changed: Called with (plural, name) if a remembered object changed.
+        changed: Called with (plural, name) if an object changed that this manager writes.
 
     Attributes:
-        known: Plural -> name -> the object of ours as the API server has it.
-        reached: Resources that were listed completely in this term.
+        known: Plural -> name -> object that this manager writes, as the API server has it.
+        reached: Resources that were listed completely in this term of leadership.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Ingest:
         """Handle observed objects until cancelled.
 
         Raises:
-            NotLeading: The term is over.
+            NotLeading: The term of leadership has ended.
         """
         while True:
             sighting = await self._queue.get()

@@ -16,7 +16,7 @@ PAGE: Final = 500
 
 
 class RequestRefused(Exception):
-    """The API server answered a list or a watch with an error."""
+    """Raised if the API server answers a list or a watch with an error."""
 
     def __init__(self, answer: ApiResponse) -> None:
         super().__init__(f"{answer.status}: {answer.message()}")
@@ -29,7 +29,7 @@ def selection(resource: Mirrored) -> dict[str, str]:
 
 
 async def list_pages(api: KubernetesApi, resource: Mirrored, size: int = PAGE) -> AsyncIterator[Page]:
-    """Yield the pages of a complete list, which are consistent with each other.
+    """List all objects of a resource, and yield the pages, which are consistent with each other.
 
     Args:
         api: Client of the API server.

@@ -34,7 +34,7 @@ _LIST_AGAIN = (410, 504)
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """Observed objects in order: a page of a list, or changes of a watch."""
+    """Observed objects of a resource in order: a page of a list, or changes of a watch."""
 
     resource: Mirrored
     seen: list[Seen]
@@ -42,11 +42,12 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """The end of a list: only the objects among `refs` exist.
+    """The end of a complete list of a resource.
 
     Attributes:
-        served: Whether the API server knows the resource.
-        unreadable: Objects that exist and are not among `refs`: nothing can be taken for deleted.
+        refs: Aggregates of the listed objects.
+        served: Whether the API server has the resource. A CRD may not be installed.
+        unreadable: Number of objects that exist and could not be decoded, so that they are not among `refs`.
     """
 
     resource: Mirrored
@@ -56,7 +57,10 @@ class Complete:
 
     @property
     def tells_deletions(self) -> bool:
-        """Whether objects that are not among `refs` were deleted."""
+        """Whether objects that are not among `refs` were deleted.
+
+        False if the resource is not served or an object is unreadable.
+        """
         return self.served and not self.unreadable
 
 
@@ -65,7 +69,16 @@ Sighting = Listed | Complete
 
 @dataclass(slots=True)
 class WatchFigures:
-    """Numbers of lists, watches and errors of one resource, for metrics and the log."""
+    """Numbers about the list-watch of one resource, for metrics and the log.
+
+    Attributes:
+        lists: Complete lists.
+        watches: Opened watches.
+        errors: Errors of lists and watches.
+        unreadable: Objects of the last list that could not be decoded.
+        is_synced: Whether the resource was listed completely.
+        problem: Last error, or empty.
+    """
 
     lists: int = 0
     watches: int = 0
@@ -76,12 +89,15 @@ class WatchFigures:
 
 
 class ListWatch:
-    """Follows one resource until cancelled; the queue is bounded, so a slow reader slows down the list.
+    """Lists and then watches one resource, and puts all observations into one queue.
+
+    The queue is bounded, so a slow reader slows down the list.
 
     Args:
-        watch_seconds: How long the API server keeps a watch open (a jitter of as much again is added).
-        idle_seconds: A watch without a line for so long is taken for dead; bookmarks come about every minute.
-        resync_seconds: Full relists, 0: only when the history is gone (flag `--sync-period`).
+        watch_seconds: Minimum time for which the API server keeps a watch open; a random time of up to as much is
+            added.
+        idle_seconds: If no line arrives for this time, the watch is opened again. Bookmarks come about every minute.
+        resync_seconds: Interval of complete lists; 0 to list only if the history is gone (flag `--sync-period`).
     """
 
     def __init__(

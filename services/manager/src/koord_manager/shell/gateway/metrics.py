@@ -17,7 +17,7 @@ class GatewayMetrics:
     Args:
         registry: Registry of the metrics page, or None if no page shows them.
         drifted: Counts a difference between the fold and the API server, by kind of object.
-        wrote: Also called for each write, with its purpose and the meaning of its answer.
+        wrote: Called for each write as well, with its purpose and the meaning of its answer.
     """
 
     def __init__(
@@ -51,16 +51,29 @@ class GatewayMetrics:
         )
 
     def failed(self, part: str) -> None:
-        """Count an object that failed in `ingest`, `outbox`, `events`, `reports`, `sweep` or `pending-writes`."""
+        """Count an error about one object in a part of the gateway.
+
+        Args:
+            part: `ingest`, `outbox`, `events`, `reports`, `sweep` or `pending-writes`.
+        """
         self._failures.labels(part).inc()
 
     def written(self, purpose: str, meaning: str) -> None:
-        """Count a write by its purpose and the meaning of its answer."""
+        """Count a write to the API server.
+
+        Args:
+            purpose: Name of the write (`Request.purpose`).
+            meaning: Meaning of the answer (`Meaning`).
+        """
         self._writes.labels(purpose, meaning).inc()
         self._wrote(purpose, meaning)
 
     def watches(self, figures: Mapping[str, WatchFigures]) -> None:
-        """Set the numbers of lists, errors and unreadable objects of each resource."""
+        """Set the numbers of lists, errors and unreadable objects of each resource.
+
+        Args:
+            figures: Name of a resource -> its numbers.
+        """
         for resource, item in figures.items():
             self._lists.labels(resource).set(item.lists)
             self._synced.labels(resource).set(item.is_synced)

@@ -65,7 +65,7 @@ Counted = Callable[[str, str], None]
 
 @dataclass(slots=True, kw_only=True)
 class Writes:
-    """Kinds of objects that are written, besides bindings and evictions.
+    """Which kinds of objects the gateway writes, besides bindings and evictions.
 
     Attributes:
         node_status: Extended resources, annotations and labels of nodes; batch resources of topology zones.
@@ -81,10 +81,12 @@ class Writes:
 
 
 class Outbox:
-    """Carries out pending writes; call `wake` after the fold or an object of the API server has changed.
+    """Carries out pending writes to the API server.
+
+    Call `wake` after the fold or an object of the API server has changed.
 
     Args:
-        spoken: Called if an answer added a Kubernetes event to `PendingWrites.events`.
+        spoken: Called if an answer of the API server led to a new Kubernetes event in `PendingWrites.events`.
     """
 
     def __init__(
@@ -124,10 +126,10 @@ class Outbox:
         return self._pending_writes.queue.is_empty and not any(self._in_flight.values())
 
     async def run(self) -> None:
-        """Carry out writes until cancelled; cancelling also cancels the writes in flight.
+        """Carry out writes until cancelled. Cancelling also cancels the writes whose answer has not arrived.
 
         Raises:
-            NotLeading: The term is over.
+            NotLeading: The term of leadership has ended.
         """
         slots = asyncio.Semaphore(self._workers)
         is_over = False

@@ -54,13 +54,17 @@ QUEUE: Final = 16
 
 @dataclass(frozen=True, kw_only=True)
 class GatewaySettings:
-    """Settings of the gateway; seconds are of the host's time.
+    """Settings of the gateway. All times are seconds of the host's clock, also in a run with simulated time.
 
     Attributes:
         resources: Resources to mirror.
         writes: Kinds of objects to write.
-        node_metric_status: Whether reports of our agents are written as NodeMetric status.
+        node_metric_status: Whether usage reports of our agents are written as status of NodeMetric objects.
+        watch_seconds: Minimum time for which the API server keeps a watch open.
+        idle_seconds: Time without a line after which a watch is opened again.
+        resync_seconds: Interval of complete lists, or 0 for none.
         sweep_seconds: Interval between comparisons of fold and API server (event-bus spec, 9.3), or 0 for none.
+        report_seconds: Interval of writes of NodeMetric status.
         epoch_namespace: Namespace of the ConfigMap with the cluster's epoch.
     """
 
@@ -80,8 +84,14 @@ class GatewayContext:
     """The services that the gateway uses.
 
     Attributes:
+        api: Client of the API server.
+        view: The folded cluster.
+        leadership: Whether this instance leads.
+        actor: Name of the service in the facts that it writes.
+        instance: Name of this process in Kubernetes events.
         folded: Waits until the event at a position is folded.
-        taken: See `WorkQueue.on_take`.
+        taken: Called for each key that is taken from the work queue, with its controller and the seconds that it was
+            ready.
     """
 
     api: KubernetesApi
@@ -111,7 +121,7 @@ class Gateway:
 
     @property
     def outdated(self) -> str | None:
-        """Reason why this instance mirrors and writes nothing although it leads, or None.
+        """Reason why this instance mirrors and writes nothing although it leads, or None if there is none.
 
         Either a newer log was begun for this cluster, or the epoch of the cluster is unknown.
         """
@@ -129,12 +139,15 @@ class Gateway:
         return self._term.queue if self._term is not None else None
 
     async def news(self, folded: list[Folded]) -> None:
-        """Queue the writes that folded events require."""
+        """Queue the writes to the API server that become necessary by folded events.
+
+        No-op if this instance does not lead.
+        """
         if self._term is not None:
             self._term.note([(item.stored.ref, item.result) for item in folded if isinstance(item.result, Event)])
 
     async def run(self) -> None:
-        """Run the gateway whenever this instance leads, until cancelled."""
+        """Mirror and write whenever this instance leads, until cancelled."""
         context = self._context
         stopped = Backoff(1.0, MISCONFIGURED_SECONDS)
         while True:

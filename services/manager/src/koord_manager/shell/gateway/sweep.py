@@ -30,7 +30,7 @@ SWEPT: Final = ("Pod", "Node")
 
 
 class Sweep:
-    """Compares the fold with the API server, one sweep at a time."""
+    """Compares all pods and nodes of the API server with the fold, and records and corrects differences."""
 
     def __init__(
         self,
@@ -47,10 +47,12 @@ class Sweep:
         self._metrics = metrics
 
     async def once(self) -> int:
-        """Run one sweep and return the number of differences; it ends early if the API server refuses the list.
+        """Compare all pods and nodes once, and return the number of differences.
+
+        The comparison ends early if the API server refuses the list.
 
         Raises:
-            NotLeading: The term is over.
+            NotLeading: The term of leadership has ended.
         """
         found: set[AggregateRef] = set()
         try:

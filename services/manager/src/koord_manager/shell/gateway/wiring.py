@@ -26,7 +26,11 @@ MOST_REFUSED = 500
 
 
 async def open_api(settings: KubernetesSettings) -> KubernetesApi:
-    """Return a client of the API server, or raise Unreachable if there are no credentials."""
+    """Return a client of the API server that the settings name.
+
+    Raises:
+        Unreachable: There are no credentials.
+    """
     return await connect_api(
         settings.kubeconfig,
         context=settings.kube_context,
@@ -67,19 +71,20 @@ def make_gateway(
     wrote: Callable[[str, str], None],
     taken: Callable[[str, float], None] | None = None,
 ) -> Gateway:
-    """Return the gateway of this instance.
+    """Create the gateway of this instance.
 
     Args:
         shell: Settings, metrics and logger of the service.
-        bus: The bus.
+        bus: Connection to the event log.
         leadership: Whether this instance leads.
         api: Client of the API server.
-        view: The view.
+        view: The folded cluster.
         folded: Waits until the event at a position is folded.
-        slo_config: Namespace and name of the configuration ConfigMap.
+        slo_config: Namespace and name of slo-controller-config.
         other_configs: Namespace and name of further ConfigMaps to mirror.
         wrote: Called for each write with its purpose and the meaning of its answer.
-        taken: See `WorkQueue.on_take`.
+        taken: Called for each key that is taken from the work queue, with its controller and the seconds that it was
+            ready.
     """
     settings = shell.settings
     return Gateway(
@@ -106,7 +111,13 @@ def make_gateway(
 def gateway_settings(
     settings: KubernetesSettings, slo_config: tuple[str, str], other_configs: tuple[tuple[str, str], ...]
 ) -> GatewaySettings:
-    """Return the settings of the gateway."""
+    """Return the settings of the gateway, from the settings of the service.
+
+    Args:
+        settings: Settings of the service.
+        slo_config: Namespace and name of slo-controller-config.
+        other_configs: Namespace and name of further ConfigMaps to mirror.
+    """
     return GatewaySettings(
         resources=mirrored_resources(
             slo_config=slo_config,
@@ -130,7 +141,7 @@ def gateway_settings(
 
 
 async def refuse_documents(intake: Intake) -> None:
-    """Refuse every document of `koord apply`, because with Kubernetes objects come from the API server."""
+    """Answer every document of `koord apply` with a refusal: with Kubernetes, objects come from the API server."""
     reason = "objects of this cluster come from its API server; use kubectl"
     while works := await intake.take(MOST_REFUSED):
         for work in works:

@@ -38,7 +38,7 @@ CA_KEY, CA_CERT, KEY, CERT, TLS_KEY, TLS_CERT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """Keys and certificates of the authority and of the server, as PEM texts."""
+    """The private keys and certificates of the certificate authority and of the webhook server, as PEM texts."""
 
     ca_key: bytes
     ca_cert: bytes
@@ -46,7 +46,7 @@ class Bundle:
     cert: bytes
 
     def files(self) -> dict[str, bytes]:
-        """Return the entries of the Secret, which are also the files of the folder."""
+        """Return file name -> PEM text. These are the entries of the Secret and the files in the certificate folder."""
         return {
             CA_KEY: self.ca_key,
             CA_CERT: self.ca_cert,
@@ -57,13 +57,13 @@ class Bundle:
         }
 
     def expires(self) -> datetime.datetime:
-        """Return the time when the first of the two certificates expires."""
+        """Return the time when the first of the two certificates expires, in UTC."""
         ends = (x509.load_pem_x509_certificate(pem).not_valid_after_utc for pem in (self.cert, self.ca_cert))
         return min(ends)
 
 
 def read_bundle(files: Mapping[str, bytes]) -> Bundle | None:
-    """Return the bundle in the entries of a Secret or folder, or None if one is missing."""
+    """Return the bundle in the entries of a Secret or the files of a folder, or None if an entry is missing."""
     parts = [files.get(name, b"") for name in (CA_KEY, CA_CERT, KEY, CERT)]
     if not all(parts):
         return None
@@ -71,11 +71,11 @@ def read_bundle(files: Mapping[str, bytes]) -> Bundle | None:
 
 
 def why_invalid(bundle: Bundle | None, host: str, now: datetime.datetime) -> str | None:
-    """Return the reason why a bundle has to be renewed, or None if it is valid for six more months.
+    """Return the reason why a bundle has to be renewed, or None if it is valid for at least six more months.
 
     Args:
         bundle: The bundle, or None if there is none.
-        host: DNS name or IP that the API server calls.
+        host: DNS name or IP that the API server calls; the certificate has to contain it.
         now: The time in UTC.
 
     Source:
@@ -102,9 +102,14 @@ def why_invalid(bundle: Bundle | None, host: str, now: datetime.datetime) -> str
 
 
 def make_bundle(host: str, now: datetime.datetime, previous: Bundle | None = None) -> Bundle:
-    """Return a bundle with a new server certificate; this takes 0.1 to 0.5 s.
+    """Make a new server certificate and return it in a bundle; this takes 0.1 to 0.5 s.
 
-    If the previous authority is valid for another year, it signs the certificate. Otherwise a new one does.
+    If the previous authority is valid for another year, it signs the certificate. Otherwise a new authority is made.
+
+    Args:
+        host: DNS name or IP that the API server calls.
+        now: The time in UTC.
+        previous: The bundle until now, or None if there is none.
 
     Source:
         manager spec, 7.2 (2)

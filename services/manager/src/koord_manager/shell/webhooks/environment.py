@@ -19,8 +19,15 @@ class WebhookEnvironment:
     """Where to serve the webhooks, where certificates are stored, and which objects are maintained.
 
     Attributes:
-        host: WEBHOOK_HOST, or empty if the API server calls the Service.
+        namespace: Namespace of the Secret and the Service.
+        port: Port of the webhook server.
+        host: Host that the API server calls (WEBHOOK_HOST), or empty if it calls the Service.
+        directory: Folder of the certificates.
         writer: "secret" for a Secret that all replicas share, "fs" for files only.
+        secret: Name of the Secret.
+        service: Name of the Service.
+        mutating: Name of the MutatingWebhookConfiguration.
+        validating: Name of the ValidatingWebhookConfiguration.
     """
 
     namespace: str = "koordinator-system"
@@ -35,7 +42,7 @@ class WebhookEnvironment:
 
     @property
     def dns_name(self) -> str:
-        """Name that the certificate has to contain."""
+        """Host name or IP that the server certificate has to contain."""
         return self.host or f"{self.service}.{self.namespace}.svc"
 
     @property
@@ -45,7 +52,7 @@ class WebhookEnvironment:
 
 
 def read_environment(environ: Mapping[str, str]) -> WebhookEnvironment:
-    """Return the settings in the environment variables of the process.
+    """Read the settings of the webhook server from environment variables.
 
     Raises:
         InvalidInput: A port is not a number, or the writer is unknown.

@@ -18,7 +18,7 @@ Publish = Callable[[], Awaitable[None]]
 
 
 class ExplanationQueue:
-    """Explanations that wait to be published, in order."""
+    """Explanations of admission decisions that wait to be published, in order."""
 
     def __init__(self, logger: Logger) -> None:
         self._logger = logger
@@ -26,7 +26,7 @@ class ExplanationQueue:
         self._news = asyncio.Event()
 
     def add(self, publish: Publish) -> None:
-        """Queue an explanation, which is published within `GATHER_SECONDS`."""
+        """Queue the function that publishes an explanation. It is called within `GATHER_SECONDS`."""
         self._pending.append(publish)
         self._news.set()
 
@@ -38,7 +38,7 @@ class ExplanationQueue:
             await self.flush()
 
     async def flush(self) -> None:
-        """Publish all queued explanations now; an explanation that cannot be published is logged and dropped."""
+        """Publish all queued explanations now. If one cannot be published, it is logged and dropped."""
         self._news.clear()
         while self._pending:
             publish = self._pending.popleft()

@@ -44,9 +44,14 @@ class Desk(NamedTuple):
     """The services that the webhooks use.
 
     Attributes:
+        view: The folded cluster.
+        options: Feature gates and flags of admission.
         pending: Accepted quotas that were not observed yet.
         gate: Quota admission, or None without an API server; then pods with a quota are denied.
-        steady: Returns the seconds of a steady clock.
+        steady: Returns the seconds of a monotonic clock.
+        actor: Name of this service in the events that it publishes.
+        explanations: Stream for admission decisions, or None if they are not published.
+        explanation_queue: Explanations that wait to be published.
     """
 
     view: ManagerView
@@ -64,7 +69,7 @@ class Desk(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """An admission decision and its patch."""
+    """The admission decision of one webhook request, and the RFC 6902 patch that describes its changes."""
 
     decision: AdmissionDecision
     patch: list[dict[str, Any]]
@@ -75,10 +80,18 @@ Pending = Mapping[str, Quota | None]
 
 
 async def review(desk: Desk, kind: Kind, body: bytes) -> bytes:
-    """Return the answer to the AdmissionReview in a body; its explanation is published later.
+    """Answer one AdmissionReview: decide its request, and return the AdmissionReview with the response as JSON.
+
+    The explanation of the decision is published later. If deciding raises an error, the request is denied with status
+    500.
+
+    Args:
+        desk: The services that the webhooks use.
+        kind: "mutate" or "validate".
+        body: The AdmissionReview as JSON.
 
     Raises:
-        InvalidInput: The body is not a review.
+        InvalidInput: The body is not an AdmissionReview of version v1 or v1beta1.
     """
     asked = read_review(body)
     request = asked.request

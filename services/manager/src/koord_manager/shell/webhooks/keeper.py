@@ -57,11 +57,14 @@ class KeptApi(ObjectsApi, WatchingApi, Protocol):
 
 
 class NotKept(Exception):
-    """The objects could not be brought up to date; the next run tries again."""
+    """Raised if the certificate, the files or the configuration objects could not be brought up to date.
+
+    A later run retries.
+    """
 
 
 class Keeper:
-    """Maintains the certificate and the configuration objects of one replica.
+    """Maintains the certificate, its files and the webhook configuration objects, in each replica.
 
     Args:
         api: Client of the API server, or None if there are only files.
@@ -98,7 +101,11 @@ class Keeper:
         return self._environment.directory / _CURRENT / "tls.key"
 
     async def start(self) -> None:
-        """Bring everything up to date for the first time; raise NotKept if that fails for 20 s."""
+        """Bring everything up to date for the first time.
+
+        Raises:
+            NotKept: This failed for 20 s.
+        """
         reason = "no answer"
         try:
             async with asyncio.timeout(START_SECONDS):
@@ -113,7 +120,7 @@ class Keeper:
             raise NotKept(f"no certificate within {START_SECONDS:g} s: {reason}") from None
 
     async def run(self) -> None:
-        """Bring everything up to date every minute and after every change of an object, until cancelled."""
+        """Bring everything up to date every minute and after every change of one of the objects, until cancelled."""
         async with asyncio.TaskGroup() as watches:
             if self._api is not None:
                 for collection, name in self._watched():
@@ -141,7 +148,11 @@ class Keeper:
         yield f"{registration}/validatingwebhookconfigurations", self._environment.validating
 
     async def keep(self) -> None:
-        """Bring certificate, files and configuration objects up to date, or raise NotKept."""
+        """Bring certificate, files and configuration objects up to date once.
+
+        Raises:
+            NotKept: This failed.
+        """
         bundle = await self._valid_bundle()
         if bundle != self.bundle:
             await asyncio.to_thread(write_files, self._environment.directory, bundle)
@@ -250,7 +261,7 @@ def _secret_files(secret: JsonObject) -> dict[str, bytes]:
 
 
 def read_files(directory: Path) -> dict[str, bytes]:
-    """Return the files in use, or an empty mapping if there are none."""
+    """Return file name -> content of the certificate files in use, or an empty mapping if there are none."""
     folder = directory / _CURRENT
     try:
         return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}

@@ -19,7 +19,7 @@ _OTHER: Final = "other"
 
 
 class WebhookMetrics:
-    """Metrics of the webhooks."""
+    """Prometheus metrics of the webhooks."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         # the reference observes seconds despite the name
@@ -50,7 +50,16 @@ class WebhookMetrics:
         )
 
     def decided(self, kind: str, resource: str, operation: str, plugin: str, status: str, *, seconds: float) -> None:
-        """Count one request with its decision and duration."""
+        """Count one webhook request with its decision and duration.
+
+        Args:
+            kind: "mutate" or "validate".
+            resource: Plural of the object's kind.
+            operation: What the request does with the object.
+            plugin: First step or rule that decided.
+            status: "allowed" or "rejected".
+            seconds: Duration.
+        """
         labels = kind, resource if resource in _RESOURCES else _OTHER, operation, plugin, status
         kept = self._durations.get(labels)
         if kept is None:

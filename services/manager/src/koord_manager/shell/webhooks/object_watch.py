@@ -23,14 +23,15 @@ LONGEST_PAUSE_SECONDS: Final = 60.0
 
 
 class WatchingApi(Protocol):
-    """The part of the API server's client that watches need."""
+    """The method of the API server's client that `watch_object` needs."""
 
     def lines(
         self, path: str, parameters: Mapping[str, str], *, idle_seconds: float
     ) -> contextlib.AbstractAsyncContextManager[ApiResponse | AsyncIterator[list[bytes]]]:
-        """Open a watch and yield batches of lines, or the response if the API server refused it.
+        """Open a watch and yield an iterator over batches of its lines, or the response if the watch is refused.
 
-        Raise Unreachable if it does not answer.
+        Raises:
+            Unreachable: The API server does not answer.
         """
         ...
 
@@ -38,7 +39,15 @@ class WatchingApi(Protocol):
 async def watch_object(
     api: WatchingApi, collection: str, name: str, changed: Callable[[], None], logger: Logger
 ) -> None:
-    """Watch one object until cancelled, and call `changed` for each event of the watch."""
+    """Watch one object of the API server until cancelled, and call `changed` for each event of the watch.
+
+    Args:
+        api: Client of the API server.
+        collection: Path of the collection of the object.
+        name: Name of the object.
+        changed: Called without arguments.
+        logger: Logs errors; the watch is opened again after them.
+    """
     backoff = Backoff(1.0, LONGEST_PAUSE_SECONDS)
     parameters = {"watch": "1", "fieldSelector": f"metadata.name={name}", "timeoutSeconds": str(OPEN_SECONDS)}
     problem = ""

@@ -34,23 +34,25 @@ _CONFLICT: Final = 409
 
 
 class ObjectsApi(Protocol):
-    """The part of the API server's client that the webhooks need."""
+    """The method of the API server's client that the webhooks need to read and write objects."""
 
     async def request(
         self, method: str, path: str, *, body: object = None, content_type: str = "application/json"
     ) -> ApiResponse:
-        """Send one request and return its response.
+        """Send one request to the API server and return its response, whatever its status.
 
-        Raise Unreachable without an answer.
+        Raises:
+            Unreachable: The API server does not answer.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdatePolicy:
-    """Settings of retries (flags --quota-update-*).
+    """Settings of the retries of writes of a quota's usage (flags --quota-update-*).
 
     Attributes:
+        max_retries: Maximum number of retries.
         jitter_seconds: Maximum pause before a retry; the minimum is half of it.
         total_jitter_seconds: Maximum of all pauses of one batch together.
     """
@@ -67,10 +69,10 @@ class _Asked:
 
 
 class QuotaGate:
-    """Admits pods to their quotas.
+    """Quota admission of the webhook: admits pods to their quotas in batches, and writes the usage to the API server.
 
     Args:
-        uniform: Returns a number in [0, 1) for the jitter.
+        uniform: Returns a random number from 0 to below 1, for the jitter.
     """
 
     def __init__(self, api: ObjectsApi, policy: UpdatePolicy, uniform: Callable[[], float]) -> None:
@@ -83,7 +85,14 @@ class QuotaGate:
         self._written: OrderedDict[tuple[str, str], JsonObject] = OrderedDict()
 
     async def ask(self, quota: Quota, request: ResourceList) -> QuotaAnswer:
-        """Return whether a pod fits into its quota, and charge the quota if it does; wait at most 10 s."""
+        """Return whether a pod fits into its quota. If it fits, its request is added to the usage of the quota.
+
+        If there is no result after 10 s, the pod is denied.
+
+        Args:
+            quota: The quota as it was observed.
+            request: Amounts that the pod is charged with.
+        """
         key = (quota.namespace, quota.name)
         done: asyncio.Future[QuotaAnswer] = asyncio.get_running_loop().create_future()
         self._queues.setdefault(key, []).append(_Asked(request, done))
@@ -96,7 +105,7 @@ class QuotaGate:
             return QuotaAnswer(("",), TIMED_OUT)
 
     async def close(self) -> None:
-        """End all work and deny the waiting pods."""
+        """Stop: cancel all work, and deny the pods that wait."""
         for worker in list(self._workers.values()):
             worker.cancel()
         await asyncio.gather(*self._workers.values(), return_exceptions=True)

@@ -51,7 +51,12 @@ class _Review(msgspec.Struct, rename="camel"):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A decoded AdmissionReview: the API version of the answer, and the request."""
+    """A decoded AdmissionReview.
+
+    Attributes:
+        api_version: Version of the AdmissionReview, which the answer has to have too.
+        request: The admission request in it.
+    """
 
     api_version: str
     request: Request
@@ -61,10 +66,10 @@ _decoder = msgspec.json.Decoder(_Review)
 
 
 def read_review(body: bytes) -> Asked:
-    """Return the request in an AdmissionReview.
+    """Decode the JSON body of an AdmissionReview, of `admission.k8s.io/v1` or `v1beta1`.
 
     Raises:
-        InvalidInput: The body is not an AdmissionReview of a known version.
+        InvalidInput: The body is not an AdmissionReview of one of these versions.
     """
     try:
         review = _decoder.decode(body)
@@ -102,14 +107,14 @@ def write_review(
     patch: list[dict[str, Any]] | None = None,
     warnings: Sequence[str] = (),
 ) -> bytes:
-    """Return the answer to an AdmissionReview: allowed with a patch if there is one, or denied with code and message.
+    """Return the JSON of the AdmissionReview that answers a request.
 
     Args:
-        asked: The review.
+        asked: The review with the request.
         allowed: Whether the request is allowed.
-        message: Message of a refusal.
-        code: HTTP status of a refusal.
-        patch: Operations of a mutation.
+        message: Message of a denial.
+        code: HTTP status of a denial.
+        patch: RFC 6902 operations that change the object, or None if nothing changes.
         warnings: Warnings for the user; the API server truncates long ones.
     """
     response: dict[str, Any] = {"uid": asked.request.uid, "allowed": allowed}

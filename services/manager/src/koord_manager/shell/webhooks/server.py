@@ -28,7 +28,7 @@ _JSON = "application/json"
 
 
 class WebhookRoutes:
-    """The routes of the webhook server.
+    """The HTTP routes of the webhook server.
 
     Args:
         desk: The services that the webhooks use.
@@ -40,19 +40,22 @@ class WebhookRoutes:
         self._unready = unready
 
     def posts(self) -> dict[str, JsonPost]:
-        """Return the handlers of the webhooks by path."""
+        """Return path -> handler of the admission webhooks whose gates are on."""
         webhooks = served(self._desk.options)
         return {webhook.path: _Review(self._desk, webhook.kind, self._unready) for webhook in webhooks}
 
     def routes(self) -> list[Route]:
-        """Return the other routes of the server."""
+        """Return the routes besides the admission webhooks: `/convert` and `/elasticQuota`."""
         return [
             Route("/convert", self.convert, methods=["POST"]),
             Route("/elasticQuota", self.quotas, methods=["GET"]),
         ]
 
     async def convert(self, request: Request) -> Response:
-        """Return the objects of a ConversionReview unchanged, because all versions of a kind have the same shape."""
+        """Handle `POST /convert`: return the objects of a ConversionReview with only `apiVersion` changed.
+
+        All versions of a kind have the same shape.
+        """
         body = await request.body()
         try:
             asked = codec.decode(body, dict[str, Any])
@@ -67,7 +70,7 @@ class WebhookRoutes:
         return Response(codec.encode(answer), media_type=_JSON)
 
     async def quotas(self, request: Request) -> Response:
-        """Return every quota as admission reads it, by name."""
+        """Handle `GET /elasticQuota`: return name -> quota, as admission reads them."""
         del request
         tree = self._desk.view.admission.quotas
         return Response(codec.encode({quota.name: _shown(quota) for quota in tree.all()}), media_type=_JSON)

@@ -33,14 +33,20 @@ _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
 
 def are_wanted(settings: ManagerSettings, options: Options, api: ObjectsApi | None) -> bool:
-    """Return whether this process serves webhooks."""
+    """Return whether this process serves webhooks: `--webhooks=on`, or `auto` with an API server, and the gate is on.
+
+    Args:
+        settings: Settings of the manager.
+        options: Feature gates.
+        api: Client of the API server, or None if there is none.
+    """
     if not options.enabled("WebhookFramework") or settings.webhooks == "off":
         return False
     return settings.webhooks == "on" or api is not None
 
 
 class Webhooks(NamedTuple):
-    """The components of the webhooks that were added to the service."""
+    """The webhook server, and the keeper of its certificate and configuration objects."""
 
     server: HttpServer
     keeper: Keeper
@@ -60,12 +66,12 @@ def add_webhooks(
 
     Args:
         shell: Settings, metrics and logger of the service.
-        bus: The bus.
-        view: The view.
-        options: Gates and flags of admission.
+        bus: Connection to the event log.
+        view: The folded cluster.
+        options: Feature gates and flags of admission.
         api: Client of the API server, or None if there is none.
-        unready: Returns why requests cannot be answered yet, or None if they can.
-        environment: Environment of the webhooks, or None for that of the process.
+        unready: Returns the reason why requests cannot be answered yet, or None if they can.
+        environment: Settings of the webhook server, or None to read the environment variables of the process.
     """
     settings = shell.settings
     environment = environment or read_environment(os.environ)

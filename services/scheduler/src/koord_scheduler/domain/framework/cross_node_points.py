@@ -1,4 +1,6 @@
-"""Filters and scores that depend on pods on other nodes. They are asked in every cycle, for feasible nodes only.
+"""Filters and scores that depend on pods on other nodes.
+
+The scheduler calls them in every cycle, for feasible nodes only.
 
 Source: scheduler-core spec, 5.6 and 5.7.
 """
@@ -13,28 +15,46 @@ from koord_scheduler.domain.pods.kinds import PodKind
 
 
 class CrossNodeFilter(Protocol):
-    """A filter for one kind of pod that depends on pods on other nodes. Its codes are 1..255."""
+    """A filter whose answer for a node depends on pods on other nodes, such as pod anti-affinity.
+
+    A `CrossNodeFilterPlugin` makes one for each `Subject`: pods with equal class, kind and profile share it. Its
+    answer for a node is a code: 0 lets the node pass, 1..255 refuses it for a reason that the filter numbers itself.
+    """
 
     def filter(self, rows: Rows) -> IntArray | None:
-        """Return a code for each row, shape (K,): 0 passes. None: every row passes."""
+        """Return a code for each node: 0 passes, 1..255 refuses.
+
+        Args:
+            rows: Positions of the nodes in the node columns, shape (K,).
+
+        Returns:
+            Codes, shape (K,), or None if every node passes.
+        """
         ...
 
     def reason(self, code: int) -> str:
-        """Return the reason for a code, as a phrase for users."""
+        """Return why the filter refuses nodes with this code of `filter`, as a phrase for users."""
         ...
 
     def is_unresolvable(self, code: int) -> bool:
-        """Return whether the node stays refused even if all pods left it."""
+        """Return whether evicting all pods of a node with this code of `filter` cannot make the node pass."""
         ...
 
 
 class CrossNodeScore(Protocol):
-    """A score for one kind of pod that depends on pods on other nodes."""
+    """A score that depends on pods on other nodes, such as topology spreading.
+
+    A `CrossNodeScorePlugin` makes one for each `Subject`: pods with equal class, kind and profile share it.
+    """
 
     def scores(self, feasible: Rows) -> IntArray | None:
-        """Return scores within 0..100 for the feasible nodes, shape (K,), normalized over them.
+        """Return scores within 0..100 for the feasible nodes, normalized over these nodes.
 
-        None: every score is 0.
+        Args:
+            feasible: Positions of the feasible nodes in the node columns, shape (K,).
+
+        Returns:
+            Scores, shape (K,), or None if every score is 0.
         """
         ...
 
@@ -45,11 +65,14 @@ class DomainFilter(CrossNodeFilter, Protocol):
 
     @property
     def label(self) -> LabelColumn | None:
-        """Return the label whose values are the domains; None if the filter does not work by domains."""
+        """Return the node label whose values are the topology domains. None: the filter decides per node."""
         ...
 
     def codes_by_value(self) -> IntArray:
-        """Return a code for each value of the label, shape (V,): the code that `filter` gives its nodes."""
+        """Return a code for each value of `label`, shape (V,): the code that `filter` gives to nodes with this value.
+
+        0 passes, 1..255 refuses. Position 0 stands for nodes without the label.
+        """
         ...
 
 
@@ -59,41 +82,48 @@ class DomainScore(CrossNodeScore, Protocol):
 
     @property
     def label(self) -> LabelColumn | None:
-        """Return the label whose values are the domains; None if the score does not work by domains."""
+        """Return the node label whose values are the topology domains. None: the score is computed per node."""
         ...
 
     def scores_by_value(self, present: Rows) -> IntArray | None:
-        """Return a score for each value of the label, shape (V,), equal to `scores` for its nodes.
-
-        None: `scores` must be asked.
+        """Return a score within 0..100 for each value of `label`: what `scores` gives to nodes with this value.
 
         Args:
-            present: Values of the label that feasible nodes have, ascending.
+            present: Value ids of `label` that occur on feasible nodes, ascending.
+
+        Returns:
+            Scores, shape (V,), or None if the caller must use `scores` in this cycle.
         """
         ...
 
 
 class CrossNodeFilterPlugin(Plugin, Protocol):
-    """A plugin that makes cross-node filters."""
+    """A plugin that makes one filter for each `Subject`, which depends on pods on other nodes."""
 
     def version(self) -> int:
-        """Return a number that grows when a filter that was made before may be outdated, for any pod."""
+        """Return a number that grows whenever filters of `filter_for` may be outdated and must be made again."""
         ...
 
     def filter_for(self, subject: Subject) -> CrossNodeFilter | None:
-        """Return the filter for a kind of pod. None: every node passes for these pods (Skip in kube-scheduler)."""
+        """Return the filter for pods with the class, kind and profile of `subject`.
+
+        None: every node passes for these pods (Skip in kube-scheduler).
+        """
         ...
 
 
 class CrossNodeScorePlugin(Plugin, Protocol):
-    """A plugin that makes cross-node scores."""
+    """A plugin that makes one score for each `Subject`, which depends on pods on other nodes."""
 
     def version(self) -> int:
-        """Return a number that grows when a score that was made before may be outdated, for any pod."""
+        """Return a number that grows whenever scores of `score_for` may be outdated and must be made again."""
         ...
 
     def score_for(self, subject: Subject) -> CrossNodeScore | None:
-        """Return the score for a kind of pod. None: every score is 0 for these pods (Skip in kube-scheduler)."""
+        """Return the score for pods with the class, kind and profile of `subject`.
+
+        None: every score is 0 for these pods (Skip in kube-scheduler).
+        """
         ...
 
 
@@ -102,12 +132,13 @@ MOST_DETAILS = 5
 
 
 class Detail(NamedTuple):
-    """A detail of a refusal: one domain that was refused, and possibly one pod that causes it.
+    """One line of a diagnosis: a topology domain that a filter refused, and possibly a pod that causes it.
 
     Attributes:
         text: Sentence such as "topology.kubernetes.io/zone=a: ..."; "{pod}" stands for the name of the pod.
-        row: Row of the node on which the pod runs; -1 if the detail is not about a pod.
-        is_it: Whether a pod of this kind on that node causes the refusal.
+        row: Position in the node columns of the node on which the pod runs; -1 if the detail is not about a pod.
+        is_it: Return whether a pod of the given kind on that node causes the refusal. The caller searches the pod with
+            it.
     """
 
     text: str
@@ -117,13 +148,13 @@ class Detail(NamedTuple):
 
 @runtime_checkable
 class DetailedFilter(Protocol):
-    """A cross-node filter that gives details of its refusals, for diagnoses."""
+    """A cross-node filter that can explain its refusals in detail, for the diagnosis of a failed attempt."""
 
     def details(self, rows: Rows, reason: str) -> list[Detail]:
-        """Return at most `MOST_DETAILS` details about rows that the filter refuses, ordered by domain.
+        """Return up to five details about nodes that the filter refused for one reason, ordered by topology domain.
 
         Args:
-            rows: Refused rows, shape (K,).
-            reason: The reason for which they were refused.
+            rows: Positions of the refused nodes in the node columns, shape (K,).
+            reason: The phrase of `reason` for which they were refused.
         """
         ...

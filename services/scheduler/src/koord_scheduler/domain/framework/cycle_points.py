@@ -14,18 +14,24 @@ from koord_scheduler.domain.pods.record import PodRecord
 
 
 class PreEnqueuePlugin(Plugin, Protocol):
-    """A plugin that can keep pods out of the active queue."""
+    """A plugin that can keep a pod out of the active queue, for example until its gang is complete."""
 
     def pre_enqueue(self, pod: PodRecord) -> str | None:
-        """Return why the pod may not be attempted now, or None if it may."""
+        """Return a sentence that tells why the pod may not be attempted now, or None if it may be attempted."""
         ...
 
 
 class NextPodPlugin(Plugin, Protocol):
-    """A plugin that can choose the next pod before the queue does. At most one plugin in all profiles."""
+    """A plugin that can name the pod of the next cycle instead of the scheduling queue.
+
+    At most one plugin of all profiles has this extension point.
+    """
 
     def next_pod(self) -> Next:
-        """Return the pod to attempt next. An empty uid leaves the choice to the queue."""
+        """Return the pod to attempt next, and pods waiting at Permit that lose their nodes.
+
+        An empty uid leaves the choice to the queue.
+        """
         ...
 
 
@@ -33,27 +39,30 @@ class PreFilterPlugin(Plugin, Protocol):
     """A plugin that examines the pod before any node is filtered."""
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | Candidates | None:
-        """Reject the pod, restrict its nodes, or return None to continue.
+        """Reject the pod on every node, restrict it to some nodes, or return None to leave all nodes as candidates.
 
         Args:
-            pod: The pod.
-            now: Unix seconds.
+            pod: The pod of the attempt.
+            now: Unix seconds of the run's clock.
         """
         ...
 
 
 class Offers(Protocol):
-    """Answers how many pods fit on the nodes of an attempt. A question changes no state."""
+    """A trial run that counts how many pods fit on the candidate nodes of an attempt.
+
+    It leaves the scheduler's state unchanged.
+    """
 
     def slots(self, uids: Sequence[str]) -> Mapping[str, int]:
-        """Return node -> number of these pods, in order, that fit on it one after another.
+        """Return node name -> how many of these pending pods fit on the node, taken in this order one after another.
 
-        Nodes without room are absent.
+        Nodes on which not even the first pod fits are absent.
         """
         ...
 
     def fit_error(self) -> str:
-        """Return one sentence that tells why the nodes have no more room."""
+        """Return one sentence that tells why the candidate nodes have room for no more pods."""
         ...
 
 
@@ -61,49 +70,60 @@ class FindOneNodePlugin(Plugin, Protocol):
     """A plugin that plans a whole job in the attempt of its first pod, and restricts every pod to its planned node."""
 
     def find_one_node(self, pod: PodRecord, offers: Offers) -> Rejection | Candidates | None:
-        """Reject the pod, restrict it to its planned node, or return None if the pod is not part of a plan."""
+        """Reject the pod, restrict it to the node planned for it, or return None if no plan concerns the pod.
+
+        Args:
+            pod: The pod of the attempt.
+            offers: Counts how many members of the job fit on each candidate node.
+        """
         ...
 
 
 class AfterPostFilterPlugin(Plugin, Protocol):
-    """A plugin that is notified of every failed attempt, after all PostFilter plugins."""
+    """A plugin that is called after every failed attempt, once all PostFilter plugins were called."""
 
     def after_post_filter(self, pod: PodRecord, message: str) -> Failure:
-        """Return what the failure means for other pods."""
+        """Return what the failure of this pod means for other pods, such as the other members of its gang.
+
+        Args:
+            pod: The pod that found no node.
+            message: Why it found no node, one sentence.
+        """
         ...
 
 
 class ReservePlugin(Plugin, Protocol):
-    """A plugin that allocates resources of the node to the pod and keeps account of them."""
+    """A plugin that allocates resources of the chosen node to the pod, such as CPUs or devices."""
 
     def reserve(self, pod: PodRecord, node: str) -> Allocation | Rejection:
-        """Return what the plugin allocates to the pod on the node (`NOTHING` if nothing), or reject the pod.
+        """Return what the plugin allocates to the pod on the node, or reject the pod.
 
-        The contributions of all plugins become one allocation, which is part of the placement. If a plugin rejects
-        the pod, the plugins that reserved before it are undone in reverse order, and the pod is unschedulable.
+        The allocation is `NOTHING` if the plugin allocates nothing. The scheduler merges the contributions of all
+        plugins into one allocation, which is part of the placement. If a plugin rejects the pod, `unreserve` of the
+        plugins that reserved before it is called in reverse order, and the pod is unschedulable.
         """
         ...
 
     def unreserve(self, pod: PodRecord, node: str) -> Sequence[str]:
-        """Undo `reserve`. No-op if the plugin has not reserved anything for the pod.
+        """Undo `reserve` of the pod on the node. No-op if the plugin has not reserved anything for the pod.
 
         Returns:
-            Uids of pods that wait at Permit and lose their nodes as well.
+            Uids of other pods that wait at Permit and lose their nodes as well.
         """
         ...
 
 
 class PermitPlugin(Plugin, Protocol):
-    """A plugin that can delay a pod after it has a node."""
+    """A plugin that can reject or delay a pod after its resources were reserved on a node."""
 
     def permit(self, pod: PodRecord, node: str) -> Rejection | Wait | Allow:
-        """Reject the pod, let it wait with its node, or allow it to be bound."""
+        """Reject the pod, let it wait while it keeps its node, or allow it to be placed on the node."""
         ...
 
 
 class PostBindPlugin(Plugin, Protocol):
-    """A plugin that is notified of placements that the log has stored."""
+    """A plugin that is called after the log has stored a placement."""
 
     def post_bind(self, pod: PodRecord, node: str) -> Sequence[str]:
-        """Return the uids of pods that are worth an attempt because of the placement."""
+        """Return the uids of waiting pods that the scheduler shall attempt because this pod was placed on the node."""
         ...

@@ -14,17 +14,17 @@ _OF_EVERY_PLUGIN: Final = frozenset({"name", "extension_points"})
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ExtensionPoint(Generic[P]):
-    """An extension point.
+    """One step at which the scheduler calls plugins, such as Filter: its protocol, and how a configuration enables it.
 
     Attributes:
         name: Name in documentation and error texts.
         protocol: The methods and attributes that a plugin with this extension point must have.
-        enabled_at: List of the configuration that enables the point. None: it is active whenever the plugin runs in a
-            profile.
-        is_single: Whether only the first plugin of a profile is asked.
-        timed: Method -> value of the metrics' label `extension_point`. Other methods are not measured.
-        asked: When the scheduler calls the plugin, for documentation.
-        answers: What the plugin may return, for documentation.
+        enabled_at: The plugin list of the configuration that enables the point. None: it is active whenever the plugin
+            runs in a profile.
+        is_single: Whether only the first plugin of a profile is called.
+        timed: Method -> value of the metrics' label `extension_point`. Calls of other methods are not measured.
+        asked: When the scheduler calls the plugin, for the table in the documentation.
+        answers: What the plugin may return, for the table in the documentation.
     """
 
     name: str
@@ -37,7 +37,7 @@ class ExtensionPoint(Generic[P]):
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Return the sorted methods and attributes that the protocol adds to those of every plugin."""
+        """Return the sorted names that `protocol` requires of a plugin besides `name` and `extension_points`."""
         found: set[str] = set()
         for kind in self.protocol.__mro__:
             if kind.__dict__.get("_is_protocol"):

@@ -1,5 +1,7 @@
 """Extension points outside the scheduling cycle: state that a plugin keeps, and events that may help pods it refused.
 
+A row is the position of a node in the node columns.
+
 Source: scheduler-core spec, 2 (events and hints) and 3.
 """
 
@@ -18,46 +20,67 @@ from koord_scheduler.domain.pods.record import PodRecord
 
 
 class NodeFollower(Plugin, Protocol):
-    """A plugin that keeps its own arrays over nodes, indexed by row."""
+    """A plugin with its own arrays of one element per node, at the same positions (rows) as in `NodeColumns`."""
 
     def put_node(self, row: int, node: Node) -> None:
-        """Record a node that is new or has changed."""
+        """Record a new or changed node.
+
+        Args:
+            row: Position of the node in the node columns.
+            node: The node object.
+        """
         ...
 
     def drop_node(self, row: int) -> None:
-        """Record that the row no longer stands for a node."""
+        """Forget the node at this position, because it was deleted. A later node may reuse the position."""
         ...
 
 
 class SettlingPlugin(Plugin, Protocol):
-    """A plugin that computes the effect of many changes at once, before nodes are filtered again."""
+    """A plugin that collects changes and computes their effect once, before nodes are filtered the next time."""
 
     def settle(self) -> None:
-        """Bring answers up to date, and record the rows whose answers have changed in the journal."""
+        """Compute the effects of all changes since the last call.
+
+        The plugin records in a journal of `NodeColumns` each row whose filter or score results have changed.
+        """
         ...
 
 
 class PodFollower(Plugin, Protocol):
     """A plugin that keeps sums over the pods of each node, such as host ports or load.
 
-    Trials of preemption count as well.
+    Preemption also calls it to remove pods on trial and to add them again.
     """
 
     def may_refuse(self, pod_class: PodClass) -> bool:
-        """Return whether a filter uses these sums for pods of this class."""
+        """Return whether a filter may refuse pods of this class because of these sums.
+
+        If not, preemption trials for pods of the class skip the plugin.
+        """
         ...
 
     def took(self, row: int, pod_info: PodInfo) -> None:
-        """Add the pod to the sums of the node."""
+        """Add a pod to the sums of its node.
+
+        Args:
+            row: Position of the node in the node columns.
+            pod_info: The pod, with its requests and its allocation.
+        """
         ...
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
-        """Subtract the pod from the sums of the node: the inverse of `took`."""
+        """Subtract a pod from the sums of its node: the exact inverse of `took`.
+
+        Args:
+            row: Position of the node in the node columns.
+            pod_info: The pod, with its requests and its allocation.
+        """
         ...
 
 
 class FoldingPlugin(Plugin, Protocol):
-    """A plugin with its own state, which is a fold of the log and part of the scheduler's snapshots.
+    """A plugin with its own state that is computed from events of the log and is part of the scheduler's snapshots.
 
     Attributes:
         kinds: Kinds of aggregates whose events the plugin folds (`podspec`, `nodespec`, `config`, `customspec`, ...).
@@ -69,51 +92,57 @@ class FoldingPlugin(Plugin, Protocol):
         ...
 
     def apply(self, event: Event, stored: StoredEvent) -> bool:
-        """Fold one event of the log. Events arrive once and in order; the method must not fail on a valid event.
+        """Update the plugin's state with one event. Events arrive once, in the order of the log.
+
+        The method must not raise for a valid event.
+
+        Args:
+            event: The decoded event.
+            stored: The same event with its envelope and its position in the log.
 
         Returns:
-            Whether the event may help waiting pods, on any node.
+            Whether the event may make waiting pods schedulable, on any node.
         """
         ...
 
     def facts(self) -> bytes:
-        """Return the state as bytes, for a snapshot."""
+        """Return the plugin's state as bytes, in a form that `restore` reads, for a snapshot."""
         ...
 
     def restore(self, facts: bytes) -> None:
-        """Set the state from the bytes of `facts`. Called once, before any event."""
+        """Replace the plugin's state by the one that `facts` returned. Called once, before the first event."""
         ...
 
 
 class ObservingPlugin(Plugin, Protocol):
-    """A plugin that reads the usage reports of nodes."""
+    """A plugin that reads the usage reports which the nodes' agents publish."""
 
     def observe(self, node: str, report: NodeUsageReported) -> bool:
-        """Record a node's report. Return whether it may help waiting pods on this node."""
+        """Record the usage report of a node. Return whether it may make waiting pods schedulable on this node."""
         ...
 
 
 class ClockPlugin(Plugin, Protocol):
-    """A plugin whose state expires."""
+    """A plugin whose state changes as time passes, for example because a report becomes too old."""
 
     def advance(self, now: float) -> None:
-        """Expire state that is too old at `now`, in unix seconds of the run's clock."""
+        """Discard state that is too old at `now`, in Unix seconds of the run's clock. Called before each cycle."""
         ...
 
 
 class EventKind(Enum):
-    """A kind of event that may help a waiting pod."""
+    """A kind of event that may make a waiting pod schedulable: a change of a node, or of a plugin's state."""
 
     NODE = "a node has come, has changed or has more room"
     OWN = "what the plugin keeps itself has changed: `hint_version` has grown, or `apply` has said so"
 
 
 class ClusterEvent(NamedTuple):
-    """An event that may help a waiting pod.
+    """An event that may make a waiting pod schedulable, as queueing hints receive it.
 
     Attributes:
-        kind: The kind of the event.
-        rows: Rows of the affected nodes, ascending, shape (K,); empty for `EventKind.OWN`.
+        kind: Whether nodes have changed or the plugin's own state.
+        rows: Positions of the changed nodes in the node columns, ascending, shape (K,); empty for `EventKind.OWN`.
     """
 
     kind: EventKind
@@ -121,9 +150,10 @@ class ClusterEvent(NamedTuple):
 
 
 class QueueingHintsPlugin(Plugin, Protocol):
-    """A plugin that decides which events wake pods that it refused, or to which it shows other nodes than there are.
+    """A plugin that decides which events return its waiting pods to the active queue.
 
-    If a plugin does not have this extension point, every event on a node wakes the first of each group of such pods.
+    These are pods that the plugin rejected, or for which it changed what the cycle saw of the nodes. If a plugin does
+    not have this extension point, every event on a node wakes the first pod of each group of its waiting pods.
     """
 
     @property
@@ -132,16 +162,22 @@ class QueueingHintsPlugin(Plugin, Protocol):
         ...
 
     def hint_version(self) -> int:
-        """Return a number that grows when the plugin's own state has changed in favour of pods that it refused."""
+        """Return a number that grows when a change of the plugin's own state may make rejected pods schedulable.
+
+        The scheduler treats the growth as an event of the kind `EventKind.OWN`.
+        """
         ...
 
     def queueing_hint(self, event: ClusterEvent, pod: PodRecord) -> bool:
-        """Return whether the event makes an attempt of the pod worthwhile (Queue or Skip in kube-scheduler)."""
+        """Return whether the event is a reason to attempt the waiting pod (Queue or Skip in kube-scheduler)."""
         ...
 
 
 class WakesItself:
-    """Queueing hints of a plugin that activates refused pods itself, or never. No event wakes them."""
+    """Base class for plugins whose rejected pods no event wakes.
+
+    The plugin names the pods to attempt itself, for example in `post_bind`, or its rejections are final.
+    """
 
     wakes_on: frozenset[EventKind] = frozenset()
 

@@ -18,46 +18,63 @@ PageAnswer: TypeAlias = Callable[[Mapping[str, str]], object]
 
 
 class NotFound(Exception):
-    """The object that a page is asked for does not exist. The text of the exception is the response."""
+    """Raised by a plugin's HTTP page if the requested object does not exist.
+
+    Its text is the body of the 404 response.
+    """
 
 
 class PreBindPlugin(Plugin, Protocol):
-    """A plugin that writes annotations on pods when they are bound. All annotations are part of one binding."""
+    """A plugin that adds annotations to the binding of a pod.
+
+    The annotations of all plugins are part of one binding.
+    """
 
     def pre_bind(self, pod: PodRecord, node: str) -> Mapping[str, str]:
-        """Return annotation -> text. If two plugins write the same annotation, the later plugin wins."""
+        """Return annotation key -> value to write on the pod.
+
+        If two plugins write the same key, the later plugin wins.
+        """
         ...
 
 
 class BeforeFailurePlugin(Plugin, Protocol):
-    """A plugin that is asked before the scheduler handles a failed attempt."""
+    """A plugin that can handle a failed attempt instead of the scheduler."""
 
     def before_failure(self, pod: PodRecord, message: str) -> bool:
         """Return whether the plugin has handled the failure.
 
-        If so, no explanation is published and no other plugin is asked.
+        If so, the scheduler publishes no explanation, and `before_failure` of later plugins is not called. The pod
+        waits for another attempt in either case.
 
-        The pod waits for another attempt in either case.
+        Args:
+            pod: The pod that found no node, or lost its node before it was bound.
+            message: Why, one sentence.
         """
         ...
 
 
 class AfterFailurePlugin(Plugin, Protocol):
-    """A plugin that is notified of every failed attempt, after it was handled."""
+    """A plugin that is called after the scheduler has handled a failed attempt."""
 
     def after_failure(self, pod: PodRecord, message: str) -> None:
-        """Record that the pod found no node, or lost its node before it was bound."""
+        """Record that the pod found no node, or lost its node before it was bound.
+
+        Args:
+            pod: The pod.
+            message: Why, one sentence.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """A request to evict a pod, as far as disruption budgets allow.
+    """A plugin controller's request to evict a pod. It is carried out as far as PodDisruptionBudgets allow.
 
     Attributes:
-        uid: The pod.
-        message: Reason for its user.
-        reason: Reason in one word; "" stands for the plugin's name.
+        uid: Uid of the pod.
+        message: Sentence for the owner of the pod.
+        reason: Reason in one word, for the event; "" stands for the plugin's name.
     """
 
     uid: str
@@ -67,10 +84,10 @@ class Eviction:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A status to publish as an event, unless it equals the last published one.
+    """A status that a plugin's controller publishes as an event of the log. No-op if it equals the last published one.
 
     Attributes:
-        ref: The aggregate that the status belongs to.
+        ref: The aggregate to which the event is appended, such as a quota.
         event: The status.
     """
 
@@ -82,16 +99,18 @@ class ControllerPlugin(Plugin, Protocol):
     """A plugin whose controller runs periodically on the leader, if `--controller-plugins` names the plugin."""
 
     def control_due(self) -> float | None:
-        """Return when `control` has work, in unix seconds of the run's clock. None: not before another event.
+        """Return the Unix seconds of the run's clock at which `control` has work again.
 
-        The scheduler leaves at least a second between two calls.
+        None: not before another event arrives.
+
+        The scheduler leaves at least a second between two calls of `control`.
         """
         ...
 
     def control(self, now: float) -> Sequence[Eviction | Status]:
         """Return the pods to evict and the statuses to publish.
 
-        Pods without a node, and pods that are being evicted, are ignored.
+        Requests to evict a pod without a node, or a pod that is being evicted already, are ignored.
 
         Args:
             now: Unix seconds of the run's clock.
@@ -103,5 +122,8 @@ class PagesPlugin(Plugin, Protocol):
     """A plugin that serves HTTP pages on the leader."""
 
     def pages(self) -> Mapping[str, PageAnswer]:
-        """Return path below `/apis/v1/plugins/<name>/` -> function that answers it. `{part}` marks a path parameter."""
+        """Return path below `/apis/v1/plugins/<name>/` -> function that returns its response.
+
+        `{part}` in a path is a parameter.
+        """
         ...

@@ -1,4 +1,6 @@
-"""Filters and scores that depend on one node alone. Their answers are cached per pod equivalence class and row.
+"""Filters and scores that depend on one node alone. Their results are cached per pod equivalence class and node.
+
+A row is the position of a node in the node columns. `rows` of shape (K,) are the nodes of one call.
 
 Source: scheduler-core spec, 1 (steps 6 and 8).
 """
@@ -18,59 +20,87 @@ RowFunction: TypeAlias = Callable[[int], int]
 
 
 class Reads(Enum):
-    """What a plugin's answer about a node depends on, besides the pod equivalence class."""
+    """Which properties of a node the results of a filter or score depend on: its shape, or also its load.
+
+    The scheduler keeps a cached result until such a property changes. LOAD changes whenever a pod comes to the node
+    or leaves it.
+    """
 
     SHAPE = "labels, taints and flags of the node"
     LOAD = "allocatable and requested resources of the node, and its measured load"
 
 
 class FilterPlugin(Plugin, Protocol):
-    """A plugin that refuses nodes.
+    """A plugin that refuses nodes by properties of the pod's class and of the node alone (extension point Filter).
 
-    A cached answer stays valid as long as nothing that the plugin reads has changed. `reads` declares what it reads,
-    and the journals of `NodeColumns` record changes.
+    The scheduler caches the result per pod equivalence class and node. `reads` declares the properties of a node that
+    the result depends on. When one of them changes, `NodeColumns` records the node in a journal and the scheduler
+    calls `filter` for it again.
     """
 
     @property
     def reads(self) -> Reads:
-        """Return what the plugin's answers depend on."""
+        """Return which properties of a node make a cached result of `filter` invalid when they change."""
         ...
 
     def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """Return a code for each row, shape (K,): 0 passes, any other code below 2**48 refuses.
+        """Return a code for each node: 0 passes, any other code below 2**48 refuses.
 
-        None: every row passes.
+        Args:
+            pod: Equivalence class of the pod.
+            nodes: All nodes.
+            rows: Positions of the nodes to filter, shape (K,).
+
+        Returns:
+            Codes, shape (K,), or None if every one of these nodes passes.
         """
         ...
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
-        """Return the reasons for a code other than 0, as phrases for users."""
+        """Return what a code of `filter` other than 0 means, as phrases for users such as "Insufficient cpu"."""
         ...
 
     def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
-        """Return for each refused row, shape (K,), whether it would be refused even if every pod left the node."""
+        """Return for each refused node, shape (K,), whether it would still be refused if every pod left it.
+
+        Preemption does not try such nodes (UnschedulableAndUnresolvable in kube-scheduler).
+
+        Args:
+            pod: Equivalence class of the pod.
+            nodes: All nodes.
+            rows: Positions of nodes that `filter` refused.
+        """
         ...
 
 
 class RowFilterPlugin(FilterPlugin, Protocol):
-    """A filter that can also evaluate a single row without arrays, with the same codes (tested)."""
+    """A filter that can also evaluate a single node without numpy arrays, which is faster after each placement.
+
+    Its codes equal those of `filter`.
+    """
 
     def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """Return a function from a row to its present code. None: all rows pass, now and later."""
+        """Return a function that takes a node's position and returns the code that `filter` would give now.
+
+        None: pods of this class pass on every node, now and later.
+        """
         ...
 
 
 class TolerationFilterPlugin(FilterPlugin, Protocol):
-    """A filter by node shape that gives the same answers to all pods without `nodeName` that have the same tolerations.
+    """A filter that reads only tolerations of a pod, and only the shape of a node (labels, taints, flags).
 
-    Its refusals are unresolvable: they do not change when pods leave.
+    So all pods without `nodeName` that have equal tolerations get the same codes. Its refusals are unresolvable:
+    evicting pods does not change them.
     """
 
     by_tolerations: bool
 
 
 class NodeSelectorFilterPlugin(FilterPlugin, Protocol):
-    """A filter by node shape that refuses every node outside the pod's node selector and required node affinity.
+    """A filter that refuses exactly the nodes outside the pod's node selector and required node affinity.
+
+    The scheduler can thus find the passing nodes in an index of labels.
 
     Attributes:
         refused: Its only code other than 0.
@@ -80,32 +110,47 @@ class NodeSelectorFilterPlugin(FilterPlugin, Protocol):
 
 
 class AmountsFilterPlugin(FilterPlugin, Protocol):
-    """A filter that only compares the requests of a pod with the free amounts of nodes."""
+    """A filter that only compares the requests of a pod with the free amounts of a node.
+
+    Preemption and plans of whole jobs thus subtract and compare sums, and need not call the filter for each trial.
+    """
 
     def checks_of(self, pod: PodClass, nodes: NodeColumns) -> tuple[tuple[int, int, int], ...]:
-        """Return (bit of the code, column, amount) for each resource of the pod that the filter compares."""
+        """Return (bit, column, amount) for each resource of the pod's class that the filter compares.
+
+        The node is refused with this bit in its code if `nodes.free[column]` is less than the amount.
+        """
         ...
 
 
 class ScorePlugin(Plugin, Protocol):
-    """A plugin that scores feasible nodes."""
+    """A plugin that scores a feasible node by properties of the pod's class and of this node alone."""
 
     @property
     def reads(self) -> Reads:
-        """Return what the plugin's answers depend on."""
+        """Return which properties of a node make a cached result of `score` invalid when they change."""
         ...
 
     @property
     def normalizes(self) -> bool:
-        """Return whether `normalize` depends on the range of raw scores over the feasible nodes."""
+        """Return whether `normalize` uses `low` and `high`, the range of the raw scores over the feasible nodes."""
         ...
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """Return a raw score for each row, shape (K,). None: every raw score is 0."""
+        """Return a raw score for each node; `normalize` turns raw scores into 0..100.
+
+        Args:
+            pod: Equivalence class of the pod.
+            nodes: All nodes.
+            rows: Positions of the nodes to score, shape (K,).
+
+        Returns:
+            Raw scores, shape (K,), or None if every raw score is 0.
+        """
         ...
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
-        """Return scores within 0..100.
+        """Return scores within 0..100, shape (K,), for raw scores of `score`.
 
         Args:
             raw: Raw scores, shape (K,).
@@ -116,37 +161,52 @@ class ScorePlugin(Plugin, Protocol):
 
 
 class RowScorePlugin(ScorePlugin, Protocol):
-    """A score that can also evaluate a single row without arrays, with the same raw scores (tested)."""
+    """A score that can also evaluate a single node without numpy arrays, which is faster after each placement.
+
+    Its raw scores equal those of `score`.
+    """
 
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """Return a function from a row to its present raw score. None: every raw score is 0, now and later."""
+        """Return a function that takes a node's position and returns the raw score that `score` would give now.
+
+        None: every raw score for pods of this class is 0, now and later.
+        """
         ...
 
 
 @runtime_checkable
 class DetailedNodeFilter(Protocol):
-    """A filter that says what the nodes that it refuses lack, for diagnoses."""
+    """A node filter that can tell in sentences what refused nodes lack, for the diagnosis of a failed attempt."""
 
     def details(self, pod: PodClass, rows: Rows, reason: str) -> list[str]:
-        """Return at most `MOST_DETAILS` sentences about rows that it refuses for the reason, shape (K,)."""
+        """Return up to five sentences about nodes that the filter refused for one reason.
+
+        Args:
+            pod: Equivalence class of the pod.
+            rows: Positions of the refused nodes in the node columns, shape (K,).
+            reason: The phrase of `reasons` for which they were refused.
+        """
         ...
 
 
 class PodReader(Plugin, Protocol):
-    """A plugin that reads more from a pod than resources, selectors and tolerations."""
+    """A plugin whose results depend on more of a pod than its resources, node selectors and tolerations."""
 
     def read(self, pod: Pod) -> Hashable:
-        """Return everything that the plugin reads from the pod. Pods with equal values share cached answers.
+        """Return a value with everything that the plugin reads from the pod.
 
-        The value is available as `pod.aspects[name]`. None means that the plugin reads nothing; it is not stored.
+        Pods with equal values share cached results.
+
+        The plugin finds the value in `PodClass.aspects[name]`. None means that the plugin reads nothing; it is not
+        stored.
         """
         ...
 
 
 class ShapeReader(PodReader, Protocol):
-    """A pod reader whose filter or score by node shape depends on the value it reads.
+    """A pod reader that uses the value of `read` in a filter or score by node shape (`Reads.SHAPE`).
 
-    The value needs its own `repr`.
+    The type of the value must have a `repr` that shows its whole content.
     """
 
 
@@ -156,6 +216,7 @@ class ConcernedPlugin(Plugin, Protocol):
     def concerns(self, pod: Pod) -> bool:
         """Return whether the plugin concerns pods like this one.
 
-        Called once for all pods with equal spec, namespace, labels, annotations and owners. It may read only these.
+        Called once for all pods with equal spec, namespace, labels, annotations and owners. The answer may depend on
+        these only.
         """
         ...

@@ -6,16 +6,18 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejection:
-    """A plugin rejects the pod, whichever node it would get.
+    """The pod cannot be placed on any node now, for a reason that does not depend on the node.
 
     Attributes:
-        plugin: Name of the plugin.
+        plugin: Name of the plugin that rejects the pod. The scheduler fills it in.
         message: Reason for the user.
         resolvable: True if evicting pods may help (Unschedulable in kube-scheduler), False if not
             (UnschedulableAndUnresolvable).
-        key: Pods with the same key wait for the same event; only the first of them is woken. "": the plugin's default.
+        key: Set by the plugin. Pods that it rejects with the same key wait as one group, of which an event wakes the
+            first pod only. "": all pods of a plugin with queueing hints are one group; otherwise pods with equal class,
+            kind and profile.
         is_replayable: False if the plugin rejected the pod because of something that is not in the log.
-        lost: Plugin -> uids of waiting pods that lose their nodes as a result. The framework fills it in.
+        lost: (plugin, uids) of pods waiting at Permit that lose their nodes as a result. The scheduler fills it in.
     """
 
     plugin: str
@@ -28,12 +30,13 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
-    """Restricts the pod to some nodes.
+    """A restriction of the pod to some nodes, and an order in which to prefer nodes.
 
     Attributes:
-        names: Names of the candidate nodes; unknown names are ignored. None: all nodes.
-        preferred: Nodes in order of preference. The first feasible one is taken without scoring.
-        job: Uid -> node of all members of the pod's job, if this attempt has just planned them.
+        names: Names of the candidate nodes; names of nodes that do not exist are ignored. None: all nodes.
+        preferred: Names of nodes in order of preference. The first feasible one is taken without scoring.
+        job: Uid -> node name of all members of the pod's job, if this attempt has just planned the job; otherwise
+            empty.
     """
 
     names: frozenset[str] | None = None
@@ -43,13 +46,14 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Next:
-    """The pod that a plugin wants to be scheduled next.
+    """The pod that a plugin wants to be attempted next, instead of the head of the scheduling queue.
 
     Attributes:
         plugin: Name of the plugin; required together with `rejected`.
-        uid: The pod; "" leaves the choice to the queue.
-        like: The pod whose place in the queue and number of attempts it inherits.
-        rejected: Waiting pods that lose their nodes, because a scheduling round has just ended.
+        uid: Uid of the pod; "" leaves the choice to the queue.
+        like: Uid of the pod whose queue position and number of attempts the chosen pod inherits; "" for its own.
+        rejected: Uids of pods waiting at Permit that lose their nodes, because the attempts of their gang have just
+            ended.
     """
 
     plugin: str = ""
@@ -60,18 +64,21 @@ class Next:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """The pod keeps its node and waits at Permit. After `seconds`, it loses the node."""
+    """The pod keeps its node and waits at Permit.
+
+    If it is not allowed within `seconds`, it loses the node and is retried.
+    """
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allow:
-    """The pod may be bound to its node.
+    """The pod may be placed on its node.
 
     Attributes:
-        waiting: Waiting pods that are placed together with it, in one atomic append.
-        activate: Pods that are worth an attempt as a result.
+        waiting: Uids of pods waiting at Permit that are placed together with the pod, in one atomic append.
+        activate: Uids of pods that the scheduler shall attempt as a result.
         gang: Aggregate id of the gang that is complete now; "" if there is none.
     """
 
@@ -82,14 +89,14 @@ class Allow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """What a failed attempt means for other pods.
+    """What a pod's failed attempt means for other pods, such as the members of its gang.
 
     Attributes:
         plugin: Name of the plugin; required together with `rejected`.
         message: Reason for the whole group; "" if the failure concerns only the pod itself.
-        rejected: Waiting pods that lose their nodes.
+        rejected: Uids of pods waiting at Permit that lose their nodes.
         is_root_cause: False if the pod failed because its group had failed before.
-        tell: Other pods of the group that get an explanation with `message`.
+        tell: Uids of other pods of the group that get an explanation with `message`.
     """
 
     plugin: str = ""

@@ -8,10 +8,10 @@ from koord_scheduler.domain.framework.extension_point import ExtensionPoint
 
 
 class Plugin(Protocol):
-    """A plugin.
+    """What every plugin of the scheduler has: a name and the list of its extension points.
 
-    A plugin does not read the clock, the queue or other plugins. Its state comes from events that the fold hands to
-    it; the present time is an argument.
+    A plugin does not read the clock, the queue or other plugins. Its state comes from events of the log that the
+    scheduler passes to it. The present time is an argument.
     """
 
     @property
@@ -21,7 +21,7 @@ class Plugin(Protocol):
 
     @property
     def extension_points(self) -> tuple[ExtensionPoint[Any], ...]:
-        """Return the extension points that the plugin implements. `checked` verifies them."""
+        """Return the extension points that the plugin implements. `checked` verifies that it has their methods."""
         ...
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class PluginFault(NamedTuple):
-    """An exception that a plugin raised in an attempt.
+    """An exception that a plugin raised during an attempt to place a pod.
 
     Attributes:
         plugin: Name of the plugin.
@@ -25,7 +25,7 @@ class PluginFault(NamedTuple):
 
     @property
     def message(self) -> str:
-        """Return the message for the user of the pod."""
+        """Return the reason that the pod's explanation shows: "plugin NAME failed: ERROR"."""
         return f"plugin {self.plugin} failed: {self.error}"
 
 
@@ -35,11 +35,13 @@ def package_of(plugin: object) -> str:
 
 
 def fault_of(error: BaseException, plugins: Mapping[str, str], pod: str) -> PluginFault | None:
-    """Return the fault of the outermost plugin in the traceback, or None if no plugin is in it.
+    """Return which plugin raised the exception: the outermost one in its traceback.
+
+    None if no plugin is in the traceback.
 
     Args:
         error: The exception.
-        plugins: Top-level package -> name of the plugin.
+        plugins: Top-level Python package -> name of the plugin.
         pod: The pod of the attempt, as namespace/name.
     """
     for frame, _ in walk_tb(error.__traceback__):

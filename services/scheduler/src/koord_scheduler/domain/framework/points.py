@@ -4,7 +4,10 @@ from enum import StrEnum
 
 
 class Point(StrEnum):
-    """A list of plugins in a profile of the configuration, in the order of the scheduling cycle."""
+    """The name of a plugin list in a profile of the configuration, such as `preFilter`.
+
+    The members are in cycle order.
+    """
 
     PRE_ENQUEUE = "preEnqueue"
     QUEUE_SORT = "queueSort"

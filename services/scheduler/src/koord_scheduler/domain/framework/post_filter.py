@@ -13,12 +13,12 @@ from koord_scheduler.domain.pods.record import PodRecord
 
 
 class PodVictim(NamedTuple):
-    """A pod that must leave its node.
+    """A pod that preemption evicts to make room.
 
     Attributes:
         pod: The pod.
-        violates_budget: Whether its eviction exceeds a disruption budget.
-        node: The node that it must leave.
+        violates_budget: Whether its eviction exceeds a PodDisruptionBudget.
+        node: Name of the node that it must leave.
     """
 
     pod: PodRecord
@@ -28,16 +28,16 @@ class PodVictim(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemption:
-    """A node on which the pod fits after its victims have left.
+    """A successful search for victims: the node on which the pod fits after they have left.
 
     Attributes:
         plugin: Name of the plugin.
-        node: The node that the pod is nominated to.
-        victims: Pods that must leave.
+        node: Name of the node that the pod is nominated to.
+        victims: The pods to evict.
         examined: Number of nodes that were tried.
-        nominations: Uid -> node of all members of the pod's job, if the preemption was for the whole job.
+        nominations: Uid -> node name of all members of the pod's job, if the preemption was for the whole job.
         message: Additional text for the user.
-        job: Rules of the job whose members at Permit release their nodes.
+        job: Rules of the job whose members waiting at Permit release their nodes; None for a single pod.
     """
 
     plugin: str
@@ -51,14 +51,15 @@ class Preemption:
 
 @dataclass(frozen=True, slots=True)
 class NoPreemption:
-    """No preemption helps the pod.
+    """An unsuccessful search for victims: evicting pods does not help the pod now.
 
     Attributes:
         message: Reason for the user.
-        keeps_nomination: Whether an earlier preemption is still in progress.
-        ends: Whether no other plugin needs to try.
-        unhelpful: Pods whose nominations end.
-        job: Rules of the job whose members at Permit release their nodes.
+        keeps_nomination: Whether the pod keeps its nominated node, because victims of an earlier preemption are
+            leaving.
+        ends: Whether the remaining PostFilter plugins are not called.
+        unhelpful: Pods whose nominations to a node are cleared.
+        job: Rules of the job whose members waiting at Permit release their nodes; None for a single pod.
     """
 
     message: str
@@ -69,71 +70,77 @@ class NoPreemption:
 
 
 class Room(Protocol):
-    """A limit besides the nodes that the preemptor must fit, such as its quota.
+    """A limit that the preempting pod must fit besides those of the nodes, such as its quota.
 
-    Victims are removed and put back on trial.
+    The search removes victims from the limit's usage on trial and puts them back.
     """
 
     def take(self, uid: str) -> None:
-        """Remove the victim from the usage."""
+        """Subtract the pod with this uid, a possible victim, from the usage."""
         ...
 
     def put_back(self, uid: str) -> None:
-        """Undo `take`."""
+        """Add a pod that `take` subtracted to the usage again."""
         ...
 
     def fits(self) -> bool:
-        """Return whether the preemptor fits without the removed victims."""
+        """Return whether the preempting pod stays within the limit while the victims of `take` are subtracted."""
         ...
 
 
 class VictimRules(Protocol):
-    """Rules of a preemption that searches one node for one pod."""
+    """Which pods may be victims of a preemption for one pod, and how many nodes the search tries."""
 
     @property
     def name(self) -> str:
-        """Name of the plugin."""
+        """Return the name of the plugin."""
         ...
 
     def spares_everyone(self, pod: PodRecord) -> bool:
-        """Return whether no pod may be a victim. If False, `may_preempt` decides for each pod."""
+        """Return True if the pod may evict no pod at all. If False, `may_preempt` decides for each possible victim."""
         ...
 
     def may_preempt(self, pod: PodRecord, victim: PodRecord) -> bool:
-        """Return whether `pod` may evict `victim`, whose priority is lower."""
+        """Return whether `pod` may evict `victim`. The caller ensures that the victim has a lower priority."""
         ...
 
     def room_for(self, pod: PodRecord) -> Room | None:
-        """Return a further limit that the pod must fit, or None if there is none."""
+        """Return a limit besides the nodes that the pod must fit, such as its quota, or None if there is none."""
         ...
 
     def most_candidates(self, nodes: int) -> int:
-        """Return the maximum number of candidates to examine out of `nodes`."""
+        """Return the maximum number of candidate nodes to examine out of `nodes`."""
         ...
 
 
 class JobRules(Protocol):
-    """Rules of a preemption for a whole job."""
+    """What a plugin knows and decides in a preemption for a whole job (a gang group)."""
 
     @property
     def name(self) -> str:
-        """Name of the plugin."""
+        """Return the name of the plugin."""
         ...
 
     def members(self, pod: PodRecord) -> Sequence[str]:
-        """Return the uids of all pending members of the pod's group in order. Without a group, return the pod alone."""
+        """Return the uids of all pending members of the pod's gang group, in scheduling order.
+
+        Without a group: the pod alone.
+        """
         ...
 
     def outcome(self, pod: PodRecord) -> str:
-        """Return the message of the job preemption in this round of the group; "" if there was none."""
+        """Return the message that `remember` stored in this scheduling round of the group; "" without one."""
         ...
 
     def remember(self, pod: PodRecord, message: str) -> None:
-        """Store the message of the job preemption for the rest of the group's round."""
+        """Store the result of the job preemption, so that attempts of other members do not repeat the search."""
         ...
 
     def is_job(self, pod: PodRecord) -> bool:
-        """Return whether the preemption is for a whole group. If it fails then, no single member may preempt."""
+        """Return whether the preemption is for a whole group.
+
+        If it is and fails, no single member may preempt for itself.
+        """
         ...
 
     def waiting(self, pod: PodRecord) -> Sequence[str]:
@@ -141,37 +148,41 @@ class JobRules(Protocol):
         ...
 
     def reject_waiting(self, pod: PodRecord) -> Sequence[str]:
-        """Let the gang count its waiting members as pending, and return their uids."""
+        """Count the group's members that wait at Permit as pending again, and return their uids."""
         ...
 
     def peers_of(self, pod: PodRecord) -> Mapping[str, int]:
-        """Return node -> number of running pods that the pod prefers to be near."""
+        """Return node name -> number of running pods there that have the pod's network-topology-selector."""
         ...
 
 
 class PreemptionSearch(Protocol):
-    """Searches nodes where evicting pods of lower priority makes room for the pod of an attempt."""
+    """Searches for nodes on which evicting pods of lower priority makes room for the pod of the present attempt."""
 
     def on_one_node(self, rules: VictimRules) -> Preemption | NoPreemption:
-        """Return the preemption on the best single node, or why there is none."""
+        """Return the best node with its victims for the pod alone, or why no node can be made free."""
         ...
 
     def for_job(self, rules: JobRules) -> Preemption | NoPreemption:
-        """Return a preemption that makes room for all members of the pod's job, or why there is none."""
+        """Return nodes and victims that make room for all pending members of the pod's job, or why there are none."""
         ...
 
 
 class PostFilterPlugin(Plugin, Protocol):
-    """A plugin that tries to make room for a pod."""
+    """A plugin that tries to make room for a pod that found no node, usually by preemption."""
 
     def post_filter(
         self, pod: PodRecord, rejection: Rejection | None, search: PreemptionSearch
     ) -> Preemption | NoPreemption | None:
-        """Return the outcome of a search, or None if the plugin cannot help.
+        """Search for victims whose eviction makes room for the pod.
 
         Args:
             pod: The pod that found no node.
-            rejection: How the pod was rejected before any node was filtered. None: no node was feasible.
-            search: Runs the searches, by the rules that it is given.
+            rejection: The rejection at PreFilter, before any node was filtered. None: nodes were filtered, none was
+                feasible.
+            search: Runs the search under the rules that the plugin passes to it.
+
+        Returns:
+            The outcome of the search, or None if the plugin did not search.
         """
         ...

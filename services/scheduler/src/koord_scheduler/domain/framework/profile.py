@@ -28,7 +28,7 @@ Wrap = Callable[[ExtensionPoint[Any], Plugin], Plugin]
 
 
 class PluginLists:
-    """Plugins by extension point, each list in the order in which the plugins are asked.
+    """Extension point -> plugins, in the order in which the scheduler calls them.
 
     Attributes:
         sees_otherwise: Whether plugins may change the pod or the nodes before filters run, so that a cycle may find
@@ -47,22 +47,22 @@ class PluginLists:
         self.is_plain = not any(self._lists[point] for point in changing)
 
     def at(self, point: ExtensionPoint[P]) -> tuple[P, ...]:
-        """Return the plugins that implement the extension point."""
+        """Return the plugins that the configuration enables at the extension point, in the order of their calls."""
         return self._lists[point]
 
     def one_at(self, point: ExtensionPoint[P]) -> P | None:
-        """Return the first plugin that implements the extension point, or None if there is none."""
+        """Return the first plugin that the configuration enables at the extension point, or None if there is none."""
         found = self._lists[point]
         return found[0] if found else None
 
     def without(self, unconcerned: Iterable[Plugin]) -> "PluginLists":
-        """Return the lists without some plugins."""
+        """Return copies of the lists in which the given plugins are absent."""
         left_out = {id(plugin) for plugin in unconcerned}
         lists = {point: [each for each in found if id(each) not in left_out] for point, found in self._lists.items()}
         return PluginLists(lists)
 
     def wrapped(self, wrap: Wrap) -> "PluginLists":
-        """Return the lists with plugins replaced at timed extension points."""
+        """Return copies of the lists with each plugin at a timed extension point replaced by `wrap(point, plugin)`."""
         return PluginLists(
             {
                 point: [wrap(point, plugin) for plugin in found] if point.timed else found
@@ -72,10 +72,11 @@ class PluginLists:
 
 
 class Profile:
-    """The plugins of one scheduler name.
+    """The plugins that schedule the pods of one scheduler name, with their order, weights and settings.
 
     Attributes:
-        plugins: The plugins. Filters that read only the shape of nodes come first, so that they refuse first.
+        plugins: The plugins by extension point. Filters that read only the shape of nodes come first, so that they
+            refuse first.
         filters: Filters that depend on one node alone.
         scores: Scores that depend on one node alone, with their weights.
         cross_node_scores: Scores that depend on pods on other nodes, with their weights.
@@ -84,7 +85,7 @@ class Profile:
         percentage_of_nodes_to_score: 0: all nodes are examined, unless random relaxation is on (`evaluate.sampled`).
 
     Args:
-        concerned: The plugins that concern some pods only, with their bits of `PodClass.concerned`.
+        concerned: The plugins with the extension point Concerns, each with its bit of `PodClass.concerned`.
     """
 
     def __init__(
@@ -110,10 +111,10 @@ class Profile:
         self.percentage_of_nodes_to_score = percentage_of_nodes_to_score
 
     def concerning(self, concerned: int) -> PluginLists:
-        """Return the plugins that concern pods of a class.
+        """Return the plugins that apply to pods of a class: all but those whose `concerns` returned False for them.
 
         Args:
-            concerned: `PodClass.concerned` of the class.
+            concerned: `PodClass.concerned` of the class, one bit for each plugin with the extension point Concerns.
         """
         found = self._concerning.get(concerned)
         if found is None:

@@ -11,7 +11,7 @@ from koord_scheduler.domain.framework.outcomes import Rejection, Wait
 
 
 class Status(StrEnum):
-    """The result of a call, in the terms of kube-scheduler's framework."""
+    """The result of a plugin call in kube-scheduler's terms: the value of the metrics' label `status`."""
 
     SUCCESS = "Success"
     UNSCHEDULABLE = "Unschedulable"
@@ -39,12 +39,12 @@ class Timing:
 
 @dataclass(slots=True)
 class Stopwatch:
-    """Collects durations of calls in one attempt.
+    """Collects how long calls of plugins take during one attempt, for the metrics.
 
     Attributes:
         clock: Returns monotonic seconds.
-        timings: The calls.
-        next_pod_seconds: Seconds that it took to take pods from the queue that a plugin chose before their turn.
+        timings: The measured calls.
+        next_pod_seconds: Seconds for each pod that a NextPod plugin chose and the queue handed out before its turn.
     """
 
     clock: Callable[[], float]
@@ -55,11 +55,11 @@ class Stopwatch:
         """Record a call that has just ended.
 
         Args:
-            began: When it began, in seconds of `clock`.
+            began: When the call began, in seconds of `clock`.
             profile: Scheduler name of the profile.
             point: Value of the metrics' label `extension_point`.
             plugin: Name of the plugin.
-            answer: What the call returned.
+            answer: What the call returned, from which the label `status` follows.
         """
         status = Status.SUCCESS
         if isinstance(answer, Rejection):

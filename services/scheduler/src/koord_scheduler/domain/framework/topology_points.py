@@ -14,41 +14,46 @@ from koord_scheduler.domain.topology_hints.hints import Hints, Zones
 
 
 class TopologyHintsPlugin(Plugin, Protocol):
-    """Says which NUMA zones can satisfy the resources of a pod, and allocates inside the zones that are chosen.
+    """A plugin that tells which NUMA zones can satisfy a pod, and allocates inside the chosen zones.
 
-    It is asked for nodes and pods with a topology policy only. At Reserve it finds the chosen zones in
-    `Cluster.affinities`.
+    It is called only if the pod or the node has a NUMA topology policy. At Reserve, `Cluster.affinities` holds the
+    zones that were chosen for the pod.
     """
 
     def gives_hints(self, pod: PodClass) -> bool:
-        """Return whether pods of this class ask for its resources; for others it is not asked."""
+        """Return whether pods of this class request the plugin's resources.
+
+        If not, its other methods are not called for them.
+        """
         ...
 
     def topology_hints(self, pod: PodClass, row: int) -> Hints | str:
-        """Return the hints for a pod on a node, with what its pods have taken now.
+        """Return which NUMA zones of a node can satisfy the pod, given what the pods on the node hold now.
+
+        Args:
+            pod: Equivalence class of the pod.
+            row: Position of the node in the node columns.
 
         Returns:
-            Resource -> hints, `NO_HINTS` if no zones matter to the pod, or why the node cannot have the pod at all.
+            Resource -> hints, each a set of zones; `NO_HINTS` if the pod may use any zones; or a sentence that tells
+            why the node cannot run the pod at all.
         """
         ...
 
     def refused_within(self, pod: PodClass, row: int, zones: Zones | None) -> str | None:
-        """Try to allocate inside the zones, without leaving a trace.
+        """Return why the plugin cannot allocate for the pod inside these zones; None if it can. Nothing is allocated.
 
         Args:
-            pod: The class of the pod.
-            row: The node.
-            zones: The merged affinity; None: the whole node.
-
-        Returns:
-            Why it is impossible; None: it is possible.
+            pod: Equivalence class of the pod.
+            row: Position of the node in the node columns.
+            zones: The zones that the merged hints allow, one bit per zone; None: the whole node.
         """
         ...
 
 
 class TopologyManagerPlugin(Plugin, Protocol):
-    """Merges the hints of all plugins of its profile and decides on the zones of a pod."""
+    """The plugin that merges the NUMA hints of all plugins and decides in which zones a pod is allocated."""
 
     def use_hints_of(self, providers: Sequence[TopologyHintsPlugin]) -> None:
-        """Take the plugins whose hints it merges."""
+        """Set the plugins whose hints are merged. Called once, when the profile is made."""
         ...

@@ -26,24 +26,29 @@ from koord_scheduler.domain.framework.plugin import Plugin
 
 
 class PodTransformer(Plugin, Protocol):
-    """A plugin that changes pods when they come in."""
+    """A plugin that changes pods when the scheduler first reads them and after each change of their object."""
 
     def transform(self, pod: Pod) -> Pod:
         """Return the pod that every plugin of the profile sees, or the same object if nothing changes.
 
-        The method may read only the spec, the namespace, labels, annotations and owners. It must be idempotent.
+        The result may depend only on the spec, the namespace, labels, annotations and owners. The method must be
+        idempotent.
 
         Raises:
-            InvalidInput: The pod is invalid and is not scheduled.
+            InvalidInput: The pod is invalid. It is not scheduled.
         """
         ...
 
 
 class BeforePreFilterPlugin(Plugin, Protocol):
-    """A plugin that replaces the pod by a copy for one cycle."""
+    """A plugin that can replace the pod by a changed copy for one scheduling cycle."""
 
     def before_pre_filter(self, pod: Pod, now: float) -> Pod | Rejection | None:
         """Return a copy that replaces the pod in this cycle, None to keep the pod, or reject the pod.
+
+        Args:
+            pod: The pod of the attempt.
+            now: Unix seconds of the run's clock.
 
         Raises:
             InvalidInput: The copy has an invalid quantity.
@@ -52,26 +57,29 @@ class BeforePreFilterPlugin(Plugin, Protocol):
 
 
 class AfterPreFilterPlugin(Plugin, Protocol):
-    """A plugin that sees the answers of all PreFilter plugins."""
+    """A plugin that can reject a pod after all PreFilter plugins, because of the restrictions that they returned."""
 
     def after_pre_filter(self, pod: Pod, found: Sequence[tuple[str, Candidates]]) -> Rejection | None:
-        """Reject the pod, or return None to continue.
+        """Reject the pod, or return None to continue the attempt.
 
         Args:
-            pod: The pod.
-            found: The restrictions of the PreFilter plugins, each with the name of its plugin.
+            pod: The pod of the attempt.
+            found: (plugin name, restriction) of each PreFilter plugin that restricted the nodes.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView:
-    """A node as one pod sees it in one cycle.
+    """Temporary changes of one node that the filters of one cycle see.
+
+    The node itself and its accounting do not change.
 
     Attributes:
-        node: Replaces its labels, taints, images, allocatable and unschedulable flag. None: they stay.
-        without: Uids of pods on the node that do not count.
-        further_pods: Further pods that count on the node.
+        node: A node object that replaces labels, taints, images, allocatable and the unschedulable flag. None: they
+            stay.
+        without: Uids of pods on the node that are not counted.
+        further_pods: Pods that are counted on the node in addition.
     """
 
     node: Node | None = None
@@ -81,11 +89,12 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Views:
-    """What the filters of one cycle see. Nodes that are not mentioned see the unchanged pod.
+    """The pods and nodes that the filters of one cycle see instead of the real ones.
 
     Attributes:
-        pods: Rows, shape (K,), and the copy of the pod that they see. No row occurs twice.
-        nodes: Row -> the node as the filters see it.
+        pods: (rows, copy): the nodes at these positions in the node columns, shape (K,), see the copy of the pod. No
+            row occurs twice. Nodes that are not mentioned see the unchanged pod.
+        nodes: Position in the node columns -> the changes of that node. Other nodes are seen unchanged.
     """
 
     pods: Sequence[tuple[Rows, Pod]] = ()
@@ -93,26 +102,29 @@ class Views:
 
 
 class BeforeFilterPlugin(Plugin, Protocol):
-    """A plugin that changes what the filters of one cycle see. Each plugin sees the changes of those before it."""
+    """A plugin that can change the pod and the nodes that filters and preemption of one cycle see.
+
+    Plugins are called in order; each sees the changes of those before it.
+    """
 
     def before_filter(self, pod: Pod, nodes: NodeColumns, rows: Rows) -> Views | Rejection | None:
-        """Return what filters and preemption see, None for no change, or reject the pod.
+        """Return what filters and preemption see in this cycle, None for no change, or reject the pod.
 
         Args:
-            pod: The pod, or a copy that an earlier plugin made for some rows.
+            pod: The pod, or a copy that an earlier plugin made for some nodes.
             nodes: All nodes.
-            rows: The nodes that see `pod`, shape (K,).
+            rows: Positions of the nodes that see `pod`, shape (K,).
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scored:
-    """What is scored in one cycle.
+    """Which nodes are scored in one cycle, and for which pod.
 
     Attributes:
-        pod: A copy of the pod; None for the pod itself.
-        rows: Feasible rows to score, shape (K,); None for all.
+        pod: A copy of the pod that scores see; None for the pod itself.
+        rows: Positions of the feasible nodes to score, shape (K,); None for all feasible nodes.
     """
 
     pod: Pod | None = None
@@ -120,26 +132,30 @@ class Scored:
 
 
 class BeforeScorePlugin(Plugin, Protocol):
-    """A plugin that changes what the scores of one cycle see."""
+    """A plugin that can change the pod and the feasible nodes that the scores of one cycle see."""
 
     def before_score(self, pod: Pod, nodes: NodeColumns, rows: Rows) -> Scored | Rejection | None:
-        """Return what scores see, None for no change, or reject the pod.
+        """Return what the scores of this cycle see, None for no change, or reject the pod.
 
-        Called if two or more nodes are feasible and none of them is preferred.
+        Called if two or more nodes are feasible and no plugin prefers one of them (`Candidates.preferred`).
 
         Args:
-            pod: The pod.
+            pod: The pod of the attempt.
             nodes: All nodes.
-            rows: The feasible rows, ascending, shape (K,).
+            rows: Positions of the feasible nodes, ascending, shape (K,).
         """
         ...
 
 
 class ResizePodPlugin(Plugin, Protocol):
-    """A plugin that changes the requests of a pod on its node, with feature gate ResizePod."""
+    """A plugin that can change the requests of a pod permanently once its node is chosen (feature gate ResizePod)."""
 
     def resize_pod(self, pod: Pod, node: str) -> Pod | Rejection | None:
-        """Return the pod with other resources, None to keep its resources, or reject the pod.
+        """Return a copy of the pod with other resources for this node, None to keep its resources, or reject the pod.
+
+        Args:
+            pod: The pod of the attempt.
+            node: Name of the chosen node.
 
         Raises:
             InvalidInput: The new resources have an invalid quantity.
