@@ -21,10 +21,10 @@ from koord_scheduler.domain.state.state import SchedulerState
 
 
 class DryRuns:
-    """Dry runs of one plugin's preemption for one pod.
+    """Tries on single nodes which pods a pod would have to preempt, under the rules of one plugin.
 
     Attributes:
-        sums_decide: Whether sums decide; otherwise the plugins are asked.
+        sums_decide: Whether comparing sums of requests suffices; otherwise every filter is called for each trial.
     """
 
     def __init__(self, state: SchedulerState, pod: PodRecord, subject: Subject, plugin: VictimRules) -> None:
@@ -41,7 +41,7 @@ class DryRuns:
         self.sums_decide = can_sum and only_amounts_refuse(self._engine, subject, state.cluster.accounting)
 
     def victims(self, row: int) -> tuple[PodVictim, ...]:
-        """Return the pods that must leave the node. Empty: no eviction helps."""
+        """Return the pods that must leave the node at position `row` so that the pod fits. Empty: no eviction helps."""
         possible = self._possible_victims(row)
         if not possible:
             return ()
@@ -164,7 +164,10 @@ def _importance(pod_info: PodInfo) -> tuple[int, float, str]:
 
 
 def started_at(pod: Pod | None, since: float) -> float:
-    """Return the unix seconds at which the pod started, otherwise `since`, when it came to its node."""
+    """Return the Unix seconds of `status.startTime`.
+
+    Without it, return `since`, the time at which the pod came to its node.
+    """
     if pod is not None and pod.status.start_time:
         try:
             return datetime.fromisoformat(pod.status.start_time).timestamp()

@@ -28,11 +28,11 @@ from koord_scheduler.domain.state.state import SchedulerState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRoom:
-    """Nodes for all members, and the victims.
+    """The result of a job preemption: a node for each member, and the pods that must leave.
 
     Attributes:
-        nominations: Node by uid of the member.
-        victims: Pods that have to leave, with their nodes.
+        nominations: Uid of a member -> name of its node.
+        victims: (pod that must leave, its node).
         examined: Number of candidate nodes.
     """
 
@@ -42,7 +42,7 @@ class JobRoom:
 
 
 class JobSearch:
-    """The search for room for a pod and the members of its job without a node.
+    """Searches nodes and victims that make room for a pod and all pending members of its job at once.
 
     Attributes:
         members: The members in the order in which they are placed.
@@ -65,7 +65,7 @@ class JobSearch:
         self._occupants: dict[str, dict[str, PodInfo]] = {}
 
     def awaits_victims(self) -> bool:
-        """Return whether a victim is still leaving a node that a member is nominated to."""
+        """Return whether a victim of an earlier preemption is still leaving a node that a member is nominated to."""
         state = self._state
         nodes = {state.nominator.node_of(member.uid) for member in self.members} - {""}
         return any(
@@ -77,7 +77,7 @@ class JobSearch:
         )
 
     def run(self) -> JobRoom | str:
-        """Return the room for all members, or the reason why there is none."""
+        """Return nodes and victims for all members, or a sentence that tells why there are none."""
         state = self._state
         rules = self._rules()
         victims = {state.nodes.names[row]: self._victims(row) for row in row_list(self._candidates(rules is not None))}

@@ -21,13 +21,13 @@ from koord_scheduler.domain.state.state import SchedulerState
 def apply_preemption(
     state: SchedulerState, pod: PodRecord, found: Preemption | NoPreemption, basis: DecisionBasis
 ) -> None:
-    """Nominate the pod and evict its victims, or end its nomination if no preemption helps.
+    """Nominate the pod and request the eviction of its victims. If no preemption helps, clear the pod's nomination.
 
     Args:
         state: The scheduler's state.
-        pod: The pod.
+        pod: The pod that found no node.
         found: The outcome of preemption in its attempt.
-        basis: Basis of the attempt.
+        basis: What the attempt was based on; it is part of the nomination's event.
     """
     if isinstance(found, NoPreemption):
         for member in found.unhelpful:

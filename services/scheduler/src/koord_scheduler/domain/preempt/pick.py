@@ -11,7 +11,7 @@ _OFFSET: Final = 1 << 31
 
 
 class VictimCost(NamedTuple):
-    """The cost of evicting one pod.
+    """What determines the cost of evicting one pod.
 
     Attributes:
         priority: Its priority.
@@ -23,11 +23,11 @@ class VictimCost(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """The cost of a preemption on one node.
+    """The victims of a preemption on one node, from which follows its cost.
 
     Attributes:
         victims: The pods to evict.
-        pdb_violations: Number of victims whose disruption budget is exhausted.
+        pdb_violations: Number of victims whose PodDisruptionBudget is exhausted.
     """
 
     victims: Sequence[VictimCost]
@@ -35,7 +35,7 @@ class Candidate(NamedTuple):
 
 
 def pick_candidate(candidates: Mapping[str, Candidate]) -> str | None:
-    """Return the node with the least cost, or None without candidates.
+    """Return the name of the node whose preemption costs least, or None without candidates.
 
     Criteria, each of which decides only ties of those before: fewest budget violations; least highest priority of a
     victim; least sum of (priority + 2^31); fewest victims; latest start of the earliest victim among those of highest

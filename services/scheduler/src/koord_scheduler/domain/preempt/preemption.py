@@ -37,14 +37,18 @@ def preempt(
     rejection: Rejection | None,
     within: Rows | None = None,
 ) -> Preemption | NoPreemption:
-    """Return the first preemption that a plugin of the pod's profile finds.
+    """Call the PostFilter plugins of the pod's profile until one of them finds a preemption.
 
     Args:
-        state: The state.
-        pod: The pod.
+        state: The scheduler's state.
+        pod: The pod that found no node.
         cycle_view: The nodes and the pod as this cycle sees them.
-        rejection: The rejection of the pod before any node; None if no node was feasible.
-        within: Rows that were candidates; None for all.
+        rejection: The rejection of the pod before nodes were filtered; None if nodes were filtered and none was
+            feasible.
+        within: Positions of the nodes that were candidates; None for all.
+
+    Returns:
+        The preemption, or why none helps.
 
     Source:
         scheduler-core spec, 1 (step 7), 6

@@ -15,10 +15,10 @@ from koord_scheduler.domain.pods.record import PodRecord, is_alive
 
 
 class Nominator:
-    """Node and priority of each nominated pod, and the evictions that are under way.
+    """Which node each nominated pod is promised to by a preemption, and which evictions are under way.
 
     Attributes:
-        evictions: Reason of each eviction that is requested and not over, by uid of the pod.
+        evictions: Uid of a pod -> reason of its eviction, if the eviction is requested and has no outcome yet.
     """
 
     def __init__(self, pods: dict[str, PodRecord], deleted: DeletedPods, writes: StatusWrites) -> None:
@@ -33,12 +33,12 @@ class Nominator:
         return len(self._of)
 
     def nominate(self, pod: PodRecord, node: str) -> None:
-        """Nominate the pod to this node, and to no other."""
+        """Nominate the pod to this node. An earlier nomination of the pod is replaced."""
         # Another scheduler's counts for pods of lower priority only: two that wait for each other would wait for ever.
         self.put(pod.uid, node, pod.priority - (pod.pod is not None and pod.framework is None))
 
     def put(self, uid: str, node: str, priority: int) -> None:
-        """Nominate the pod to this node with this priority, and to no other node."""
+        """Nominate the pod to this node with this priority. An earlier nomination of the pod is replaced."""
         self.drop(uid)
         self._of[uid] = (node, priority)
         self._on.setdefault(node, {})[uid] = priority
@@ -53,26 +53,46 @@ class Nominator:
                 del self._on[known[0]]
 
     def clear(self, pod: PodRecord, reason: str) -> None:
-        """End the nomination of a waiting pod and publish it. No-op if it is not nominated."""
+        """End the nomination of a pod and publish this to the log. No-op if the pod is not nominated.
+
+        Args:
+            pod: The pod.
+            reason: Why its nomination ends, as in `PodNominationCleared`.
+        """
         node = self.node_of(pod.uid)
         if node:
             self.drop(pod.uid)
             self._publish_cleared(pod.uid, pod.namespace, pod.name, node, reason, pod.trigger)
 
     def pod_deleted(self, pod: PodRecord, trigger: str) -> None:
-        """Publish the end of a deleted pod's nomination. No-op if it is not nominated."""
+        """Publish to the log that a deleted pod is no longer nominated. No-op if it is not nominated.
+
+        Args:
+            pod: The deleted pod.
+            trigger: Id of the event of its deletion.
+        """
         node = self.node_of(pod.uid)
         if node:
             self._deleted.note(pod.uid, pod.seq)
             self._publish_cleared(pod.uid, pod.namespace, pod.name, node, "deleted", trigger)
 
     def stored_after_deletion(self, uid: str, event: PodNominated, seq: int, trigger: str) -> None:
-        """End a nomination that the log stored after its pod was deleted."""
+        """Publish the end of a nomination that the log stored after its pod had been deleted.
+
+        Args:
+            uid: Uid of the pod.
+            event: The nomination.
+            seq: Its position in the log.
+            trigger: Id of the event that caused it.
+        """
         self._deleted.note(uid, seq)
         self._publish_cleared(uid, event.namespace, event.name, event.node, "deleted", trigger)
 
     def follow_other_scheduler(self, pod: PodRecord, spec: Pod) -> None:
-        """Adopt the nomination that another scheduler wrote into the status of its pod."""
+        """Copy the nominated node from the status of another scheduler's pod, so that our pods leave room for it.
+
+        If the status names no node, or the pod has a node or is finished, its nomination is forgotten.
+        """
         node = spec.status.nominated_node_name
         if node and not spec.spec.node_name and is_alive(spec):
             self.nominate(pod, node)
@@ -80,26 +100,27 @@ class Nominator:
             self.drop(pod.uid)
 
     def node_of(self, uid: str) -> str:
-        """Return the node to which the pod is nominated, "" if none."""
+        """Return the name of the node to which the pod is nominated, "" if it is not nominated."""
         known = self._of.get(uid)
         return known[0] if known is not None else ""
 
     def on(self, node: str) -> tuple[str, ...]:
-        """Return the pods nominated to the node."""
+        """Return the uids of the pods nominated to the node."""
         return tuple(self._on.get(node, ()))
 
     def nodes(self) -> tuple[str, ...]:
-        """Return the nodes to which any pod is nominated."""
+        """Return the names of the nodes to which any pod is nominated."""
         return tuple(self._on)
 
     def rivals(self, node: str, uid: str, priority: int) -> list[str]:
-        """Return the other pods nominated to the node whose priority is at least `priority`."""
+        """Return the uids of other pods than `uid` that are nominated to the node with at least this priority."""
         return [other for other, rank in self._on.get(node, {}).items() if other != uid and rank >= priority]
 
     def rivals_on(self, node: str, pod: PodRecord) -> list[PodInfo]:
-        """Return the pods nominated to a node that this pod may not preempt, as they would count there.
+        """Return the pods nominated to a node for which this pod must leave room, as they would count there.
 
-        A pod that has been placed meanwhile is absent, because it counts where it is assumed.
+        These are pods of equal or higher priority. A pod that is assumed on a node meanwhile is absent, because it
+        counts there.
         """
         return [
             msgspec.structs.replace(other.pod_info(), is_guest=True)
@@ -108,7 +129,7 @@ class Nominator:
         ]
 
     def outranked(self, node: str, uid: str, priority: int) -> list[str]:
-        """Return the other pods nominated to the node whose priority is less than `priority`."""
+        """Return the uids of other pods than `uid` that are nominated to the node with a priority below `priority`."""
         return [other for other, rank in self._on.get(node, {}).items() if other != uid and rank < priority]
 
     def items(self) -> list[tuple[str, str, int]]:

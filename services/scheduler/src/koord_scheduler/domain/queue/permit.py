@@ -11,10 +11,10 @@ from koord_scheduler.domain.commit.work import Placement
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """One waiting pod.
+    """A pod that waits at Permit while it keeps its node.
 
     Attributes:
-        work: Its placement.
+        work: Its placement, not appended yet.
         deadline: End of its wait in seconds of the run's clock.
     """
 
@@ -23,7 +23,7 @@ class Held:
 
 
 class WaitingPods:
-    """The waiting pods by uid."""
+    """The pods that wait at Permit with a node, by uid."""
 
     def __init__(self) -> None:
         self._held: dict[str, Held] = {}
@@ -36,29 +36,45 @@ class WaitingPods:
         return uid in self._held
 
     def uids(self) -> list[str]:
-        """Return the uids of all waiting pods."""
+        """Return the uids of all pods that wait at Permit."""
         return list(self._held)
 
     def hold(self, work: Placement, deadline: float) -> None:
-        """Let the pod wait until the deadline."""
+        """Let a pod wait at Permit with its placement.
+
+        Args:
+            work: The placement, not appended yet.
+            deadline: End of the wait in seconds of the run's clock.
+        """
         self._held[work.uid] = Held(work, deadline)
         heapq.heappush(self._deadlines, (deadline, work.uid))
 
     def take(self, uid: str) -> Placement:
-        """End the wait of a pod and return its placement. Raise KeyError if the pod does not wait."""
+        """End the wait of a pod and return its placement.
+
+        Raises:
+            KeyError: The pod does not wait at Permit.
+        """
         return self._held.pop(uid).work
 
     def work_of(self, uid: str) -> Placement | None:
-        """Return the placement of a waiting pod, or None if it does not wait."""
+        """Return the placement of a pod that waits at Permit, or None if it does not wait."""
         held = self._held.get(uid)
         return None if held is None else held.work
 
     def node_of(self, uid: str) -> str:
-        """Return the node that the pod waits with. Raise KeyError if the pod does not wait."""
+        """Return the name of the node that the waiting pod keeps.
+
+        Raises:
+            KeyError: The pod does not wait at Permit.
+        """
         return self._held[uid].work.node
 
     def overdue(self, now: float) -> list[str]:
-        """Return the pods whose deadline has passed, the earliest deadline first. They still wait."""
+        """Return the uids of pods whose deadline has passed at `now`, the earliest deadline first.
+
+        They are not removed.
+        """
         overdue: list[str] = []
         while self._deadlines and self._deadlines[0][0] <= now:
             deadline, uid = heapq.heappop(self._deadlines)
@@ -72,11 +88,11 @@ class WaitingPods:
         return self._deadlines[0][0] if self._deadlines else None
 
     def on(self, node: str) -> list[str]:
-        """Return pods that wait on the node."""
+        """Return the uids of the pods that wait at Permit with this node."""
         return [uid for uid, held in self._held.items() if held.work.node == node]
 
     def on_nodes(self) -> dict[str, int]:
-        """Return node -> number of pods that wait with it."""
+        """Return node name -> number of pods that wait at Permit with it."""
         counts: dict[str, int] = {}
         for held in self._held.values():
             counts[held.work.node] = counts.get(held.work.node, 0) + 1

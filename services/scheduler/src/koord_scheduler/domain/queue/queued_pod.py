@@ -9,14 +9,19 @@ from koord_scheduler.domain.queue.unschedulable import Rank
 
 
 class Block(NamedTuple):
-    """Why a group of pods waits: the plugin that rejected them before any node, and the key that they share."""
+    """What a group of pods waits for after a plugin rejected them before nodes were filtered.
+
+    Attributes:
+        plugin: Name of the plugin.
+        key: Text that the pods of the group share, from `Rejection.key` or from their subject.
+    """
 
     plugin: str
     key: str
 
 
 class Came(StrEnum):
-    """Reason of the last change of state; values of the metric `queue_incoming_pods_total`."""
+    """Why a pod entered its present queue state: values of the label `event` of `queue_incoming_pods_total`."""
 
     ADDED = "PodAdd"
     UPDATED = "PodUpdate"
@@ -28,7 +33,7 @@ class Came(StrEnum):
 
 
 class QueueState(IntEnum):
-    """State of a pod in the queue."""
+    """The state of a pod in the scheduling queue, as in kube-scheduler, and `IN_FLIGHT` while it is attempted."""
 
     ACTIVE = auto()
     BACKOFF = auto()
@@ -43,18 +48,22 @@ MAY_BE_TAKEN: Final = (QueueState.ACTIVE, QueueState.BACKOFF, QueueState.UNSCHED
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class QueuedPod:
-    """A pod that is not placed yet.
+    """The queue's entry of a pod that has no node.
 
     Attributes:
-        attempts: Number of scheduling attempts.
-        ticket: Number of its last enqueueing, for the order.
-        ready_at: End of its back-off in seconds of the run's clock.
-        since: When it began to wait in its present state, in seconds of the run's clock.
+        uid: Uid of the pod.
+        subject: Its class, kind and profile.
+        priority: Its priority.
         trigger: Id of the event that makes it worth an attempt: its submission, or an event that may help.
-        woken: Whether an event has woken it and its attempt is not over.
-        block: Why a plugin rejected it before any node. None: nodes refused it, or it was not attempted yet.
+        state: Its state in the queue.
+        attempts: Number of scheduling attempts so far.
+        ticket: Number of its last enqueueing, which orders pods of equal priority.
+        ready_at: End of its back-off in seconds of the run's clock.
+        since: When it entered its present state, in seconds of the run's clock.
+        woken: Whether an event has woken it and the attempt that follows is not over.
+        block: Why a plugin rejected it before nodes were filtered. None: nodes refused it, or it was not attempted yet.
         gated_by: Why PreEnqueue keeps it out of the queue; "" if it does not.
-        refused_by: Plugins that refused nodes in its last attempt.
+        refused_by: Names of the plugins that refused nodes in its last attempt.
     """
 
     uid: str
@@ -73,9 +82,9 @@ class QueuedPod:
 
     @property
     def rank(self) -> Rank:
-        """Return the sort key among queued pods."""
+        """Return the key by which pods are ordered in the queue: priority, then time of enqueueing."""
         return (-self.priority, self.ticket, self.uid)
 
     def is_same(self, subject: Subject, priority: int) -> bool:
-        """Return whether the subject and the priority of a changed pod are as before, so that it keeps its place."""
+        """Return whether a changed pod has the subject and priority of this entry, so that it keeps its place."""
         return (self.subject, self.priority) == (subject, priority)

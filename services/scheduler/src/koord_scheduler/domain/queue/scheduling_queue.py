@@ -35,7 +35,7 @@ Gate = Callable[[str], str | None]
 
 
 class SchedulingQueue:
-    """All pods of our profiles that have no node.
+    """All pods of this scheduler's profiles that have no node, by queue state.
 
     Attributes:
         gated: (uid, reason) of pods that PreEnqueue refused. The reader empties it.
@@ -80,7 +80,7 @@ class SchedulingQueue:
         return self._now
 
     def get(self, uid: str) -> QueuedPod | None:
-        """Return the pod's entry; None if it is not in the queue."""
+        """Return the queue's entry of a pod; None if the pod is not in the queue."""
         return self._pods.get(uid)
 
     def counts(self) -> dict[QueueState, int]:
@@ -88,7 +88,10 @@ class SchedulingQueue:
         return dict(self._counts)
 
     def add(self, uid: str, subject: Subject, priority: int, trigger: str) -> None:
-        """Add a pod. If it is known, it starts again and keeps its number of attempts."""
+        """Add a pod to the active queue, if PreEnqueue allows it. `trigger` is the event that submitted or changed it.
+
+        A pod that is in the queue already starts again and keeps its number of attempts.
+        """
         old = self._pods.get(uid)
         if old is not None:
             self.remove(uid)
@@ -103,7 +106,10 @@ class SchedulingQueue:
         self._activate(pod)
 
     def remove(self, uid: str) -> QueuedPod | None:
-        """Remove a pod. If it was woken and not placed, wake the next pod of its subject."""
+        """Remove a pod and return its entry, or None if it is not in the queue.
+
+        If an event had woken the pod, the next waiting pod of its subject is woken instead.
+        """
         pod = self._pods.pop(uid, None)
         if pod is None:
             return None
@@ -113,9 +119,9 @@ class SchedulingQueue:
         return pod
 
     def pop(self) -> QueuedPod | None:
-        """Return the next pod, or None if no pod is ready.
+        """Return the first pod of the active queue, or None if it is empty.
 
-        The pod is in flight, and its number of attempts grows by one.
+        The pod is in flight from then on, and its number of attempts grows by one.
         """
         while self._active:
             _, ticket, uid = heapq.heappop(self._active)
@@ -127,11 +133,11 @@ class SchedulingQueue:
         return None
 
     def take(self, uid: str, like: str = "") -> QueuedPod:
-        """Take a pod out of turn, whatever its state. It is in flight, and its number of attempts grows by one.
+        """Return a pod out of turn. It is in flight from then on, and its number of attempts grows by one.
 
         Args:
-            uid: The pod.
-            like: Pod whose place in the order and number of attempts it inherits; "" for its own.
+            uid: Uid of the pod; it must be in the queue.
+            like: Uid of the pod whose queue position and number of attempts it inherits; "" for its own.
         """
         pod, first = self._pods[uid], self._pods.get(like)
         if first is not None:
@@ -141,13 +147,18 @@ class SchedulingQueue:
         return pod
 
     def recheck(self, uid: str) -> None:
-        """Ask PreEnqueue again about a changed pod that is gated."""
+        """Call PreEnqueue again for a changed pod that is gated. No-op for other pods."""
         self._came = Came.UPDATED
         if self._pods[uid].state is QueueState.GATED:
             self._activate(self._pods[uid])
 
     def activate(self, uids: Iterable[str], trigger: str = "") -> None:
-        """Activate these pods regardless of their back-off, if PreEnqueue allows it."""
+        """Move these pods to the active queue regardless of their back-off, if PreEnqueue allows it.
+
+        Args:
+            uids: Uids of the pods; those that are not in the queue are ignored.
+            trigger: Id of the event that makes attempts worthwhile; "" keeps the pods' own.
+        """
         self._came = Came.ACTIVATED
         for uid in uids:
             pod = self._pods.get(uid)
@@ -156,13 +167,14 @@ class SchedulingQueue:
                 self._activate(pod)
 
     def unschedulable(self, uid: str, now: float, block: Block | None = None, refused_by: tuple[str, ...] = ()) -> None:
-        """Let a pod whose attempt failed wait for an event that may help.
+        """Let a pod whose attempt failed wait for an event that may make it schedulable.
 
         Args:
-            uid: The pod.
+            uid: Uid of the pod.
             now: Seconds of the run's clock.
-            block: Why a plugin rejected the pod before any node. None: no node was feasible.
-            refused_by: Plugins that refused nodes.
+            block: Why a plugin rejected the pod before nodes were filtered. None: nodes were filtered, none was
+                feasible.
+            refused_by: Names of the plugins that refused nodes.
         """
         pod = self._pods[uid]
         pod.refused_by = refused_by
@@ -179,24 +191,24 @@ class SchedulingQueue:
             self._blocked.setdefault(block, Group()).add(pod.rank)
 
     def blocked(self) -> list[tuple[Block, str]]:
-        """Return each group of pods that a plugin rejected, with its first pod."""
+        """Return (what the group waits for, uid of its first pod) for each group of pods that a plugin rejected."""
         found = [(block, group.first()) for block, group in self._blocked.items()]
         return [(block, uid) for block, uid in found if uid is not None]
 
     def first_waiting(self, subject: Subject) -> str | None:
-        """Return the first pod of a subject that nodes refused, or None if there is none."""
+        """Return the uid of the first unschedulable pod of a subject, or None if there is none."""
         return self._room.first(subject)
 
     def unschedulable_pods(self) -> list[QueuedPod]:
-        """Return all pods that wait for an event, in the order in which they began to wait."""
+        """Return the entries of all unschedulable pods, in the order in which they began to wait."""
         return [self._pods[uid] for uid in self._waiting_since]
 
     def waiting_subjects(self) -> list[Subject]:
-        """Return the subjects of the pods that nodes refused, in the order in which they began to wait."""
+        """Return the subjects of the pods that nodes refused, in the order in which their groups began to wait."""
         return self._room.subjects()
 
     def retry_later(self, uid: str, now: float) -> float:
-        """Retry a pod after a back-off, because its attempt failed for a reason that no event changes.
+        """Move a pod to the back-off queue, because its attempt failed for a reason that no event changes.
 
         Returns:
             The end of the back-off in seconds of the run's clock.
@@ -208,7 +220,7 @@ class SchedulingQueue:
         return pod.ready_at
 
     def retry_now(self, uid: str) -> None:
-        """Retry a pod whose decision was taken back. It keeps its place in the order."""
+        """Return a pod to the active queue after its assumed placement was undone. It keeps its queue position."""
         pod = self._pods[uid]
         self._came = Came.FAILED
         if not self._stays_gated(pod):
@@ -216,11 +228,11 @@ class SchedulingQueue:
             heapq.heappush(self._active, pod.rank)
 
     def assumed(self, pod: QueuedPod, has_room: Callable[[Subject], bool]) -> None:
-        """Remove a pod that is assumed on a node, and wake the next waiting pod of its subject if there is room.
+        """Remove a pod that is assumed on a node. If more pods of its subject may fit, wake the next waiting one.
 
         Args:
-            pod: The pod.
-            has_room: Whether a pod of a subject would fit now. Called only if one waits.
+            pod: The queue's entry of the pod.
+            has_room: Returns whether a pod of a subject may fit now. Called only if such a pod waits.
         """
         pod.woken = False
         if pod.block is not None:
@@ -232,12 +244,12 @@ class SchedulingQueue:
             self._wake_next(pod.subject, pod.trigger)
 
     def wake(self, rows: Rows, fits: Fits, trigger: str) -> int:
-        """Wake the first pod of each subject that fits on one of these rows, on which something has changed.
+        """Wake the first waiting pod of each subject that fits on one of the changed nodes.
 
         Args:
-            rows: The rows, shape (K,).
-            fits: Whether pods of a subject fit on one of the rows.
-            trigger: Id of the event.
+            rows: Positions of the changed nodes in the node columns, shape (K,).
+            fits: Returns whether pods of a subject fit on one of the given nodes.
+            trigger: Id of the event that changed the nodes.
 
         Returns:
             Number of pods that were woken.
@@ -248,7 +260,7 @@ class SchedulingQueue:
         return len(helped)
 
     def tick(self, now: float) -> None:
-        """Advance the time: end back-offs and, every 30 s, waits of more than 5 minutes."""
+        """Advance the time to `now`: end back-offs, and every 30 s end waits of more than 5 minutes."""
         self._now = now
         while self._backoff and self._backoff[0][0] <= now:
             ready_at, _, uid = heapq.heappop(self._backoff)
@@ -261,7 +273,7 @@ class SchedulingQueue:
             self._flush(now)
 
     def next_due(self) -> float | None:
-        """Return the time of the next `tick` that has an effect, or None if only an event can change something."""
+        """Return the time at which `tick` next has an effect. None: only an event can change something."""
         while self._backoff:
             ready_at, _, uid = self._backoff[0]
             pod = self._pods.get(uid)
@@ -296,11 +308,11 @@ class SchedulingQueue:
             self.wake_pod(uid, trigger)
 
     def wake_first(self, subject: Subject, trigger: str) -> None:
-        """Wake the first waiting pod of this subject, because there may be room for it."""
+        """Move the first waiting pod of this subject to the active or back-off queue: there may be room for it."""
         self._wake_next(subject, trigger)
 
     def wake_pod(self, uid: str, trigger: str) -> None:
-        """Wake a waiting pod that an event may have helped."""
+        """Move an unschedulable pod to the active or back-off queue: the event `trigger` may have helped it."""
         pod = self._pods[uid]
         if pod.state is QueueState.UNSCHEDULABLE:
             pod.woken = True

@@ -29,13 +29,13 @@ Rank = tuple[int, int, str]
 
 @dataclass(slots=True)
 class Group:
-    """Pods that wait for the same event, ordered by rank."""
+    """Pods that wait for the same event, ordered by priority and time of enqueueing."""
 
     heap: list[Rank] = field(default_factory=list[Rank])
     members: set[str] = field(default_factory=set[str])
 
     def add(self, rank: Rank) -> None:
-        """Add a pod."""
+        """Add a pod with its sort key (`QueuedPod.rank`, which contains the uid)."""
         heapq.heappush(self.heap, rank)
         self.members.add(rank[2])
 
@@ -44,7 +44,7 @@ class Group:
         self.members.discard(uid)
 
     def first(self) -> str | None:
-        """Return the first pod, or None if there is none."""
+        """Return the uid of the first pod, or None if the group is empty."""
         while self.heap and self.heap[0][2] not in self.members:
             heapq.heappop(self.heap)
         return self.heap[0][2] if self.heap else None
@@ -57,7 +57,7 @@ class _Group(Group):
 
 
 class WaitingRoom:
-    """Groups of waiting pods by subject."""
+    """The pods that no node suits now, in groups of equal class, kind and profile (`Subject`)."""
 
     def __init__(self, nodes: NodeColumns, sees_otherwise: SeesOtherwise) -> None:
         self._nodes = nodes
@@ -67,7 +67,7 @@ class WaitingRoom:
         self._need = np.zeros((16, len(nodes.allocatable)), np.int64)
 
     def add(self, subject: Subject, rank: Rank) -> None:
-        """Add a waiting pod."""
+        """Add a waiting pod with its sort key (`QueuedPod.rank`) to the group of its subject."""
         group = self._groups.get(subject)
         if group is None:
             group = self._groups[subject] = _Group(subject=subject, slot=len(self._slots))
@@ -76,7 +76,7 @@ class WaitingRoom:
         group.add(rank)
 
     def discard(self, subject: Subject, uid: str) -> None:
-        """Remove a pod that no longer waits."""
+        """Remove a pod that no longer waits from the group of its subject. No-op if it is not in the group."""
         group = self._groups.get(subject)
         if group is None or uid not in group.members:
             return
@@ -85,7 +85,7 @@ class WaitingRoom:
             self._drop(group)
 
     def first(self, subject: Subject) -> str | None:
-        """Return the first waiting pod of a subject, or None if none waits."""
+        """Return the uid of the first waiting pod of a subject, or None if none waits."""
         group = self._groups.get(subject)
         return group.first() if group is not None else None
 
@@ -94,11 +94,11 @@ class WaitingRoom:
         return [group.subject for group in self._slots]
 
     def helped(self, rows: Rows, fits: Fits) -> list[Subject]:
-        """Return the subjects that fit on at least one of these rows, in the order in which they began to wait.
+        """Return the subjects that fit on at least one of the changed nodes, in the order in which they began to wait.
 
         Args:
-            rows: The rows, shape (K,).
-            fits: Whether a subject fits on one of the rows. Called only if the free amounts suffice.
+            rows: Positions of the changed nodes, shape (K,).
+            fits: Returns whether a subject fits on one of the given nodes. Called only if the free amounts suffice.
         """
         if not self._slots or len(rows) == 0:
             return []

@@ -24,12 +24,14 @@ _NOTHING: Final[Mapping[str, int]] = {}
 
 
 class QuotaManager(QuotaBooks):
-    """Answers questions about quotas in scheduling cycles."""
+    """All quotas, and the decisions of the ElasticQuota plugin: admission, preemption and eviction of overuse."""
 
     def admit(self, facts: PodFacts) -> Admission:
-        """Return whether the quota of the pod, and with enableCheckParentQuota each ancestor, has room for the pod.
+        """Return whether the pod's quota has room for the pod.
 
-        The pod has been recorded (its request counts in the runtimes) and is not reserved yet.
+        With enableCheckParentQuota, each ancestor must have room too.
+
+        The pod must be recorded (its request counts in the runtimes) and not be reserved yet.
 
         Source:
             scheduler-core spec, 10.5
@@ -44,7 +46,7 @@ class QuotaManager(QuotaBooks):
         return admit(facts.requests, self._amounts_of(node), ancestors, preemptible=facts.preemptible)
 
     def room_for(self, facts: PodFacts) -> QuotaRoom:
-        """Return a copy of the usage and limit of the pod's quota, on which preemption tries victims.
+        """Return a copy of the usage and limit of the pod's quota, from which preemption removes victims on trial.
 
         A pod without a quota always fits.
 
@@ -59,7 +61,7 @@ class QuotaManager(QuotaBooks):
         return QuotaRoom(node, masked(facts.requests, node), limit)
 
     def spares_everyone(self, preemptor: PodFacts) -> bool:
-        """Return whether preemption within the quota must not evict any pod for this preemptor.
+        """Return True if preemption within the quota must not evict any pod for this preemptor.
 
         Source: scheduler-core spec, 10.8
         """
@@ -67,13 +69,13 @@ class QuotaManager(QuotaBooks):
         return name is None or (self.args.disable_default_quota_preemption and name == keys.DEFAULT_QUOTA)
 
     def may_preempt(self, preemptor: PodFacts, victim: str) -> bool:
-        """Return whether preemption within the quota may evict the victim.
+        """Return whether preemption within the quota may evict the victim for the preemptor.
 
         The victim must belong to the preemptor's quota, have a lower priority and be preemptible.
 
         Args:
-            preemptor: The pod that needs room.
-            victim: Uid of the other pod. The answer is False if it is unknown.
+            preemptor: The pod that finds no room.
+            victim: Uid of the other pod. The result is False if this pod is unknown.
 
         Source:
             scheduler-core spec, 10.8
@@ -85,7 +87,7 @@ class QuotaManager(QuotaBooks):
 
     @property
     def revokes_overuse(self) -> bool:
-        """Return whether pods of quotas above their runtime are revoked.
+        """Return whether pods are evicted from quotas that use more than their runtime for too long.
 
         Source:
             scheduler-core spec, 10.8
@@ -106,7 +108,7 @@ class QuotaManager(QuotaBooks):
         return over
 
     def pods_to_revoke(self, name: str) -> list[str]:
-        """Return the uids of the quota's own pods that must be evicted, in order, until the quota fits its runtime.
+        """Return the uids of the quota's own pods to evict, in order, so that the quota uses at most its runtime.
 
         Raises:
             KeyError: The quota does not exist.
@@ -129,12 +131,12 @@ class QuotaManager(QuotaBooks):
         return pods_to_revoke(self.present_limit(node, by_runtime=True), node.used, running)
 
     def revoke(self, now: float) -> dict[str, list[str]]:
-        """Return quota -> uids to evict, for quotas that have been above their runtime for longer than delayEvictTime.
+        """Return quota -> uids to evict, for quotas that used more than their runtime for longer than delayEvictTime.
 
         Call it once every revokePodInterval.
 
         Args:
-            now: Seconds since the epoch.
+            now: Unix seconds of the run's clock.
         """
         if not self.revokes_overuse:
             return {}

@@ -11,7 +11,10 @@ from koord_scheduler.domain.quota.tree.node import QuotaNode, QuotaPod
 
 
 class QuotaRoom:
-    """A copy of a quota's usage from which preemption removes victims. The quota itself does not change."""
+    """A copy of the usage of a quota, to try whether a pod fits without some victims.
+
+    The quota itself does not change.
+    """
 
     def __init__(self, node: QuotaNode | None, requests: Mapping[str, int], limit: Mapping[str, int]) -> None:
         self._name = node.name if node is not None else ""
@@ -20,15 +23,15 @@ class QuotaRoom:
         self._limit = limit
 
     def take(self, victim: QuotaPod | None) -> None:
-        """Subtract the victim from the usage. No-op if it is unknown or belongs to another quota."""
+        """Subtract a possible victim from the usage. No-op if it is None or belongs to another quota."""
         self._move(victim, -1)
 
     def put_back(self, victim: QuotaPod | None) -> None:
-        """Undo `take`."""
+        """Add a pod that `take` subtracted to the usage again."""
         self._move(victim, 1)
 
     def fits(self) -> bool:
-        """Return whether the remaining usage plus the preemptor's request is at most the limit."""
+        """Return whether the remaining usage plus the preemptor's request is at most the quota's limit."""
         return not exceeding(self._used, self._requests, self._limit)
 
     def _move(self, victim: QuotaPod | None, sign: int) -> None:

@@ -11,7 +11,7 @@ from koord_scheduler.domain.config.args.koordinator import ElasticQuotaArgs
 
 
 def built_in_quotas(args: ElasticQuotaArgs) -> tuple[QuotaSpec, ...]:
-    """Return the quotas that exist before any ElasticQuota is written.
+    """Return the quotas that exist without an ElasticQuota object: root, system and default.
 
     Source:
         scheduler-core spec, 10.1

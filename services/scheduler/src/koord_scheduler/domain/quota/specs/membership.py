@@ -11,10 +11,10 @@ from koordcore.protocol.quota import QuotaSpec
 
 
 class Membership:
-    """The quotas by name and by namespace.
+    """Finds the quota of a pod by the pod's label and namespace.
 
     Args:
-        disable_default: Feature gate DisableDefaultQuota.
+        disable_default: Feature gate DisableDefaultQuota: pods without a label have no quota.
     """
 
     def __init__(self, *, disable_default: bool) -> None:
@@ -24,11 +24,14 @@ class Membership:
 
     @property
     def specs(self) -> Mapping[str, QuotaSpec]:
-        """All quotas by name."""
+        """Return all quotas by name."""
         return self._specs
 
     def put(self, spec: QuotaSpec) -> set[str]:
-        """Record a new or changed quota. Return the namespaces whose unlabelled pods may have another quota now."""
+        """Record a new or changed quota.
+
+        Return the namespaces whose pods without a quota label may belong to another quota now.
+        """
         before = self.remove(spec.name)
         self._specs[spec.name] = spec
         for namespace in spec.namespaces:
@@ -37,7 +40,7 @@ class Membership:
         return before ^ after
 
     def remove(self, name: str) -> set[str]:
-        """Forget a quota. Return the namespaces whose unlabelled pods it may have had."""
+        """Forget a quota. Return the namespaces whose pods without a quota label may have belonged to it."""
         spec = self._specs.pop(name, None)
         if spec is None:
             return set()
@@ -51,10 +54,10 @@ class Membership:
     def quota_of(self, label: str, namespace: str) -> str | None:
         """Return the name of the quota of a pod, or None if the pod has no quota.
 
-        If the label is set, it names the quota; an unknown name stands for the default quota. Otherwise it is the
-        quota that has the name of the pod's namespace and lies in it. Otherwise it is the quota that lists the
-        namespace (the smallest name). Otherwise it is the default quota. With gate DisableDefaultQuota only the label
-        counts, and an unknown name means no quota.
+        If the label is set, it names the quota; the name of a quota that does not exist stands for the default quota.
+        Otherwise it is the quota that has the name of the pod's namespace and lies in it. Otherwise it is the quota
+        that lists the namespace (the smallest name). Otherwise it is the default quota. With gate DisableDefaultQuota
+        only the label counts, and a name without a quota means no quota.
 
         Args:
             label: The pod's quota label; "" if it has none.

@@ -16,15 +16,15 @@ DEFAULT_GRACE_SECONDS: Final = 30
 
 
 class PodFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The facts about one pod.
+    """What ElasticQuota reads of one pod.
 
     Attributes:
-        quota_label: Name of the quota that the pod's label names; "" if it has none.
+        quota_label: Name of the quota in the pod's label; "" if it has none.
         requests: Milli-cores for cpu, whole units otherwise; never negative.
         preemptible: Whether the pod may be evicted for others; False if its label forbids it.
-        start_time: Seconds since the epoch; None if the pod has not started.
-        ignored_at: Seconds since the epoch from which a pod that is being deleted no longer counts. None: it counts
-            until it is deleted.
+        start_time: Unix seconds; None if the pod has not started.
+        ignored_at: Unix seconds from which a pod that is being deleted no longer counts. None: it counts until it is
+            deleted.
     """
 
     uid: str
@@ -39,10 +39,10 @@ class PodFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def pod_facts(uid: str, pod: Pod, requests: Mapping[str, int], gates: SchedulerGates) -> PodFacts:
-    """Return the facts about a pod.
+    """Return what ElasticQuota reads of a pod.
 
     Args:
-        uid: The pod.
+        uid: Uid of the pod.
         pod: Its object.
         requests: Its requests as `pod_requests` returns them, overhead included.
         gates: Feature gates.

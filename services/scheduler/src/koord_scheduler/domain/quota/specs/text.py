@@ -10,7 +10,7 @@ _EMPTY: Final = "<empty>"
 
 
 def quantity_text(resource: str, amount: int) -> str:
-    """Return the canonical quantity: `1500m` for cpu, binary (`8Gi`) for bytes, decimal for everything else."""
+    """Return an amount as Kubernetes quantity: `1500m` for cpu (in milli-cores), `8Gi` for bytes, else decimal."""
     if resource == CPU:
         return of_milli(amount).canonical()
     is_bytes = resource == EPHEMERAL_STORAGE or resource.endswith(MEMORY) or resource.startswith("hugepages-")
@@ -18,7 +18,7 @@ def quantity_text(resource: str, amount: int) -> str:
 
 
 def quantities(amounts: Mapping[str, int]) -> dict[str, str]:
-    """Return resource -> canonical quantity, sorted by resource."""
+    """Return resource -> amount as Kubernetes quantity (`quantity_text`), sorted by resource."""
     return {name: quantity_text(name, amounts[name]) for name in sorted(amounts)}
 
 

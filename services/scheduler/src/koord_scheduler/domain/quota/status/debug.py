@@ -21,7 +21,7 @@ def quota_document(
     shows_self: bool,
     include_pods: bool,
 ) -> dict[str, Any]:
-    """Return the JSON object of one quota. Amounts are canonical quantities.
+    """Return the JSON object that the debug HTTP API shows for one quota. Amounts are canonical quantities.
 
     Args:
         node: The quota.

@@ -13,14 +13,14 @@ from koord_scheduler.domain.quota.tree.division import Claim, Round
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareOfLeft:
-    """What a quota got in one round in which the parent's remaining amount was shared out by weight.
+    """What a quota got in one round of the division, in which the parent's remaining amount is offered by weight.
 
     Attributes:
-        left: The amount that was shared out in this round.
+        left: The amount that was divided in this round.
         weight: Shared weight of this quota.
-        total_weight: Sum of the weights of all quotas that wanted more.
+        total_weight: Sum of the weights of all quotas that requested more.
         offered: left * weight / total_weight, plus at most one unit of rounding.
-        given_back: The part of `offered` above the quota's request, which is shared out in the next round.
+        given_back: The part of `offered` above the quota's request, which is divided in the next round.
     """
 
     left: int
@@ -32,25 +32,25 @@ class ShareOfLeft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceShare:
-    """How the runtime of a quota came about, for one resource. Amounts: milli-cores for cpu, whole units otherwise.
+    """How the runtime of a quota was computed for one resource. Amounts: milli-cores for cpu, whole units otherwise.
 
     Attributes:
         resource: Name of the resource.
-        parent_total: What the parent had to divide.
-        min: Its minimum as the object states it.
-        base: The minimum, scaled down if all minimums exceed the total of the parent, or raised to the guarantee.
-        asked: Its request, at most its max.
+        parent_total: The amount that the parent divides among its children.
+        min: The quota's min as its object states it.
+        base: The min, scaled down if all mins exceed the total of the parent, or raised to what is guaranteed.
+        asked: The quota's request, at most its max.
         weight: Its shared weight.
         first: What it got in the first step: its base, or its request if that is less and the quota lends the rest.
-        rounds: What it got in each further step, in which the unused rest is divided by weight.
+        rounds: What it got in each further step, in which the remaining amount is divided by weight.
         runtime: The result.
-        lent: Base less runtime. 0 if the runtime is larger.
-        borrowed: Runtime less base. 0 if the base is larger.
-        lenders: Sibling that lends -> amount.
-        borrowers: Sibling whose runtime is above its base -> amount above the base.
+        lent: Base minus runtime. 0 if the runtime is larger.
+        borrowed: Runtime minus base. 0 if the base is larger.
+        lenders: Quota of the same parent that lends -> amount.
+        borrowers: Quota of the same parent whose runtime is above its base -> amount above the base.
         unclaimed: What the parent has beyond the sum of all bases.
         unused: What the parent has beyond the sum of all runtimes.
-        reason: One sentence that tells how the runtime came about.
+        reason: One sentence that tells how the runtime was computed.
     """
 
     resource: str
@@ -118,14 +118,14 @@ def explain_share(
     minimum: int,
     rounds: Sequence[Round],
 ) -> ResourceShare:
-    """Return the explanation of one quota's runtime of one resource.
+    """Return how the runtime of one quota was computed for one resource.
 
     Args:
         name: The quota.
         resource: The resource.
-        total: What the parent had to divide.
-        names: Names of all siblings including the quota itself, in alphabetical order.
-        claims: Their claims, aligned with `names`.
+        total: The amount that the parent divides.
+        names: Names of all children of the parent including the quota itself, in alphabetical order.
+        claims: What each child brings into the division, aligned with `names`.
         runtimes: Their runtimes, aligned with `names`.
         minimum: The quota's min as its object states it.
         rounds: The rounds of the division.

@@ -18,7 +18,7 @@ STATUS: Final = "elastic_quota_status"
 
 
 class QuotaGauge(NamedTuple):
-    """One value of a metric: cpu in milli-cores, every other resource in whole units."""
+    """One value of a quota metric with its labels: cpu in milli-cores, every other resource in whole units."""
 
     metric: str
     name: str
@@ -31,7 +31,7 @@ class QuotaGauge(NamedTuple):
 
 
 def quota_gauges(books: QuotaBooks) -> Iterator[QuotaGauge]:
-    """Yield all values, ordered by quota, field and resource.
+    """Yield the values of elastic_quota_spec and elastic_quota_status, ordered by quota, field and resource.
 
     If the quota's max names a resource that no pod uses, its value is 0.
     """

@@ -24,7 +24,10 @@ Division: TypeAlias = tuple[list[Claim], list[Round]]
 
 
 class QuotaReports:
-    """Describes the quotas of `QuotaBooks` without changing them."""
+    """Describes quotas for users: status, explanation and debug page. It does not change them.
+
+    All methods that take the name of a quota raise KeyError if the quota does not exist.
+    """
 
     def __init__(self, books: QuotaBooks) -> None:
         self._books = books
@@ -50,24 +53,26 @@ class QuotaReports:
         )
 
     def limited_request_of(self, name: str) -> dict[str, int]:
-        """Return what the quota brings into the division: its request cut off at max."""
+        """Return the quota's request per resource, at most its max.
+
+        This is what it brings into the parent's division.
+        """
         return without_zeros(self._books.forest.nodes[name].limited)
 
     def scaled_min_of(self, name: str) -> dict[str, int]:
-        """Return the min of a quota, scaled down if its parent has less than its children's mins together."""
+        """Return the min of a quota per resource, scaled down if all mins exceed what the parent has."""
         node = self._books.forest.nodes[name]
         self._books.runtimes.refresh(node)
         return self._books.runtimes.scaled_min_of(node)
 
     def explain(self, name: str) -> QuotaExplanation:
-        """Return the explanation of a quota's runtime."""
+        """Return the amounts of a quota and how its runtime was computed."""
         return self._explain(self._books.forest.nodes[name], {})
 
     def explain_tree(self, tree: str = "") -> list[QuotaExplanation]:
-        """Return the explanations of all quotas of a tree, parents before children, siblings by name.
+        """Return the explanations of all quotas of a tree, parents before children, children of one parent by name.
 
-        The result is empty if the tree is unknown. The parent of a child of the tree's root is named as the root
-        quota.
+        Empty if the tree is unknown. The parent of a child of the tree's root is named as the root quota.
         """
         root = self._books.forest.roots.get(tree)
         divisions: dict[tuple[QuotaNode, str], Division] = {}
@@ -126,7 +131,7 @@ class QuotaReports:
         )
 
     def document(self, name: str, *, include_pods: bool = False) -> dict[str, Any]:
-        """Return a quota in the form of the debug HTTP API.
+        """Return the JSON object that the debug HTTP API shows for a quota.
 
         Source:
             scheduler-core spec, 14
@@ -143,6 +148,6 @@ class QuotaReports:
         )
 
     def documents(self, tree: str = "", *, include_pods: bool = False) -> dict[str, dict[str, Any]]:
-        """Return name -> debug document of all quotas of a tree except the root."""
+        """Return quota name -> JSON object of the debug HTTP API, for all quotas of a tree except the root."""
         names = [name for name in self._books.names(tree) if name != keys.ROOT_QUOTA]
         return {name: self.document(name, include_pods=include_pods) for name in names}

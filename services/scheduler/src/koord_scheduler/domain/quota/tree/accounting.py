@@ -17,7 +17,7 @@ _NO_FLOOR: Final[Mapping[str, int]] = {}
 
 
 class Accounting:
-    """Adds the requests and usage of pods to their quota and its ancestors.
+    """Keeps the sums of requests and usage of quotas: each pod counts in its quota and in all ancestors.
 
     Attributes:
         guarantee_usage: Gate ElasticQuotaGuaranteeUsage: quotas lend nothing, and what is used stays guaranteed.
@@ -31,7 +31,7 @@ class Accounting:
 
     @contextmanager
     def summed_at_the_end(self, roots: Iterable[QuotaNode]) -> Generator[None]:
-        """Inside this context, pods are not added to the sums one by one; at its end all sums are computed at once.
+        """Postpone sums: inside this context pods are only recorded, at its end all sums are computed.
 
         Args:
             roots: The roots of all trees.
@@ -49,7 +49,7 @@ class Accounting:
         return node.spec.allow_lent and not self.guarantee_usage
 
     def count(self, pod: QuotaPod, node: QuotaNode) -> None:
-        """Count a pod in a quota: in the request, and in the usage if the pod is assigned."""
+        """Count a pod in a quota: in its request, and in its usage if the pod is assigned to a node."""
         pod.quota = node
         node.pods[pod.facts.uid] = pod
         self.moved[node] = None
@@ -62,7 +62,7 @@ class Accounting:
             self.use_moves(pod, 1)
 
     def uncount(self, pod: QuotaPod) -> None:
-        """Undo `count`."""
+        """Remove a pod from the sums of its quota: the inverse of `count`."""
         if pod.quota is None:
             return
         if pod.assigned:
@@ -73,7 +73,12 @@ class Accounting:
         pod.quota, pod.counted = None, {}
 
     def use_moves(self, pod: QuotaPod, sign: int) -> None:
-        """Add (1) or subtract (-1) the pod's requests to the usage of its quota and all ancestors."""
+        """Add the pod's requests to the usage of its quota and all ancestors, or subtract them.
+
+        Args:
+            pod: The pod.
+            sign: 1 to add, -1 to subtract.
+        """
         node = pod.quota
         if node is None or not pod.counted or self._sums_at_the_end:
             return
@@ -91,7 +96,7 @@ class Accounting:
         self._hand_up(node, parent, 1)
 
     def detach(self, node: QuotaNode) -> None:
-        """Undo `attach`."""
+        """Remove a quota with its whole subtree from its parent: the inverse of `attach`."""
         parent = node.parent
         if parent is None:
             return
@@ -140,7 +145,7 @@ class Accounting:
         self._derive(node)
 
     def recount_in_place(self, node: QuotaNode) -> None:
-        """Recompute all sums of a quota from its pods and children, and update its ancestors."""
+        """Recompute all sums of an attached quota from its pods and children, and update its ancestors."""
         parent = node.parent
         self.detach(node)
         self.recount(node)
@@ -255,7 +260,7 @@ class Accounting:
 
 
 def masked(requests: Mapping[str, int], node: QuotaNode) -> Mapping[str, int]:
-    """Return the requests of the resources that the quota's max names. The root quota counts all resources."""
+    """Return the requests of those resources that the quota's max names. The root quota counts all resources."""
     maximum = node.spec.max
     if node.is_root or requests.keys() <= maximum.keys():
         return requests

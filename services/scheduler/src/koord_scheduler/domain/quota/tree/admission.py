@@ -12,7 +12,7 @@ from koord_scheduler.domain.quota.specs.text import list_text
 
 
 class Check(StrEnum):
-    """The check that refused the pod; NONE if the pod is admitted."""
+    """The check that refused the pod: usage of its quota, usage of non-preemptible pods, or usage of an ancestor."""
 
     NONE = ""
     QUOTA = "quota"
@@ -69,14 +69,14 @@ def admit(
 ) -> Admission:
     """Return whether a pod with these requests fits its quota.
 
-    1. used + request <= limit, for every resource that is used or requested, also if the pod does not request it
-    2. for a non-preemptible pod: non-preemptible used + request <= min
-    3. for each ancestor: used + request <= limit, for the resources that the pod requests
+    1. used + request <= limit, for every resource that is used or requested, also if the pod does not request it 2.
+    for a non-preemptible pod: non-preemptible used + request <= min 3. for each ancestor: used + request <= limit,
+    for the resources that the pod requests
 
     Resources that a limit does not name are unlimited.
 
     Args:
-        requests: Requests of the pod.
+        requests: Requests of the pod: milli-cores for cpu, whole units otherwise.
         own: Amounts of its quota.
         ancestors: Amounts of the ancestors, nearest first. Empty without enableCheckParentQuota.
         preemptible: Whether the pod may be evicted.

@@ -39,8 +39,9 @@ class QuotaChange:
     """What followed from a new, changed or deleted quota.
 
     Attributes:
-        moved: (uid, quota before, quota now) of each pod that has another quota now, ordered by uid; "" for no quota.
-        warnings: Sentences for the log.
+        moved: (uid, quota before, quota now) of each pod that belongs to another quota now, ordered by uid; "" for no
+            quota.
+        warnings: Sentences about unusual settings, for the log of the process.
     """
 
     moved: tuple[tuple[str, str, str], ...] = ()
@@ -48,12 +49,12 @@ class QuotaChange:
 
 
 class QuotaBooks:
-    """The quotas, their pods and their shares.
+    """The recorded quotas, nodes and pods, and the sums and runtimes that follow from them.
 
     Attributes:
         args: Arguments of the ElasticQuota plugin.
         gates: Feature gates.
-        pods: All known pods by uid.
+        pods: All recorded pods by uid.
         forest: The quotas in their trees.
         written: Names of the quotas that have an object. Built-in quotas exist without one.
         moves: A number that grows with every event that may let a pod into its quota.
@@ -157,7 +158,10 @@ class QuotaBooks:
         return name
 
     def many_pods(self) -> AbstractContextManager[None]:
-        """Return a context for recording many pods; their sums are computed at its end. Ask no questions inside it."""
+        """Return a context in which many pods are recorded fast: sums are computed at its end.
+
+        Do not read them inside it.
+        """
         return self.accounting.summed_at_the_end(self.forest.roots.values())
 
     def pod_gone(self, uid: str) -> None:
@@ -168,10 +172,10 @@ class QuotaBooks:
             self._unlist(pod.facts)
 
     def reserve(self, uid: str) -> None:
-        """Count a known pod in the usage of its quota.
+        """Count a recorded pod in the usage of its quota, because it got a node.
 
         Raises:
-            KeyError: The pod is unknown.
+            KeyError: The pod is not recorded.
         """
         pod = self.pods[uid]
         if not pod.assigned:
@@ -179,19 +183,19 @@ class QuotaBooks:
             self.accounting.use_moves(pod, 1)
 
     def unreserve(self, uid: str) -> None:
-        """Remove the pod from the usage of its quota. No-op if the pod is unknown."""
+        """Remove the pod from the usage of its quota. No-op if the pod is not recorded."""
         pod = self.pods.get(uid)
         if pod is not None and pod.assigned:
             self.accounting.use_moves(pod, -1)
             pod.assigned = False
 
     def expire(self, now: float) -> list[str]:
-        """Stop counting pods whose termination grace period is over, and return their sorted uids.
+        """Stop counting pods that are being deleted and whose grace period is over. Return their sorted uids.
 
         This is the effect of feature gate ElasticQuotaIgnoreTerminatingPod.
 
         Args:
-            now: Seconds since the epoch.
+            now: Unix seconds of the run's clock.
         """
         ignored: list[str] = []
         while self._terminating and self._terminating[0][0] <= now:
@@ -208,7 +212,7 @@ class QuotaBooks:
         return sorted(ignored)
 
     def next_expiry(self) -> float | None:
-        """Return the next time, in seconds since the epoch, at which `expire` has an effect; None if there is none."""
+        """Return the next time, in Unix seconds, at which `expire` has an effect; None if there is none."""
         return self._terminating[0][0] if self._terminating else None
 
     def quota_of(self, facts: PodFacts) -> str | None:
@@ -216,7 +220,7 @@ class QuotaBooks:
         return self.membership.quota_of(facts.quota_label, facts.namespace)
 
     def runtime_of(self, name: str) -> dict[str, int]:
-        """Return the share of a quota, for the resources that its max names.
+        """Return the runtime of a quota: its present share of the parent's amounts, for resources that its max names.
 
         The result is {} for the system and the default quota, and the total of the tree for the root.
 
@@ -232,7 +236,10 @@ class QuotaBooks:
         return dict(self.present_limit(node, by_runtime=True))
 
     def total_of(self, tree: str = "") -> dict[str, int]:
-        """Return the amounts that a tree divides among its quotas. They may be negative."""
+        """Return resource -> amount that a tree divides among its quotas; "" is the default tree.
+
+        Amounts may be negative.
+        """
         root = self.forest.root(tree)
         totals = {resource: self._total_of(root, resource) for resource in self.totals.resources(tree)}
         return {resource: amount for resource, amount in totals.items() if amount is not None}
@@ -242,7 +249,7 @@ class QuotaBooks:
         return sorted(name for name, node in self.forest.nodes.items() if tree is None or node.tree == tree)
 
     def snapshot(self) -> QuotaSnapshot:
-        """Return the facts from which everything follows, in a canonical order. `restore` is the inverse."""
+        """Return all recorded quotas, nodes and pods in a canonical order. `restore` is the inverse."""
         kinds, pods = save_pods(self.pods[uid] for uid in sorted(self.pods))
         return QuotaSnapshot(
             quotas=[self.membership.specs[name] for name in sorted(self.membership.specs)],
@@ -253,7 +260,7 @@ class QuotaBooks:
         )
 
     def restore(self, snapshot: QuotaSnapshot) -> None:
-        """Fill empty books with the facts of a snapshot. Facts that are repeated afterwards change nothing."""
+        """Record the quotas, nodes and pods of a snapshot. The books must be empty before."""
         assert not self.pods, "a snapshot is loaded into fresh books only"
         for spec in snapshot.quotas:
             self.upsert_quota(spec)
@@ -281,7 +288,12 @@ class QuotaBooks:
         return self.totals.of(root.tree, resource, taken)
 
     def present_limit(self, node: QuotaNode, *, by_runtime: bool) -> Mapping[str, int]:
-        """Return the present limit of a quota. The caller must not keep the mapping, which changes later."""
+        """Return the amounts that the quota may use now. The caller must not keep the mapping, which changes later.
+
+        Args:
+            node: The quota.
+            by_runtime: True: its runtime is the limit; False: its max.
+        """
         if node.is_root or (by_runtime and not node.is_divided_to):
             return _NOTHING
         maximum = node.spec.max

@@ -12,7 +12,10 @@ from koord_scheduler.domain.quota.tree.node import QuotaNode
 
 
 class QuotaChanges:
-    """The changes of the books for one reader. Two readers of the same books would take changes from each other."""
+    """Lists the quotas whose status may have changed since the last call, for one reader.
+
+    A second reader of the same books would miss changes that the first has taken.
+    """
 
     def __init__(self, books: QuotaBooks) -> None:
         self._books = books
@@ -22,7 +25,7 @@ class QuotaChanges:
         return bool(self._books.accounting.moved)
 
     def again(self, name: str) -> None:
-        """Mark the quota as changed. No-op if it does not exist."""
+        """Add the quota to the result of the next `take`. No-op if it does not exist."""
         node = self._books.forest.nodes.get(name)
         if node is not None:
             self._books.accounting.moved[node] = None

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 
 class Claim(NamedTuple):
-    """What one child brings into the division of one resource.
+    """What one child quota brings into the division of one resource of its parent.
 
     Attributes:
         request: Its request, at most its max.
@@ -30,7 +30,7 @@ class Claim(NamedTuple):
     lends: bool
 
     def first(self) -> int:
-        """Return its share in the first step (step B 1), before the rest is shared out by weight."""
+        """Return its share in the first step (B 1): its base, or its request if that is less and it lends."""
         if self.request > self.base:
             return self.base
         return self.request if self.lends else self.base
@@ -42,11 +42,11 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round in which the rest is shared out by weight.
+    """One round of the division, in which the remaining amount is divided by weight.
 
     Attributes:
-        left: The amount that was shared out.
-        total_weight: Sum of the weights of the children that wanted more.
+        left: The amount that was divided.
+        total_weight: Sum of the weights of the children that requested more.
         offered: Index of a child -> units that it was offered, by weight and remainder.
         returned: Index of a child -> offered units above its request, which go into the next round.
     """
@@ -76,10 +76,10 @@ def scaled_min(total: int, minimum: int, sum_min: int) -> int:
 
 
 def divide(total: int, claims: Sequence[Claim], rounds: list[Round] | None = None) -> list[int]:
-    """Return the share of every claim, aligned with `claims`.
+    """Divide an amount among child quotas. Return the share of every claim, aligned with `claims`.
 
     Args:
-        total: What is divided. If it is less than all first shares together, every claim gets its first share.
+        total: The amount. If it is less than all first shares together, every claim still gets its first share.
         claims: Claims of the children, in alphabetical order of their names, which breaks ties.
         rounds: If given, the rounds are appended to it, for explanations.
 

@@ -17,7 +17,7 @@ from koord_scheduler.domain.quota.tree.node import QuotaNode
 
 
 class Forest:
-    """All quotas in their trees.
+    """All quotas by name, each attached to its parent in its tree.
 
     Attributes:
         nodes: The quotas by name.
@@ -51,14 +51,11 @@ class Forest:
         return spec.tree_id if self._has_trees and spec.name not in BUILT_IN else ""
 
     def divided_keys(self, root: QuotaNode) -> Collection[str]:
-        """Return all resources that the max of any quota in a tree names.
-
-        The system and the default quota do not count.
-        """
+        """Return all resources that the max of a quota in the tree names. System and default quota do not count."""
         return self._keys.get(root.tree, {})
 
     def put(self, spec: QuotaSpec) -> QuotaNode:
-        """Add a quota or change it. Its pods stay in it and are counted by the new max."""
+        """Add a quota or change it. Its pods stay in it; only resources that the new max names are counted."""
         node = self.nodes.get(spec.name)
         if spec.name == keys.ROOT_QUOTA:
             root = self.nodes[keys.ROOT_QUOTA]

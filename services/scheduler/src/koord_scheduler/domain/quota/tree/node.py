@@ -15,10 +15,10 @@ Amounts: TypeAlias = dict[str, int]
 
 @dataclass(slots=True, eq=False)
 class QuotaPod:
-    """A pod as its quota counts it.
+    """A pod with the quota that counts it and the amounts that count.
 
     Attributes:
-        facts: The pod.
+        facts: What ElasticQuota reads of the pod.
         quota: The quota that counts it, or None if it has no quota.
         counted: Its requests of the resources that the quota's max names.
         assigned: Whether it counts in the usage.
@@ -106,15 +106,20 @@ class QuotaNode:
 
     @property
     def is_divided_to(self) -> bool:
-        """Return whether the quota gets a share of its parent's resources."""
+        """Return whether the quota gets a share of its parent's resources. Root, system and default quota do not."""
         return self.name not in BESIDE_THE_TREE
 
     def claimants(self) -> list["QuotaNode"]:
-        """Return the children that take part in the division, by name."""
+        """Return the children among which the quota's resources are divided, by name."""
         return [self.children[name] for name in sorted(self.children) if name not in BESIDE_THE_TREE]
 
     def touch(self, resource: str, child: "QuotaNode | None" = None) -> None:
-        """Mark the claim of `child` to a resource as changed; without a child, the amount to divide."""
+        """Mark the division of a resource among the children as outdated.
+
+        Args:
+            resource: The resource.
+            child: The child whose claim has changed; None if the amount to divide has changed.
+        """
         touched = self.pending.get(resource)
         if touched is None:
             touched = self.pending[resource] = {}
@@ -123,14 +128,14 @@ class QuotaNode:
 
 
 class Pool:
-    """The last division of one resource of a parent among its children.
+    """The last division of one resource of a parent among its children, kept to update it after small changes.
 
     Attributes:
         children: The children that take part, by name.
-        index: Child -> its place in `children`.
+        index: Child -> its index in `children`.
         claims: What the children brought in, aligned with `children`; [] before the first division.
         sum_min: Sum of their mins.
-        known: The amount that was divided; None if the resource was unknown.
+        known: The amount that was divided; None if the tree's total does not name the resource.
         short_of: The total to which the mins in the claims are scaled down; None if they are not scaled.
         slack: What was left over when every child got its whole claim; None if there was not enough for that.
         needs_base: Whether some claim depends on its base even if there is enough for all: the child does not lend, or

@@ -11,10 +11,10 @@ from koord_scheduler.domain.quota.tree.admission import exceeding
 
 
 class RunningPod(NamedTuple):
-    """An assigned pod of the quota.
+    """A pod with a node that may be evicted because its quota uses more than its runtime.
 
     Attributes:
-        start_time: Seconds since the epoch; larger is younger, infinity if the pod has not started.
+        start_time: Unix seconds; larger is younger, infinity if the pod has not started.
         requests: Milli-cores for cpu, whole units otherwise.
     """
 
@@ -26,7 +26,7 @@ class RunningPod(NamedTuple):
 
 
 class OveruseClock:
-    """The time since which each quota has been above its runtime without interruption.
+    """For each quota that uses more than its runtime, the time since which it has done so without interruption.
 
     Attributes:
         since: Name of a quota -> that time in seconds.
@@ -37,11 +37,11 @@ class OveruseClock:
         self.since: dict[str, float] = dict(since or {})
 
     def observe(self, now: float, over: Iterable[str]) -> list[str]:
-        """Return the sorted quotas that are above their runtime for longer than the delay, and restart their clocks.
+        """Return the sorted quotas that use more than their runtime for longer than the delay. Their times start again.
 
         Args:
             now: Seconds on a clock that never goes back.
-            over: Every quota that is above its runtime now.
+            over: Every quota that uses more than its runtime now.
         """
         since = {name: self.since.get(name, now) for name in over}
         due = sorted(name for name, start in since.items() if now - start > self._delay)
@@ -50,15 +50,15 @@ class OveruseClock:
 
 
 def pods_to_revoke(runtime: Mapping[str, int], used: Mapping[str, int], pods: Sequence[RunningPod]) -> list[str]:
-    """Return the uids of the pods to evict, in order, until the usage fits the runtime.
+    """Return the uids of the pods to evict, in order, so that the quota uses at most its runtime.
 
     Preemptible pods are chosen by priority ascending, younger pods first, until used <= runtime. If that is never
-    reached, all chosen pods are evicted. Otherwise pods that still fit are spared, the most important one first.
+    reached, all chosen pods are evicted. Otherwise chosen pods that still fit are spared, the last chosen one first.
 
     Args:
         runtime: Runtime of the quota.
         used: Usage of the quota over all its resources: at least what `pods` use together.
-        pods: The quota's own pods.
+        pods: The quota's own pods that have a node.
 
     Source:
         scheduler-core spec, 10.8; vectors scheduler/elasticquota_revoke

@@ -17,7 +17,7 @@ from koord_scheduler.domain.quota.tree.node import Pool, QuotaNode
 
 
 class Runtimes:
-    """Divides the resources of every parent among its children.
+    """Computes the runtimes of quotas on demand, by dividing the resources of every parent among its children.
 
     Args:
         accounting: The sums over pods.
@@ -55,11 +55,14 @@ class Runtimes:
                     self._divide(parent, resource, pool, touched)
 
     def resource_total(self, parent: QuotaNode, resource: str) -> int | None:
-        """Return the amount to divide among the children, or None if the resource is unknown (treated as 0)."""
+        """Return the amount of a resource to divide among the parent's children.
+
+        None: the tree's total does not name the resource. It is then treated as 0.
+        """
         return self._total_of(parent, resource) if parent.is_root else parent.runtime.get(resource)
 
     def scaled_min_of(self, node: QuotaNode) -> dict[str, int]:
-        """Return the min of a quota, scaled down if the parent has less than its children's mins together.
+        """Return the min of a quota per resource, scaled down if all mins exceed what the parent has.
 
         The runtimes of the parent must be up to date.
 

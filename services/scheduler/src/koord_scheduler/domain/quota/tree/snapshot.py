@@ -10,7 +10,7 @@ from koord_scheduler.domain.quota.tree.node import QuotaPod
 
 
 class PodKind(msgspec.Struct, frozen=True, array_like=True):
-    """The facts that many pods share."""
+    """The part of a snapshot that many pods have in common, stored once."""
 
     quota_label: str
     namespace: str
@@ -20,9 +20,9 @@ class PodKind(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SavedPod(msgspec.Struct, frozen=True, array_like=True):
-    """A pod in a snapshot.
+    """The part of a snapshot that concerns one pod.
 
-    `kind` is the index of its `PodKind`; the other fields are those of `QuotaPod` and `PodFacts`.
+    `kind` is the index of its `PodKind` in the snapshot; the other fields are those of `QuotaPod` and `PodFacts`.
     """
 
     uid: str
@@ -35,14 +35,14 @@ class SavedPod(msgspec.Struct, frozen=True, array_like=True):
 
 
 class QuotaSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """All facts from which sums and runtimes follow, in a canonical order.
+    """All recorded quotas, nodes and pods in a canonical order, from which sums and runtimes follow.
 
     Attributes:
         quotas: The quotas by name.
         nodes: Node -> its allocatable.
-        kinds: Facts that many pods share.
+        kinds: What many pods have in common.
         pods: The pods by uid.
-        over_since: Quota -> seconds since the epoch since which it has been above its runtime.
+        over_since: Quota -> Unix seconds since which it has used more than its runtime.
     """
 
     quotas: list[QuotaSpec]
@@ -53,7 +53,9 @@ class QuotaSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def save_pods(pods: Iterable[QuotaPod]) -> tuple[list[PodKind], list[SavedPod]]:
-    """Return the kinds in the order of first occurrence, and the pods in the given order.
+    """Split pods into shared and own parts.
+
+    Return the kinds in the order of first occurrence, and the pods in their order.
 
     `load_pods` is the inverse.
     """

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 
 class Totals:
-    """Resources of the cluster, and of the trees that take a part of it.
+    """The resources of the cluster, and how they are split among quota trees.
 
     A resource that no node names is absent instead of 0: the mins of quotas are not scaled down for it.
     """
@@ -22,7 +22,7 @@ class Totals:
         self._roots: dict[str, tuple[str, Mapping[str, int], bool]] = {}
 
     def put_node(self, name: str, allocatable: Mapping[str, int] | None) -> list[str]:
-        """Set the allocatable of a node, None if it is gone. Return the resources whose sum may have changed."""
+        """Set the allocatable of a node; None if the node is gone. Return the resources whose sum may have changed."""
         before = self.nodes.pop(name, {})
         after = allocatable or {}
         if allocatable is not None:
@@ -39,16 +39,16 @@ class Totals:
         return [name for name in {**before, **after} if name not in before or before[name] != after.get(name)]
 
     def put_tree_root(self, quota: str, tree: str, total: Mapping[str, int] | None, *, is_cut: bool) -> set[str]:
-        """Set the total that a root quota brings to its tree, None if it is gone.
+        """Set the total that a root quota's object states for its tree; None if the quota is gone.
 
         Args:
             quota: Name of the root quota.
             tree: Id of its tree.
             total: The amounts; milli-cores for cpu, whole units otherwise.
-            is_cut: Whether the default tree loses the same amounts.
+            is_cut: Whether the same amounts are subtracted from the default tree.
 
         Returns:
-            The trees whose total changed.
+            Ids of the trees whose total changed.
         """
         before = self._roots.pop(quota, None)
         if total is not None:
@@ -65,7 +65,7 @@ class Totals:
         return changed
 
     def of(self, tree: str, resource: str, taken: int) -> int | None:
-        """Return the amount of a resource in a tree, or None if the tree does not name the resource.
+        """Return the amount of a resource that a tree divides, or None if the tree's total does not name the resource.
 
         Args:
             tree: Id of the tree; "" for the default tree.
@@ -82,7 +82,7 @@ class Totals:
         return (amount or 0) - (cut or 0) - taken
 
     def resources(self, tree: str) -> list[str]:
-        """Return the sorted resources that a tree's nodes, or its root quota, name."""
+        """Return the sorted resources that the nodes of a tree, or its root quota, name."""
         return sorted(self._trees.get(tree, {}) if tree else self._cluster)
 
 
