@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
+from koordcore.runtime_api.protobuf import Fields, message_classes
 from koordcore.values.invalid import InvalidInput
 
 from koord_agent.domain.kernel.cgroup_layout import split_container_id
-from koord_agent.shell.grpc.protobuf import Fields, message_classes
 from koord_agent.shell.grpc.unix_grpc import SocketAway, call
 from koord_agent.shell.host.sockets import CONTAINERD, DOCKER, RUNTIME_SOCKETS
 

@@ -9,8 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from koordcore.runtime_api.protobuf import Fields, message_classes
+
 from koord_agent.domain.state.pod_resources import HeldByPod
-from koord_agent.shell.grpc.protobuf import Fields, message_classes
 from koord_agent.shell.grpc.unix_grpc import SocketAway, call
 from koord_agent.shell.host.sockets import POD_RESOURCES_SOCKET
 from koord_agent.shell.kubelets.kubelet import KubeletAway

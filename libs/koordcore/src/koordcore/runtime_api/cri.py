@@ -1,0 +1,97 @@
+"""CRI v1: the messages of the calls that a proxy between kubelet and container runtime reads or changes.
+
+Source: runtime spec, appendix A.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final
+
+from koordcore.runtime_api.hooks import LINUX_RESOURCES
+from koordcore.runtime_api.protobuf import Fields, message_classes
+
+PACKAGE: Final = "runtime.v1"
+RUNTIME_SERVICE: Final = f"{PACKAGE}.RuntimeService"
+IMAGE_SERVICE: Final = f"{PACKAGE}.ImageService"
+LARGEST_MESSAGE: Final = 16 * 1024 * 1024
+"""Largest message in bytes, in both directions; the kubelet has the same limit."""
+
+_MESSAGES: Final[dict[str, Fields]] = {
+    **LINUX_RESOURCES,
+    "PodSandboxMetadata": {
+        "name": (1, "string"),
+        "uid": (2, "string"),
+        "namespace": (3, "string"),
+        "attempt": (4, "uint32"),
+    },
+    "LinuxPodSandboxConfig": {"cgroup_parent": (1, "string")},
+    "PodSandboxConfig": {
+        "metadata": (1, "PodSandboxMetadata"),
+        "labels": (6, "map"),
+        "annotations": (7, "map"),
+        "linux": (8, "LinuxPodSandboxConfig"),
+    },
+    "RunPodSandboxRequest": {"config": (1, "PodSandboxConfig"), "runtime_handler": (2, "string")},
+    "RunPodSandboxResponse": {"pod_sandbox_id": (1, "string")},
+    "StopPodSandboxRequest": {"pod_sandbox_id": (1, "string")},
+    "RemovePodSandboxRequest": {"pod_sandbox_id": (1, "string")},
+    "ContainerMetadata": {"name": (1, "string"), "attempt": (2, "uint32")},
+    "KeyValue": {"key": (1, "string"), "value": (2, "bytes")},
+    "LinuxContainerConfig": {"resources": (1, "LinuxContainerResources")},
+    "ContainerConfig": {
+        "metadata": (1, "ContainerMetadata"),
+        "envs": (6, "repeated KeyValue"),
+        "annotations": (10, "map"),
+        "linux": (15, "LinuxContainerConfig"),
+    },
+    "CreateContainerRequest": {
+        "pod_sandbox_id": (1, "string"),
+        "config": (2, "ContainerConfig"),
+        "sandbox_config": (3, "PodSandboxConfig"),
+    },
+    "CreateContainerResponse": {"container_id": (1, "string")},
+    "StartContainerRequest": {"container_id": (1, "string")},
+    "StopContainerRequest": {"container_id": (1, "string"), "timeout": (2, "int64")},
+    "RemoveContainerRequest": {"container_id": (1, "string")},
+    "UpdateContainerResourcesRequest": {
+        "container_id": (1, "string"),
+        "linux": (2, "LinuxContainerResources"),
+        "annotations": (4, "map"),
+    },
+    "VersionRequest": {"version": (1, "string")},
+    "VersionResponse": {
+        "version": (1, "string"),
+        "runtime_name": (2, "string"),
+        "runtime_version": (3, "string"),
+        "runtime_api_version": (4, "string"),
+    },
+    "ListPodSandboxRequest": {},
+    "PodSandbox": {
+        "id": (1, "string"),
+        "metadata": (2, "PodSandboxMetadata"),
+        "labels": (5, "map"),
+        "annotations": (6, "map"),
+        "runtime_handler": (7, "string"),
+    },
+    "ListPodSandboxResponse": {"items": (1, "repeated PodSandbox")},
+    "ListContainersRequest": {},
+    "Container": {
+        "id": (1, "string"),
+        "pod_sandbox_id": (2, "string"),
+        "metadata": (3, "ContainerMetadata"),
+        "annotations": (9, "map"),
+    },
+    "ListContainersResponse": {"containers": (1, "repeated Container")},
+    "PodSandboxStatusRequest": {"pod_sandbox_id": (1, "string"), "verbose": (2, "bool")},
+    "PodSandboxStatusResponse": {"info": (2, "map")},
+    "ContainerStatusRequest": {"container_id": (1, "string"), "verbose": (2, "bool")},
+    "ContainerResources": {"linux": (1, "LinuxContainerResources")},
+    "ContainerStatus": {"resources": (16, "ContainerResources")},
+    "ContainerStatusResponse": {"status": (1, "ContainerStatus"), "info": (2, "map")},
+}
+
+
+@cache
+def cri_messages() -> Mapping[str, Any]:
+    """Return the message classes of CRI v1, by name. They keep the fields that are not listed here."""
+    return message_classes(PACKAGE, _MESSAGES)

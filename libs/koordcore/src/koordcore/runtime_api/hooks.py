@@ -1,0 +1,94 @@
+"""RuntimeHookService: the calls by which a CRI proxy asks the agent what to change in pods and containers.
+
+Source: runtime spec, 4.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final
+
+from koordcore.runtime_api.protobuf import Fields, message_classes
+
+PACKAGE: Final = "runtime.v1alpha1"
+SERVICE: Final = f"{PACKAGE}.RuntimeHookService"
+POD_CALLS: Final = ("PreRunPodSandboxHook", "PostStopPodSandboxHook")
+CONTAINER_CALLS: Final = (
+    "PreCreateContainerHook",
+    "PreStartContainerHook",
+    "PostStartContainerHook",
+    "PostStopContainerHook",
+    "PreUpdateContainerResourcesHook",
+)
+
+LINUX_RESOURCES: Final[dict[str, Fields]] = {
+    "HugepageLimit": {"page_size": (1, "string"), "limit": (2, "uint64")},
+    "LinuxContainerResources": {
+        "cpu_period": (1, "int64"),
+        "cpu_quota": (2, "int64"),
+        "cpu_shares": (3, "int64"),
+        "memory_limit_in_bytes": (4, "int64"),
+        "oom_score_adj": (5, "int64"),
+        "cpuset_cpus": (6, "string"),
+        "cpuset_mems": (7, "string"),
+        "hugepage_limits": (8, "repeated HugepageLimit"),
+        "unified": (9, "map"),
+        "memory_swap_limit_in_bytes": (10, "int64"),
+    },
+}
+"""Resources of a container. CRI v1 has the same messages with the same numbers."""
+
+_MESSAGES: Final[dict[str, Fields]] = {
+    **LINUX_RESOURCES,
+    "PodSandboxMetadata": {
+        "name": (1, "string"),
+        "uid": (2, "string"),
+        "namespace": (3, "string"),
+        "attempt": (4, "uint32"),
+    },
+    "PodSandboxHookRequest": {
+        "pod_meta": (1, "PodSandboxMetadata"),
+        "runtime_handler": (2, "string"),
+        "labels": (3, "map"),
+        "annotations": (4, "map"),
+        "cgroup_parent": (5, "string"),
+        "overhead": (6, "LinuxContainerResources"),
+        "resources": (7, "LinuxContainerResources"),
+    },
+    "PodSandboxHookResponse": {
+        "labels": (1, "map"),
+        "annotations": (2, "map"),
+        "cgroup_parent": (3, "string"),
+        "resources": (4, "LinuxContainerResources"),
+    },
+    "ContainerMetadata": {"name": (1, "string"), "attempt": (2, "uint32"), "id": (3, "string")},
+    "ContainerResourceHookRequest": {
+        "pod_meta": (1, "PodSandboxMetadata"),
+        "container_meta": (2, "ContainerMetadata"),
+        "container_annotations": (3, "map"),
+        "container_resources": (4, "LinuxContainerResources"),
+        "pod_resources": (5, "LinuxContainerResources"),
+        "pod_annotations": (6, "map"),
+        "pod_labels": (7, "map"),
+        "pod_cgroup_parent": (8, "string"),
+        "container_envs": (9, "map"),
+    },
+    "ContainerResourceHookResponse": {
+        "container_annotations": (1, "map"),
+        "container_resources": (2, "LinuxContainerResources"),
+        "pod_cgroup_parent": (3, "string"),
+        "container_envs": (4, "map"),
+    },
+}
+
+
+@cache
+def hook_messages() -> Mapping[str, Any]:
+    """Return the message classes of the service, by name."""
+    return message_classes(PACKAGE, _MESSAGES)
+
+
+def messages_of_call(call: str) -> tuple[Any, Any]:
+    """Return the classes of request and response of a call, such as `PreRunPodSandboxHook`."""
+    kind = "PodSandbox" if call in POD_CALLS else "ContainerResource"
+    found = hook_messages()
+    return found[f"{kind}HookRequest"], found[f"{kind}HookResponse"]

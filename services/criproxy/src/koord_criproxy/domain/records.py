@@ -1,0 +1,94 @@
+"""What the proxy remembers of pods and containers, as hook servers get it.
+
+Source: runtime spec, 5.3, 5.5.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+
+class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Resources of a Linux container, as in CRI. Zero and empty mean that a field is not set.
+
+    Attributes:
+        cpu_period: CFS period in microseconds.
+        cpu_quota: CFS quota in microseconds; -1 means no limit.
+        cpu_shares: Relative weight for CPU time.
+        memory_limit_in_bytes: Memory limit.
+        oom_score_adj: Adjustment of the OOM score, -1000 to 1000.
+        cpuset_cpus: CPU list, such as `0-3`.
+        cpuset_mems: List of NUMA nodes.
+        hugepage_limits: Page size and limit in bytes of each huge page size.
+        unified: File of cgroup v2 -> its content.
+        memory_swap_limit_in_bytes: Limit of memory and swap together.
+    """
+
+    cpu_period: int = 0
+    cpu_quota: int = 0
+    cpu_shares: int = 0
+    memory_limit_in_bytes: int = 0
+    oom_score_adj: int = 0
+    cpuset_cpus: str = ""
+    cpuset_mems: str = ""
+    hugepage_limits: tuple[tuple[str, int], ...] = ()
+    unified: dict[str, str] = {}
+    memory_swap_limit_in_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodRecord:
+    """A pod sandbox.
+
+    Attributes:
+        attempt: Number of sandboxes that the pod had before this one.
+        cgroup_parent: Cgroup of the pod; "" if it is not known.
+        runtime_handler: Name of the runtime class' handler; "" for the default one.
+    """
+
+    name: str = ""
+    uid: str = ""
+    namespace: str = ""
+    attempt: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    annotations: Mapping[str, str] = field(default_factory=dict[str, str])
+    cgroup_parent: str = ""
+    runtime_handler: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerRecord:
+    """A container.
+
+    Attributes:
+        pod: Pod of the container, as it was when the container was created.
+        sandbox_id: Id of the pod's sandbox.
+        id: Id of the container; "" until the runtime has created it.
+        attempt: Number of containers of this name that the sandbox had before this one.
+        resources: Resources; None if they are not known.
+        envs: Environment variables whose values are UTF-8.
+    """
+
+    pod: PodRecord
+    sandbox_id: str
+    name: str = ""
+    id: str = ""
+    attempt: int = 0
+    annotations: Mapping[str, str] = field(default_factory=dict[str, str])
+    resources: Resources | None = None
+    envs: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+class Store:
+    """Pods by id of their sandbox, and containers by id. Owned by one event loop."""
+
+    def __init__(self) -> None:
+        self.pods: dict[str, PodRecord] = {}
+        self.containers: dict[str, ContainerRecord] = {}
+
+    def drop_sandbox(self, sandbox_id: str) -> None:
+        """Forget a sandbox and the containers that are left in it."""
+        self.pods.pop(sandbox_id, None)
+        for id_ in [id_ for id_, found in self.containers.items() if found.sandbox_id == sandbox_id]:
+            del self.containers[id_]

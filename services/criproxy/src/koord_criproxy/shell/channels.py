@@ -1,0 +1,19 @@
+"""gRPC channels over unix sockets, with the limits of CRI."""
+
+from typing import Any, Final
+
+import grpc.aio
+from koordcore.runtime_api.cri import LARGEST_MESSAGE
+
+OPTIONS: Final[list[tuple[str, Any]]] = [
+    ("grpc.max_receive_message_length", LARGEST_MESSAGE),
+    ("grpc.max_send_message_length", LARGEST_MESSAGE),
+    ("grpc.enable_http_proxy", 0),  # $http_proxy is not about sockets of this machine
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+]
+
+
+def open_channel(socket: str) -> grpc.aio.Channel:
+    """Return a channel to a unix socket. It reconnects by itself; a call fails at once while the socket is gone."""
+    return grpc.aio.insecure_channel(f"unix://{socket}", options=[*OPTIONS, ("grpc.use_local_subchannel_pool", 1)])

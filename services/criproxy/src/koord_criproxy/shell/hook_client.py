@@ -1,0 +1,66 @@
+"""Asks hook servers over gRPC, with one channel for each socket.
+
+Source: runtime spec, 5.5, 5.7.
+"""
+
+from contextvars import ContextVar
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+from koordcore.runtime_api.hooks import SERVICE, messages_of_call
+
+from koord_criproxy.shell.channels import open_channel
+from koord_criproxy.shell.interceptor import HookFailed
+from koord_criproxy.shell.messages import Message
+
+HOOK_SECONDS: Final = 2.0
+"""Longest time for one hook."""
+KEPT_CHANNELS: Final = 10
+REMAINING_SECONDS: Final[ContextVar[float | None]] = ContextVar("remaining_seconds", default=None)
+"""Time until the deadline of the intercepted call; None without deadline."""
+
+
+class HookClient:
+    """Asks hook servers. A server that is down fails each call at once."""
+
+    def __init__(self) -> None:
+        self._channels: dict[str, grpc.aio.Channel] = {}
+
+    async def ask(self, endpoint: str, rpc: str, request: Message) -> Message:
+        """Return the answer of a hook server.
+
+        The call may take 2 s, but at most half of the time that the intercepted call still has.
+
+        Args:
+            endpoint: Path of the server's socket.
+            rpc: Name of the call, such as `PreCreateContainerHook`.
+            request: Its request.
+
+        Raises:
+            HookFailed: The server is down, answered with an error, or took too long.
+        """
+        channel = await self._channel(endpoint)
+        unary: Any = channel.unary_unary
+        call = unary(f"/{SERVICE}/{rpc}", response_deserializer=messages_of_call(rpc)[1].FromString)
+        remaining = REMAINING_SECONDS.get()
+        seconds = HOOK_SECONDS if remaining is None else max(0.0, min(HOOK_SECONDS, remaining / 2))
+        try:
+            return await call(request.SerializeToString(), timeout=seconds)
+        except grpc.aio.AioRpcError as error:
+            raise HookFailed(f"{endpoint} {rpc}: {error.code().name}: {error.details()}") from error
+
+    async def close(self) -> None:
+        """Close all channels."""
+        for channel in self._channels.values():
+            await channel.close()
+        self._channels.clear()
+
+    async def _channel(self, endpoint: str) -> grpc.aio.Channel:
+        """Return the channel to a socket; the least recently used one is closed if there are too many."""
+        found = self._channels.pop(endpoint, None) or open_channel(endpoint)
+        self._channels[endpoint] = found
+        if len(self._channels) > KEPT_CHANNELS:
+            oldest = next(iter(self._channels))
+            await self._channels.pop(oldest).close(grace=HOOK_SECONDS)
+        return found

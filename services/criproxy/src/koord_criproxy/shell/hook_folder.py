@@ -1,0 +1,80 @@
+"""The folder in which hook servers register: read at the start, at every change, and every minute.
+
+Source: runtime spec, 5.5.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from koordcore.service.telemetry.logging import logger
+from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType] - its argument stop_event has no type
+
+from koord_criproxy.domain.registration import SUFFIX, HookServer, hook_servers, registered
+
+RESCAN_SECONDS: Final = 60.0
+LARGEST_FILE: Final = 1024 * 1024
+_log: Final = logger("criproxy.hooks")
+
+
+class HookFolder:
+    """Registered hook servers.
+
+    Args:
+        folder: The folder; it is made if it does not exist.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._by_file: dict[str, HookServer] = {}
+        self._servers: Sequence[HookServer] = ()
+        self._problems: dict[str, str] = {}
+
+    def servers(self) -> Sequence[HookServer]:
+        """Return the servers of the last look, in ascending order of their files."""
+        return self._servers
+
+    async def start(self) -> None:
+        """Make the folder if it does not exist, and read it.
+
+        Raises:
+            OSError: The folder cannot be made or listed.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o755)
+        self._look()
+
+    async def run(self) -> None:
+        """Read the folder again at every change and every minute, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._rescan())
+            async for _ in awatch(self._folder, recursive=False, debounce=100, step=20):
+                self._look_again()
+
+    async def _rescan(self) -> None:
+        while True:
+            await asyncio.sleep(RESCAN_SECONDS)
+            self._look_again()
+
+    def _look_again(self) -> None:
+        try:
+            self._look()
+        except OSError as error:
+            _log.error("hook_folder_unreadable", folder=str(self._folder), error=str(error))
+
+    def _look(self) -> None:
+        files: dict[str, bytes] = {}
+        for path in self._folder.iterdir():
+            with contextlib.suppress(OSError):  # it vanished while it was read
+                if path.name.endswith(SUFFIX) and path.is_file() and path.stat().st_size <= LARGEST_FILE:
+                    files[path.name] = path.read_bytes()
+        found, problems = hook_servers(self._by_file, files)
+        for file, problem in problems.items():
+            if self._problems.get(file) != problem:
+                _log.warning("registration_refused", file=file, problem=problem, kept=file in found)
+        if found != self._by_file:
+            shown = {file: f"{server.endpoint} {server.policy or 'Ignore'}" for file, server in found.items()}
+            _log.info("hook_servers", servers=shown)
+        self._by_file, self._problems = found, problems
+        self._servers = registered(found)

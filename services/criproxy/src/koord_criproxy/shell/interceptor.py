@@ -1,0 +1,300 @@
+"""One intercepted call: context, pre hook, runtime, store, post hook.
+
+Source: runtime spec, 5.3.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from koordcore.runtime_api.cri import cri_messages
+
+from koord_criproxy.domain.calls import Stage
+from koord_criproxy.domain.merging import readable_envs, with_hook_envs, with_hook_response, with_update
+from koord_criproxy.domain.records import ContainerRecord, PodRecord, Resources, Store
+from koord_criproxy.domain.registration import FAIL, IGNORE, HookServer, SkipLabel, find_hook
+from koord_criproxy.shell.messages import (
+    Message,
+    container_request,
+    pod_of_config,
+    pod_request,
+    resources_of,
+    response_resources,
+    write_map,
+    write_resources,
+)
+
+
+class HookFailed(Exception):
+    """A hook server could not be asked, or answered with an error. The message says why."""
+
+
+class HookRejected(Exception):
+    """A required hook failed, so the runtime was not called. The message is for the kubelet."""
+
+
+class Hooks(Protocol):
+    """Asks hook servers."""
+
+    async def ask(self, endpoint: str, rpc: str, request: Message) -> Message:
+        """Return the answer of a hook server.
+
+        Raises:
+            HookFailed: The server is not there, answered with an error, or took too long.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeAnswer:
+    """What the runtime answered.
+
+    Attributes:
+        body: The answer; empty if the call failed.
+        is_ok: Whether the call succeeded.
+    """
+
+    body: bytes
+    is_ok: bool
+
+
+Runtime = Callable[[bytes], Awaitable[RuntimeAnswer]]
+"""Calls the runtime with the bytes of a request."""
+HookObserver = Callable[[str, str, str], None]
+"""Takes the name of a hook call, the server's policy, and the error; "" for success."""
+
+
+class Interceptor:
+    """Carries out intercepted calls. Calls for different containers run concurrently.
+
+    Args:
+        store: What is remembered.
+        servers: Returns the registered hook servers in ascending order of their files.
+        hooks: Asks hook servers.
+        skip: Label of pods that are never sent to hook servers.
+        observe: Told about every hook call.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        servers: Callable[[], Sequence[HookServer]],
+        hooks: Hooks,
+        *,
+        skip: SkipLabel,
+        observe: HookObserver,
+    ) -> None:
+        self._store = store
+        self._servers = servers
+        self._hooks = hooks
+        self._skip = skip
+        self._observe = observe
+
+    async def call(self, name: str, body: bytes, runtime: Runtime) -> RuntimeAnswer:
+        """Carry out one call and return the answer of the runtime.
+
+        Args:
+            name: Name of the call, such as `RunPodSandbox`.
+            body: Bytes of its request.
+            runtime: Calls the runtime.
+
+        Raises:
+            HookRejected: A required hook failed. The runtime was not called.
+        """
+        match name:
+            case "RunPodSandbox":
+                return await self._run_pod_sandbox(body, runtime)
+            case "CreateContainer":
+                return await self._create_container(body, runtime)
+            case "UpdateContainerResources":
+                return await self._update_container(body, runtime)
+            case "StartContainer":
+                return await self._start_container(body, runtime)
+            case "StopContainer":
+                return await self._stop_container(body, runtime)
+            case "StopPodSandbox":
+                return await self._stop_pod_sandbox(body, runtime)
+            case "RemoveContainer":
+                id_ = _read("RemoveContainerRequest", body).container_id
+                try:
+                    return await runtime(body)
+                finally:
+                    self._store.containers.pop(id_, None)
+            case _:
+                id_ = _read("RemovePodSandboxRequest", body).pod_sandbox_id
+                try:
+                    return await runtime(body)
+                finally:
+                    self._store.drop_sandbox(id_)
+
+    async def _run_pod_sandbox(self, body: bytes, runtime: Runtime) -> RuntimeAnswer:
+        request = _read("RunPodSandboxRequest", body)
+        config = request.config
+        pod = pod_of_config(config, request.runtime_handler)
+        response = await self._pre("RunPodSandbox", pod, lambda rpc: pod_request(rpc, pod))
+        if response is not None:
+            pod = replace(
+                pod,
+                labels={**pod.labels, **response.labels},
+                annotations={**pod.annotations, **response.annotations},
+                cgroup_parent=response.cgroup_parent or pod.cgroup_parent,
+            )
+            write_map(config.labels, pod.labels)
+            write_map(config.annotations, pod.annotations)
+            if config.HasField("linux"):
+                config.linux.cgroup_parent = pod.cgroup_parent
+            body = request.SerializeToString()
+        answer = await runtime(body)
+        if answer.is_ok:
+            self._store.pods[_read("RunPodSandboxResponse", answer.body).pod_sandbox_id] = pod
+        return answer
+
+    async def _create_container(self, body: bytes, runtime: Runtime) -> RuntimeAnswer:
+        request = _read("CreateContainerRequest", body)
+        pod = self._store.pods.get(request.pod_sandbox_id)
+        if pod is None:
+            return await runtime(body)
+        config, sandbox = request.config, request.sandbox_config
+        if sandbox.linux.cgroup_parent:
+            pod = replace(pod, cgroup_parent=sandbox.linux.cgroup_parent)
+        envs = [(each.key, each.value) for each in config.envs]
+        is_linux = config.HasField("linux")
+        container = ContainerRecord(
+            pod=pod,
+            sandbox_id=request.pod_sandbox_id,
+            name=config.metadata.name,
+            attempt=config.metadata.attempt,
+            annotations=dict(config.annotations),
+            resources=resources_of(config.linux.resources) if is_linux else None,
+            envs=readable_envs(envs),
+        )
+        response = await self._pre("CreateContainer", pod, lambda rpc: container_request(rpc, container))
+        if response is not None:
+            container = self._after_create_hook(container, response)
+            write_map(config.annotations, container.annotations)
+            if is_linux and response.HasField("container_resources") and container.resources is not None:
+                write_resources(container.resources, config.linux.resources)
+            if response.pod_cgroup_parent and sandbox.HasField("linux"):
+                sandbox.linux.cgroup_parent = response.pod_cgroup_parent
+            if response.container_envs:
+                changed = with_hook_envs(envs, response.container_envs)
+                del config.envs[:]
+                for key, value in changed:
+                    config.envs.add(key=key, value=value)
+            body = request.SerializeToString()
+        answer = await runtime(body)
+        if answer.is_ok:
+            id_ = _read("CreateContainerResponse", answer.body).container_id
+            self._store.containers[id_] = replace(container, id=id_)
+        return answer
+
+    @staticmethod
+    def _after_create_hook(container: ContainerRecord, response: Message) -> ContainerRecord:
+        resources = container.resources
+        if resources is not None:
+            resources = with_hook_response(resources, response_resources(response))
+        return replace(
+            container,
+            pod=replace(container.pod, cgroup_parent=response.pod_cgroup_parent or container.pod.cgroup_parent),
+            annotations={**container.annotations, **response.container_annotations},
+            resources=resources,
+            envs=dict(response.container_envs) or container.envs,
+        )
+
+    async def _update_container(self, body: bytes, runtime: Runtime) -> RuntimeAnswer:
+        request = _read("UpdateContainerResourcesRequest", body)
+        known = self._store.containers.get(request.container_id)
+        if known is None:
+            return await runtime(body)
+        is_linux = request.HasField("linux")
+        merged = with_update(known.resources, resources_of(request.linux)) if is_linux else known.resources
+        container = replace(known, resources=merged, annotations={**known.annotations, **request.annotations})
+        response = await self._pre("UpdateContainerResources", known.pod, lambda rpc: container_request(rpc, container))
+        if response is not None:
+            container = replace(
+                container,
+                resources=with_hook_response(merged or Resources(), response_resources(response)),
+                annotations={**container.annotations, **response.container_annotations},
+            )
+            write_map(request.annotations, container.annotations)
+            if is_linux and container.resources is not None:
+                write_resources(container.resources, request.linux)
+            body = request.SerializeToString()
+        answer = await runtime(body)
+        if answer.is_ok and request.container_id in self._store.containers:
+            self._store.containers[request.container_id] = container
+        return answer
+
+    async def _start_container(self, body: bytes, runtime: Runtime) -> RuntimeAnswer:
+        id_ = _read("StartContainerRequest", body).container_id
+        known = self._store.containers.get(id_)
+        if known is None:
+            return await runtime(body)
+        response = await self._pre("StartContainer", known.pod, lambda rpc: container_request(rpc, known))
+        self._remember(id_, response)
+        answer = await runtime(body)
+        current = self._store.containers.get(id_, known)
+        self._remember(id_, await self._post("StartContainer", known.pod, lambda rpc: container_request(rpc, current)))
+        return answer
+
+    async def _stop_container(self, body: bytes, runtime: Runtime) -> RuntimeAnswer:
+        id_ = _read("StopContainerRequest", body).container_id
+        known = self._store.containers.get(id_)
+        answer = await runtime(body)
+        if known is not None:
+            if answer.is_ok:
+                self._store.containers.pop(id_, None)
+            await self._post("StopContainer", known.pod, lambda rpc: container_request(rpc, known))
+        return answer
+
+    async def _stop_pod_sandbox(self, body: bytes, runtime: Runtime) -> RuntimeAnswer:
+        id_ = _read("StopPodSandboxRequest", body).pod_sandbox_id
+        known = self._store.pods.get(id_)
+        answer = await runtime(body)
+        if known is not None:
+            if answer.is_ok:
+                self._store.pods.pop(id_, None)
+            await self._post("StopPodSandbox", known, lambda rpc: pod_request(rpc, known))
+        return answer
+
+    def _remember(self, id_: str, response: Message | None) -> None:
+        """Change what is remembered of a container by the answer of a hook at its start."""
+        known = self._store.containers.get(id_)
+        if known is not None and response is not None:
+            self._store.containers[id_] = self._after_create_hook(known, response)
+
+    async def _pre(self, call: str, pod: PodRecord, request: Callable[[str], Message]) -> Message | None:
+        """Return the answer of the pre hook; None if no server is asked, or if an optional one failed."""
+        found = None if self._skip.matches(pod.labels) else find_hook(self._servers(), call, Stage.PRE)
+        if found is None:
+            return None
+        try:
+            return await self._ask(found.server, found.rpc, request(found.rpc))
+        except HookFailed as error:
+            if found.server.is_required:
+                raise HookRejected(f"hook server err: {error}") from error
+            return None
+
+    async def _post(self, call: str, pod: PodRecord, request: Callable[[str], Message]) -> Message | None:
+        """Return the answer of the post hook; None if no server is asked, or if it failed."""
+        found = None if self._skip.matches(pod.labels) else find_hook(self._servers(), call, Stage.POST)
+        if found is None:
+            return None
+        try:
+            return await self._ask(found.server, found.rpc, request(found.rpc))
+        except HookFailed:
+            return None
+
+    async def _ask(self, server: HookServer, rpc: str, request: Message) -> Message:
+        policy = FAIL if server.is_required else IGNORE
+        try:
+            response = await self._hooks.ask(server.endpoint, rpc, request)
+        except HookFailed as error:
+            self._observe(rpc, policy, str(error))
+            raise
+        self._observe(rpc, policy, "")
+        return response
+
+
+def _read(kind: str, body: bytes) -> Message:
+    return cri_messages()[kind].FromString(body)

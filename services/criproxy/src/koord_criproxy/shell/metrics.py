@@ -1,0 +1,53 @@
+"""Metrics of the CRI proxy.
+
+Source: runtime spec, 5.8 (names).
+"""
+
+from koordcore.service.telemetry.metrics import Metrics
+from prometheus_client import Counter, Gauge, Histogram
+
+from koord_criproxy.domain.records import Store
+
+_BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 2.0)
+
+
+class ProxyMetrics:
+    """Metrics on the registry of the process.
+
+    Args:
+        metrics: Metrics of the service.
+        store: What the proxy remembers.
+    """
+
+    def __init__(self, metrics: Metrics, store: Store) -> None:
+        registry = metrics.registry
+        self._calls = Counter("koord_runtimeproxy_calls", "Calls by answer", ["method", "result"], registry=registry)
+        self._seconds = Histogram(
+            "koord_runtimeproxy_call_duration_seconds",
+            "Time that the proxy and hooks added to an intercepted call",
+            ["method"],
+            registry=registry,
+            buckets=_BUCKETS,
+        )
+        self._errors = Counter("koord_runtimeproxy_hook_errors", "Failed hooks", ["hook", "policy"], registry=registry)
+        records = Gauge("koord_runtimeproxy_store_records", "Remembered objects", ["kind"], registry=registry)
+        records.labels("sandbox").set_function(lambda: len(store.pods))
+        records.labels("container").set_function(lambda: len(store.containers))
+
+    def called(self, method: str, result: str, added_seconds: float) -> None:
+        """Count one call.
+
+        Args:
+            method: gRPC path. Only its last part becomes a label, and paths of unknown services count as `other`.
+            result: Name of the gRPC status.
+            added_seconds: Time that the proxy and hooks added; 0 for a forwarded call.
+        """
+        name = method.rpartition("/")[2] if method.startswith("/runtime.v1.") else "other"
+        self._calls.labels(name, result).inc()
+        if added_seconds:
+            self._seconds.labels(name).observe(added_seconds)
+
+    def hook_asked(self, rpc: str, policy: str, error: str) -> None:
+        """Count a failed hook; "" as error means success."""
+        if error:
+            self._errors.labels(rpc.removesuffix("Hook"), policy).inc()

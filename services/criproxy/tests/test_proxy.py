@@ -1,0 +1,206 @@
+"""The proxy as a service: what passes unchanged, what hook servers change, and what happens when somebody is down."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from koordcore.runtime_api.cri import cri_messages
+from koordcore.runtime_api.hooks import messages_of_call
+from support.criproxy import RUNTIME, World, answer_as_runtime, proxied
+from support.until import until
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncGenerator[World]:
+    found = World(tmp_path)
+    await found.runtime.start()
+    await found.hooks.start()
+    yield found
+    await found.channel.close()
+    await found.hooks.stop()
+    await found.runtime.stop()
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/runtime.v1.ImageService/PullImage", "/runtime.v1alpha2.RuntimeService/Echo", "/runtime.v9.New/Echo"],
+)
+async def test_any_method_passes_with_its_bytes_and_metadata(world: World, path: str) -> None:
+    async def echo(_method: str, body: bytes, context: Any) -> bytes | None:
+        return (
+            await answer_as_runtime(RUNTIME + "Echo", body, context)
+            if _method == path
+            else await old(_method, body, context)
+        )
+
+    old = world.runtime.answer
+    world.runtime.answer = echo
+    async with proxied(world):
+        body = bytes(range(256)) * 32_768  # 8 MiB, more than gRPC's own limit
+        unary: Any = world.channel.unary_unary
+        call = unary(path)(body, metadata=(("asked", "for"),), wait_for_ready=True)
+        assert await call == body
+        assert ("header", "for") in list(await call.initial_metadata())
+        assert ("trailer", "t") in list(await call.trailing_metadata())
+
+
+async def test_stream_and_error_pass_unchanged(world: World) -> None:
+    async with proxied(world):
+        stream: Any = world.channel.unary_stream
+        call = stream(RUNTIME + "GetContainerEvents")(b"", wait_for_ready=True)
+        assert [message async for message in call] == [b"event-0", b"event-1", b"event-2"]
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await world.call("ExecSync", b"")
+        assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.NOT_FOUND, "no such container")
+        trailing: Any = caught.value.trailing_metadata()
+        assert dict(trailing)["grpc-status-details-bin"] == b"\x08\x05details"
+
+
+async def test_deadline_reaches_the_runtime(world: World) -> None:
+    async with proxied(world):
+        await world.call("Status", b"")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await world.call("Attach", b"", timeout=0.3)
+        assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+async def test_hooks_change_sandbox_and_container(world: World) -> None:
+    world.register("Fail", "PreRunPodSandbox", "PreCreateContainer")
+    sandbox, container = (messages_of_call(f"Pre{name}Hook")[1] for name in ("RunPodSandbox", "CreateContainer"))
+    world.responses["PreRunPodSandboxHook"] = sandbox(labels={"added": "1"}, cgroup_parent="/offline")
+    world.responses["PreCreateContainerHook"] = container(
+        container_resources={"cpu_shares": 512, "cpuset_cpus": "0-1"}, container_envs={"A": "1", "GPU": "0"}
+    )
+    async with proxied(world):
+        sent = await world.run_sandbox(labels={"a": "b"})
+        assert dict(sent.config.labels) == {"a": "b", "added": "1"}
+        assert sent.config.linux.cgroup_parent == "/offline"
+        created = await world.create(envs=[{"key": "Z", "value": b"\xff"}, {"key": "A", "value": b"0"}])
+        assert created.config.linux.resources.cpu_shares == 512
+        assert created.config.linux.resources.cpuset_cpus == "0-1"
+        assert [(env.key, env.value) for env in created.config.envs] == [("Z", b"\xff"), ("A", b"1"), ("GPU", b"0")]
+        asked = messages_of_call("PreCreateContainerHook")[0].FromString(
+            world.hooks.called("PreCreateContainerHook")[0]
+        )
+        assert (dict(asked.pod_labels), asked.pod_cgroup_parent) == ({"a": "b", "added": "1"}, "/offline")
+        assert dict(asked.container_envs) == {"A": "0"}
+
+
+async def test_fields_that_the_proxy_does_not_know_survive_a_change(world: World) -> None:
+    world.register("Fail", "PreRunPodSandbox")
+    world.responses["PreRunPodSandboxHook"] = messages_of_call("PreRunPodSandboxHook")[1](labels={"x": "y"})
+    async with proxied(world):
+        unknown = b"\xfa\x07\x05hello"  # field 127, a text
+        await world.call("RunPodSandbox", cri_messages()["RunPodSandboxRequest"]().SerializeToString() + unknown)
+        assert unknown in world.runtime.called("RunPodSandbox")[0]
+
+
+@pytest.mark.parametrize("trouble", ["refused", "hangs", "down"])
+async def test_required_hook_that_fails_rejects_the_call(world: World, trouble: str) -> None:
+    world.register("Fail", "PreRunPodSandbox", "PostStopPodSandbox")
+    world.responses["PreRunPodSandboxHook"] = 30.0 if trouble == "hangs" else "refused"
+    world.responses["PostStopPodSandboxHook"] = "refused"
+    async with proxied(world):
+        await world.call("Status", b"")
+        if trouble == "down":
+            await world.hooks.stop()
+        request = cri_messages()["RunPodSandboxRequest"](runtime_handler="runc")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await world.call("RunPodSandbox", request, timeout=20)
+        assert caught.value.code() is grpc.StatusCode.UNKNOWN
+        assert str(caught.value.details()).startswith("hook server err: ")
+        assert world.runtime.called("RunPodSandbox") == []
+        await world.call("StopPodSandbox", cri_messages()["StopPodSandboxRequest"](pod_sandbox_id="s1"))
+        if trouble == "down":
+            await world.hooks.start()
+
+
+async def test_optional_hook_that_is_down_changes_nothing_until_it_is_back(world: World) -> None:
+    world.register("Ignore", "PreRunPodSandbox")
+    world.responses["PreRunPodSandboxHook"] = messages_of_call("PreRunPodSandboxHook")[1](labels={"x": "y"})
+    await world.hooks.stop()
+    async with proxied(world):
+        assert dict((await world.run_sandbox()).config.labels) == {}
+        await world.hooks.start()
+
+        async def is_changed() -> bool:
+            return dict((await world.run_sandbox()).config.labels) == {"x": "y"}
+
+        await until(is_changed, "the hook server is asked again")
+
+
+async def test_registration_is_read_while_the_proxy_runs(world: World) -> None:
+    async with proxied(world):
+        await world.run_sandbox()
+        assert world.hooks.calls == []
+        world.register("Ignore", "PreRunPodSandbox")
+
+        async def is_asked() -> bool:
+            await world.run_sandbox()
+            return bool(world.hooks.calls)
+
+        await until(is_asked, "the new hook server is asked")
+        (world.hooks_dir / "agent.json").write_text("{broken")
+        (world.hooks_dir / "other.json").write_text("{}")
+        before = len(world.hooks.calls)
+        await world.run_sandbox()
+        assert len(world.hooks.calls) == before + 1
+        (world.hooks_dir / "agent.json").unlink()
+
+        async def is_forgotten() -> bool:
+            asked = len(world.hooks.calls)
+            await world.run_sandbox()
+            return len(world.hooks.calls) == asked
+
+        await until(is_forgotten, "the hook server is forgotten")
+
+
+async def test_runtime_that_is_down_fails_calls_at_once_and_comes_back(world: World) -> None:
+    async with proxied(world):
+        await world.call("Status", b"")
+        await world.runtime.stop()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await world.call("Status", b"", timeout=30)
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        await world.runtime.start()
+
+        async def answers() -> bool:
+            try:
+                await world.call("Status", b"", timeout=30)
+            except grpc.aio.AioRpcError:
+                return False
+            return True
+
+        await until(answers, "the runtime is reached again")
+
+
+async def test_hundred_calls_at_once_do_not_wait_for_each_other(world: World) -> None:
+    world.register("Fail", "PreRunPodSandbox")
+    started = asyncio.Event()
+    waiting = 0
+
+    async def all_wait(method: str, body: bytes, context: Any) -> bytes | None:
+        nonlocal waiting
+        if method.endswith("/RunPodSandbox"):
+            waiting += 1
+            if waiting == 100:
+                started.set()
+            await started.wait()
+        return await answer_as_runtime(method, body, context)
+
+    world.runtime.answer = all_wait
+    async with proxied(world):
+        request = cri_messages()["RunPodSandboxRequest"]()
+        await asyncio.gather(*(world.call("RunPodSandbox", request) for _ in range(100)))
+        assert len(world.hooks.called("PreRunPodSandboxHook")) == 100
+
+
+async def test_socket_belongs_to_its_owner_and_is_removed_at_the_end(world: World) -> None:
+    socket = world.settings.koord_runtimeproxy_endpoint
+    async with proxied(world):
+        assert socket.stat().st_mode & 0o777 == 0o660
+    assert not socket.exists()

@@ -1,0 +1,151 @@
+"""A CRI proxy between a client, a runtime and a hook server that all speak real gRPC; for tests."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+from koord_criproxy.compose import compose
+from koord_criproxy.settings import CriProxySettings
+from koord_criproxy.shell.channels import OPTIONS, open_channel
+from koordcore.runtime_api.cri import cri_messages
+from koordcore.runtime_api.hooks import messages_of_call
+from support.running_service import running_service
+
+RUNTIME = "/runtime.v1.RuntimeService/"
+Handler = Callable[[str, bytes, Any], Awaitable[bytes | None]]
+"""Takes method, request and context; returns the answer, or None if it has written the messages itself."""
+
+
+class GrpcServer(grpc.GenericRpcHandler):
+    """A server of every method on a unix socket; it remembers what it was asked."""
+
+    def __init__(self, socket: Path, answer: Handler) -> None:
+        self.socket = socket
+        self.answer = answer
+        self.calls: list[tuple[str, bytes]] = []
+        self._server: Any = None
+
+    def service(self, handler_call_details: Any) -> Any:
+        method: str = handler_call_details.method
+
+        async def handle(requests: AsyncIterator[bytes], context: Any) -> None:
+            body = b"".join([message async for message in requests])
+            self.calls.append((method, body))
+            found = await self.answer(method, body, context)
+            if found is not None:
+                await context.write(found)
+
+        make: Any = grpc.stream_stream_rpc_method_handler
+        return make(handle)
+
+    async def start(self) -> None:
+        self.socket.unlink(missing_ok=True)
+        self._server = grpc.aio.server(options=OPTIONS)
+        self._server.add_generic_rpc_handlers((self,))
+        self._server.add_insecure_port(f"unix://{self.socket}")
+        await self._server.start()
+
+    async def stop(self) -> None:
+        await self._server.stop(0)
+
+    def called(self, name: str) -> list[bytes]:
+        return [body for method, body in self.calls if method.endswith(f"/{name}")]
+
+
+async def answer_as_runtime(method: str, body: bytes, context: Any) -> bytes | None:
+    """A runtime with one sandbox and one container."""
+    messages = cri_messages()
+    match method.removeprefix(RUNTIME):
+        case "Version":
+            return messages["VersionResponse"](runtime_name="fake", runtime_version="1").SerializeToString()
+        case "RunPodSandbox":
+            return messages["RunPodSandboxResponse"](pod_sandbox_id="s1").SerializeToString()
+        case "CreateContainer":
+            return messages["CreateContainerResponse"](container_id="c1").SerializeToString()
+        case "ExecSync":
+            await context.abort(
+                grpc.StatusCode.NOT_FOUND, "no such container", (("grpc-status-details-bin", b"\x08\x05details"),)
+            )
+        case "GetContainerEvents":
+            for number in range(3):
+                await context.write(f"event-{number}".encode())
+            return None
+        case "Attach":
+            await asyncio.sleep(60)
+        case "PullImage" | "Echo":
+            context.set_trailing_metadata((("trailer", "t"),))
+            await context.send_initial_metadata((("header", dict(context.invocation_metadata()).get("asked", "")),))
+            return body
+        case _:
+            pass
+    return b""
+
+
+class World:
+    """Runtime, hook server and proxy below one folder."""
+
+    def __init__(self, folder: Path, *, runtime_socket: Path | None = None) -> None:
+        self.folder = folder
+        self.hooks_dir = folder / "hookserver.d"
+        self.runtime = GrpcServer(folder / "runtime.sock", answer_as_runtime)
+        self.hooks = GrpcServer(folder / "hooks.sock", self._hook)
+        self.responses: dict[str, Any] = {}
+        self.settings = CriProxySettings.model_validate(
+            {
+                "koord_runtimeproxy_endpoint": folder / "proxy.sock",
+                "remote_runtime_service_endpoint": runtime_socket or self.runtime.socket,
+                "hook_server_dir": self.hooks_dir,
+                "runtime_start_timeout": 30,
+            }
+        )
+        self.channel = open_channel(str(self.settings.koord_runtimeproxy_endpoint))
+
+    async def _hook(self, method: str, _body: bytes, context: Any) -> bytes | None:
+        rpc = method.rpartition("/")[2]
+        found: Any = self.responses.get(rpc, messages_of_call(rpc)[1]())
+        if isinstance(found, str):
+            await context.abort(grpc.StatusCode.INTERNAL, found)
+            return None
+        if isinstance(found, float):
+            await asyncio.sleep(found)
+            return b""
+        answer: bytes = found.SerializeToString()
+        return answer
+
+    def register(self, policy: str, *hooks: str, file: str = "agent.json") -> None:
+        self.hooks_dir.mkdir(exist_ok=True)
+        document = {"remote-endpoint": str(self.hooks.socket), "failure-policy": policy, "runtime-hooks": hooks}
+        fresh = self.hooks_dir / ".new"
+        fresh.write_text(json.dumps(document))
+        fresh.rename(self.hooks_dir / file)
+
+    async def call(self, name: str, request: Any, **options: Any) -> bytes:
+        body: bytes = request if isinstance(request, bytes) else request.SerializeToString()
+        path = name if name.startswith("/") else RUNTIME + name
+        unary: Any = self.channel.unary_unary
+        return await unary(path)(body, wait_for_ready=True, **options)
+
+    async def create(self, **config: Any) -> Any:
+        """Create a container in the sandbox s1, and return the request that reached the runtime."""
+        messages = cri_messages()
+        request = messages["CreateContainerRequest"](pod_sandbox_id="s1", config=config)
+        request.config.linux.resources.cpu_shares = 2
+        await self.call("CreateContainer", request)
+        return messages["CreateContainerRequest"].FromString(self.runtime.called("CreateContainer")[-1])
+
+    async def run_sandbox(self, **config: Any) -> Any:
+        messages = cri_messages()
+        request = messages["RunPodSandboxRequest"](config={"linux": {"cgroup_parent": "/kubepods/x"}, **config})
+        await self.call("RunPodSandbox", request)
+        return messages["RunPodSandboxRequest"].FromString(self.runtime.called("RunPodSandbox")[-1])
+
+
+@contextlib.asynccontextmanager
+async def proxied(world: World) -> AsyncGenerator[World]:
+    async with running_service(world.settings, compose):
+        yield world
