@@ -36,7 +36,7 @@ from koord_scheduler.shell.routes import routes
 
 
 async def compose(shell: Shell[SchedulerSettings]) -> None:
-    """Connect to the log, and add the scheduler's components to the service."""
+    """Connect to the log, and add the scheduler's tasks, pages and metrics to the service."""
     settings = shell.settings
     resources = AsyncExitStack()
     bus = await resources.enter_async_context(open_bus(bus_settings(settings), metrics=shell.metrics.bus))
@@ -56,7 +56,7 @@ async def compose(shell: Shell[SchedulerSettings]) -> None:
 
 
 def assemble(shell: Shell[SchedulerSettings], bus: Bus, leadership: Leadership) -> Cycle:
-    """Build the scheduler over any bus. Adds its components to the service, and its pages to the HTTP server."""
+    """Build the scheduler over any bus, and add its tasks, pages and metrics to the service. Return its main loop."""
     settings = shell.settings
     configuration = load_configuration(settings.config)
     for ignored in configuration.ignored if settings.config is not None else ():

@@ -21,22 +21,23 @@ ENTRY_POINTS: Final = "koord_scheduler.plugins"
 
 
 class OfferedPlugin(Protocol):
-    """The object at an entry point of the group `koord_scheduler.plugins`.
+    """What an installed package must offer at an entry point of the group `koord_scheduler.plugins`.
 
-    With this description a configuration may name the plugin; to run it, the object also needs a method `make`.
+    With `known` a configuration may name the plugin. To run the plugin, the object also needs a method `make`.
     """
 
     @property
     def known(self) -> KnownPlugin:
-        """Name, points and arguments of the plugin."""
+        """Return name, extension points and arguments of the plugin."""
         ...
 
 
 def installed_plugins() -> dict[str, OfferedPlugin]:
-    """Return the plugins that installed packages offer, by name. Exceptions of their imports pass through.
+    """Return the plugins that installed packages offer, by name.
 
     Raises:
         InvalidInput: An entry point has no description `known`, or two entry points offer the same name.
+        Exception: Whatever the import of a package raises.
     """
     offered: dict[str, OfferedPlugin] = {}
     for entry in entry_points(group=ENTRY_POINTS):
@@ -55,7 +56,7 @@ def known_plugins() -> Catalogue:
     """Return every plugin that a configuration may name, built in or installed.
 
     Raises:
-        InvalidInput: As for `installed_plugins`, or an installed plugin has the name of a built-in one.
+        InvalidInput: An entry point is invalid, or two plugins have the same name.
     """
     installed = {name: plugin.known for name, plugin in installed_plugins().items()}
     try:

@@ -30,10 +30,10 @@ LOOK_AGAIN_SECONDS: Final = 0.5
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Cycle:
-    """The main loop and the objects that it uses.
+    """The scheduler's main loop and the objects that it uses.
 
     Attributes:
-        state: Everything that the scheduler knows.
+        state: The scheduler's state.
         fold: Follows the log and folds it into the state.
         log: The event log.
         decider: Decides pods.

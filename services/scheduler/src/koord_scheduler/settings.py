@@ -14,7 +14,7 @@ from koord_scheduler.domain.evaluate.optimisations import Optimisations
 
 
 class SchedulerSettings(ElectedSettings):
-    """Settings of `koord-scheduler`."""
+    """All flags and environment variables of `koord-scheduler`."""
 
     service: ClassVar[str] = "scheduler"
     about: ClassVar[str] = (
@@ -103,7 +103,7 @@ class SchedulerSettings(ElectedSettings):
     workload_auditor_metric_labels: TextList = Field((), description="Accepted without effect.")
 
     def optimisations(self) -> Optimisations:
-        """Return which optimisations are on."""
+        """Return which optimisations of the engine the flags switch on."""
         return Optimisations(
             dynamic_index=self.dynamic_index,
             equivalence_classes=self.equivalence_classes,
@@ -111,5 +111,5 @@ class SchedulerSettings(ElectedSettings):
         )
 
     def gates(self) -> SchedulerGates:
-        """Return the feature gates as an object."""
+        """Return the feature gates of `--feature-gates`, with defaults for the others."""
         return SchedulerGates.from_values(self.feature_gates.values)

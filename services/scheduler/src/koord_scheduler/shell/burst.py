@@ -27,11 +27,11 @@ _HOST: Final = SystemClock()
 
 
 class Burst(NamedTuple):
-    """The outcome of a burst.
+    """The outcome of deciding pods for at most 20 ms.
 
     Attributes:
         explanations: Explanations of the pods that were not placed.
-        is_cut_off: Whether time ended the burst, so that more pods may be decided at once.
+        is_cut_off: Whether the time limit ended the burst, so that more pods may be decided at once.
     """
 
     explanations: list[PodExplanation]
@@ -40,14 +40,14 @@ class Burst(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Decider:
-    """Decides pods one after the other, in bursts. Every placement is assumed at once.
+    """Decides pods one after the other, in bursts of at most 20 ms. Every placement is assumed at once.
 
     Attributes:
-        state: Everything that the scheduler knows.
+        state: The scheduler's state.
         publisher: Tells when further decisions would only wait for the log.
         clock: The run's clock.
         metrics: Counts and times the decisions.
-        decision_log: Logs details of decisions that are switched on.
+        decision_log: Logs those details of decisions that debug flags switch on.
         logger: The process's log.
     """
 
@@ -60,7 +60,7 @@ class Decider:
     _attempts: Iterator[int] = field(default_factory=count)
 
     def burst(self) -> Burst:
-        """Decide pods until none is ready, the publisher is busy, or `BURST_REAL_SECONDS` have passed."""
+        """Decide pods until none is ready, the outbox is full, or `BURST_REAL_SECONDS` have passed."""
         explanations: list[PodExplanation] = []
         now, began = self.clock.unix(), _HOST.monotonic()
         before = began

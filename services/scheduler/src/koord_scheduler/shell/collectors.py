@@ -54,13 +54,13 @@ class NodeCounts(Collector):
 
 
 class StateFigures(Collector):
-    """The metrics about the queue, the gangs and the quotas of a state."""
+    """The metrics that are computed from the scheduler's state on each scrape: queue, gangs and quotas."""
 
     def __init__(self, state: SchedulerState) -> None:
         self._state = state
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
-        """Return the metrics as they are now."""
+        """Yield the metrics with their present values."""
         yield self._pending()
         yield self._incoming()
         yield self._unschedulable()

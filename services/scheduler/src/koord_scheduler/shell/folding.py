@@ -23,14 +23,11 @@ _WITH_LEDGER: Final = (PodPlaced.__name__, PodReleased.__name__)
 
 
 class StateFold:
-    """The state as the fold runner sees it.
+    """Connects the scheduler's state to the fold runner, which reads the log, takes snapshots and restores them.
 
     Args:
         state: The state that the log is folded into.
         metrics: Records how long changes of quotas take.
-
-    Attributes:
-        is_inside_batch: Whether a placement is folded whose event of the node's ledger is not.
     """
 
     def __init__(self, state: SchedulerState, metrics: SchedulerMetrics) -> None:
@@ -65,7 +62,10 @@ class StateFold:
         skip(self._state, seq)
 
     def snapshot(self) -> Iterator[bytes]:
-        """Return the facts in the state as it is now, as bytes in pieces. Later changes do not affect them."""
+        """Yield the facts of the state as it is now, as bytes in pieces.
+
+        Later changes of the state do not affect them.
+        """
         picture = Picture(self._state)
         self._pictures.append(picture)
         return self._taken(picture)
@@ -77,12 +77,12 @@ class StateFold:
             self._pictures.remove(picture)
 
     def fresh(self) -> "StateFold":
-        """Return this fold for a start at the first event. Its state has to be empty."""
+        """Return this object for a fold that starts at the first event. Its state must be empty."""
         assert self._state.log.position == 0, "a running fold cannot begin again"
         return self
 
     def restore(self, data: bytes) -> "StateFold":
-        """Load a snapshot into the state, which has to be empty, and return this fold.
+        """Load a snapshot into the state, which must be empty, and return this object.
 
         Args:
             data: The bytes of the snapshot, see `snapshot`.

@@ -30,7 +30,7 @@ class _Watched:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Monitor:
-    """Watches appends in flight, and reports once each decision that takes too long.
+    """Logs and counts each decision whose append the log has not answered within a time limit.
 
     Attributes:
         clock: The run's clock.
@@ -51,14 +51,14 @@ class Monitor:
     _begun: int = 0
 
     def begin(self, works: Sequence[Work]) -> int:
-        """Start to watch the decisions of an append. Return the key for `end`."""
+        """Start the time limit for the decisions of an append. Return the key for `end`."""
         self._begun += 1
         placements = [work for work in works if isinstance(work, Placement)]
         self._watched[self._begun] = _Watched(self.clock.monotonic(), placements)
         return self._begun
 
     def end(self, key: int) -> None:
-        """Stop to watch the append with this key, because the log has answered it.
+        """Stop watching the append with this key, because the log has answered it.
 
         Report it if the answer came too late.
         """
@@ -72,7 +72,7 @@ class Monitor:
             self.look()
 
     def look(self) -> None:
-        """Report the decisions that have taken too long by now."""
+        """Report the decisions that have exceeded the time limit by now."""
         for watched in self._watched.values():
             self._look(watched)
 

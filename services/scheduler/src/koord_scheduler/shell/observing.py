@@ -36,7 +36,7 @@ class _ProfileMetrics:
 
 
 class SchedulerMetrics:
-    """All metrics about decisions.
+    """The scheduler's Prometheus metrics about decisions, for all profiles.
 
     Args:
         registry: Where the metrics are registered.
@@ -202,7 +202,7 @@ class SchedulerMetrics:
                 self._victims.observe(len(event.diagnosis.preemption.victims))
 
     def jobs_attempted(self, attempts: deque[JobAttempt], seconds: float) -> None:
-        """Record the attempts about whole jobs in the last decision, and empty `attempts`.
+        """Count the attempts to place or preempt for whole jobs in the last decision, and empty `attempts`.
 
         Args:
             attempts: The attempts.

@@ -104,7 +104,7 @@ class Publisher:
         return len(self._tasks)
 
     def is_busy(self) -> bool:
-        """Return whether further decisions would only wait: the outbox is full, and so are the appends in flight."""
+        """Return True if the outbox and the appends in flight are full, so that further decisions would only wait."""
         return len(self._tasks) >= MOST_IN_FLIGHT and len(self._state.assumed.outbox) >= MOST_PER_BATCH
 
     def raise_failure(self) -> None:

@@ -15,16 +15,16 @@ The log would refuse most later ones (event-bus spec, 8).
 
 
 class Fold(Protocol):
-    """The fold as the cycle sees it: `koordcore.bus.folds.runner.FoldRunner`."""
+    """What the main loop must know of the fold of the log: `koordcore.bus.folds.runner.FoldRunner`."""
 
     @property
     def halted(self) -> object | None:
-        """The reason why the fold stands still. None: it runs."""
+        """Return why the fold has stopped before an event, or None if it runs."""
         ...
 
     @property
     def lag_seconds(self) -> float:
-        """Age of the oldest event that is not folded."""
+        """Return the age in seconds of the oldest event that is not folded yet."""
         ...
 
     async def caught_up(self) -> None:
@@ -37,7 +37,10 @@ class Fold(Protocol):
 
 
 def may_decide(fold: Fold, publisher: Publisher) -> bool:
-    """Return False if the fold halts or lags, if the log is full, or if enough appends are in flight."""
+    """Return True if the scheduler may decide pods now.
+
+    It may not if the fold has halted or lags, if the log is full, or if too many appends are in flight.
+    """
     is_behind = fold.halted is not None or fold.lag_seconds > MOST_LAG_SECONDS
     return not (is_behind or publisher.is_full or publisher.is_busy())
 

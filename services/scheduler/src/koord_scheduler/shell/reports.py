@@ -19,12 +19,12 @@ async def follow_reports(
     logger: Logger,
     changed: Callable[[], None],
 ) -> None:
-    """Fold the newest report of every node, and then every further report, until the task is cancelled.
+    """Fold the newest usage report of every node, and then every further report, until the task is cancelled.
 
-    A report that this code cannot read is skipped; the node then counts as silent until its next report.
+    A report that cannot be decoded is skipped; the node then counts as silent until its next report.
 
     Args:
-        state: The state that takes the reports.
+        state: The scheduler's state.
         nodes_known: Waits until the nodes in the log are folded.
         observations: The observations stream.
         logger: The process's log.

@@ -28,7 +28,7 @@ _RELEASED_INDEX: Final = 1
 
 
 class Sealed(NamedTuple):
-    """The events of one node's part of a batch.
+    """The complete events of one node's part of a batch, ready to be appended.
 
     Attributes:
         drafts: The drafts that the events were made of.
@@ -106,7 +106,7 @@ class Header(NamedTuple):
 
 
 def seal_work(drafts: NodeDrafts, header: Header, tracer: Tracer) -> Sealed:
-    """Return the events of one node's work."""
+    """Return the complete events (id, cause, trace, time) of the placements or releases on one node."""
     pods: list[NewEvent] = []
     spans: list[tuple[TraceContext, str | None]] = []
     for item, draft in zip(drafts.work.items, drafts.pods, strict=True):
@@ -122,13 +122,13 @@ def seal_work(drafts: NodeDrafts, header: Header, tracer: Tracer) -> Sealed:
 
 
 def seal_gang(draft: Draft, members: Sequence[Sealed], header: Header) -> NewEvent:
-    """Return the gang's own event, which is caused by the placement of its first member."""
+    """Return the complete event of the gang. Its cause is the placement of its first member."""
     first = members[0].pods[0]
     return _seal(draft, header, first.event_id, draft.ref.id, 0)
 
 
 def seal_notice(taken: TakenStatusWrite, header: Header) -> list[NewEvent]:
-    """Return the events of a status write, which all have the cause of the write."""
+    """Return the complete events of a status write. All have the cause of the write."""
     write = taken.write
     return [
         _seal(

@@ -7,7 +7,7 @@ from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged
 
 
 def without_node(stored: StoredEvent) -> StoredEvent:
-    """Return a pod's event without the node that the recorded decision gave the pod."""
+    """Return a copy of a pod's event in which the pod has no node, so that a re-run decides the node itself."""
     event = CATALOGUE.read(stored)
     if not isinstance(event, PodSpecAdded | PodSpecChanged) or not event.object.spec.node_name:
         return stored
@@ -17,10 +17,10 @@ def without_node(stored: StoredEvent) -> StoredEvent:
 
 
 def stored_as(seq: int, ref: AggregateRef, event: Event) -> StoredEvent:
-    """Return an event of the re-run as if the log had stored it.
+    """Return an event that a re-run decides in the form in which the log would deliver it.
 
     Args:
-        seq: Its position.
+        seq: The position that it would have.
         ref: Its aggregate.
         event: The event.
     """

@@ -12,7 +12,7 @@ from koord_scheduler.domain.state.state import SchedulerState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
-    """Nodes and the amounts requested on them. Percentages are of allocatable.
+    """How full the nodes are: numbers of pods and nodes, and requested amounts in percent of allocatable.
 
     Attributes:
         nodes: Number of nodes.
@@ -23,7 +23,7 @@ class Packing:
         cpu_in_use_percent: Requested cpu of the nodes in use together.
         memory_requested_percent: Requested memory of all nodes together.
         memory_in_use_percent: Requested memory of the nodes in use together.
-        fullest_cpu_percent: Requested cpu of the node with the highest share.
+        fullest_cpu_percent: Requested cpu of the node with the highest percentage.
     """
 
     nodes: int
@@ -38,7 +38,7 @@ class Packing:
 
 
 def packing_of(state: SchedulerState) -> Packing:
-    """Return how full the nodes of a state are."""
+    """Return how full the nodes are that a scheduler's state contains."""
     nodes = state.nodes
     alive = nodes.alive
     pods = nodes.requested[PODS_COLUMN]

@@ -28,10 +28,10 @@ _DECIDED: Final = frozenset({"PodPlaced", "PodReleased", "NodeResourcesTaken", "
 
 @dataclass(frozen=True, slots=True)
 class Recomputed:
-    """A recorded decision and its repetition.
+    """A recorded placement, and the result of deciding it again from the log.
 
     Attributes:
-        placed: The recorded decision.
+        placed: The recorded placement.
         node: Name of the node that is found now; "" if none is.
         explanation: The explanation of the repetition.
         allocation: What the plugins allocate to the pod on that node now.
@@ -44,14 +44,17 @@ class Recomputed:
 
     @property
     def agrees(self) -> bool:
-        """Return whether node, explanation and allocation are equal."""
+        """Return whether node, explanation and allocation of the repetition equal the recorded ones."""
         now, then = (self.node, self.allocation), (self.placed.node, self.placed.allocation)
         return now == then and self.explanation == self.placed.explanation
 
 
 @dataclass(frozen=True, slots=True)
 class NotRecomputable:
-    """The log does not contain everything that the decision was based on."""
+    """The result that a placement cannot be decided again, because the log does not contain everything it was based on.
+
+    `reason` names the missing part in one sentence.
+    """
 
     reason: str
 
@@ -71,17 +74,17 @@ class _Own:
 def recompute(
     state: SchedulerState, events: Sequence[StoredEvent], reports: Sequence[StoredEvent], seq: int
 ) -> Recomputed | NotRecomputable:
-    """Repeat the placement at position `seq`.
+    """Decide the placement at position `seq` again from the log, and compare the result.
 
     Args:
         state: An empty state with the configuration of that time.
         events: The log from its beginning to beyond `seq`, in order.
-        reports: The nodes' reports, in order.
+        reports: The usage reports of nodes, in order.
         seq: Position of the placement.
 
     Raises:
         KeyError: There is no placement at `seq`.
-        UnreadableEvent: This code cannot read a stored event; a fold halts before such an event (event-bus spec, 8).
+        UnreadableEvent: This version cannot decode a stored event.
     """
     own = _own_placements(events, seq)
     placed = own[seq].event

@@ -29,16 +29,17 @@ Term = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One recorded attempt.
+    """One attempt that a scheduler made, as the log and the explanations describe it.
 
     Attributes:
-        term: Actor and fencing number of its scheduler.
+        uid: Uid of the pod.
+        term: The scheduler process: its actor and fencing number.
         position: Last folded position of the facts stream.
         observed: Last folded position of the observations stream.
-        acknowledged: Last own append that had its answer.
+        acknowledged: Position of the last own append whose answer had arrived.
         now: Unix seconds of the run's clock.
         order: Sort key within its term.
-        stored: Position of the placement; 0 if it found no node.
+        stored: Position of the placement; 0 if the attempt found no node.
     """
 
     uid: str
@@ -52,21 +53,21 @@ class Recorded:
 
     @property
     def before(self) -> int:
-        """Return the number of the last decision before it that had found a node."""
+        """Return how many decisions of its term had found a node before this attempt."""
         ordinal, is_in_vain, _ = self.order
         return ordinal if is_in_vain else ordinal - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Position and writer of an append."""
+    """The position of an event in the log, and the term of the scheduler that wrote it."""
 
     seq: int
     term: Term
 
 
 class Nomination(NamedTuple):
-    """A nomination and its victims. Pods are written as "namespace/name"."""
+    """A pod that preemption nominated to a node, and the victims. Pods are written as "namespace/name"."""
 
     pod: str
     node: str
@@ -74,25 +75,25 @@ class Nomination(NamedTuple):
 
 
 def nomination_of(event: PodNominated) -> Nomination:
-    """Return the nomination that an event states."""
+    """Return pod, node and victims of a `PodNominated` event."""
     victims = (f"{victim.namespace}/{victim.name}" for victim in event.victims)
     return Nomination(f"{event.namespace}/{event.name}", event.node, tuple(victims))
 
 
 @dataclass(slots=True)
 class Recording:
-    """The actions of schedulers in the window.
+    """What schedulers did in a window of the log: attempts, placements, releases and preemptions.
 
     Attributes:
         attempts: The attempts in their order.
         placed: Uid -> last node.
         decided: Number of placements.
-        names: Uid -> namespace and name of every placed pod.
+        names: Uid -> (namespace, name) of every placed pod.
         nominated: The nominations in the order of the log.
         pairs: (uid of the preemptor, uid of the victim) of all nominations.
         freed: Uid -> releases of the pod.
-        preempted: Uid -> namespace and name of every pod that a preemption requested to evict.
-        ends: Sequence of the last event.
+        preempted: Uid -> (namespace, name) of every pod that a preemption requested to evict.
+        ends: Position of the last event.
     """
 
     attempts: list[Recorded] = field(default_factory=list[Recorded])
@@ -107,14 +108,14 @@ class Recording:
 
 
 def recording_of(events: Sequence[StoredEvent], explanations: Iterable[StoredEvent] = ()) -> Recording:
-    """Return the actions of schedulers in the window.
+    """Collect what schedulers did in a window of the log.
 
     Args:
         events: The events of the window.
         explanations: All retained explanations, in the window or not.
 
     Raises:
-        UnreadableEvent: This code cannot read a stored event; a fold halts before such an event (event-bus spec, 8).
+        UnreadableEvent: This version cannot decode a stored event.
     """
     found = Recording(ends=events[-1].seq if events else 0)
     attempts: dict[tuple[Term, str, float, int], Recorded] = {}
@@ -153,7 +154,7 @@ def recording_of(events: Sequence[StoredEvent], explanations: Iterable[StoredEve
 
 
 def term_of(stored: StoredEvent) -> Term:
-    """Return the term of the scheduler that wrote the event."""
+    """Return the term (actor and fencing number) of the scheduler that wrote the event."""
     return stored.headers.get(HEADER_ACTOR, ""), stored.headers.get(HEADER_EPOCH, "")
 
 

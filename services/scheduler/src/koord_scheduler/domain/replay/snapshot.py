@@ -104,11 +104,11 @@ _LEDGERS_IN_A_PIECE: Final = 10
 
 
 class Picture:
-    """A consistent snapshot that is written piece by piece while the state changes. `load_state` is the inverse.
+    """A consistent snapshot of the scheduler's state that is written piece by piece while the state changes.
 
-    Before an event is folded meanwhile, `keep` must be called. Decisions that are stored meanwhile may or may not be
-    in the snapshot. They are behind `position`, so a restored state folds them anyway, and the last sequence of each
-    pod and node tells whether they are included already.
+    `load_state` is the inverse. Before an event about a pod is folded meanwhile, the caller must call `keep`.
+    Placements that are stored meanwhile may or may not be in the snapshot. They are behind `position`, so a restored
+    state folds them anyway, and the last position of each pod and node tells whether they are included already.
     """
 
     def __init__(self, state: SchedulerState) -> None:
@@ -148,14 +148,17 @@ class Picture:
         }
 
     def keep(self, ref: AggregateRef) -> None:
-        """Keep the pod as it is, because an event about its aggregate is folded next."""
+        """Store the present state of the pod of this aggregate in the snapshot, because an event changes the pod next.
+
+        No-op for other aggregates, and for pods that are written already.
+        """
         if ref.kind in _OF_PODS and ref.id not in self._kept:
             pod = self._state.pods.get(ref.id)
             if pod is not None:
                 self._kept[ref.id] = _saved_pod(pod)
 
     def pieces(self) -> Iterator[bytes]:
-        """Return the pieces of the snapshot, to be joined. Call it only once."""
+        """Yield the parts of the snapshot in order; joined, they are the snapshot. Call it only once."""
         return object_pieces(self._members)
 
     def _saved_pods(self) -> Iterator[_Pod]:
@@ -196,7 +199,7 @@ def _saved_pod(pod: PodRecord) -> _Pod:
 
 
 def load_state(state: SchedulerState, data: bytes) -> None:
-    """Fill an empty state with the facts of a snapshot.
+    """Fill an empty scheduler state from the bytes of a snapshot.
 
     Raises:
         codec.DecodeError: The bytes have another schema.

@@ -56,7 +56,7 @@ IDLE_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """The nodes of a pod in the recording and in the re-run; "" for none."""
+    """On which node a pod is in the recording, and on which in the re-run; "" for none."""
 
     namespace: str
     name: str
@@ -65,13 +65,13 @@ class Fate:
 
 
 class WhatIf:
-    """One re-run over a state that nothing else uses.
+    """A re-run of scheduling decisions under another configuration, over a state that nothing else uses.
 
     Attributes:
-        placed: Uid -> node by decisions made here, for pods that still have the node.
-        nominated: The nominations made here.
-        evicted: Uid -> namespace and name of pods that were preempted here.
-        decided: Number of decisions that found a node.
+        placed: Uid -> node that the re-run chose, for pods that still have the node.
+        nominated: The nominations of the re-run.
+        evicted: Uid -> (namespace, name) of pods that the re-run preempted.
+        decided: Number of decisions of the re-run that found a node.
     """
 
     def __init__(self, state: SchedulerState) -> None:
@@ -99,14 +99,18 @@ class WhatIf:
         self._next_report = 0
 
     def before(self, stored: StoredEvent) -> None:
-        """Fold a fact from before the window. Raise UnreadableEvent if the event cannot be read."""
+        """Fold an event from before the window that is decided again.
+
+        Raises:
+            UnreadableEvent: The event cannot be decoded.
+        """
         self._now = max(self._now, unix_seconds(stored.occurred_at))
         fold(self.state, stored)
         self._is_half = stored.type in ("PodPlaced", "PodReleased") or (self._is_half and stored.ref.kind != "node")
         self._half = stored.causation_id if stored.type in ("PodNominated", "PodEvictionRequested") else ""
 
     def window(self, events: Sequence[StoredEvent]) -> Sequence[StoredEvent]:
-        """Return the events without those of a batch that was partly folded before the window."""
+        """Return the events without those of an append whose first part was folded before the window."""
         rest = 0
         while rest < len(events) and (self._is_half or self._is_asked_with(events[rest])):
             self.before(events[rest])
@@ -123,16 +127,16 @@ class WhatIf:
         reports: Sequence[StoredEvent] = (),
         progress: Callable[[int], None] | None = None,
     ) -> None:
-        """Repeat the decisions of the window.
+        """Decide the window of the log again, attempt by attempt.
 
         Args:
             events: The events that `window` returned.
-            recording: The recorded actions of schedulers in them.
-            reports: The nodes' reports in order. Reports that are no longer retained are unknown.
+            recording: What schedulers did in these events.
+            reports: The usage reports of nodes in order, as far as they are retained.
             progress: Called with each position.
 
         Raises:
-            UnreadableEvent: This code cannot read a stored event; a fold halts before it (event-bus spec, 8).
+            UnreadableEvent: This version cannot decode a stored event.
         """
         self._recording, self._reports = recording, reports
         self._seq = events[-1].seq if events else self.state.log.position
@@ -156,7 +160,7 @@ class WhatIf:
         self._attempt_owed(self._now)
 
     def fates(self) -> list[Fate]:
-        """Return the nodes of every pod that has one in the recording or here, ordered by namespace and name."""
+        """Return each pod that has a node in the recording or in the re-run, with both nodes, by namespace and name."""
         recorded = self._recording
         names = {**recorded.names, **self._names}
         fates = [

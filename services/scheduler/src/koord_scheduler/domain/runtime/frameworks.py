@@ -70,13 +70,13 @@ _REFUSING: Final[tuple[ExtensionPoint[Any], ...]] = (
 
 
 class Framework:
-    """One profile: its plugins at every extension point.
+    """One profile at work: it calls the profile's plugins at each extension point and combines their results.
 
     Attributes:
-        profile: The plugins.
-        engine: Filters and scores over the columns.
+        profile: The plugins with their order and weights.
+        engine: Filters and scores all nodes, with caches.
         hints: Name -> plugin, for plugins with queueing hints.
-        wakes_on_nodes: Whether an event on a node may help pods that a plugin rejected before any node.
+        wakes_on_nodes: Whether an event on a node may help pods that a plugin rejected before nodes were filtered.
     """
 
     def __init__(self, cluster: Cluster, profile: Profile, optimisations: Optimisations = ALL_ON) -> None:
@@ -91,7 +91,7 @@ class Framework:
         self._by_concerned: dict[int, PluginLists] = {}
 
     def plugins_for(self, pod: PodRecord) -> PluginLists:
-        """Return the plugins that concern the pod, or all plugins if its spec is unknown."""
+        """Return the plugins that concern the pod, or all plugins if its class is unknown."""
         subject = pod.subject
         if subject is None:
             return self.profile.plugins
@@ -103,14 +103,17 @@ class Framework:
         return found
 
     def is_worth(self, plugin: str, event: ClusterEvent, pod: PodRecord) -> bool:
-        """Return whether an event makes an attempt of a pod worthwhile, according to the plugin that rejected it."""
+        """Return whether an event is a reason to attempt a waiting pod.
+
+        The hint of the plugin that rejected it decides.
+        """
         hints = self.hints.get(plugin)
         if hints is None:
             return event.kind is EventKind.NODE
         return event.kind in hints.wakes_on and hints.queueing_hint(event, pod)
 
     def wrap(self, wrap: Wrap | None) -> None:
-        """Replace plugins at timed extension points, to measure their calls. None restores the plugins."""
+        """Replace plugins at timed extension points by wrappers that measure their calls. None restores the plugins."""
         self._wrap = wrap
         self._by_concerned = {}
 
@@ -126,7 +129,7 @@ class Framework:
         return None
 
     def before_pre_filter(self, pod: PodRecord, now: float) -> PodRecord | Rejection:
-        """Return the pod that this cycle sees, or a rejection. Without a copy, it is the same record."""
+        """Return the pod that this cycle sees, or a rejection. If no plugin makes a copy, it is the same record."""
         seen = pod
         for plugin in self.plugins_for(pod).at(BEFORE_PRE_FILTER):
             assert seen.pod is not None, f"pod {pod.uid} has no spec"
@@ -190,11 +193,11 @@ class Framework:
         return None if resized is pod.pod else resized
 
     def subject_of(self, pod: Pod) -> Subject:
-        """Return the subject of a copy of a pod; see `PodClasses.as_is`."""
+        """Return class, kind and profile of a copy that replaces a pod in one cycle; see `PodClasses.as_is`."""
         return self._pod_classes.as_is(pod, self.profile.scheduler_name)
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | list[tuple[str, Candidates]]:
-        """Return the first rejection, or all restrictions with the names of their plugins."""
+        """Return the first rejection, or (plugin name, restriction) of each plugin that restricts the nodes."""
         candidates: list[tuple[str, Candidates]] = []
         for plugin in self.plugins_for(pod).at(PRE_FILTER):
             found = plugin.pre_filter(pod, now)
@@ -205,7 +208,7 @@ class Framework:
         return candidates
 
     def reserve(self, pod: PodRecord, node: str) -> Allocation | Rejection:
-        """Ask all plugins to reserve. If one rejects the pod, undo those before it in reverse order.
+        """Call `reserve` of all plugins. If one rejects the pod, undo those before it in reverse order.
 
         Returns:
             What the plugins together allocate to the pod, or the rejection.
@@ -223,15 +226,16 @@ class Framework:
         return combined(contributions) if contributions else NOTHING
 
     def unreserve(self, pod: PodRecord, node: str, *, caused_by: str = "") -> list[tuple[str, Sequence[str]]]:
-        """Undo the reservation for all plugins in reverse order, also for those that the pod no longer concerns.
+        """Call `unreserve` of all plugins in reverse order, also of those that the pod no longer concerns.
 
         Args:
             pod: The pod.
-            node: The node that it was assumed on.
-            caused_by: The plugin that caused this and has undone its own reservation; it is not asked.
+            node: Name of the node that it was assumed on.
+            caused_by: Name of the plugin that caused this and has undone its own reservation; it is not called. "":
+                none.
 
         Returns:
-            Plugin -> uids of waiting pods that lose their nodes as well.
+            (plugin, uids of pods at Permit that lose their nodes as well).
         """
         rejected: list[tuple[str, Sequence[str]]] = []
         for plugin in reversed(self.profile.plugins.at(RESERVE)):
@@ -242,7 +246,7 @@ class Framework:
         return rejected
 
     def permit(self, pod: PodRecord, node: str) -> Rejection | Wait | Allow:
-        """Return the first rejection, otherwise the shortest wait, otherwise the last permission."""
+        """Return the first rejection of a Permit plugin, otherwise the shortest wait, otherwise the last permission."""
         wait: Wait | None = None
         allowed = ALLOWED
         for plugin in self.plugins_for(pod).at(PERMIT):
@@ -257,14 +261,14 @@ class Framework:
         return allowed if wait is None else wait
 
     def pre_bind(self, pod: PodRecord, node: str) -> dict[str, str]:
-        """Return the annotations to write on the pod when it is bound."""
+        """Return annotation -> text to write on the pod when it is bound, from all PreBind plugins."""
         written: dict[str, str] = {}
         for plugin in self.plugins_for(pod).at(PRE_BIND):
             written.update(plugin.pre_bind(pod, node))
         return written
 
     def post_bind(self, pod: PodRecord, node: str) -> list[str]:
-        """Return the uids of pods that are worth an attempt because the log has stored the placement."""
+        """Return the uids of pods that shall be attempted because the log has stored the placement."""
         return [uid for plugin in self.plugins_for(pod).at(POST_BIND) for uid in plugin.post_bind(pod, node)]
 
     def is_dealt_with(self, pod: PodRecord, message: str) -> bool:
@@ -272,25 +276,25 @@ class Framework:
         return any(plugin.before_failure(pod, message) for plugin in self.plugins_for(pod).at(BEFORE_FAILURE))
 
     def after_failure(self, pod: PodRecord, message: str) -> None:
-        """Notify plugins that the failed attempt was handled."""
+        """Call the AfterFailure plugins for a failed attempt."""
         for plugin in self.plugins_for(pod).at(AFTER_FAILURE):
             plugin.after_failure(pod, message)
 
     def after_post_filter(self, pod: PodRecord, message: str) -> Failure:
-        """Return what the failed attempt means for other pods."""
+        """Call the AfterPostFilter plugins, and return what the failed attempt means for other pods."""
         failures = [plugin.after_post_filter(pod, message) for plugin in self.plugins_for(pod).at(AFTER_POST_FILTER)]
         return next((failure for failure in failures if failure.message), failures[0] if failures else Failure())
 
 
 class Frameworks:
-    """All profiles of the process by scheduler name.
+    """All profiles of the scheduler process by scheduler name, and the plugins that act outside of cycles.
 
     Attributes:
         folding: `<scheduler name>/<plugin>` -> plugin with its own state.
         controllers: `<scheduler name>/<plugin>` -> plugin with a controller.
         clocks: Plugins whose state expires.
         hinting: Plugins with queueing hints.
-        wakes_on_nodes: Whether an event on a node may help pods that plugins rejected before any node.
+        wakes_on_nodes: Whether an event on a node may help pods that plugins rejected before nodes were filtered.
         folded_kinds: Kinds of aggregates that plugins fold.
         next_pod: The plugin that chooses pods before the queue does; None if there is none.
         watch: Measures the present attempt; None if it is not measured.
@@ -298,7 +302,7 @@ class Frameworks:
     Args:
         aliases: Further scheduler names whose pods the first profile schedules.
         gates: The feature gates.
-        packages: Package -> plugin, for installed plugins.
+        packages: Python package -> plugin, for installed plugins.
     """
 
     def __init__(
@@ -340,12 +344,12 @@ class Frameworks:
         return found
 
     def of(self, pod: Pod) -> Framework | None:
-        """Return the framework for a pod's scheduler name, or None if the pod is not ours."""
+        """Return the framework for a pod's scheduler name, or None if the pod belongs to another scheduler."""
         return self._by_name.get(scheduler_name_of(pod))
 
     @staticmethod
     def framework_of(pod: PodRecord) -> Framework:
-        """Return the framework of a pod. The pod must be ours and have a spec."""
+        """Return the framework of a pod that belongs to this scheduler and has a spec."""
         framework = pod.framework
         assert isinstance(framework, Framework), f"pod {pod.uid} is not ours, or has no spec"
         return framework
@@ -359,31 +363,37 @@ class Frameworks:
         return [framework.engine for framework in self.all()]
 
     def profile_of(self, subject: Subject) -> Framework:
-        """Return the framework whose profile schedules the subject. Raise KeyError if it is not ours."""
+        """Return the framework that schedules the subject. Raise KeyError if the subject is another scheduler's."""
         return self._by_name[subject.profile]
 
     def engine_of(self, subject: Subject) -> Engine:
-        """Return the engine whose profile schedules the subject. Raise KeyError if it is not ours."""
+        """Return the engine that schedules the subject. Raise KeyError if the subject is another scheduler's."""
         return self._by_name[subject.profile].engine
 
     def fold(self, event: Event, stored: StoredEvent) -> bool:
-        """Pass an event to the plugins with their own state. Return whether it may help waiting pods."""
+        """Pass an event of the log to the plugins that fold its kind.
+
+        Return whether it may make waiting pods schedulable.
+        """
         answers = [plugin.apply(event, stored) for plugin in self.folding.values() if stored.ref.kind in plugin.kinds]
         return any(answers)
 
     def observe(self, node: str, report: NodeUsageReported) -> bool:
-        """Pass a node's report to the plugins. Return whether it may help waiting pods on this node."""
+        """Pass a usage report to the Observe plugins.
+
+        Return whether it may make waiting pods schedulable on the node.
+        """
         answers = [plugin.observe(node, report) for plugin in self._observing]
         return any(answers)
 
     def advance(self, now: float) -> None:
-        """Let plugins expire what is too old at `now`, in unix seconds of the run's clock."""
+        """Let plugins discard state that is too old at `now`, in Unix seconds of the run's clock."""
         for plugin in self.clocks:
             plugin.advance(now)
 
 
 def unreadable(plugin: Plugin, error: InvalidInput) -> Rejection:
-    """Return the rejection for a plugin that returned an invalid quantity. Only this attempt fails."""
+    """Return the rejection that is used if a plugin returned an invalid quantity. Only this attempt fails."""
     return Rejection(
         plugin=plugin.name, message=f"plugin {plugin.name} returned an invalid quantity: {error.sentence()}"
     )

@@ -66,14 +66,14 @@ def frameworks_of(
     aliases: Collection[str] = (),
     optimisations: Optimisations = ALL_ON,
 ) -> Frameworks:
-    """Return the frameworks of all profiles of a configuration, over one set of facts.
+    """Create the plugins of all profiles of a configuration. All profiles share one set of facts about the cluster.
 
     Args:
         configuration: The configuration.
         gates: The feature gates.
-        more: Name -> maker of installed plugins.
+        more: Name -> function that creates an installed plugin.
         aliases: Further scheduler names whose pods the first profile schedules.
-        optimisations: Which optimisations are on.
+        optimisations: Which optimisations of the engine are on.
     """
     gates = gates or SchedulerGates()
     cluster = Cluster(configuration.args(ElasticQuotaArgs), configuration.args(CoschedulingArgs), gates)

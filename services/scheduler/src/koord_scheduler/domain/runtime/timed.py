@@ -19,7 +19,7 @@ from koord_scheduler.domain.runtime.frameworks import Frameworks
 
 @contextmanager
 def measured(frameworks: Frameworks, watch: Stopwatch) -> Generator[None]:
-    """Measure the plugins of every profile inside this context."""
+    """Measure the plugin calls of every profile inside this context, and add their durations to `watch`."""
     try:
         for framework in frameworks.all():
             framework.wrap(partial(_timed, watch, framework.profile.scheduler_name))

@@ -33,15 +33,15 @@ NODE_LEDGER: Final = "NodeLedger"
 
 
 class Assumptions:
-    """Assumed decisions, and the pods that each node holds by the log, the API and our assumptions.
+    """Decisions that are counted as if the log had stored them (assumed), until the log answers.
 
     Attributes:
-        decisions: Number of decisions taken in this process.
-        forgotten: Number of decisions that were taken back.
+        decisions: Number of decisions made by this process.
+        forgotten: Number of decisions that were undone.
         ledgers: Pods on each node, by source.
         waiting: Pods that wait at Permit with a node.
-        outbox: Work that is not appended yet.
-        to_release: Reason and id of the causing event, by uid of the pod that has to give its node back.
+        outbox: Placements and releases that are not appended yet.
+        to_release: Uid of a pod that must give its node back -> (reason, id of the causing event).
     """
 
     def __init__(self, known: KnownState) -> None:
@@ -58,8 +58,8 @@ class Assumptions:
     def reserve(self, pod: PodRecord, node: str) -> Allocation | Rejection:
         """Let plugins reserve for a pod on a node. A rejection leaves nothing reserved.
 
-        An allocation that breaks a rule of the node's ledger is rejected. The reason is a defect of a plugin, or a pod
-        that another scheduler bound and that the plugin does not know.
+        An allocation that breaks a rule of the node's ledger is rejected. The reason is a defect of a plugin, or a
+        pod that another scheduler bound and that the plugin did not count.
 
         Returns:
             What the plugins allocate, or why the pod cannot have the node.
@@ -95,7 +95,7 @@ class Assumptions:
         self.ledgers.hold(node, pod_info_with(self._known.nodes, pod, requests, allocation), Source.ASSUMED)
 
     def allow(self, works: Sequence[Placement], waiting: Sequence[str], gang: str) -> None:
-        """Put placements into the outbox, with the waiting pods that are placed with them.
+        """Put placements into the outbox, with those of waiting pods that are placed with them.
 
         Args:
             works: The placements.
@@ -123,7 +123,7 @@ class Assumptions:
     # --- undo --------------------------------------------------------------------------------------------------------
 
     def forget(self, works: Iterable[Work]) -> None:
-        """Undo the assumptions behind work that will not be appended, and reconcile its pods."""
+        """Undo what was assumed for placements and releases that will not be appended, and reconcile their pods."""
         for work in works:
             pod = self._known.pods.get(work.uid)
             if pod is None:
@@ -137,14 +137,15 @@ class Assumptions:
                 self._known.queue.retry_now(pod.uid)
 
     def recheck_node(self, node: str, *, is_changed: bool = False, is_given: bool = False) -> None:
-        """Forget the placements in the outbox for a node that has become too full or too different for them.
+        """Undo the placements in the outbox for a node that has no longer room for them or has changed.
 
-        Their expectations are set only when they are taken from the outbox, so the log would not refuse them.
+        The log would not refuse these placements, because the expected positions are set only when they leave the
+        outbox.
 
         Args:
             node: Name of the node.
-            is_changed: Whether the node itself has changed.
-            is_given: Whether a pod got an allocation there, which may be that of a placement in the outbox.
+            is_changed: Whether the node object has changed.
+            is_given: Whether a pod got an allocation there, which may conflict with that of a placement in the outbox.
         """
         row = self._known.nodes.row(node)
         is_broken = is_given and bool(violations(self.ledgers.holders(node)))
@@ -152,11 +153,10 @@ class Assumptions:
             self.forget(self.outbox.withdraw(node))
 
     def facts_changed(self, pod: PodRecord, trigger: str) -> None:
-        """Reconcile the pod after its facts changed.
+        """Reconcile the pod after an event about it.
 
-        If an append about it is in flight, the log's answer reconciles it later.
-
-        Work about the pod in the outbox is forgotten, because it was decided on older facts.
+        A placement of the pod in the outbox is undone, because it was decided on older facts. If an append about the
+        pod is in flight, the log's answer reconciles it later.
         """
         if not pod.work_node:
             self.reconcile(pod, trigger)
@@ -164,7 +164,7 @@ class Assumptions:
             self.forget(self.outbox.withdraw_pod(pod.work_node, pod.uid))
 
     def give_up(self, pod: PodRecord, trigger: str) -> None:
-        """If the pod waits at Permit, release its node and retry it at once."""
+        """Release the node of a pod that waits at Permit, and retry the pod at once. No-op for other pods."""
         if pod.uid in self.waiting:
             self._lose(pod, trigger)
             if self._known.queue.is_in_flight(pod.uid):
@@ -177,7 +177,11 @@ class Assumptions:
             self._known.queue.retry_later(pod.uid, now)
 
     def reject(self, plugin: str, uids: Iterable[str]) -> None:
-        """Release the nodes of waiting pods that are rejected with their gang; the gang activates them again.
+        """Release the nodes of pods at Permit that are rejected with their gang. The gang activates them again.
+
+        Args:
+            plugin: Name of the plugin that rejects them.
+            uids: Uids of the pods.
 
         Source: scheduler-core spec, 8.8
         """
@@ -210,7 +214,7 @@ class Assumptions:
     # --- consequences ------------------------------------------------------------------------------------------------
 
     def reconcile(self, pod: PodRecord, trigger: str) -> None:
-        """Bring a pod without work in progress into the phase that its facts require.
+        """Queue, release or drop a pod without work in progress, as its object and the log require.
 
         Args:
             pod: The pod.
@@ -270,7 +274,10 @@ class Assumptions:
         self._known.deleted.prune(self._known.log.position)
 
     def release_due(self) -> int:
-        """Put releases of deleted, finished and nodeless pods into the outbox, and return their number."""
+        """Put releases into the outbox for pods that are deleted, finished or on a deleted node.
+
+        Return their number.
+        """
         released = 0
         for uid, (reason, trigger) in self.to_release.items():
             pod = self._known.pods[uid]

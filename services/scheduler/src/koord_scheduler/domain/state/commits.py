@@ -29,7 +29,7 @@ MOST_REFOLDS: Final = 8
 
 
 class NodeDrafts(NamedTuple):
-    """The drafts of one node in a batch: its own event, and the events of its pods."""
+    """The unsealed events that one append writes about one node: the ledger event, and one event per pod."""
 
     work: NodeWork
     node: Draft
@@ -38,10 +38,10 @@ class NodeDrafts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BatchDrafts:
-    """The drafts of a batch.
+    """The unsealed events of one append.
 
     Attributes:
-        nodes: Drafts by node.
+        nodes: Events by node.
         gang: The event of the gang that is placed as a whole. None: the nodes are independent.
     """
 
@@ -57,7 +57,7 @@ class Abandoned(NamedTuple):
 
 
 class Commits:
-    """Placements and releases on their way into the log."""
+    """Turns placements and releases into events to append, and applies the log's answer to the state."""
 
     def __init__(self, known: KnownState, assumed: Assumptions) -> None:
         self._known = known
@@ -66,7 +66,7 @@ class Commits:
         self._outbox = assumed.outbox
 
     def drafts_of(self, batch: Batch) -> BatchDrafts:
-        """Return the facts that a batch appends, each expecting the last known sequence of its aggregate."""
+        """Return the events that a batch appends. Each expects the last known position of its aggregate."""
         nodes = [
             NodeDrafts(
                 work=work,
@@ -89,12 +89,12 @@ class Commits:
         return Draft(ref, event, self._known.status.writes.seqs.get(ref, 0))
 
     def confirmed(self, work: NodeWork, node_seq: int, pod_seqs: Sequence[int], event_id: str) -> None:
-        """Turn the assumptions behind stored work into facts.
+        """Turn assumed placements and releases into facts after the log has stored them.
 
         Args:
-            work: The work.
-            node_seq: Sequence of the node's event.
-            pod_seqs: Sequences of the pods' events in the order of the items.
+            work: The placements or releases on one node.
+            node_seq: Position of the node's event.
+            pod_seqs: Positions of the pods' events in the order of the items.
             event_id: Id of the node's event.
         """
         log = self._known.log
@@ -131,19 +131,19 @@ class Commits:
         hopeless: str = "",
         at_fault: Container[str] | None = None,
     ) -> list[Abandoned]:
-        """Forget work that the log has not stored, and all work for its node in the outbox.
+        """Undo placements and releases that the log has not stored, and all work in the outbox for their node.
 
-        The latter was decided on the same outdated state.
+        The work in the outbox was decided on the same outdated state.
 
         Args:
-            work: The refused work.
+            work: The refused placements or releases on one node.
             now: Unix seconds of the run's clock.
             blame: Whether this counts as a refusal of these decisions (a conflict) or not (the log was full).
             hopeless: Why the log will never store the work; "" if it may store it later.
-            at_fault: Uids of the pods to blame. None: all of them.
+            at_fault: Uids of the pods to which the refusal counts. None: all of them.
 
         Returns:
-            The placements that are abandoned.
+            The placements that are given up; their pods are retried after a back-off.
         """
         abandoned: list[Abandoned] = []
         later = self._outbox.withdraw(work.node)
@@ -164,7 +164,7 @@ class Commits:
         return abandoned
 
     def withdraw_all(self) -> None:
-        """Forget all work that is not in flight, because another scheduler leads from now on."""
+        """Undo all placements and releases that are not in flight, because another scheduler leads from now on."""
         for uid in self._assumed.waiting.uids():
             self._assumed.give_up(self._known.pods[uid], self._known.pods[uid].trigger)
         for node in self._outbox.nodes():
@@ -172,21 +172,21 @@ class Commits:
         self._known.status.withdraw_all()
 
     def bound(self, pod: PodRecord, node: str) -> None:
-        """Notify nominations, explanations and plugins that the log has the pod on the node."""
+        """Notify nominations, ScheduleExplanations and plugins that the log has placed the pod on the node."""
         self._known.nominator.drop(pod.uid)
         self._known.status.explanations.placed(pod, node, self._known.cluster.gangs.roster)
         framework = self._known.frameworks.first if pod.framework is None else self._known.frameworks.framework_of(pod)
         self._known.cluster.activated(framework.post_bind(pod, node))
 
     def left_node(self, pod: PodRecord) -> None:
-        """Notify quotas and gangs that the log no longer has the pod on a node."""
+        """Notify quotas and gangs that the log has released the pod's node."""
         pod.node = ""
         self._known.cluster.quotas.unreserve(pod.uid)
         self._known.cluster.quotas.moves += 1
         self._known.cluster.activated(self._known.cluster.gangs.unbound(pod.uid).activate)
 
     def info_of(self, item: PodOnNode) -> PodInfo:
-        """Return the pod of a ledger event as it counts on the node, with the amounts of the event."""
+        """Return the pod of a ledger event as it counts on the node, with the requests and allocation of the event."""
         pod = self._known.pods.get(item.uid)
         if pod is None or pod.subject is None:
             return PodInfo(item.uid, demand_of(self._known.nodes, item.requests), allocation=item.allocation)

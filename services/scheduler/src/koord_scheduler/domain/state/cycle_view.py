@@ -32,7 +32,7 @@ from koord_scheduler.domain.state.state import SchedulerState
 
 
 class Part(NamedTuple):
-    """A copy of the pod, and the rows that see it."""
+    """A copy of the pod, its class, kind and profile, and the positions of the nodes that see this copy."""
 
     pod: Pod
     subject: Subject
@@ -41,12 +41,12 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CycleView:
-    """The pod as the nodes see it in one cycle.
+    """Which pod each node sees in one cycle: the pod itself, or a copy that a plugin made for some nodes.
 
     Attributes:
-        pod: The pod that rows outside of `apart` see.
-        subject: Its subject.
-        apart: Copies of the pod with the rows that see them. No row occurs twice.
+        pod: The pod that nodes outside of `apart` see.
+        subject: Its class, kind and profile.
+        apart: Copies of the pod with the nodes that see them. No node occurs twice.
     """
 
     pod: Pod
@@ -54,15 +54,18 @@ class CycleView:
     apart: tuple[Part, ...] = ()
 
     def at(self, row: int) -> Subject:
-        """Return the subject of the pod that one row sees."""
+        """Return class, kind and profile of the pod that the node at position `row` sees."""
         return next((part.subject for part in self.apart if row in part.rows), self.subject)
 
     def pod_at(self, row: int) -> Pod:
-        """Return the pod that one row sees."""
+        """Return the pod that the node at position `row` sees."""
         return next((part.pod for part in self.apart if row in part.rows), self.pod)
 
     def parts(self, rows: Rows) -> list[tuple[Subject, Rows]]:
-        """Divide rows by the subject that they see. Each row occurs once; subjects without rows are absent."""
+        """Group the nodes at `rows` by the pod that they see: (its class, kind and profile; positions of the nodes).
+
+        Each node occurs once; groups without nodes are absent.
+        """
         rest, found = rows, list[tuple[Subject, Rows]]()
         for _, subject, part in self.apart:
             found.append((subject, np.intersect1d(rows, part, assume_unique=True)))
@@ -94,12 +97,12 @@ class CycleView:
 
 @contextmanager
 def seen(state: SchedulerState, pod: PodRecord, rows: Rows) -> Generator[CycleView | Rejection]:
-    """Show pods and nodes as the BeforeFilter plugins change them, inside this context.
+    """Show pods and nodes as the BeforeFilter plugins change them, inside this context. Undo the changes at its end.
 
     Args:
-        state: The state.
-        pod: The pod.
-        rows: The candidate rows.
+        state: The scheduler's state.
+        pod: The pod of the attempt.
+        rows: Positions of the candidate nodes.
 
     Yields:
         The changed view, or the rejection of a plugin.

@@ -25,12 +25,12 @@ _MOST_UNTOLD: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Settings that are not part of the configuration. Seconds are of the run's clock.
+    """Settings of the scheduler that are not part of KubeSchedulerConfiguration. Seconds are of the run's clock.
 
     Attributes:
         initial_backoff_seconds: First back-off of a pod whose attempt failed.
         max_backoff_seconds: Longest back-off.
-        controllers: Plugins whose controllers run (`domain.controllers`); None: all.
+        controllers: Names of the plugins whose controllers run; None: all.
         tells_topology: Whether the network's domains are published even if no profile places gangs by them.
     """
 
@@ -41,11 +41,11 @@ class Settings:
 
 
 class AttemptReports:
-    """Records of attempts, which metrics and the log read and empty.
+    """What the last attempts leave for metrics and the log of the process. The readers empty the lists.
 
     Attributes:
-        plugin_faults: The last attempts in which a plugin raised an exception.
-        job_attempts: The last attempts for whole jobs.
+        plugin_faults: Exceptions that plugins raised in attempts.
+        job_attempts: Attempts to place or preempt for whole jobs.
     """
 
     def __init__(self) -> None:
@@ -54,20 +54,20 @@ class AttemptReports:
 
 
 class KnownState:
-    """The state of a scheduler without its own decisions.
+    """The state of a scheduler apart from its own decisions: folded facts, queue, nominations and statuses.
 
     Attributes:
         settings: Settings beside the configuration.
         frameworks: Profiles, and with them the cluster's facts (`cluster`) and the node columns (`nodes`).
-        log: How far the log is known.
+        log: Positions of the log that the state contains.
         mirror: Objects other than pods, as the API describes them.
-        pods: Pod record by uid.
-        deleted: Sequences of deleted pods.
+        pods: Uid -> record of the pod.
+        deleted: Positions of the last events of deleted pods.
         queue: Pods to be attempted, and pods that wait.
         nominator: Nominated pods, and evictions under way.
         status: Status writes, and what has been published.
-        hints: What has happened that may help waiting pods.
-        reports: What attempts leave for the log and metrics.
+        hints: Changes that may make waiting pods schedulable.
+        reports: What attempts leave for metrics and the log of the process.
     """
 
     def __init__(self, frameworks: Frameworks, settings: Settings | None = None) -> None:
@@ -105,7 +105,7 @@ class KnownState:
         return self.frameworks.engine_of(subject).has_room(subject)
 
     def engine_of(self, pod: PodRecord) -> Engine:
-        """Return the engine of the pod's profile."""
+        """Return the engine that filters and scores nodes for the pod's profile."""
         return self.frameworks.framework_of(pod).engine
 
     def profile_of(self, uid: str) -> str:

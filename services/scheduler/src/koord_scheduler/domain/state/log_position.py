@@ -4,13 +4,13 @@ from koord_scheduler.domain.commit.own_appends import OwnAppends
 
 
 class LogPosition:
-    """Positions of the log that a scheduler has reached.
+    """Positions in the streams up to which a scheduler has read and appended.
 
     Attributes:
-        position: Last folded sequence of the facts stream.
-        observed: Last folded sequence of the observations stream.
-        acknowledged: Last known position of an append of this process.
-        read_ahead: Last position that was read ahead of the fold.
+        position: Position of the last folded event of the facts stream.
+        observed: Position of the last folded report of the observations stream.
+        acknowledged: Greatest position that the log has answered to an append of this process.
+        read_ahead: Greatest position of an event that was folded before its turn, after a conflict.
         own: Own appends that the log has not answered yet.
     """
 

@@ -11,15 +11,15 @@ from koord_scheduler.domain.nodes.policies import NodePolicy
 
 @dataclass(slots=True)
 class Mirror:
-    """The objects that placement reads, without pods.
+    """The last state of all objects that placement reads, apart from pods.
 
     Attributes:
-        nodes: Node by name.
-        policies: What the manager has decided about a node, by name.
-        node_gone_by: Id of the event that deleted the node, by name.
-        objects: Custom object by id of its aggregate.
-        namespaces: Namespace by name.
-        workloads: Workload controller by uid.
+        nodes: Name -> node.
+        policies: Name of a node -> what the manager has decided about it.
+        node_gone_by: Name of a deleted node -> id of the event that deleted it.
+        objects: Aggregate id -> custom object.
+        namespaces: Name -> namespace.
+        workloads: Uid -> workload controller.
     """
 
     nodes: dict[str, Node] = field(default_factory=dict[str, Node])

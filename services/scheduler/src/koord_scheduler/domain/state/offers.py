@@ -19,7 +19,7 @@ Move = Callable[[int, PodInfo], None]
 
 
 class NodeOffers:
-    """Implements `Offers` for one attempt.
+    """Counts for one attempt how many pods of a job fit on each candidate node (see `Offers`).
 
     Args:
         restriction: The nodes that the pod's PreFilter plugins allow.
@@ -86,10 +86,7 @@ class NodeOffers:
 
 @contextmanager
 def tried(state: SchedulerState) -> Generator[tuple[Move, Move]]:
-    """Put pods on rows and remove them on trial, with the yielded `take` and `give`.
-
-    Everything is undone at the end.
-    """
+    """Yield functions (take, give) that add pods to nodes and remove them on trial; all is undone at the end."""
     accounting = state.cluster.accounting
     moved: list[tuple[int, PodInfo, bool]] = []
 

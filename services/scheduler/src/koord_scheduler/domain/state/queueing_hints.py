@@ -20,10 +20,10 @@ _NO_ROWS: Final = np.zeros(0, np.intp)
 
 
 class QueueingHints:
-    """Changes that may help waiting pods.
+    """Collects changes that may make waiting pods schedulable, and wakes these pods before the next cycle.
 
     Attributes:
-        helped: Rows of nodes on which something may help a waiting pod. `wake` empties it.
+        helped: Positions of the nodes on which something has changed that may help. `wake` empties it.
         trigger: Id of the last event that may help.
         population_moves_seen: Number of pods and volumes that came or went up to the last `wake`.
     """
@@ -43,11 +43,11 @@ class QueueingHints:
         self._pods = pods
 
     def room_appeared(self, node: str, trigger: str) -> None:
-        """Record that something on the node may help a waiting pod.
+        """Record that a change of the node may make waiting pods schedulable on it.
 
         Args:
             node: Name of the node.
-            trigger: Id of the event.
+            trigger: Id of the event that caused the change.
         """
         row = self._nodes.row(node)
         if row is not None:
@@ -55,20 +55,27 @@ class QueueingHints:
             self.trigger = trigger
 
     def room_appeared_anywhere(self, trigger: str) -> None:
-        """Record that something may help a waiting pod on any node.
+        """Record that a change may make waiting pods schedulable on any node.
 
         Args:
-            trigger: Id of the event.
+            trigger: Id of the event that caused the change.
         """
         self.helped.update(dict.fromkeys(row_list(np.flatnonzero(self._nodes.alive))))
         self.trigger = trigger
 
     def wake_activated(self, trigger: str) -> None:
-        """Activate the pods that facts have made worth an attempt (`Cluster.activated`)."""
+        """Move the pods of `Cluster.activated` to the active queue.
+
+        Args:
+            trigger: Id of the event because of which they shall be attempted.
+        """
         self._queue.activate(self._cluster.take_activated(), trigger)
 
     def wake(self) -> int:
-        """Wake the waiting pods that the events since the last call may help, and return their number."""
+        """Return waiting pods that the changes since the last call may help to the active queue.
+
+        Return their number.
+        """
         self._cluster.settle()
         self.wake_activated(self.trigger)
         woken = self._wake_by_own_events()

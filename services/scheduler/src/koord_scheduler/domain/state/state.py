@@ -21,11 +21,11 @@ from koord_scheduler.domain.state.known_state import KnownState, Settings
 
 
 class SchedulerState(KnownState):
-    """Everything a scheduler knows: facts, and decisions that the log has not confirmed.
+    """The whole state of a scheduler: what the log says, and own decisions that the log has not answered yet.
 
     Attributes:
         assumed: Decisions that the log has not confirmed, and the ledgers that count them.
-        commits: Appends of decisions, and the log's answers.
+        commits: Makes the events to append, and applies the log's answers.
     """
 
     def __init__(self, frameworks: Frameworks, settings: Settings | None = None) -> None:
@@ -34,6 +34,9 @@ class SchedulerState(KnownState):
         self.commits = Commits(self, self.assumed)
 
     def next_due(self) -> float | None:
-        """Return the time at which a back-off or a wait at Permit ends. None: only an event changes something."""
+        """Return the time at which a back-off or a wait at Permit ends, in seconds of the run's clock.
+
+        None: only an event can change something.
+        """
         dues = (self.queue.next_due(), self.assumed.waiting.next_due())
         return min((due for due in dues if due is not None), default=None)

@@ -41,7 +41,7 @@ class PublishedStatus:
     next_control: dict[str, float] = field(default_factory=dict[str, float])
 
     def takes(self, event: Event) -> bool:
-        """Record a status as published. Return False if it equals the last published one."""
+        """Record a status as published, and return True. If it equals the last published one, return False."""
         if isinstance(event, QuotaStatusComputed):
             if self.quotas.get(event.name) == event:
                 return False
@@ -49,7 +49,10 @@ class PublishedStatus:
         return True
 
     def gang_is(self, event: GangPhaseChanged, roster: Roster) -> None:
-        """Record the status of a gang that the log has. No-op for the gang itself if its PodGroup does not exist."""
+        """Record the status of a gang that the log has stored.
+
+        If the gang's PodGroup exists, it gets the status as well.
+        """
         gang_id = f"{event.namespace}/{event.name}"
         self.gangs[gang_id] = event
         gang = roster.gang(gang_id)
@@ -57,7 +60,7 @@ class PublishedStatus:
             gang.status = status_of(event)
 
     def gang_unsaid(self, event: GangPhaseChanged, roster: Roster) -> None:
-        """Restore the previous status of a gang after the log refused a newer one, and reconcile it again."""
+        """Restore the previous status of a gang after the log refused a newer one. The gang is examined again."""
         gang_id = f"{event.namespace}/{event.name}"
         gang = roster.gang(gang_id)
         if gang is not None and gang.has_pod_group:
@@ -67,19 +70,19 @@ class PublishedStatus:
 
 
 def status_of(event: GangPhaseChanged) -> PodGroupStatus:
-    """Return the status of the PodGroup that the event states."""
+    """Return the event's status in the form of `PodGroup.status`."""
     return PodGroupStatus(**{name: getattr(event, name) for name in PodGroupStatus.__struct_fields__})
 
 
 def phase_event(gang: Gang) -> GangPhaseChanged:
-    """Return the event that states the gang's status."""
+    """Return an event with the present status of the gang's PodGroup."""
     namespace, _, name = gang.id.partition("/")
     status = {name: getattr(gang.status, name) for name in PodGroupStatus.__struct_fields__}
     return GangPhaseChanged(namespace=namespace, name=name, **status)
 
 
 def topology_event(topology: NetworkTopology) -> ClusterTopologyComputed:
-    """Return the event that states the network's domains."""
+    """Return an event with all domains of the network and their numbers of nodes."""
     domains = [
         TopologyDomain(
             layer=each.topology_info.topology_layer,

@@ -29,10 +29,11 @@ REPEAT_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """The question of one ScheduleExplanation.
+    """What one ScheduleExplanation object asks about.
 
     Attributes:
-        key: "namespace/name" of a pod or job, or the id of a gang group; "" if the question cannot be answered.
+        key: "namespace/name" of a pod or job, or the id of a gang group; "" if the object names nothing that can be
+            answered.
         expires_at: Unix seconds; None if it never expires.
     """
 
@@ -45,11 +46,11 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodOutlook:
-    """The node of one pod, or its last failed attempt.
+    """The present answer about one pod: its node, or its last failed attempt.
 
     Attributes:
-        node: Its node; "" if it has none.
-        message: Why it has no node.
+        node: Name of its node; "" if it has none.
+        message: Why it has no node, one sentence.
         domains: What the attempt found in each topology domain.
     """
 
@@ -63,11 +64,11 @@ class PodOutlook:
 
 @dataclass(slots=True)
 class ScheduleExplanations:
-    """Questions by id of their aggregate, and outlooks by key and pod.
+    """The ScheduleExplanation objects, and what is known about the pods that they ask about.
 
     Attributes:
-        questions: Id -> question.
-        published: Id -> last status that is in the log or on its way there.
+        questions: Aggregate id of the object -> what it asks about.
+        published: Aggregate id -> last status that is in the log or on its way there.
     """
 
     questions: dict[str, Question] = field(default_factory=dict[str, Question])
@@ -81,7 +82,10 @@ class ScheduleExplanations:
     # --- questions ---------------------------------------------------------------------------------------------------
 
     def put(self, id_: str, question: Question) -> None:
-        """Add or replace a question. No-op if only the object's status changed."""
+        """Add or replace the question of the object with this aggregate id.
+
+        No-op if only the object's status changed.
+        """
         before = self.questions.get(id_)
         if before == question:
             return
@@ -94,7 +98,10 @@ class ScheduleExplanations:
             self._new[question.key] = None
 
     def drop(self, id_: str) -> None:
-        """Remove a question. If it was the last one of its key, remove the outlooks of the key."""
+        """Remove the question of a deleted object.
+
+        If no other question has its key, remove the stored answers of the key.
+        """
         question = self.questions.pop(id_, None)
         self.published.pop(id_, None)
         self._changed.pop(id_, None)
@@ -107,7 +114,7 @@ class ScheduleExplanations:
                 self._new.pop(question.key, None)
 
     def take_new(self) -> set[str]:
-        """Return the keys of the questions that came since the last call and have no outlook yet."""
+        """Return the keys of questions that were added since the last call and have no answer yet."""
         new = self._new.keys() - self._answers.keys()
         self._new.clear()
         return new
@@ -115,11 +122,11 @@ class ScheduleExplanations:
     # --- answers -----------------------------------------------------------------------------------------------------
 
     def asked(self, among: Iterable[str]) -> list[str]:
-        """Return those of the keys that a question names."""
+        """Return those of the keys that some question asks about."""
         return [key for key in among if key in self._asked]
 
     def answer(self, key: str, answer: PodOutlook) -> None:
-        """Store the latest outlook of a pod under a key that a question names."""
+        """Store the latest answer about a pod under a key that some question asks about."""
         answers = self._answers.setdefault(key, {})
         before = answers.pop(answer.uid, None)
         answers[answer.uid] = answer
@@ -127,15 +134,19 @@ class ScheduleExplanations:
             self._changed.update(self._asked[key])
 
     def placed(self, pod: PodRecord, node: str, roster: Roster) -> None:
-        """Store that a pod has a node."""
+        """Store as an answer that the pod has the node. No-op if no question asks about the pod."""
         if self.questions:
             for key in self.asked(keys_of(pod, roster)):
                 self.answer(key, PodOutlook(uid=pod.uid, namespace=pod.namespace, name=pod.name, node=node))
 
     def answers_to(self, key: str, known: Container[str]) -> list[PodOutlook]:
-        """Return the outlooks of a key, the latest last.
+        """Return the answers about the pods of a key, the latest last.
 
-        Outlooks of unknown pods are dropped, except for a last one.
+        Answers about pods that do not exist any more are dropped, except for a last one.
+
+        Args:
+            key: The key of a question.
+            known: Uids of existing pods.
         """
         answers = self._answers.get(key, {})
         for uid in [uid for uid in answers if uid not in known]:
@@ -146,7 +157,7 @@ class ScheduleExplanations:
     # --- what is said ------------------------------------------------------------------------------------------------
 
     def due(self, now: float) -> list[str]:
-        """Return the ids of the objects whose status is due: those with changes, and all of them once a minute."""
+        """Return the ids of the objects to publish a status for: those with changes, and all once a minute."""
         if now >= self._next_repeat:
             self._next_repeat = now + REPEAT_SECONDS
             ids = list(self.questions)
@@ -156,7 +167,11 @@ class ScheduleExplanations:
         return ids
 
     def next_due(self, next_look: float) -> float | None:
-        """Return when a status is due, at the earliest at `next_look`. None: there is no question."""
+        """Return the time at which a status is to be published. None: there is no question.
+
+        Args:
+            next_look: Earliest time of the next publishing, in seconds of the run's clock.
+        """
         if not self.questions:
             return None
         if self._changed or self._new:
@@ -165,12 +180,12 @@ class ScheduleExplanations:
         return max(next_look, min((self._next_repeat, *(at for at in open_ if at is not None))))
 
     def is_over(self, id_: str) -> bool:
-        """Return whether the published status states that the object has expired."""
+        """Return whether the published status of the object says that it has expired."""
         published = self.published.get(id_)
         return published is not None and published.expired
 
     def unsaid(self, id_: str, event: ScheduleExplanationComputed) -> None:
-        """Undo a status that the log has refused."""
+        """Restore the state before a status was published, after the log has refused the status."""
         if self.published.get(id_) is event:
             del self.published[id_]
         if id_ in self.questions:
@@ -185,7 +200,7 @@ class ScheduleExplanations:
 
 
 def question_of(document: dict[str, Any]) -> Question:
-    """Return the question of a ScheduleExplanation.
+    """Return what a ScheduleExplanation object (as decoded JSON) asks about.
 
     Raises:
         InvalidInput: The ttl is not a valid duration, or the creation time is invalid.
@@ -204,7 +219,7 @@ def question_of(document: dict[str, Any]) -> Question:
 
 
 def keys_of(pod: PodRecord, roster: Roster) -> list[str]:
-    """Return the keys under which users may ask about a pod: its own, that of its job, that of its gang group.
+    """Return the keys under which users may ask about a pod: `namespace/name` of the pod, its job, and its gang group.
 
     A label value cannot contain "/", so a job's name without it is in the pod's namespace.
     """

@@ -25,7 +25,7 @@ from koord_scheduler.domain.status.schedule_explanations import ScheduleExplanat
 
 
 class StatusWriter:
-    """The status writes of one scheduler, with what has been published of each object.
+    """Status writes until the log has answered them, and the last published status of each object.
 
     Attributes:
         writes: Status writes that the log has not answered yet.
@@ -56,7 +56,9 @@ class StatusWriter:
         self._roster = roster
 
     def last_seq(self, ref: AggregateRef) -> int | None:
-        """Return the expected sequence of the next status write about an aggregate.
+        """Return the position of the last known event of an aggregate, which the next status write expects.
+
+        0 without one.
 
         Returns:
             None if another append about the aggregate is in flight.
@@ -69,7 +71,10 @@ class StatusWriter:
         return None if pod.work_node or pod.phase is Phase.RELEASING else pod.seq
 
     def next(self) -> TakenStatusWrite | None:
-        """Take the next status write that may be appended, and undo those that are no longer true."""
+        """Take the next status write that may be appended; None if there is none.
+
+        Status writes that have become wrong meanwhile are undone.
+        """
         while (taken := self.writes.take(self.last_seq)) is not None:
             uid = taken.write.uid
             if not uid or (uid in self._pods and not self._pods[uid].node and self._nominator.node_of(uid)):
@@ -78,11 +83,11 @@ class StatusWriter:
         return None
 
     def stored(self, taken: TakenStatusWrite, seqs: Sequence[int]) -> None:
-        """Confirm a status write that the log has stored.
+        """Record the positions of a status write that the log has stored.
 
         Args:
             taken: The status write.
-            seqs: Sequences in the order of its drafts.
+            seqs: Positions of its events, in the order of its drafts.
         """
         self.writes.landed(taken)
         for draft, seq in zip(taken.drafts, seqs, strict=True):
@@ -101,7 +106,10 @@ class StatusWriter:
             self._nominator.stored_after_deletion(uid, event, seq, trigger)
 
     def refused(self, taken: TakenStatusWrite) -> None:
-        """Undo a status write that the log has refused, except for pods about which a newer event was read since."""
+        """Undo a status write that the log has refused.
+
+        Nominations of pods about which a newer event was read since then stay.
+        """
         self.writes.landed(taken)
         known = {draft.ref: self.last_seq(draft.ref) or 0 for draft in taken.drafts if draft.ref.kind == "pod"}
         moved = {draft.ref for draft in taken.drafts if known.get(draft.ref, 0) > draft.expected_last}

@@ -8,16 +8,16 @@ from koord_scheduler.domain.topology_hints.hints import Zones
 
 
 class Affinities:
-    """The NUMA affinity of the pod that was reserved last."""
+    """The NUMA zones that were chosen for the pod at Reserve."""
 
     def __init__(self) -> None:
         self._uid = ""
         self._zones: Zones | None = None
 
     def put(self, uid: str, zones: Zones | None) -> None:
-        """Align the pod to these zones; None: it may use the whole node."""
+        """Store the zones in which plugins must allocate for the pod; None: it may use the whole node."""
         self._uid, self._zones = uid, zones
 
     def of(self, uid: str) -> Zones | None:
-        """Return the zones that the pod is aligned to; None: it may use the whole node."""
+        """Return the zones in which plugins must allocate for the pod; None: it may use the whole node."""
         return self._zones if uid == self._uid else None

@@ -12,10 +12,10 @@ Zones: TypeAlias = int
 
 
 class Hint(NamedTuple):
-    """One way to satisfy a resource.
+    """One set of NUMA zones from which a resource of a pod can be allocated.
 
     Attributes:
-        zones: The zones that the resource would come from; None: any zones.
+        zones: The zones, one bit per zone; None: any zones.
         preferred: Whether no smaller set of zones satisfies the resource.
         score: 0..100; decides between sets of equal size.
     """
@@ -33,7 +33,7 @@ NO_HINTS: Hints = {}
 
 
 def zones_of(ids: Iterable[int]) -> Zones:
-    """Return the set of these zones."""
+    """Return the set of these zone ids as an integer with one bit per zone."""
     mask = 0
     for zone in ids:
         mask |= 1 << zone
@@ -41,7 +41,7 @@ def zones_of(ids: Iterable[int]) -> Zones:
 
 
 def ids_of(zones: Zones) -> list[int]:
-    """Return the ids of the zones, ascending."""
+    """Return the zone ids of a set, ascending."""
     return [zone for zone in range(zones.bit_length()) if zones >> zone & 1]
 
 

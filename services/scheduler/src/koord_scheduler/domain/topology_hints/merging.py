@@ -21,7 +21,10 @@ class TopologyPolicy(Enum):
 
 
 class ZoneStatus(Enum):
-    """Which pods with bound CPUs a zone has."""
+    """Which pods with NUMA alignment a zone has.
+
+    IDLE: none. SINGLE: only pods that use this zone alone. SHARED: pods that span several zones.
+    """
 
     IDLE = "idle"
     SINGLE = "single"
@@ -29,15 +32,15 @@ class ZoneStatus(Enum):
 
 
 class Admission(NamedTuple):
-    """What the merge of hints decided.
+    """The result of merging the hints of all plugins under a topology policy.
 
     Attributes:
-        is_admitted: Whether the policy accepts the affinity.
-        zones: The affinity; None: no alignment.
-        preferred: Whether every provider prefers it.
+        is_admitted: Whether the policy accepts the zones.
+        zones: The chosen zones, one bit per zone; None: no alignment.
+        preferred: Whether every plugin prefers these zones.
         score: Sum of the scores of the hints with exactly these zones.
         unsatisfied: Resources that no zones satisfy.
-        reasons: Why it is not admitted.
+        reasons: Why the policy does not accept them.
     """
 
     is_admitted: bool
@@ -72,12 +75,12 @@ def admitted(
     providers: Iterable[Hints],
     exclusive: Mapping[int, ZoneStatus] | None = None,
 ) -> Admission:
-    """Merge hints and decide under the policy.
+    """Merge the hints of all plugins into one set of zones, and decide under the policy whether the node is admitted.
 
     Args:
         policy: BestEffort, Restricted or SingleNUMANode.
-        zones: All zones of the node.
-        providers: The hints of each provider; a provider without hints accepts any zones.
+        zones: All zones of the node, one bit per zone.
+        providers: The hints of each plugin; a plugin without hints accepts any zones.
         exclusive: Zone -> its status, if pods that span zones must not share a zone with pods that do not; None: they
             may.
     """

@@ -45,7 +45,7 @@ class _Weighted(NamedTuple):
 
 
 class InterPodAffinity:
-    """Makes the filter and the score of a kind of pod."""
+    """The plugin InterPodAffinity: makes a filter and a score for pods with equal class and kind."""
 
     name = "InterPodAffinity"
     extension_points = (CROSS_NODE_FILTER, CROSS_NODE_SCORE)
@@ -56,7 +56,7 @@ class InterPodAffinity:
         self.args = args
 
     def version(self) -> int:
-        """Return a number that grows with the terms of running pods, and with the namespaces that terms may select."""
+        """Return a number that grows when the affinity terms of running pods, or labels of namespaces, change."""
         return self.population.terms_version + self.population.namespaces_version
 
     def filter_for(self, subject: Subject) -> "InterPodFilter | None":
@@ -97,7 +97,7 @@ class InterPodAffinity:
 
 
 class InterPodFilter:
-    """The filter for one kind of pod."""
+    """Refuses nodes by required affinity and anti-affinity, for pods with equal class and kind."""
 
     def __init__(self, plugin: InterPodAffinity, subject: Subject, against: list[tuple[Term, DomainSums]]) -> None:
         population, terms = plugin.population, subject.kind.terms
@@ -136,7 +136,7 @@ class InterPodFilter:
         return _REASONS[code]
 
     def is_unresolvable(self, code: int) -> bool:
-        """Return whether the code is AFFINITY: evicting pods does not bring the pod that is missing."""
+        """Return whether the code is AFFINITY: the pod to be near is missing, and evicting pods does not bring it."""
         return code == AFFINITY
 
     def details(self, rows: Rows, reason: str) -> list[Detail]:
@@ -176,7 +176,7 @@ class InterPodFilter:
 
 
 class InterPodScore:
-    """The score for one kind of pod: the sum over its terms of weight times pods in the node's domain, normalized."""
+    """Scores nodes by preferred terms: the normalized sum of weight times number of matching pods in the domain."""
 
     def __init__(self, weighted: list[_Weighted]) -> None:
         self._weighted = weighted

@@ -46,14 +46,14 @@ SYSTEM_DEFAULTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """One constraint, resolved for the pods of one class.
+    """One topology spread constraint with its defaults filled in for pods of one kind.
 
     Attributes:
         key: Topology key.
         max_skew: Largest allowed difference to the emptiest domain, in pods.
         is_hard: Whether it refuses nodes (DoNotSchedule) instead of scoring them.
         question: Which pods it counts.
-        self_match: 1 if a pod of the class is one of the counted pods, otherwise 0.
+        self_match: 1 if a pod of the kind is one of the counted pods, otherwise 0.
         min_domains: With fewer domains than this, the emptiest domain counts as empty.
         honors_affinity: Whether nodes that the pod's node affinity refuses are not eligible.
         honors_taints: Whether nodes with untolerated taints are not eligible.
@@ -70,7 +70,7 @@ class Constraint:
 
 
 class PodTopologySpread:
-    """Makes the filter and the score of a kind of pod."""
+    """The plugin PodTopologySpread: makes a filter and a score for pods with equal class and kind."""
 
     name = "PodTopologySpread"
     extension_points = (CROSS_NODE_FILTER, CROSS_NODE_SCORE)
@@ -88,17 +88,17 @@ class PodTopologySpread:
         self.args = args
 
     def version(self) -> int:
-        """Return a number that grows with the services and controllers whose selectors default constraints use."""
+        """Return a number that grows when selectors of services or controllers change (default constraints)."""
         return self.owners.version
 
     def filter_for(self, subject: Subject) -> "SpreadFilter | None":
-        """Return the filter, or None without a DoNotSchedule constraint."""
+        """Return the filter of DoNotSchedule constraints, or None if the pods have none."""
         constraints, _ = self._constraints(subject)
         hard = tuple(constraint for constraint in constraints if constraint.is_hard)
         return SpreadFilter(self, subject.pod_class, hard) if hard else None
 
     def score_for(self, subject: Subject) -> "SpreadScore | None":
-        """Return the score, or None without a ScheduleAnyway constraint."""
+        """Return the score of ScheduleAnyway constraints, or None if the pods have none."""
         constraints, requires_all_keys = self._constraints(subject)
         soft = tuple(constraint for constraint in constraints if not constraint.is_hard)
         return SpreadScore(self, subject.pod_class, soft, requires_all_keys=requires_all_keys) if soft else None
@@ -241,7 +241,7 @@ class _Domains:
 
 
 class SpreadFilter:
-    """The filter for one kind of pod."""
+    """Refuses nodes whose domain would exceed maxSkew, for pods with equal class and kind."""
 
     def __init__(self, plugin: PodTopologySpread, pod_class: PodClass, constraints: tuple[Constraint, ...]) -> None:
         self._masks = _Masks(plugin.nodes, pod_class, constraints, requires_all_keys=True)
@@ -292,7 +292,7 @@ class SpreadFilter:
 
 
 class SpreadScore:
-    """The score for one kind of pod."""
+    """Scores nodes in emptier domains higher, for pods with equal class and kind."""
 
     def __init__(
         self,

@@ -28,7 +28,7 @@ class _Written(KubeStruct):
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """The hint in a pod's annotation.
+    """The content of a pod's scheduling-hint annotation.
 
     Attributes:
         required: The only candidate nodes; empty for all nodes.
@@ -42,7 +42,10 @@ class Hint:
 
 
 def scheduling_hint(pod: Pod) -> Hint | None:
-    """Return the pod's hint, or None without one. The internal key takes precedence over its deprecated alias."""
+    """Return the hint in the pod's annotation, or None if it has none.
+
+    The internal key takes precedence over its deprecated alias.
+    """
     annotations = pod.metadata.annotations
     text = annotations.get(keys.SCHEDULING_HINT) or annotations.get(keys.SCHEDULING_HINT_ALIAS)
     if not text:

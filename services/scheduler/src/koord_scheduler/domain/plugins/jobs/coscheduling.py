@@ -44,7 +44,7 @@ _ALONE: Final = Allow()
 
 
 class Coscheduling(WakesItself):
-    """Places the members of a gang together or not at all."""
+    """The plugin Coscheduling: places the members of a gang together or not at all."""
 
     name = "Coscheduling"
     extension_points: tuple[ExtensionPoint[Any], ...] = (

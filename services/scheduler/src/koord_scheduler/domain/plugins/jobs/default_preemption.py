@@ -12,9 +12,9 @@ from koord_scheduler.domain.pods.record import PodRecord
 
 
 class DefaultPreemption:
-    """The last plugin that may help a pod without a feasible node.
+    """The plugin DefaultPreemption: evicts pods of lower priority for a pod that finds no node.
 
-    No label protects a pod from it (pitfall in the spec).
+    No label protects a pod.
     """
 
     name = "DefaultPreemption"

@@ -35,7 +35,7 @@ _UNLIMITED: Final = frozenset({keys.DEFAULT_QUOTA, keys.SYSTEM_QUOTA})
 
 
 class ElasticQuota:
-    """Places pods within the limits of their quotas."""
+    """The plugin ElasticQuota: admits pods within the limits of their quotas, and preempts within a quota."""
 
     name = "ElasticQuota"
     extension_points = (PRE_FILTER, POST_FILTER, RESERVE, QUEUEING_HINTS, CONTROLLER, PAGES)
@@ -138,7 +138,7 @@ class ElasticQuota:
 
 
 class QuotaPreemptionRoom:
-    """The room of one preemptor in its quota, with victims named by uid."""
+    """The room of a preempting pod in its quota (see `Room`), with victims named by uid."""
 
     def __init__(self, quotas: QuotaManager, room: QuotaRoom) -> None:
         self._quotas = quotas

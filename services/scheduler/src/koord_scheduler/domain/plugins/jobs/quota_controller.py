@@ -19,7 +19,10 @@ REVOKED: Final = "QuotaOveruse"
 
 
 class QuotaController:
-    """Expires terminating pods, revokes overuse, and publishes the statuses of quotas."""
+    """The controller of ElasticQuota: publishes quota statuses, and evicts pods of quotas above their runtime.
+
+    It also stops counting pods whose termination grace period is over.
+    """
 
     def __init__(self, quotas: QuotaManager, changes: QuotaChanges) -> None:
         self._quotas = quotas

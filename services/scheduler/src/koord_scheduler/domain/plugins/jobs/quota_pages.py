@@ -13,7 +13,7 @@ from koord_scheduler.domain.quota.status.reports import QuotaReports
 
 
 def quota_pages(quotas: QuotaManager) -> Mapping[str, PageAnswer]:
-    """Return path -> function that answers it."""
+    """Return path below `/apis/v1/plugins/ElasticQuota/` -> function that returns its response."""
     reports = QuotaReports(quotas)
 
     def quota(asked: Mapping[str, str]) -> object:

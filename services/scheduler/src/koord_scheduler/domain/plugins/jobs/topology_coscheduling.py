@@ -27,10 +27,10 @@ from koord_scheduler.domain.pods.record import PodRecord
 
 
 class TopologyCoscheduling(Coscheduling):
-    """Coscheduling with argument `awareNetworkTopology`.
+    """The plugin Coscheduling with argument `awareNetworkTopology`: plans nodes of a gang by the network topology.
 
     Attributes:
-        peers: Pods on nodes by their network-topology-selector.
+        peers: Number of running pods on each node by their network-topology-selector.
     """
 
     extension_points = (*Coscheduling.extension_points, FIND_ONE_NODE, READ_POD, FOLLOW_PODS, CROSS_NODE_SCORE)
@@ -110,7 +110,7 @@ class TopologyCoscheduling(Coscheduling):
 
 
 class NearPeers:
-    """The score of pods with one network-topology-selector."""
+    """Scores nodes higher that are nearer in the network to running pods with the same network-topology-selector."""
 
     def __init__(self, plugin: TopologyCoscheduling, selector: str) -> None:
         self._plugin = plugin

@@ -25,7 +25,7 @@ ZONE: Final = 3
 
 
 class VolumeBinding:
-    """Refuses nodes that cannot reach the pod's volumes."""
+    """The plugin VolumeBinding: refuses nodes that cannot reach the pod's volumes."""
 
     name = "VolumeBinding"
     extension_points = (CROSS_NODE_FILTER,)
@@ -45,7 +45,7 @@ class VolumeBinding:
 
 
 class VolumeFilter:
-    """The filter for pods with these claims, for one version of the volumes."""
+    """Refuses nodes outside the node affinity and zones of the volumes of some claims, until a volume changes."""
 
     def __init__(self, nodes: NodeColumns, volumes: Volumes, claims: Claims) -> None:
         self._nodes = nodes

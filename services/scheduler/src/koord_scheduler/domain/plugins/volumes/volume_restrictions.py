@@ -20,7 +20,7 @@ ELSEWHERE: Final = 2
 
 
 class VolumeRestrictions:
-    """Refuses every node while another pod uses a claim that the pod needs exclusively."""
+    """The plugin VolumeRestrictions: refuses every node while another pod uses a ReadWriteOncePod claim of the pod."""
 
     name = "VolumeRestrictions"
     extension_points = (CROSS_NODE_FILTER,)
@@ -42,7 +42,7 @@ class VolumeRestrictions:
 
 
 class ExclusiveClaims:
-    """The filter for pods that need these claims exclusively."""
+    """Refuses nodes while other pods use these ReadWriteOncePod claims."""
 
     def __init__(self, volumes: Volumes, claims: list[tuple[str, str]]) -> None:
         self._volumes = volumes
