@@ -46,11 +46,14 @@ def _arguments() -> tuple[list[str], BenchOptions]:
     parser.add_argument("--scale", type=float, default=1.0, help="factor of nodes and pods, for quick runs")
     parser.add_argument("--runs", type=int, default=3, help="runs of which the median is taken")
     parser.add_argument("--profile", action="store_true", help="print where the measured process spent its time")
+    parser.add_argument("--engine-only", action="store_true", help="rows of hardware workloads: not through the log")
     given = parser.parse_args()
     if given.scale <= 0 or given.runs < 1:
         parser.error("--scale must be above 0 and --runs at least 1")
     only = tuple(name.strip() for name in given.only.split(",") if name.strip())
-    options = BenchOptions(only=only, scale=given.scale, runs=given.runs, profile=given.profile)
+    options = BenchOptions(
+        only=only, scale=given.scale, runs=given.runs, profile=given.profile, engine_only=given.engine_only
+    )
     return given.names or _modules(), options
 
 

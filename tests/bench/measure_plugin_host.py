@@ -1,19 +1,22 @@
-"""What a plugin costs the pods that it does not concern: CPU per plain pod with a transforming plugin, over without.
+"""What plugins cost the pods that they do not concern: CPU per plain pod with the plugins, over without.
 
-Two schedulers with the shipped profile and equal clusters run in one process, one with a plugin that transforms every
-phase of the cycle of pods with a label that no measured pod has. They decide in turn, a block of pods each, and the
-order within a pair alternates, so both meet the same machine.
+    a transforming plugin         transforms every phase of the cycle of pods with a label that no measured pod has
+    DeviceShare, NodeNUMAResource   both in the profile, and half of the nodes with devices and a CPU topology
+
+Two schedulers run in one process. They decide in turn, a block of pods each, and the order within a pair alternates, so
+both meet the same machine.
 """
 
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
 from bench.options import BenchOptions
 from bench.pairs import ratio_interval
 from bench.results import Better, Result
+from bench.scheduler_perf.hardware import devices, topologies
 from bench.scheduler_perf.workloads import BY_KEY, Sized
 from koord_scheduler.domain.columns.node_columns import NodeColumns, Rows
 from koord_scheduler.domain.framework.outcomes import Candidates, Rejection
@@ -21,6 +24,7 @@ from koord_scheduler.domain.framework.transforming import Scored, Views
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 from koord_scheduler.domain.pods.info import PodInfo
 from koord_scheduler.domain.pods.record import PodRecord
+from koordcore.events.envelope import NewEvent
 from koordcore.protocol.objects import Pod
 from koordcore.service.run import collect_rarely
 from support.scheduler.plugins import MadeUp, shipped_with
@@ -29,6 +33,15 @@ from support.scheduler.scheduling import Scheduler, SmallLog
 BLOCK: Final = 250
 """Pods of one block: some 15 ms of CPU."""
 TARGET: Final = 1.03
+WITHOUT: Final = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: koord-scheduler
+  plugins:
+    multiPoint:
+      disabled: [{name: NodeNUMAResource}, {name: DeviceShare}]
+"""
 
 
 class Reserving(MadeUp):
@@ -73,29 +86,43 @@ class Reserving(MadeUp):
 
 
 def measure(options: BenchOptions) -> Iterator[Result]:
-    """The ratio of CPU per pod, with its interval."""
+    """The ratios of CPU per pod, with their intervals."""
     collect_rarely()
     sized = BY_KEY["basic"].at(options.scale)
-    without, beside = _ready(sized, Scheduler(SmallLog())), _ready(sized, shipped_with(SmallLog(), Reserving))
+    yield _compared(
+        "plugin that concerns no plain pod",
+        sized,
+        _ready(sized, Scheduler(SmallLog())),
+        _ready(sized, shipped_with(SmallLog(), Reserving)),
+    )
+    half = sized.nodes // 2
+    yield _compared(
+        "DeviceShare and NodeNUMAResource, half of the nodes with devices",
+        sized,
+        _ready(sized, Scheduler(SmallLog(), WITHOUT)),
+        _ready(sized, Scheduler(SmallLog()), [*topologies(half), *devices(half)]),
+    )
+
+
+def _compared(name: str, sized: Sized, without: Scheduler, beside: Scheduler) -> Result:
     ratios: list[float] = []
     for pair in range(sized.measured // BLOCK):
         order = (without, beside) if pair % 2 == 0 else (beside, without)
         took = {id(scheduler): _block(scheduler) for scheduler in order}
         ratios.append(took[id(beside)] / took[id(without)])
-    interval = ratio_interval(ratios)
-    yield Result(
-        name=f"plugin that concerns no plain pod, {sized.nodes:,} nodes: CPU per pod, with over without",
+    return Result(
+        name=f"{name}, {sized.nodes:,} nodes: CPU per pod, with over without",
         value=statistics.median(ratios),
         unit="x",
         target=TARGET,
         better=Better.LOWER,
-        note=f"mean of {len(ratios)} pairs {interval}",
+        note=f"mean of {len(ratios)} pairs {ratio_interval(ratios)}",
     )
 
 
-def _ready(sized: Sized, scheduler: Scheduler) -> Scheduler:
+def _ready(sized: Sized, scheduler: Scheduler, more: Sequence[NewEvent] = ()) -> Scheduler:
     """The scheduler with its nodes and initial pods placed, and the measured pods in its queue."""
-    for events in (sized.objects(), sized.initial_pods()):
+    for events in ([*sized.objects(), *more], sized.initial_pods()):
         assert scheduler.log.append(events) is not None, "the objects are new"
         scheduler.run()
     assert scheduler.log.append(sized.measured_pods()) is not None, "the pods are new"

@@ -19,17 +19,23 @@ from bench.results import Better, Result, RowsWithoutResult
 from bench.scheduler_perf.checks import NotWhatItIsAbout
 from bench.scheduler_perf.cluster import NotPlaced
 from bench.scheduler_perf.engine import Decisions, decide_all
+from bench.scheduler_perf.hardware import BOUND, HARDWARE, bound
 from bench.scheduler_perf.latency import steady_latency
 from bench.scheduler_perf.questions import answers, with_and_without
-from bench.scheduler_perf.restart import restart
+from bench.scheduler_perf.restart import Restart, restart
 from bench.scheduler_perf.throughput import Throughput, run_once
-from bench.scheduler_perf.workloads import BY_KEY, WORKLOADS, Workload
+from bench.scheduler_perf.workloads import BASIC, BY_KEY, WORKLOADS, MakePod, Workload
 
 T = TypeVar("T")
 
 ENGINE, LATENCY, GROWTH, FIT, BASIC_FIT, RESTART = "engine", "latency", "growth", "fit", "basic-fit", "restart"
 FEW_NODES, MANY_NODES = 1000, 15_000
 ENGINE_TARGET = 20_000
+REFERENCE_ENGINE = 40_000.0
+"""Rate of the row `engine` on the machine for which the targets of hardware workloads are stated."""
+RESTART_RATIO = 1.3
+THROUGH_LOG = 0.6
+"""Least rate through the log, as a part of the smaller of row `basic` and the workload's own decisions."""
 
 
 def measure(options: BenchOptions) -> Iterator[Result]:
@@ -40,11 +46,14 @@ def measure(options: BenchOptions) -> Iterator[Result]:
     rows: dict[str, Callable[[], list[Result]]] = {ENGINE: lambda: _engine(options)}
     for workload in WORKLOADS:
         rows[workload.key] = lambda workload=workload: _throughput(workload, options)
+    for workload in HARDWARE:
+        rows[workload.key] = lambda workload=workload: _hardware(workload, options)
     rows[LATENCY] = lambda: _latency(options)
     rows[GROWTH] = lambda: _growth(options)
     rows[FIT] = lambda: _fit(options)
     rows[BASIC_FIT] = lambda: _basic_fit(options)
     rows[RESTART] = lambda: _restart(options)
+    rows[BOUND.key] = lambda: _restart_hardware(options)
     failed: list[str] = []
     for key in options.chosen(rows):
         try:
@@ -91,6 +100,50 @@ def _engine(options: BenchOptions) -> list[Result]:
             note=f"{middle.cpu_ms:.3f} ms CPU a decision",
         )
     ]
+
+
+def _hardware(workload: Workload, options: BenchOptions) -> list[Result]:
+    """Decisions alone and through the log, each beside those of plain pods, one after the other in every run.
+
+    Rates of decisions are those of CPU time, which other programs on the machine change least.
+    """
+    sized, basic = workload.at(options.scale), BY_KEY["basic"].at(options.scale)
+    engines: list[tuple[float, float]] = []
+    logs: list[tuple[Throughput, Throughput]] = []
+    for run in range(options.runs):
+        plain = decide_all(basic)
+        engines.append((1000 / plain.cpu_ms, 1000 / decide_all(sized, profile=options.profile).cpu_ms))
+        _tell(workload.key, f"run {run + 1} of {options.runs}: {engines[-1][1]:,.0f} of {engines[-1][0]:,.0f} pods/s")
+        if not options.engine_only:
+            logs.append((asyncio.run(run_once(basic)), asyncio.run(run_once(sized, profile=options.profile))))
+            _tell(workload.key, "; ".join(_short(each) for each in logs[-1]))
+    plain_rate = statistics.median(plain for plain, _ in engines)
+    own_rate = statistics.median(own for _, own in engines)
+    ratio = statistics.median(own / plain for plain, own in engines)
+    target = (workload.engine_target or 0.0) / REFERENCE_ENGINE
+    name = f"{workload.title}{_size(options)}"
+    found = [
+        Result(
+            name=f"engine: {name}",
+            value=own_rate,
+            unit="pods/CPU s",
+            target=target * plain_rate,
+            note=f"{ratio:.3f} of row engine, {plain_rate:,.0f}; target {target:.3f}",
+        )
+    ]
+    if logs:
+        middle = _median_run([own for _, own in logs])
+        slower = min(statistics.median(plain.pods_per_second for plain, _ in logs), own_rate)
+        found.append(
+            Result(
+                name=f"through the log: {name}",
+                value=middle.pods_per_second,
+                unit="pods/s",
+                target=THROUGH_LOG * slower,
+                note=str(middle),
+            )
+        )
+    return found
 
 
 def _latency(options: BenchOptions) -> list[Result]:
@@ -168,9 +221,7 @@ def _basic_fit(options: BenchOptions) -> list[Result]:
 
 
 def _restart(options: BenchOptions) -> list[Result]:
-    found = asyncio.run(restart(options.scale, options.runs, profile=options.profile))
-    where = f"snapshot at {found.snapshot:,} of {found.head:,} events" if found.snapshot else "no snapshot"
-    _tell(RESTART, f"{found.seconds:.2f} s, {where}")
+    found = _restarted(RESTART, BY_KEY["basic"], BASIC, options)
     what = f"5,000 nodes, 150,000 bound pods{_size(options)}"
     return [
         Result(
@@ -179,7 +230,7 @@ def _restart(options: BenchOptions) -> list[Result]:
             unit="s",
             target=10,
             better=Better.LOWER,
-            note=where,
+            note=str(found),
         ),
         Result(
             name=f"memory of the scheduler then, {what}",
@@ -189,6 +240,28 @@ def _restart(options: BenchOptions) -> list[Result]:
             better=Better.LOWER,
         ),
     ]
+
+
+def _restart_hardware(options: BenchOptions) -> list[Result]:
+    """The restart with CPUs and devices over the restart with plain pods, one after the other."""
+    plain = _restarted(RESTART, BY_KEY["basic"], BASIC, options)
+    found = _restarted(BOUND.key, BOUND, bound(), options)
+    return [
+        Result(
+            name=f"restart with 150,000 bound pods, {BOUND.title}, over row restart{_size(options)}",
+            value=found.seconds / plain.seconds,
+            unit="x",
+            target=RESTART_RATIO,
+            better=Better.LOWER,
+            note=f"{plain.seconds:.2f} s and {plain.resident_mib:.0f} MiB -> {found}",
+        )
+    ]
+
+
+def _restarted(key: str, workload: Workload, pod: MakePod, options: BenchOptions) -> Restart:
+    found = asyncio.run(restart(workload, pod, options.scale, options.runs, profile=options.profile))
+    _tell(key, str(found))
+    return found
 
 
 def _runs(key: str, options: BenchOptions, once: Callable[[], Coroutine[None, None, T]]) -> Sequence[T]:

@@ -15,6 +15,7 @@ class BenchOptions:
     only      rows to measure; none: all
     scale     factor of the counts of nodes and pods, for quick runs
     runs      runs of which the median is taken
+    engine_only  measure rows of hardware workloads without a log only
     profile   print where the measured process spent its time; its figures are then too low
     """
 
@@ -22,6 +23,7 @@ class BenchOptions:
     scale: float = 1.0
     runs: int = 3
     profile: bool = False
+    engine_only: bool = False
 
     def chosen(self, rows: Iterable[str]) -> list[str]:
         """The rows that are asked for, in their own order.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bench.scheduler_perf.cluster import Cluster, pod_events, running_cluster
 from bench.scheduler_perf.throughput import place
-from bench.scheduler_perf.workloads import BASIC, BY_KEY
+from bench.scheduler_perf.workloads import BASIC, MakePod, Workload
 
 BOUND_PODS = 150_000
 PER_STEP = 10_000
@@ -28,16 +28,20 @@ class Restart:
     snapshot: int
     head: int
 
+    def __str__(self) -> str:
+        where = f"snapshot at {self.snapshot:,} of {self.head:,} events" if self.snapshot else "no snapshot"
+        return f"{self.seconds:.2f} s, {self.resident_mib:.0f} MiB, {where}"
 
-async def restart(scale: float, runs: int, *, profile: bool = False) -> Restart:
-    """Fills the basic workload's nodes with 150,000 placed pods, then stops and starts the scheduler `runs` times."""
-    sized = BY_KEY["basic"].at(scale)
+
+async def restart(workload: Workload, pod: MakePod, scale: float, runs: int, *, profile: bool = False) -> Restart:
+    """Fills the workload's nodes with 150,000 placed pods, then stops and starts the scheduler `runs` times."""
+    sized = workload.at(scale)
     async with running_cluster(profile=profile) as cluster:
         await cluster.create(sized.objects())
         pods = int(BOUND_PODS * scale)
         for first in range(0, pods, PER_STEP):
             numbers = range(first, min(first + PER_STEP, pods))
-            await place(cluster, pod_events(BASIC(f"b-{number:06d}", number) for number in numbers))
+            await place(cluster, pod_events(pod(f"b-{number:06d}", number) for number in numbers))
         seconds: list[float] = []
         resident: list[float] = []
         for run in range(runs):

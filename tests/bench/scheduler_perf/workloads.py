@@ -38,7 +38,7 @@ from koordcore.events.envelope import AggregateRef, NewEvent
 from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
 from koordcore.events.objects.mirror import NamespaceObserved
 from koordcore.protocol import keys
-from koordcore.protocol.objects import Pod
+from koordcore.protocol.objects import Node, Pod
 
 MakePod = Callable[[str, int], Pod]
 """A pod of a uid and its number among its like."""
@@ -58,6 +58,8 @@ class Workload:
     beside      what goes on while pods are measured
     check       whether the placements are what the workload is about
     giant_node  the first node has room for everything
+    node        a node by its number; None: the small node of the table
+    engine_target  decisions/s in one process without a log where the row `engine` gives 40,000; None: not asked
     """
 
     key: str
@@ -74,6 +76,8 @@ class Workload:
     beside: Beside | None = None
     check: Check = nothing
     giant_node: bool = False
+    node: Callable[[int], Node] | None = None
+    engine_target: float | None = None
 
     def at(self, scale: float) -> "Sized":
         """The workload with its counts times a scale."""
@@ -104,6 +108,8 @@ class Sized:
 
     def objects(self) -> list[NewEvent]:
         """Nodes and what else is there before any pod."""
+        if self.workload.node is not None:
+            return node_events(map(self.workload.node, range(self.nodes))) + self.workload.before(self.nodes)
         nodes = [node(number, zones=self.workload.zones) for number in range(self.nodes)]
         if self.workload.giant_node:
             nodes[0] = node(0, zones=self.workload.zones, giant=True)

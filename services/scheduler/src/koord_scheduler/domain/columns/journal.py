@@ -9,11 +9,15 @@ class Journal:
     """The positions of nodes in the order in which they changed, so that caches update only changed nodes.
 
     Old entries are dropped. A reader that has not read them must read all nodes.
+
+    Attributes:
+        versions: Number of changes of each node so far, by position; nodes that never changed may be absent.
     """
 
     def __init__(self) -> None:
         self._base = 0
         self._rows: list[int] = []
+        self.versions: list[int] = []
 
     @property
     def position(self) -> int:
@@ -28,6 +32,10 @@ class Journal:
             del rows[:forget]
             self._base += forget
         rows.append(row)
+        versions = self.versions
+        if row >= len(versions):
+            versions += [0] * (row + 1 - len(versions) + len(versions) // 2)
+        versions[row] += 1
 
     def since(self, position: int) -> set[int] | None:
         """Return the positions of the nodes that changed since the journal had this `position`.

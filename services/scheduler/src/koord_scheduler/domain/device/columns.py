@@ -47,21 +47,34 @@ class OnNode:
 
     Attributes:
         cards: Number of devices with capacity.
-        left: By device, ascending by minor: what is left of each resource, in the order of `TypeColumns.names`.
+        left: By device, ascending by minor: what is left of each resource, in the order of `TypeColumns.names`, and
+            the largest `gpu-memory-ratio` that its memory has left, too.
         memory: Memory of each device in bytes.
         total: Sum of the capacities of each resource.
         free: Sum of what is left of each resource.
     """
 
-    __slots__ = ("cards", "free", "left", "memory", "places", "total")
+    __slots__ = ("_most", "cards", "free", "left", "memory", "places", "total")
 
     def __init__(self, names: int, cards: Sequence[Card]) -> None:
         self.cards = sum(1 for card in cards if card.total)
-        self.left: list[tuple[int, ...]] = [(ABSENT,) * names] * len(cards)
+        self.left: list[tuple[int, ...]] = [(ABSENT,) * (names + 1)] * len(cards)
         self.memory: list[int] = [card.total.get(GPU_MEMORY, 0) for card in cards]
         self.total: list[int] = [0] * names
         self.free: list[int] = [0] * names
         self.places: dict[int, int] = {card.minor: place for place, card in enumerate(cards)}
+        self._most: list[int] = []
+
+    def put(self, place: int, left: tuple[int, ...]) -> None:
+        """Set what is left of one device."""
+        self.left[place] = left
+        self._most = []
+
+    def most(self, index: int) -> int:
+        """Return the largest amount of `left` on one device, by the index of the amount."""
+        if not self._most:
+            self._most = [max(amounts) for amounts in zip(*self.left, strict=True)] or [ABSENT] * (len(self.total) + 1)
+        return self._most[index]
 
 
 class TypeColumns:
@@ -140,7 +153,7 @@ class TypeColumns:
         if not has_any:
             after = [ABSENT] * len(after)
         before, left, free, sums = node.left[place], self.left, self.free, node.free
-        node.left[place] = tuple(after)
+        node.put(place, (*after, self._ratio_left(after, node.memory[place])))
         for index, amount in enumerate(after):
             if amount != before[index]:
                 left[index, row, place] = amount
@@ -148,6 +161,11 @@ class TypeColumns:
                 if change:
                     sums[index] += change
                     free[index, row] = sums[index]
+
+    def _ratio_left(self, left: Sequence[int], memory: int) -> int:
+        if self.type != GPU_TYPE or left[_RATIO] == ABSENT or memory <= 0:
+            return left[-1] if self.type != GPU_TYPE else left[_RATIO]
+        return min(left[_RATIO], ((left[_MEMORY] + 1) * WHOLE - 1) // memory)
 
     def fitting(self, per_device: Mapping[str, int], rows: Rows) -> IntArray:
         """Return the number of cards of each row that have a request left, shape (K,)."""
@@ -172,12 +190,16 @@ class TypeColumns:
 
         It equals a comparison with `fitting` (tested).
         """
-        needs, on_node = self._needs(per_device), self.on_node
+        needs, on_node = self._needs_of_one(per_device), self.on_node
         memory, ratio = per_device.get(GPU_MEMORY), per_device.get(GPU_MEMORY_RATIO)
-        is_filled = self.type == GPU_TYPE and (memory is None) != (ratio is None)
+        bytes_ = memory or 0
+        is_filled = self.type == GPU_TYPE and memory is not None and ratio is None
 
         def has_room(row: int) -> bool:
             node = on_node[row]
+            for index, amount in needs:
+                if node.most(index) < amount:
+                    return False
             found = 0
             for place, left in enumerate(node.left):
                 for index, amount in needs:
@@ -186,10 +208,7 @@ class TypeColumns:
                 else:
                     if is_filled:
                         capacity = node.memory[place]
-                        if ratio is not None:
-                            if left[_MEMORY] < capacity * ratio // WHOLE:
-                                continue
-                        elif memory is not None and capacity and left[_RATIO] < int(memory / capacity * WHOLE):
+                        if capacity and left[_RATIO] < int(bytes_ / capacity * WHOLE):
                             continue
                     found += 1
                     if found >= count:
@@ -197,6 +216,22 @@ class TypeColumns:
             return False
 
         return has_room
+
+    def single_amount(self, per_device: Mapping[str, int]) -> tuple[int, int] | None:
+        """Return index and size of the only amount that decides whether a device has a request left.
+
+        The index is one of `OnNode.left`. None: more than one amount decides.
+        """
+        needs = self._needs_of_one(per_device)
+        is_filled = GPU_MEMORY in per_device and GPU_MEMORY_RATIO not in per_device
+        return None if is_filled or len(needs) != 1 else needs[0]
+
+    def _needs_of_one(self, per_device: Mapping[str, int]) -> list[tuple[int, int]]:
+        """Return index and size of each amount, as `OnNode.left` has it."""
+        needs = self._needs(per_device)
+        if self.type != GPU_TYPE or GPU_MEMORY in per_device:
+            return needs
+        return [(len(self.names) if index == _RATIO else index, amount) for index, amount in needs]
 
     def _needs(self, per_device: Mapping[str, int]) -> list[tuple[int, int]]:
         return [(index, per_device[name]) for index, name in enumerate(self.names) if name in per_device]
@@ -240,14 +275,13 @@ def node_scores(
 
 
 def score_function(
-    types: Iterable[TypeColumns], request: Mapping[str, int], scoring: DeviceScoring
+    types: Sequence[TypeColumns], request: Mapping[str, int], scoring: DeviceScoring
 ) -> Callable[[int], int]:
     """Return a function from a row to its score; it equals `node_scores` (tested)."""
-    columns = list(types)
     items = [
         (weight, column.on_node, column.names.index(name), request.get(name, 0))
         for name, weight in scoring.weights
-        for column in columns
+        for column in types
         if name in column.names
     ]
     is_least = scoring.is_least

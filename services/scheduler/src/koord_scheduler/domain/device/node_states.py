@@ -17,7 +17,7 @@ from koordcore.values.allocation import AllocatedDevice
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows, row_list
 from koord_scheduler.domain.device.allocator import INSUFFICIENT_GPUS, NodeDevices, Terms, allocate
-from koord_scheduler.domain.device.columns import NAMES, TypeColumns, node_scores, score_function
+from koord_scheduler.domain.device.columns import NAMES, OnNode, TypeColumns, node_scores, score_function
 from koord_scheduler.domain.device.inventories import Inventories
 from koord_scheduler.domain.device.inventory import Inventory, partition_table
 from koord_scheduler.domain.device.pod_devices import PodDevices
@@ -68,6 +68,7 @@ class NodeStates:
         self._layouts: dict[object, int] = {}
         self._layout_of: dict[int, int] = {}
         self._states: dict[object, int] = {}
+        self._next_state = 0  # numbers are not used again, because others may keep them
         self._state_of: dict[int, int] = {}
         self._answers: dict[tuple[PodDevices, frozenset[int] | None, int], int] = {}
         self._given: dict[object, tuple[AllocatedDevice, ...] | Refusal] = {}
@@ -223,7 +224,11 @@ class NodeStates:
             for type_, each in pod.requests.items()
         ]
 
+        single = self._single_amount(pod)
+
         def code(row: int) -> int:
+            if single is not None and single[0][row].most(single[1]) >= single[2]:
+                return FITS
             if row not in self._devices:
                 return self._code(NO_DEVICE_OBJECT) if pod.needs_device else FITS
             for on_node, refusal in types:
@@ -237,6 +242,16 @@ class NodeStates:
             return FITS
 
         return code
+
+    def _single_amount(self, pod: PodDevices) -> tuple[list[OnNode], int, int] | None:
+        """Return which amount of one device decides alone whether a node has room; None if more decides."""
+        if not pod.is_simple or len(pod.requests) != 1:
+            return None
+        (type_,) = pod.requests
+        request, column = pod.requests[type_], self.columns[type_]
+        found = column.single_amount(request.per_device) if request.count == 1 else None
+        is_whole = type_ == GPU_TYPE and not request.is_shared
+        return None if found is None or is_whole else (column.on_node, *found)
 
     def code_on(self, pod: PodDevices, row: int) -> int:
         """Return the code of one row."""
@@ -303,7 +318,11 @@ class NodeStates:
                 self._given.clear()
             known = self._devices[row]
             key = (self._layout_of[row], known.use.signature(_TYPES))
-            state = self._state_of[row] = self._states.setdefault(key, len(self._states))
+            state = self._states.get(key)
+            if state is None:
+                state = self._states[key] = self._next_state
+                self._next_state += 1
+            self._state_of[row] = state
         return state
 
     def _unsupported_on(self, row: int) -> Refusal:
@@ -327,8 +346,7 @@ class NodeStates:
 
     def row_score(self, pod: PodDevices) -> Callable[[int], int]:
         """Return a function from a row to its score, which answers without arrays."""
-        score = score_function(self._requested(pod), self._total(pod), self.scoring)
-        return lambda row: score(row) if row in self._devices else 0
+        return score_function(self._requested(pod), self._total(pod), self.scoring)
 
     def _requested(self, pod: PodDevices) -> list[TypeColumns]:
         return [self.columns[type_] for type_ in pod.requests]

@@ -5,7 +5,7 @@ One plugin (NodeNUMAResource) merges the hints of all of them under the topology
 Source: scheduler-fine-grained spec, 1.6, 1.7 and 2.10.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Protocol
 
 from koord_scheduler.domain.framework.plugin import Plugin
@@ -47,6 +47,13 @@ class TopologyHintsPlugin(Plugin, Protocol):
             pod: Equivalence class of the pod.
             row: Position of the node in the node columns.
             zones: The zones that the merged hints allow, one bit per zone; None: the whole node.
+        """
+        ...
+
+    def state_of(self, row: int) -> Hashable:
+        """Return a value that is equal for nodes with the same resources of the plugin, taken in the same way.
+
+        A pod gets the same hints and the same zones on such nodes. The answers for one of them serve the others.
         """
         ...
 

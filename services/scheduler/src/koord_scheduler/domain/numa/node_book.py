@@ -140,13 +140,17 @@ class NodeBook:
             most_allocated=hardware.strategy == MOST_ALLOCATED if hardware.strategy else most_allocated,
         )
 
-    def _use(self) -> CpuUse:
+    def exclusive_cpus(self) -> tuple[tuple[ExclusivePolicy, CpuMask], ...]:
+        """Return the CPUs of pods with each exclusive policy, for policies that pods have."""
         if not self._exclusive:
-            return NOT_USED
+            return ()
         exclusive: dict[ExclusivePolicy, CpuMask] = {}
         for taken in self._exclusive.values():
             exclusive[taken.exclusive] = exclusive.get(taken.exclusive, 0) | taken.cpus
-        return CpuUse(exclusive=exclusive)
+        return tuple([(policy, exclusive[policy]) for policy in ExclusivePolicy if policy in exclusive])
+
+    def _use(self) -> CpuUse:
+        return CpuUse(exclusive=dict(self.exclusive_cpus())) if self._exclusive else NOT_USED
 
 
 def zone_statuses(node: NodeZones, cpusets: Mapping[str, CpuMask]) -> dict[int, ZoneStatus]:

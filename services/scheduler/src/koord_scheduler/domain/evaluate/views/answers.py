@@ -26,14 +26,17 @@ class RowAnswers:
         position: Position of the journal of changed nodes up to which the results are current.
         status: Filter status of each node, int64 (N,): -1 no node, 0 feasible, otherwise who refuses it (`refusals`).
         raw: Raw scores of each plugin, int64 (N,); None if all are 0.
+        status_at, raw_at: The same memory for single elements, which is faster.
     """
 
-    __slots__ = ("position", "raw", "status")
+    __slots__ = ("position", "raw", "raw_at", "status", "status_at")
 
     def __init__(self, capacity: int, scores: int) -> None:
         self.position = 0
         self.status: IntArray = np.full(capacity, NO_NODE, np.int64)
+        self.status_at = self.status.data
         self.raw: list[IntArray | None] = [None] * scores
+        self.raw_at: list[memoryview | None] = [None] * scores
 
     def store_raw(self, index: int, rows: Rows, values: IntArray | None) -> None:
         """Store a plugin's raw scores for some nodes.
@@ -48,6 +51,7 @@ class RowAnswers:
             if values is None:
                 return
             raw = self.raw[index] = np.zeros(len(self.status), np.int64)
+            self.raw_at[index] = raw.data
         raw[rows] = 0 if values is None else values
 
 

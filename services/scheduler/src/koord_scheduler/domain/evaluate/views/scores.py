@@ -181,3 +181,10 @@ class Scores:
         """Return a plugin's raw scores for all positions, int64 (N,), or None if all are 0."""
         reads = self._scores[index][0].reads
         return (self.shape if reads is Reads.SHAPE else self.load).raw[index]
+
+    def raw_at(self, index: int) -> memoryview:
+        """Return the raw scores of a plugin that has an array, for single elements."""
+        reads = self._scores[index][0].reads
+        raw = (self.shape if reads is Reads.SHAPE else self.load).raw_at[index]
+        assert raw is not None, f"plugin {index} has raw scores"
+        return raw

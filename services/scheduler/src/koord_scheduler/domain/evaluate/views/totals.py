@@ -52,6 +52,7 @@ class Totals:
         self._nodes = nodes
         self._fixed: IntArray = np.zeros(0, np.int64)
         self._group_of: IntArray = np.zeros(0, np.int64)
+        self._look_at_single()
         self.groups = Groups()
         self._rankings: dict[int, Ranking] | None = None
         self._parted: PartedRanking | None = None
@@ -62,6 +63,7 @@ class Totals:
         """Mark all nodes as infeasible, and start with new groups and the present capacity of the node columns."""
         self._fixed = np.full(self._nodes.capacity, INFEASIBLE, np.int64)
         self._group_of = np.zeros(self._nodes.capacity, np.int64)
+        self._look_at_single()
         self.groups = groups
         self._forget()
 
@@ -80,19 +82,19 @@ class Totals:
 
     def put(self, row: int, fixed: int, group: int = 0) -> None:
         """Set the fixed part and the group of the node at position `row`. `INFEASIBLE`: the node refuses the class."""
-        before, group_before = self._fixed.item(row), self._group_of.item(row)
+        before, group_before = self._fixed_at[row], self._group_at[row]
         if before == fixed and group_before == group:
             return
         place = self._nodes.name_hash.item(row)
         if self._rankings is not None or self._parted is not None:
             self._move(row, place, before, group_before, fixed, group)
-        if before >= 0:
-            self.groups.moved(group_before, -1)
-        if fixed >= 0:
-            self.groups.moved(group, 1)
-        self._fixed[row] = fixed
-        if group_before != group:
-            self._group_of[row] = group
+        self._fixed_at[row] = fixed
+        if group_before != group or before < 0 or fixed < 0:
+            self._group_at[row] = group
+            if before >= 0:
+                self.groups.moved(group_before, -1)
+            if fixed >= 0:
+                self.groups.moved(group, 1)
 
     def put_many(self, rows: Rows, fixed: IntArray, groups: IntArray) -> None:
         """Set the fixed parts and the groups of some nodes.
@@ -150,6 +152,9 @@ class Totals:
                 return None
             self._parted = PartedRanking(self._all(), self._nodes, label)
         return self._parted
+
+    def _look_at_single(self) -> None:
+        self._fixed_at, self._group_at = self._fixed.data, self._group_of.data
 
     def _all(self) -> IntArray:
         """Return the total of every row, int64 (N,)."""

@@ -1,6 +1,7 @@
 """All nodes as one class of pods sees them, evaluated again row by row where something changed."""
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -16,7 +17,7 @@ from koord_scheduler.domain.evaluate.views.totals import Totals
 from koord_scheduler.domain.framework.node_points import Reads, RowFunction
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
-_FEW_ROWS: Final = 160
+_FEW_ROWS: Final = 256
 """Up to this number, changed rows are evaluated one by one without arrays, because that is faster (measured)."""
 
 
@@ -138,7 +139,7 @@ class View:
         scores.load.position = nodes.load.position
         if changed is None or 4 * len(changed) > len(nodes) + 4 * _FEW_ROWS:
             self._evaluate_rows(all_rows(nodes), everything=True, shape_moved=shape_moved)
-        elif shape_moved or len(changed) > _FEW_ROWS or not all(map(self._evaluate_one, changed)):
+        elif shape_moved or len(changed) > _FEW_ROWS or not self._evaluate_singly(changed):
             self._evaluate_rows(np.array(sorted(changed), np.intp), everything=False, shape_moved=shape_moved)
         self.totals.settle()
 
@@ -159,44 +160,44 @@ class View:
         groups = scores.groups_of(totals.groups, rows)
         totals.put_many(rows, np.where(load.status[rows] == FEASIBLE, fixed, INFEASIBLE), groups)
 
-    def _evaluate_one(self, row: int) -> bool:
-        """Evaluate one row without arrays, which is what a placement changes.
+    def _evaluate_singly(self, rows: Iterable[int]) -> bool:
+        """Evaluate rows one by one without arrays: a placement changes one row.
 
         Return False if that is not possible, because a plugin needs arrays.
         """
-        scores = self._scores
+        scores, totals = self._scores, self.totals
         if self._row_functions is None or len(self._shape_fixed) == 0:
             return False
         filters, row_scores = self._row_functions
-        load = scores.load
-        before, after = load.status.item(row), scores.shape.status.item(row)
-        if after == FEASIBLE:
-            for base, function in filters:
-                code = function(row)
-                if code:
-                    after = base | code
-                    break
-        if before != after:
-            load.status[row] = after
-            self._recount(before, after)
-        if after != FEASIBLE:
-            self.totals.put(row, INFEASIBLE)
-            return True
-        fixed = self._shape_fixed.item(row)
-        for index, function, weight in row_scores:
-            score = function(row)
-            raw = load.raw[index]
-            if raw is not None:
-                raw[row] = score
-            elif score:
-                return False
-            fixed += weight * score
-        groups = self.totals.groups
-        if groups.places:
-            key = tuple([raw.item(row) for place in groups.places if (raw := scores.raw(place)) is not None])
-            self.totals.put(row, fixed, groups.id_of(key))
-        else:
-            self.totals.put(row, fixed)
+        load, groups, fixed_at = scores.load, totals.groups, self._shape_fixed.data
+        shape_status, status, raws = scores.shape.status_at, load.status_at, load.raw_at
+        group_raws = [scores.raw_at(place) for place in groups.places]
+        for row in rows:
+            before: int = status[row]
+            after: int = shape_status[row]
+            if after == FEASIBLE:
+                for base, function in filters:
+                    code = function(row)
+                    if code:
+                        after = base | code
+                        break
+            if before != after:
+                status[row] = after
+                self._recount(before, after)
+            if after != FEASIBLE:
+                totals.put(row, INFEASIBLE, 0)
+                continue
+            fixed: int = fixed_at[row]
+            for index, function, weight in row_scores:
+                score = function(row)
+                raw = raws[index]
+                if raw is not None:
+                    raw[row] = score
+                elif score:
+                    return False
+                fixed += weight * score
+            group = groups.id_of(tuple([raw[row] for raw in group_raws])) if group_raws else 0
+            totals.put(row, fixed, group)
         return True
 
     def _count(self, before: IntArray | None, after: IntArray) -> None:

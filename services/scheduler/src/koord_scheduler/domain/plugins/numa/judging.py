@@ -20,17 +20,16 @@ from koord_scheduler.domain.numa.binding import CONFLICT, NO_LAYOUT, NOT_WHOLE, 
 from koord_scheduler.domain.numa.books import NumaBooks
 from koord_scheduler.domain.numa.columns import POLICIES, WHOLE
 from koord_scheduler.domain.numa.hardware import INVALID_RATIO, NodeHardware
-from koord_scheduler.domain.numa.scoring import Strategy
 from koord_scheduler.domain.plugins.numa.codes import MOST_BITS, Kind, code_of
 from koord_scheduler.domain.plugins.numa.need import (
     NO_ZONES,
     POLICY_MISMATCH,
     Need,
     Terms,
-    plan,
     single_zones,
     terms_on,
 )
+from koord_scheduler.domain.plugins.numa.plans import Plans
 from koord_scheduler.domain.topology_hints.merging import TopologyPolicy
 
 _KINDS: Final = {
@@ -52,10 +51,10 @@ class Judge:
         exact_reasons: Reasons of exact decisions, by the numbers in codes.
     """
 
-    def __init__(self, nodes: NodeColumns, books: NumaBooks, strategy: Strategy) -> None:
+    def __init__(self, nodes: NodeColumns, books: NumaBooks, plans: Plans) -> None:
         self._nodes = nodes
         self._books = books
-        self._strategy = strategy
+        self._plans = plans
         self._cpu = nodes.column(CPU)
         self.exact_reasons: list[str] = []
         self._numbers: dict[str, int] = {}
@@ -252,7 +251,7 @@ class Judge:
         return code_of(kind, columns.per_core.item(row), bits)
 
     def _exact(self, need: Need, row: int) -> int:
-        planned = plan(need, row, self._books, self._strategy)
+        planned = self._plans.plan(need, row)
         if not isinstance(planned, str):
             return 0
         number = self._numbers.get(planned)

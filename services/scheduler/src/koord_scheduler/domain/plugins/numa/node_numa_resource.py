@@ -46,8 +46,9 @@ from koord_scheduler.domain.numa.scoring import Strategy
 from koord_scheduler.domain.plugins.numa.codes import LAST_UNRESOLVABLE, kind_of, reasons_of
 from koord_scheduler.domain.plugins.numa.details import details_of
 from koord_scheduler.domain.plugins.numa.judging import Judge
-from koord_scheduler.domain.plugins.numa.need import Need, Planned, plan
+from koord_scheduler.domain.plugins.numa.need import Need, Planned
 from koord_scheduler.domain.plugins.numa.pages import describe_node
+from koord_scheduler.domain.plugins.numa.plans import Plans
 from koord_scheduler.domain.plugins.numa.scores import Scores
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 from koord_scheduler.domain.pods.record import PodRecord
@@ -82,9 +83,10 @@ class NodeNUMAResource:
         self._affinities = cluster.affinities
         self._default_bind_policy = args.default_cpu_bind_policy
         self._zone_strategy = _strategy(args.numa_scoring_strategy)
-        self._judge = Judge(cluster.nodes, cluster.numa, self._zone_strategy)
+        self._plans = Plans(cluster.numa, self._zone_strategy)
+        self._judge = Judge(cluster.nodes, cluster.numa, self._plans)
         strategy = _strategy(args.scoring_strategy)
-        self._scores = Scores(cluster.nodes, cluster.numa, strategy, self._zone_strategy)
+        self._scores = Scores(cluster.nodes, cluster.numa, strategy, self._zone_strategy, self._plans)
         self._providers: tuple[TopologyHintsPlugin, ...] = ()
         self._needs: WeakKeyDictionary[PodClass, Need] = WeakKeyDictionary()
         cluster.numa.allocator = self
@@ -184,7 +186,7 @@ class NodeNUMAResource:
         if row is None or pod.subject is None:
             return NOTHING
         need = self._need_of(pod.subject.pod_class)
-        planned = self._plan(need, row)
+        planned = self._plans.plan(need, row)
         if isinstance(planned, str):
             return Rejection(plugin=self.name, message=f"node {node}: {planned}", resolvable=True)
         self._affinities.put(pod.uid, planned.affinity)
@@ -196,11 +198,8 @@ class NodeNUMAResource:
 
     def estimate(self, pod: PodClass, row: int) -> Allocation | None:
         """See `Allocator.estimate`."""
-        planned = self._plan(self._need_of(pod), row)
+        planned = self._plans.plan(self._need_of(pod), row)
         return None if isinstance(planned, str) else allocation_of(planned)
-
-    def _plan(self, need: Need, row: int) -> Planned | str:
-        return plan(need, row, self._books, self._zone_strategy)
 
     def pages(self) -> Mapping[str, PageAnswer]:
         """See `PagesPlugin.pages`."""

@@ -14,7 +14,8 @@ from koord_scheduler.domain.numa.amplified import amplified_use
 from koord_scheduler.domain.numa.books import NumaBooks
 from koord_scheduler.domain.numa.hinting import amplified_request, zone_score
 from koord_scheduler.domain.numa.scoring import Strategy
-from koord_scheduler.domain.plugins.numa.need import Need, Terms, best_single_zone, plan, terms_on
+from koord_scheduler.domain.plugins.numa.need import Need, Terms, best_single_zone, terms_on
+from koord_scheduler.domain.plugins.numa.plans import Plans
 from koord_scheduler.domain.topology_hints.merging import TopologyPolicy
 
 NO_SCORE: Final = 0
@@ -23,11 +24,14 @@ NO_SCORE: Final = 0
 class Scores:
     """Scores nodes for one plugin."""
 
-    def __init__(self, nodes: NodeColumns, books: NumaBooks, strategy: Strategy, zone_strategy: Strategy) -> None:
+    def __init__(
+        self, nodes: NodeColumns, books: NumaBooks, strategy: Strategy, zone_strategy: Strategy, plans: Plans
+    ) -> None:
         self._nodes = nodes
         self._books = books
         self._strategy = strategy
         self._zone_strategy = zone_strategy
+        self._plans = plans
         self._columns = {name: nodes.column(name) for name, _ in strategy.weights}
 
     def scores(self, need: Need, rows: Rows) -> IntArray:
@@ -46,6 +50,8 @@ class Scores:
                 return NO_SCORE
             if terms.policy is TopologyPolicy.NONE:
                 return self._of_node(need, row, terms)
+            if need.providers:
+                return self._plans.kept("score", need, row, lambda: self._of_zones(need, row, terms))
             return self._of_zones(need, row, terms)
 
         return score
@@ -70,7 +76,7 @@ class Scores:
         single = best_single_zone(need, row, self._books, node, terms.binding, strategy)
         if single is not None:
             return single[1]
-        planned = plan(need, row, self._books, strategy)
+        planned = self._plans.plan(need, row)
         if isinstance(planned, str):
             return NO_SCORE
         zones = planned.affinity if planned.affinity is not None else node.zones

@@ -302,12 +302,14 @@ class DeviceShare:
     def refused_within(self, pod: PodClass, row: int, zones: Zones | None) -> str | None:
         """See `TopologyHintsPlugin.refused_within`."""
         asked, node = self._asked(pod), self.states.devices_of(row)
-        if asked is None:
-            return None
-        if asked.error:
-            return asked.error
+        if asked is None or asked.error:
+            return None if asked is None else asked.error
         is_restricted = zones is not None and self._is_aligned and node is not None and bool(node.inventory.numa_nodes)
         return self.states.refused_within(asked, row, frozenset(ids_of(zones)) if is_restricted and zones else None)
+
+    def state_of(self, row: int) -> Hashable:
+        """See `TopologyHintsPlugin.state_of`."""
+        return self.states.state_of(row) if self.states.devices_of(row) is not None else None
 
     # --- typical pods, learned ---------------------------------------------------------------------------------------
 
@@ -360,9 +362,7 @@ class DeviceShare:
 
     def _summary(self, asked: Mapping[str, str]) -> object:
         row = self._nodes.row(asked["name"])
-        if row is None or self.states.devices_of(row) is None:
-            return {}
-        return self._summary_of(row)
+        return {} if row is None or self.states.devices_of(row) is None else self._summary_of(row)
 
     def _summary_of(self, row: int) -> object:
         node = self.states.devices_of(row)

@@ -33,6 +33,7 @@ from koord_scheduler.domain.loadaware.columns import LoadColumns
 from koord_scheduler.domain.loadaware.debugging import describe_node
 from koord_scheduler.domain.loadaware.metric import metric_of_report
 from koord_scheduler.domain.loadaware.rules import PodLoad, node_facts, pod_load
+from koord_scheduler.domain.plugins.resources.single_rows import SharedScores
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 from koord_scheduler.domain.pods.info import PodInfo
 
@@ -60,6 +61,7 @@ class LoadAwareScheduling:
         self.nodes = nodes
         self.load = LoadColumns(args, touched=nodes.load)
         self._reports: dict[str, NodeUsageReported] = {}
+        self._shared = SharedScores()
 
     def read(self, pod: Pod) -> Hashable:
         """See `PodReader.read`."""
@@ -146,7 +148,9 @@ class LoadAwareScheduling:
 
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
         """See `RowScorePlugin.row_score`."""
-        return self.load.row_score(self._load_of(pod))
+        load = self._load_of(pod)
+        score = self.load.row_score(load)
+        return None if score is None else self._shared.of(nodes, load, lambda: score)
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
         """As it is."""

@@ -14,7 +14,7 @@ from koord_scheduler.domain.config.args.kubernetes import NodeResourcesBalancedA
 from koord_scheduler.domain.framework.extension_points import ROW_SCORE, SCORE
 from koord_scheduler.domain.framework.node_points import Reads, RowFunction
 from koord_scheduler.domain.plugins.resources import resource_scores
-from koord_scheduler.domain.plugins.resources.single_rows import balanced
+from koord_scheduler.domain.plugins.resources.single_rows import SharedScores, balanced
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
 
@@ -29,6 +29,7 @@ class NodeResourcesBalancedAllocation:
     def __init__(self, args: NodeResourcesBalancedAllocationArgs) -> None:
         self.args = args
         self._items: WeakKeyDictionary[PodClass, tuple[tuple[int, int], ...]] = WeakKeyDictionary()
+        self._shared = SharedScores()
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
         """See `ScorePlugin.score`.
@@ -46,7 +47,7 @@ class NodeResourcesBalancedAllocation:
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
         """See `RowScorePlugin.row_score`."""
         items = self._items_of(pod, nodes)
-        return balanced(nodes, items) if items else None
+        return self._shared.of(nodes, items, lambda: balanced(nodes, items)) if items else None
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
         """As it is."""

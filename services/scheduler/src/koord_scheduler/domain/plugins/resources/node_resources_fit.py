@@ -27,7 +27,7 @@ from koord_scheduler.domain.config.args.kubernetes import NodeResourcesFitArgs, 
 from koord_scheduler.domain.framework.extension_points import AMOUNTS_FILTER, FILTER, ROW_FILTER, ROW_SCORE, SCORE
 from koord_scheduler.domain.framework.node_points import Reads, RowFunction
 from koord_scheduler.domain.plugins.resources import resource_scores
-from koord_scheduler.domain.plugins.resources.single_rows import allocated, lacking
+from koord_scheduler.domain.plugins.resources.single_rows import SharedScores, allocated, lacking
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
 _NON_ZERO: Final = (CPU, MEMORY)
@@ -63,6 +63,7 @@ class NodeResourcesFit:
         self.args = args
         self._checks: WeakKeyDictionary[PodClass, tuple[tuple[int, int, int], ...]] = WeakKeyDictionary()
         self._items: WeakKeyDictionary[PodClass, tuple[_Item, ...]] = WeakKeyDictionary()
+        self._shared = SharedScores()
 
     def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
         """See `FilterPlugin.filter`. The code tells all shortages instead of only the first."""
@@ -130,11 +131,11 @@ class NodeResourcesFit:
 
             return by_shape
 
-        return allocated(
-            nodes,
-            [(each.column, -1 if each.non_zero is None else each.non_zero, each.amount, each.weight) for each in items],
-            is_least=strategy == "LeastAllocated",
-        )
+        terms = [
+            (each.column, -1 if each.non_zero is None else each.non_zero, each.amount, each.weight) for each in items
+        ]
+        is_least = strategy == "LeastAllocated"
+        return self._shared.of(nodes, tuple(terms), lambda: allocated(nodes, terms, is_least=is_least))
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
         """As it is."""

@@ -5,11 +5,58 @@ arrays (tested).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
+from typing import Final
 
 from koord_scheduler.domain.columns.node_columns import NodeColumns
 from koord_scheduler.domain.framework.node_points import RowFunction
 from koord_scheduler.domain.plugins.resources.resource_scores import MAX_SCORE
+
+_MOST_SHARED: Final = 1024
+
+
+class SharedScores:
+    """Scores of single rows that all classes of pods with the same terms share.
+
+    Each function keeps its answer about a row until the load of the row changes. So many classes of pods that differ
+    only in what other plugins read cost one evaluation for each changed row.
+    """
+
+    def __init__(self) -> None:
+        self._nodes: NodeColumns | None = None
+        self._functions: dict[Hashable, RowFunction] = {}
+
+    def of(self, nodes: NodeColumns, terms: Hashable, made: Callable[[], RowFunction]) -> RowFunction:
+        """Return the function of the terms, which `made` makes if it is new."""
+        if nodes is not self._nodes or len(self._functions) >= _MOST_SHARED:
+            self._nodes = nodes
+            self._functions.clear()
+        function = self._functions.get(terms)
+        if function is None:
+            function = self._functions[terms] = _remembered(nodes, made())
+        return function
+
+
+def _remembered(nodes: NodeColumns, score: RowFunction) -> RowFunction:
+    journal = nodes.load
+    versions = journal.versions
+    seen: list[int] = []
+    values: list[int] = []
+
+    def remembered(row: int) -> int:
+        if row >= len(versions) or nodes.load is not journal:  # a trial does not record its changes
+            return score(row)
+        version = versions[row]
+        if row >= len(seen):
+            more = len(versions) - len(seen)
+            seen.extend([-1] * more)
+            values.extend([0] * more)
+        if seen[row] != version:
+            values[row] = score(row)
+            seen[row] = version
+        return values[row]
+
+    return remembered
 
 
 def lacking(nodes: NodeColumns, checks: Sequence[tuple[int, int, int]]) -> RowFunction:
