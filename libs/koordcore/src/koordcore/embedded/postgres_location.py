@@ -23,7 +23,7 @@ UNPRIVILEGED_USER = "nobody"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """Numeric ids of the user that runs Postgres."""
+    """User id and group id of the system user that runs Postgres."""
 
     uid: int
     gid: int

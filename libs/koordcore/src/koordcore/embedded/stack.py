@@ -114,7 +114,7 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_stack(state_file: Path, stack: Stack) -> None:
-    """Replace the state file atomically, with mode 0600."""
+    """Write the status of a stack to its state file, atomically and with mode 0600."""
     state_file.parent.mkdir(parents=True, exist_ok=True)
     fresh = state_file.with_name(state_file.name + ".new")
     fresh.touch(mode=0o600)

@@ -23,7 +23,7 @@ class KubeStruct(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=Tru
 
 
 class OwnerReference(KubeStruct):
-    """Reference of an object to its owner: object `metadata.ownerReferences[]`.
+    """Reference of an object to an owner: kind, name and uid (object `metadata.ownerReferences[]`).
 
     `controller`: whether this owner controls the object.
     """
@@ -36,7 +36,10 @@ class OwnerReference(KubeStruct):
 
 
 class ObjectMeta(KubeStruct):
-    """Object `metadata`. An absent text is ""; times are RFC 3339 texts of the API server."""
+    """Metadata of an object: name, namespace, uid, version, times, labels, annotations and owners (object `metadata`).
+
+    An absent text is "". Times are RFC 3339 texts of the API server; None if not set.
+    """
 
     name: str = ""
     namespace: str = ""
@@ -50,7 +53,10 @@ class ObjectMeta(KubeStruct):
 
 
 class LabelSelectorRequirement(KubeStruct):
-    """One expression of a label selector: In, NotIn, Exists, DoesNotExist; node selectors also Gt, Lt."""
+    """One condition of a label selector: label key, operator and values.
+
+    Operators are In, NotIn, Exists, DoesNotExist; in node selectors also Gt and Lt.
+    """
 
     key: str
     operator: str
@@ -58,21 +64,24 @@ class LabelSelectorRequirement(KubeStruct):
 
 
 class LabelSelector(KubeStruct):
-    """A label selector: `matchLabels` and `matchExpressions` must all match (protocol spec, 1.3)."""
+    """A label selector as written: `match_labels` and `match_expressions` must all match (protocol spec, 1.3)."""
 
     match_labels: dict[str, str] = {}
     match_expressions: list[LabelSelectorRequirement] = []
 
 
 class ResourceRequirements(KubeStruct):
-    """Requests and limits: object `resources` of a container or a pod."""
+    """Requests and limits of a container or a pod as resource lists (object `resources`)."""
 
     requests: Quantities = {}
     limits: Quantities = {}
 
 
 class ContainerPort(KubeStruct):
-    """A port: object `ports[]` of a container."""
+    """A port of a container (object `ports[]`), with the port and address that it takes on the host.
+
+    `host_port` 0 means that it takes none.
+    """
 
     container_port: int = 0
     host_port: int = 0
@@ -81,7 +90,10 @@ class ContainerPort(KubeStruct):
 
 
 class Container(KubeStruct):
-    """A container or init container. `restart_policy` "Always" makes an init container a sidecar."""
+    """A container or init container: name, image, resources and ports.
+
+    `restart_policy` "Always" makes an init container a sidecar.
+    """
 
     name: str = ""
     image: str = ""
@@ -91,7 +103,10 @@ class Container(KubeStruct):
 
 
 class Toleration(KubeStruct):
-    """Object `spec.tolerations[]`. The default operator is Equal; an empty effect matches every effect."""
+    """A taint that a pod tolerates: key, operator, value and effect (object `spec.tolerations[]`).
+
+    The default operator is Equal. An empty effect matches every effect.
+    """
 
     key: str = ""
     operator: str = "Equal"
@@ -101,7 +116,7 @@ class Toleration(KubeStruct):
 
 
 class Taint(KubeStruct):
-    """Object `spec.taints[]` of a node."""
+    """A taint of a node: key, value and effect. It keeps away pods that do not tolerate it (object `spec.taints[]`)."""
 
     key: str
     effect: str
@@ -110,27 +125,30 @@ class Taint(KubeStruct):
 
 
 class NodeSelectorTerm(KubeStruct):
-    """Expressions over labels and fields that must all match. An empty term matches no node."""
+    """Conditions on labels and fields of a node, which must all match. A term without conditions matches no node."""
 
     match_expressions: list[LabelSelectorRequirement] = []
     match_fields: list[LabelSelectorRequirement] = []
 
 
 class NodeSelector(KubeStruct):
-    """Terms of which at least one must match."""
+    """Conditions on nodes as a list of terms, of which at least one must match."""
 
     node_selector_terms: list[NodeSelectorTerm] = []
 
 
 class PreferredSchedulingTerm(KubeStruct):
-    """A node selector term with a weight of 1 to 100."""
+    """A preferred condition on nodes, with a weight of 1 to 100 that is added to the score."""
 
     weight: int = 1
     preference: NodeSelectorTerm = msgspec.field(default_factory=NodeSelectorTerm)
 
 
 class NodeAffinity(KubeStruct):
-    """Object `spec.affinity.nodeAffinity`."""
+    """Required and preferred conditions of a pod on nodes (object `spec.affinity.nodeAffinity`).
+
+    `required` None: none.
+    """
 
     required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
     preferred: list[PreferredSchedulingTerm] = msgspec.field(
@@ -139,7 +157,7 @@ class NodeAffinity(KubeStruct):
 
 
 class PodAffinityTerm(KubeStruct):
-    """One term of pod affinity or anti-affinity."""
+    """Which pods a pod wants near or far, by selectors of pods and namespaces. The topology key defines "near"."""
 
     topology_key: str = ""
     label_selector: LabelSelector | None = None
@@ -150,14 +168,14 @@ class PodAffinityTerm(KubeStruct):
 
 
 class WeightedPodAffinityTerm(KubeStruct):
-    """A preferred pod affinity term with a weight of 1 to 100."""
+    """A preferred pod affinity term, with a weight of 1 to 100 that is added to the score."""
 
     weight: int = 1
     pod_affinity_term: PodAffinityTerm = msgspec.field(default_factory=PodAffinityTerm)
 
 
 class PodAffinity(KubeStruct):
-    """Objects `spec.affinity.podAffinity` and `podAntiAffinity`, which have the same fields."""
+    """Required and preferred terms of a pod about other pods (objects `podAffinity` and `podAntiAffinity`)."""
 
     required: list[PodAffinityTerm] = msgspec.field(
         default_factory=list[PodAffinityTerm], name="requiredDuringSchedulingIgnoredDuringExecution"
@@ -168,7 +186,7 @@ class PodAffinity(KubeStruct):
 
 
 class Affinity(KubeStruct):
-    """Rules that attract a pod to nodes or pods, or keep it away from pods: object `spec.affinity`."""
+    """Rules that attract a pod to nodes or pods, or keep it away from pods (object `spec.affinity`). None: no rule."""
 
     node_affinity: NodeAffinity | None = None
     pod_affinity: PodAffinity | None = None
@@ -176,7 +194,10 @@ class Affinity(KubeStruct):
 
 
 class TopologySpreadConstraint(KubeStruct):
-    """A rule for spreading pods over domains of nodes: object `spec.topologySpreadConstraints[]`."""
+    """A rule for spreading the selected pods evenly over topology domains (object `spec.topologySpreadConstraints[]`).
+
+    `max_skew` is the largest allowed difference between the numbers of pods in two domains.
+    """
 
     max_skew: int = 1
     topology_key: str = ""
@@ -195,7 +216,10 @@ class VolumeClaimSource(KubeStruct):
 
 
 class Volume(KubeStruct):
-    """Object `spec.volumes[]`. Only a claim is kept; other sources, such as secrets, are dropped."""
+    """A volume of a pod with its PersistentVolumeClaim (object `spec.volumes[]`).
+
+    None if the volume has another source, such as a secret. Other sources are dropped.
+    """
 
     name: str = ""
     persistent_volume_claim: VolumeClaimSource | None = None
@@ -214,7 +238,7 @@ class SchedulingGate(KubeStruct):
 
 
 class PodSpec(KubeStruct):
-    """Object `spec` of a pod, with the fields that Koordstream reads. None and "" mean that a field is not set."""
+    """Object `spec` of a pod, reduced to what placement needs. None and "" mean that a field is not set."""
 
     containers: list[Container] = []
     init_containers: list[Container] = []
@@ -237,7 +261,7 @@ class PodSpec(KubeStruct):
 
 
 class PodCondition(KubeStruct):
-    """Object `status.conditions[]` of a pod."""
+    """A condition in the status of a pod: type, status, reason and time of the last change."""
 
     type: str = ""
     status: str = ""
@@ -246,7 +270,7 @@ class PodCondition(KubeStruct):
 
 
 class PodStatus(KubeStruct):
-    """Object `status` of a pod."""
+    """Object `status` of a pod: phase, QoS class, start time, nominated node and conditions. An absent text is ""."""
 
     phase: str = ""
     qos_class: str = ""
@@ -256,7 +280,7 @@ class PodStatus(KubeStruct):
 
 
 class Pod(KubeStruct):
-    """A pod, reduced to the fields that Koordstream reads."""
+    """A pod with metadata, spec and status, reduced to the fields that Koordstream reads."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
@@ -264,14 +288,14 @@ class Pod(KubeStruct):
 
 
 class NodeSpec(KubeStruct):
-    """Object `spec` of a node."""
+    """Object `spec` of a node: its taints, and whether it is closed for new pods (`unschedulable`)."""
 
     unschedulable: bool = False
     taints: list[Taint] = []
 
 
 class NodeCondition(KubeStruct):
-    """Object `status.conditions[]` of a node."""
+    """A condition in the status of a node: type, status and reason (object `status.conditions[]`)."""
 
     type: str = ""
     status: str = ""
@@ -279,14 +303,14 @@ class NodeCondition(KubeStruct):
 
 
 class ContainerImage(KubeStruct):
-    """An image that is stored on a node: object `status.images[]`."""
+    """An image that is stored on a node: its names and its size in bytes (object `status.images[]`)."""
 
     names: list[str] = []
     size_bytes: int = 0
 
 
 class NodeStatus(KubeStruct):
-    """Object `status` of a node."""
+    """Object `status` of a node: capacity, allocatable, conditions and stored images."""
 
     capacity: Quantities = {}
     allocatable: Quantities = {}
@@ -295,7 +319,7 @@ class NodeStatus(KubeStruct):
 
 
 class Node(KubeStruct):
-    """A node, reduced to the fields that Koordstream reads."""
+    """A node with metadata, spec and status, reduced to the fields that Koordstream reads."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
@@ -309,7 +333,7 @@ class Namespace(KubeStruct):
 
 
 class PriorityClass(KubeStruct):
-    """A `scheduling.k8s.io/v1` PriorityClass."""
+    """A PriorityClass (scheduling.k8s.io/v1): a name for a priority value, with a preemption policy."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     value: int = 0
@@ -332,7 +356,7 @@ class PodTemplate(KubeStruct):
 
 
 class Workload(KubeStruct):
-    """A Deployment or Job: a pod template and a number of pods (Job: `parallelism`)."""
+    """A Deployment or Job: its pod template and its number of pods (`replicas`; for a Job its `parallelism`)."""
 
     kind: str = ""
     api_version: str = ""

@@ -44,7 +44,7 @@ class ControlledValues(StrEnum):
 
 
 class WorkloadReference(KubeStruct):
-    """Reference of a Recommendation to a workload: object `spec.target.workload`."""
+    """Kind, name and API version of the workload that a Recommendation is about (object `spec.target.workload`)."""
 
     kind: str = ""
     name: str = ""
@@ -52,7 +52,7 @@ class WorkloadReference(KubeStruct):
 
 
 class RecommendationTarget(KubeStruct):
-    """Pods that a Recommendation selects, as written: object `spec.target`."""
+    """Pods that a Recommendation selects, as written: a workload or a pod selector (object `spec.target`)."""
 
     type: str = ""
     workload: WorkloadReference | None = None
@@ -66,7 +66,7 @@ class RecommendationSpec(KubeStruct):
 
 
 class Recommendation(KubeStruct):
-    """A Recommendation object (analysis.koordinator.sh/v1alpha1)."""
+    """A Recommendation object (analysis.koordinator.sh/v1alpha1), which asks for recommended requests."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: RecommendationSpec = msgspec.field(default_factory=RecommendationSpec)

@@ -10,7 +10,7 @@ from koordcore.protocol.objects import KubeStruct, LabelSelector, NodeSelector, 
 
 
 class ElasticQuotaSpec(KubeStruct):
-    """Object `spec` of an ElasticQuota: resource lists as written."""
+    """Object `spec` of an ElasticQuota: the resource lists `min` and `max` as written."""
 
     min: Quantities = {}
     max: Quantities = {}
@@ -23,7 +23,7 @@ class ElasticQuotaStatus(KubeStruct):
 
 
 class ElasticQuota(KubeStruct):
-    """An ElasticQuota object (scheduling.sigs.k8s.io/v1alpha1)."""
+    """An ElasticQuota object (scheduling.sigs.k8s.io/v1alpha1): the min and max amounts of a quota."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: ElasticQuotaSpec = msgspec.field(default_factory=ElasticQuotaSpec)
@@ -31,7 +31,10 @@ class ElasticQuota(KubeStruct):
 
 
 class PodDisruptionBudgetSpec(KubeStruct):
-    """Object `spec` of a PodDisruptionBudget. Amounts are integers or percentages, as written."""
+    """Object `spec` of a PodDisruptionBudget: its selector, and how many pods must stay or may be gone.
+
+    Numbers are integers or percentages, as written; None if not set.
+    """
 
     selector: LabelSelector | None = None
     min_available: int | str | None = None
@@ -39,9 +42,9 @@ class PodDisruptionBudgetSpec(KubeStruct):
 
 
 class PodDisruptionBudgetStatus(KubeStruct):
-    """Object `status` of a PodDisruptionBudget.
+    """Object `status` of a PodDisruptionBudget: numbers of healthy, desired and expected pods, allowed evictions.
 
-    `disrupted_pods`: pod name -> time of an eviction that has not finished.
+    `disrupted_pods`: pod name -> RFC 3339 time of an eviction that has not finished.
     """
 
     disruptions_allowed: int = 0
@@ -52,7 +55,7 @@ class PodDisruptionBudgetStatus(KubeStruct):
 
 
 class PodDisruptionBudget(KubeStruct):
-    """A PodDisruptionBudget object (policy/v1)."""
+    """A PodDisruptionBudget object (policy/v1), which limits how many of the selected pods may be evicted at once."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: PodDisruptionBudgetSpec = msgspec.field(default_factory=PodDisruptionBudgetSpec)
@@ -89,7 +92,7 @@ class SelectingController(KubeStruct):
 
 
 class PersistentVolumeClaimSpec(KubeStruct):
-    """Object `spec` of a PersistentVolumeClaim."""
+    """Object `spec` of a PersistentVolumeClaim: bound volume ("" if none), storage class and access modes."""
 
     volume_name: str = ""
     storage_class_name: str | None = None
@@ -97,7 +100,7 @@ class PersistentVolumeClaimSpec(KubeStruct):
 
 
 class PersistentVolumeClaim(KubeStruct):
-    """A PersistentVolumeClaim object (v1)."""
+    """A PersistentVolumeClaim object (v1), reduced to metadata and spec."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: PersistentVolumeClaimSpec = msgspec.field(default_factory=PersistentVolumeClaimSpec)
@@ -110,7 +113,7 @@ class VolumeNodeAffinity(KubeStruct):
 
 
 class PersistentVolumeSpec(KubeStruct):
-    """Object `spec` of a PersistentVolume."""
+    """Object `spec` of a PersistentVolume: nodes that can use it (None: all), and access modes."""
 
     node_affinity: VolumeNodeAffinity | None = None
     access_modes: list[str] = []

@@ -18,7 +18,7 @@ from koordcore.service.leader.sole_leader import SoleLeader
 
 
 class ElectedSettings(ServiceSettings):
-    """Settings of a service that may run as several instances, one of which leads."""
+    """Settings of a service with several instances, of which one leads: whether to elect, and the lease's times."""
 
     leader_elect: Annotated[bool, Flag("enable-leader-election")] = Field(
         True, description="Stand for election; without it this instance always leads."

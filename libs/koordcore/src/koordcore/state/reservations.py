@@ -23,12 +23,12 @@ from koordcore.values.allocation import is_reservation
 
 
 def node_of_reservation(uid: str, placed: PodState | None, ended: ReservationState | None) -> str:
-    """Return the node whose ledger `reservation_status` needs; empty if there is none.
+    """Return the node on which a Reservation holds resources, or held them when it ended; "" for none.
 
     Args:
         uid: Uid of the Reservation.
-        placed: State of `pod.<uid>`.
-        ended: State of `reservation.<uid>`.
+        placed: State of the aggregate `pod.<uid>`; None if there is none.
+        ended: State of the aggregate `reservation.<uid>`; None if there is none.
     """
     if ended is not None and ended.phase:
         return ended.node
@@ -38,13 +38,13 @@ def node_of_reservation(uid: str, placed: PodState | None, ended: ReservationSta
 def reservation_status(
     uid: str, placed: PodState | None, ended: ReservationState | None, ledger: NodeLedger | None
 ) -> ReservationStatus:
-    """Return the status of a Reservation.
+    """Compute the status of a Reservation from the aggregates that record what happened to it.
 
     Args:
-        uid: Its uid.
-        placed: State of `pod.<uid>`.
-        ended: State of `reservation.<uid>`.
-        ledger: Ledger of the node that `node_of_reservation` returns.
+        uid: Uid of the Reservation.
+        placed: State of the aggregate `pod.<uid>`; None if there is none.
+        ended: State of the aggregate `reservation.<uid>`; None if there is none.
+        ledger: Ledger of the node that `node_of_reservation` returns; None if there is none.
     """
     status = ReservationStatus()
     if ended is not None and ended.unschedulable_since:
@@ -73,12 +73,7 @@ def reservation_status(
 
 
 def reservation_of_log(state: ClusterState, uid: str) -> ReservationStatus:
-    """Return the status of a Reservation at the position of a fold.
-
-    Args:
-        state: The fold of the log.
-        uid: Uid of the Reservation.
-    """
+    """Compute the status of a Reservation from the whole cluster state."""
     placed, ended = state.of_kind(PodState).get(uid), state.of_kind(ReservationState).get(uid)
     node = node_of_reservation(uid, placed, ended)
     ledger = state.get(AggregateRef("node", name_token(node))) if node else None
@@ -86,10 +81,10 @@ def reservation_of_log(state: ClusterState, uid: str) -> ReservationStatus:
 
 
 def unused_rests(entries: Mapping[str, PodOnNode]) -> dict[str, dict[str, int]]:
-    """Return the uid of each Reservation in a ledger -> what no pod has taken from it, by resource.
+    """Return uid of a Reservation -> resource -> amount that no pod has taken from it.
 
     Args:
-        entries: Entries of the ledger of a node, by uid.
+        entries: Uid -> entry of the ledger of a node.
     """
     rests = {uid: dict(entry.requests) for uid, entry in entries.items() if is_reservation(uid, entry.allocation)}
     for uid, entry in entries.items():

@@ -17,21 +17,21 @@ class Entry(Protocol):
 
     @property
     def requests(self) -> Mapping[str, int]:
-        """Amounts that it holds, by resource."""
+        """Resource -> amount that it holds: milli-cores for cpu, whole units for everything else."""
         ...
 
     @property
     def allocation(self) -> Allocation:
-        """Its allocation."""
+        """What it holds besides its requests; for a pod also the amounts that it takes from a Reservation."""
         ...
 
 
 def covered(held: Mapping[str, int], taken: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Return what of a Reservation is in use: for each resource the sum of the taken amounts, at most what it holds.
+    """Return resource -> amount of a Reservation that is in use: the sum of the taken amounts, at most what it holds.
 
     Args:
-        held: What the Reservation holds, by resource.
-        taken: What each pod takes from it, by resource.
+        held: Resource -> amount that the Reservation holds.
+        taken: For each pod, resource -> amount that it takes from the Reservation.
     """
     total: dict[str, int] = {}
     for amounts in taken:
@@ -41,9 +41,9 @@ def covered(held: Mapping[str, int], taken: Iterable[Mapping[str, int]]) -> dict
 
 
 def given(entries: Mapping[str, Entry]) -> dict[str, int]:
-    """Return what pods use of the Reservations of a node, by resource, summed over all Reservations.
+    """Return resource -> amount that pods use of the Reservations of a node, summed over all Reservations.
 
-    Amounts from a Reservation that is not on the node do not count.
+    Amounts from a Reservation that is not in the ledger do not count.
     """
     taken: dict[str, list[Mapping[str, int]]] = {}
     for uid, entry in entries.items():

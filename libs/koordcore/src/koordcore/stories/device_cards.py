@@ -37,7 +37,10 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Function(msgspec.Struct, frozen=True, kw_only=True):
-    """A virtual function of a device with the uids of the pods that hold it. More than one pod is a conflict."""
+    """A virtual function of a device: bus id, minor, and the uids of the pods that hold it.
+
+    More than one is a conflict.
+    """
 
     bus_id: str
     minor: int

@@ -36,7 +36,10 @@ class Phase(StrEnum):
 
 
 class PodFacts(msgspec.Struct, frozen=True):
-    """Fields of a pod object that lists show; empty if the object is invalid."""
+    """Fields of a pod object that lists show: name, QoS class, priority class, requests.
+
+    Empty if the object is invalid.
+    """
 
     namespace: str
     name: str

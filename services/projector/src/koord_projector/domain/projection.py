@@ -40,7 +40,7 @@ LONGEST_ID = 512
 
 
 class AggregateRow(msgspec.Struct, frozen=True):
-    """One row of the table `aggregates`: the canonical JSON of its state."""
+    """One row of the table `aggregates`: an aggregate, the sequence of its last event, and its state as canonical JSON."""
 
     ref: AggregateRef
     seq: int

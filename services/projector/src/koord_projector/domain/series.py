@@ -78,9 +78,14 @@ class Series:
         self._rows: dict[int, SeriesRow] = {}
 
     def before_event(self, occurred_at: str, totals: Totals, pods: dict[Phase, int]) -> None:
-        """If a fact begins a new second, add the row of the second before. Call it with the totals before the fact.
+        """If a fact begins a new second, add the row of the second before. Call it before the fact is counted.
 
         A fact with an invalid time belongs to the second of the previous fact.
+
+        Args:
+            occurred_at: RFC 3339 time of the fact.
+            totals: Totals before the fact.
+            pods: Phase -> number of pods before the fact.
         """
         if occurred_at[:_SECOND_TEXT] == self._text or len(occurred_at) != _MOMENT_TEXT:
             return

@@ -44,7 +44,7 @@ class ConsumerSpec:
         return self.backoff_seconds[min(deliveries, len(self.backoff_seconds)) - 1]
 
     def config(self) -> dict[str, Any]:
-        """Return the configuration in the form of the JetStream API."""
+        """Return the configuration as JSON value of the JetStream API, which has times in nanoseconds."""
         return {
             "durable_name": self.durable,
             "filter_subject": self.filter_subject,

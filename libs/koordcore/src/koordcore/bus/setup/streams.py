@@ -43,9 +43,9 @@ class Republish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSpec:
-    """Configuration that one stream on the server must have.
+    """Configuration that one stream on the server must have: subjects, limits, retention, replicas ...
 
-    Sizes are in bytes, ages and windows in seconds. Age 0 keeps messages forever.
+    Sizes are in bytes, ages and windows in seconds. Age 0 keeps messages forever; -1 means no limit.
     """
 
     name: str
@@ -67,7 +67,7 @@ class StreamSpec:
     description: str = ""
 
     def config(self) -> dict[str, Any]:
-        """Return the configuration in the form of the JetStream API (times in nanoseconds)."""
+        """Return the configuration as JSON value of the JetStream API, which has times in nanoseconds."""
         config: dict[str, Any] = {
             "name": self.name,
             "description": self.description,

@@ -13,7 +13,7 @@ from koordcore.events.registry import CATALOGUE
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One usage sample: cpu in milli-cores, memory in bytes."""
+    """An amount of usage: `cpu_milli` in milli-cores, `memory_bytes` in bytes."""
 
     cpu_milli: int = 0
     memory_bytes: int = 0
@@ -52,7 +52,10 @@ class PodUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
 
 
 class HostApplicationUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Usage of a program that runs outside of pods and that the NodeSLO lists as host application (agent spec, 3.3)."""
+    """Usage of a program that runs outside of pods and that the NodeSLO lists as host application (agent spec, 3.3).
+
+    `priority_class` and `qos` are the Koordinator classes that the NodeSLO gives it.
+    """
 
     name: str
     priority_class: str = ""
@@ -73,7 +76,7 @@ class AggregatedUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class NumaUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Usage of one NUMA node. `system_usage` is None if unknown."""
+    """Usage of one NUMA node: of everything (`node_usage`), and outside of pods (`system_usage`; None if unknown)."""
 
     numa_node: int
     node_usage: Usage

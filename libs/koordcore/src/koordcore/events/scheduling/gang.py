@@ -11,7 +11,7 @@ from koordcore.events.registry import CATALOGUE
 
 
 class PlacedMember(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A member of a gang and its node."""
+    """A member pod of a gang (uid, namespace, name) and the node on which it was placed."""
 
     uid: str
     namespace: str

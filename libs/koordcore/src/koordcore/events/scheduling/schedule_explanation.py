@@ -14,7 +14,7 @@ from koordcore.events.scheduling.diagnosis import NodeFailure
 
 
 class FeasiblePlacement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A pod and the node that it has or would get."""
+    """A pod (namespace, name, uid) and the node that it has or would get."""
 
     namespace: str
     name: str

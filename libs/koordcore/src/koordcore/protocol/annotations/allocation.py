@@ -99,12 +99,12 @@ class _Reservation(msgspec.Struct, frozen=True):
 def allocation_annotations(allocation: Allocation, present: Mapping[str, str]) -> dict[str, str]:
     """Return the annotations that binding a pod with this allocation sets on it.
 
-    A binding cannot remove an annotation. If the pod was created with an allocation annotation that does not apply, it
-    is set to the empty text, which means "no allocation".
+    A binding cannot remove an annotation. If the pod was created with an allocation annotation that does not apply,
+    the annotation is set to the empty text, which means "no allocation".
 
     Args:
         allocation: Allocation of the pod.
-        present: Annotations of the pod object.
+        present: Annotations that the pod object has now.
     """
     written = {key: "" for key in ALLOCATION_KEYS if present.get(key)} if present else {}
     if allocation is NOTHING:
@@ -127,11 +127,10 @@ def allocation_annotations(allocation: Allocation, present: Mapping[str, str]) -
 
 
 def parse_allocation(annotations: Mapping[str, str]) -> Allocation:
-    """Read the allocation from the annotations of a pod.
+    """Read the allocation of a pod from its annotations.
 
-    Used for pods that another scheduler bound, and for pods whose placement was lost with the log.
-
-    An absent or empty annotation adds nothing. The amounts taken from a reservation and the quota are not stated.
+    Used for pods that another scheduler bound, and for pods whose placement was lost with the log. An absent or empty
+    annotation adds nothing. The annotations do not contain the quota, nor the amounts taken from a reservation.
 
     Raises:
         InvalidInput: An annotation is not valid JSON, or one of its values is invalid.
@@ -140,7 +139,7 @@ def parse_allocation(annotations: Mapping[str, str]) -> Allocation:
 
 
 def allocation_of(annotations: Mapping[str, str]) -> Allocation:
-    """Read the allocation from annotations and ignore every invalid annotation."""
+    """Read the allocation of a pod from its annotations. An invalid annotation counts as absent."""
     parts: list[Allocation] = []
     for key, parse in _PARSERS.items() if annotations else ():
         if annotations.get(key):

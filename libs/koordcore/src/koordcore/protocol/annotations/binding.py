@@ -20,13 +20,19 @@ def binding_annotations(
         allocation: Allocation of the pod.
         gang: Gang group that is bound together with the pod; None if the pod is bound alone.
         texts: Annotations of installed plugins. They do not replace those of the allocation or the gang.
-        present: Annotations of the pod object.
+        present: Annotations that the pod object has now.
     """
     return {**texts, **bound_gang_annotations(gang, present), **allocation_annotations(allocation, present)}
 
 
 class Bound(NamedTuple):
-    """Typed content of the annotations of a bound pod, and the remaining annotations."""
+    """Content of the annotations of a bound pod.
+
+    Attributes:
+        allocation: What the pod got: CPUs, NUMA zones, devices, reservation.
+        gang: Gang group that was bound together with the pod; None if the pod was bound alone.
+        others: The remaining annotations.
+    """
 
     allocation: Allocation
     gang: BoundGang | None

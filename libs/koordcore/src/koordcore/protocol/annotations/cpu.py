@@ -16,7 +16,7 @@ from koordcore.values.invalid import InvalidInput
 
 
 class NodeCpuBindPolicy(StrEnum):
-    """Rule of a node for binding pods to its CPUs."""
+    """How the CPUs of pods on a node must be chosen: no rule, whole cores only, or one CPU of each core."""
 
     NONE = "None"
     FULL_PCPUS_ONLY = "FullPCPUsOnly"
@@ -24,7 +24,10 @@ class NodeCpuBindPolicy(StrEnum):
 
 
 class KubeletCpuManagerPolicy(msgspec.Struct, omit_defaults=True, frozen=True):
-    """CPU manager policy of the kubelet: annotation `cpu-manager-policy` of the topology object."""
+    """CPU manager of the kubelet: policy, options and reserved CPUs, from annotation `cpu-manager-policy`.
+
+    The annotation belongs to the NodeResourceTopology. Fields are empty if not reported.
+    """
 
     policy: str = ""
     options: dict[str, str] = {}
@@ -65,7 +68,14 @@ def node_cpu_bind_policy(
 
 
 class CpuQos(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
-    """CPU QoS settings of one pod. None: not set, so the node's strategy applies."""
+    """CPU QoS settings that a pod has of its own. None: not set, so the node's strategy applies.
+
+    Attributes:
+        enable: Whether the settings apply.
+        group_identity: Group identity (bvt), -1..2.
+        sched_idle: Value of the kernel's `cpu.idle`.
+        core_expeller: Whether the pod keeps best-effort pods off its cores.
+    """
 
     enable: bool | None = None
     group_identity: int | None = None
@@ -78,7 +88,7 @@ HIGHEST_GROUP_IDENTITY: Final = 2
 
 
 def parse_pod_cpu_qos(annotations: Mapping[str, str]) -> CpuQos | None:
-    """Return the CPU QoS settings that the pod itself states; None if it states none.
+    """Return the CPU QoS settings in a pod's annotation; None without the annotation.
 
     Raises:
         InvalidInput: The annotation is not valid JSON, or groupIdentity is outside -1..2. Callers ignore the
@@ -114,7 +124,7 @@ class CoreSchedPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CoreSched:
-    """Core-scheduling group and policy of a pod."""
+    """Core-scheduling group of a pod ("" for none), and whether the pod shares physical cores with its group."""
 
     group: str
     policy: CoreSchedPolicy

@@ -34,7 +34,15 @@ class _CpuTopology(msgspec.Struct, frozen=True):
 
 
 class KubeletCpus(msgspec.Struct, frozen=True):
-    """CPUs that the kubelet gave to a pod: an entry of annotation pod-cpu-allocs."""
+    """CPUs that the kubelet gave to one pod: an entry of annotation pod-cpu-allocs of a NodeResourceTopology.
+
+    Attributes:
+        namespace: Namespace of the pod.
+        name: Name of the pod.
+        uid: Uid of the pod.
+        cpuset: Its CPUs as a Linux CPU list.
+        managed_by_kubelet: Whether the kubelet's CPU manager gave them.
+    """
 
     namespace: str = ""
     name: str = ""
@@ -45,12 +53,12 @@ class KubeletCpus(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=256)
 def parse_cpu_topology(text: str) -> tuple[CpuPlace, ...]:
-    """Return the CPUs of annotation cpu-topology, ascending; empty if it states none.
+    """Return the CPUs in the annotation cpu-topology of a NodeResourceTopology, ascending; empty if it lists none.
 
-    Core ids of the report repeat between sockets, so the core of a place is `socket << 16 | core`.
+    Core ids in the annotation repeat between sockets. So the core id of the result is `socket << 16 | core`.
 
     Raises:
-        InvalidInput: The JSON is malformed, a CPU is stated twice, or an id is out of range.
+        InvalidInput: The JSON is malformed, a CPU occurs twice, or an id is out of range.
 
     Source: scheduler-fine-grained spec, 1.1.
     """
@@ -74,7 +82,7 @@ def parse_cpu_topology(text: str) -> tuple[CpuPlace, ...]:
 
 
 def parse_kubelet_cpus(annotations: Mapping[str, str]) -> list[KubeletCpus]:
-    """Return the CPUs that the kubelet gave to pods; empty if the annotation is absent.
+    """Return the CPUs that the kubelet gave to pods, from annotation pod-cpu-allocs; empty if it is absent.
 
     Raises:
         InvalidInput: The annotation is not a JSON list of such entries.

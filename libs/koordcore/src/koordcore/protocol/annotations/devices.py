@@ -28,14 +28,15 @@ SCOPE_LEVELS: Final[Mapping[str, int]] = {"Device": 4, "PCIe": 3, "NUMANode": 2,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceHint:
-    """Rules for choosing the devices of one type.
+    """Rules of a pod for choosing the devices of one type.
 
     Attributes:
         selector: Only devices whose labels match are chosen; None: no restriction.
-        vf_selector: Selects the group of which each device gives a virtual function; None: no virtual function is
-            given.
-        allocate_strategy: `ApplyForAll`, `RequestsAsCount`, or empty.
-        required_scope: `Device`, `PCIe`, `NUMANode`, `Node`, or empty.
+        vf_selector: Selects the group from which each chosen device gives one virtual function; None: no virtual
+            function.
+        allocate_strategy: `ApplyForAll` (all devices of the node), `RequestsAsCount` (the request is a number of
+            devices), or empty.
+        required_scope: All devices must be in one `Device`, `PCIe` switch, `NUMANode` or `Node`; empty: no rule.
         exclusive_policy: `DeviceLevel`, `PCIeLevel`, or empty.
     """
 
@@ -47,12 +48,17 @@ class DeviceHint:
 
     @property
     def scope_level(self) -> int:
-        """Strictness of the required scope; 0 if none is required."""
+        """Strictness of the required scope as a number; 0 if none is required. A smaller scope has a higher number."""
         return SCOPE_LEVELS.get(self.required_scope, 0)
 
 
 class JointAllocation(NamedTuple):
-    """Device types that are allocated together; the first one is primary."""
+    """Rule of a pod that devices of several types are chosen together.
+
+    Attributes:
+        types: Device types; the first one is chosen first.
+        required_scope: `SamePCIe`, or empty.
+    """
 
     types: tuple[str, ...]
     required_scope: str = ""
@@ -72,7 +78,7 @@ class _Joint(msgspec.Struct, rename="camel"):
 
 
 def parse_device_hints(annotations: Mapping[str, str]) -> dict[str, DeviceHint]:
-    """Return the allocate hints of a pod by device type; empty without the annotation.
+    """Return device type -> rules for choosing devices, from a pod's annotation; empty without the annotation.
 
     Raises:
         InvalidInput: The JSON or a label selector is invalid.
@@ -81,7 +87,9 @@ def parse_device_hints(annotations: Mapping[str, str]) -> dict[str, DeviceHint]:
 
 
 def parse_joint_allocation(annotations: Mapping[str, str]) -> JointAllocation | None:
-    """Return the joint rule of a pod; None without the annotation, or if it names no device type.
+    """Return the rule of a pod for choosing devices of several types together.
+
+    None without the annotation, or if it names no device type.
 
     Raises:
         InvalidInput: The JSON is invalid.

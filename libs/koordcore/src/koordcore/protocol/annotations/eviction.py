@@ -18,7 +18,7 @@ _COST: Final = re.compile(r"-?(?:0|[1-9][0-9]*)")
 
 
 def parse_eviction_cost(annotations: Mapping[str, str]) -> int:
-    """Return the eviction cost of a pod; 0 if absent.
+    """Return the eviction cost in a pod's annotation; 0 if absent. Pods with a lower cost are evicted first.
 
     The text is an int32 decimal without `+` and without leading zeros.
 
@@ -52,7 +52,7 @@ def parse_eviction_priority(annotations: Mapping[str, str]) -> int:
 
 
 def is_eviction_enabled(labels: Mapping[str, str]) -> bool:
-    """Return whether the agent may evict this non-BE pod: the label is exactly `true`.
+    """Return whether the agent may evict a pod that is not best effort: its label is exactly `true`.
 
     Source:
         protocol spec, 4.1

@@ -23,7 +23,9 @@ NO_INDEX: Final = -1
 
 
 def gang_name(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
-    """Return the name of the pod's gang; "" if the pod has no gang. An empty value counts as absent.
+    """Return the name of the gang in a pod's labels and annotations; "" if it has none.
+
+    An empty value counts as absent.
 
     Source:
         protocol spec, 4.1 (precedence)
@@ -32,7 +34,7 @@ def gang_name(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
 
 
 def gang_match_policy(annotations: Mapping[str, str], default: str = ONCE_SATISFIED) -> str:
-    """Return the match policy, which decides which members count towards the minimum.
+    """Return the match policy of a gang: which member pods count towards its minimum.
 
     Koordinator's annotation takes precedence over the one of pod groups. If both are absent or unknown, `default` is
     returned.
@@ -45,7 +47,7 @@ def gang_match_policy(annotations: Mapping[str, str], default: str = ONCE_SATISF
 
 
 def parse_gang_wait_time(annotations: Mapping[str, str]) -> int:
-    """Return how many nanoseconds members wait for each other.
+    """Return for how many nanoseconds members of a gang wait for each other, from the pod's annotation.
 
     0 if absent or empty, which means the plugin's default.
 
@@ -61,7 +63,7 @@ def parse_gang_wait_time(annotations: Mapping[str, str]) -> int:
 
 
 def parse_gang_min_num(labels: Mapping[str, str], annotations: Mapping[str, str]) -> int:
-    """Return the minimum number of members, from the pod-group label if present, else from the annotation.
+    """Return the minimum number of members of a gang: from the pod-group label if present, else from the annotation.
 
     Raises:
         InvalidInput: Both are missing, or the value is not an int32 decimal.
@@ -78,7 +80,7 @@ def parse_gang_min_num(labels: Mapping[str, str], annotations: Mapping[str, str]
 
 
 def parse_gang_total_num(annotations: Mapping[str, str]) -> int:
-    """Return the total number of members; 0 if absent or empty, which means the minimum.
+    """Return the total number of members of a gang; 0 if absent or empty, which means the minimum number.
 
     Raises:
         InvalidInput: The text is not an int32 decimal.
@@ -92,7 +94,7 @@ def parse_gang_total_num(annotations: Mapping[str, str]) -> int:
 
 
 def gang_total_num(annotations: Mapping[str, str], min_num: int) -> int:
-    """Return the total number of members; `min_num` if it is absent, invalid or smaller than `min_num`.
+    """Return the total number of members of a gang; `min_num` if it is absent, invalid or smaller than `min_num`.
 
     Source:
         protocol spec, 4.2
@@ -104,7 +106,9 @@ def gang_total_num(annotations: Mapping[str, str], min_num: int) -> int:
 
 
 def parse_network_topology_index(annotations: Mapping[str, str]) -> int:
-    """Return the index of the pod in its gang; -1 if absent. Such pods come last.
+    """Return the index of a pod in its gang, which orders the members for network topology; -1 if absent.
+
+    Pods without an index come last.
 
     Raises:
         InvalidInput: The text is not an int32 decimal.
@@ -136,13 +140,13 @@ BOUND_GANG_KEYS: Final = (*_GROUP_KEYS, *_MEMBER_KEYS)
 
 
 def bound_gang_annotations(gang: BoundGang | None, present: Mapping[str, str]) -> dict[str, str]:
-    """Return the gang annotations that binding a pod sets.
+    """Return the gang annotations that binding a pod sets on it.
 
-    An annotation that the pod must not keep is set to the empty text.
+    An annotation that the pod has and must not keep is set to the empty text.
 
     Args:
-        gang: Gang group that is bound; None if the pod is bound alone.
-        present: Annotations of the pod object.
+        gang: Gang group that is bound together with the pod; None if the pod is bound alone.
+        present: Annotations that the pod object has now.
     """
     if gang is None:
         return {key: "" for key in BOUND_GANG_KEYS if key in present} if present else {}
@@ -150,7 +154,7 @@ def bound_gang_annotations(gang: BoundGang | None, present: Mapping[str, str]) -
 
 
 def bound_gang_of(annotations: Mapping[str, str]) -> BoundGang | None:
-    """Read the gang group from the annotations of a bound pod.
+    """Read from the annotations of a bound pod the gang group that was bound together with it.
 
     None if the pod was bound alone, or if the number of members is not a decimal.
     """

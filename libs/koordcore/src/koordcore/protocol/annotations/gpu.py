@@ -21,7 +21,12 @@ PARTITION_PREFER: Final = "Prefer"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuPartitionSpec:
-    """GPU partition request of a pod."""
+    """Request of a pod for a GPU partition: a set of GPUs with a fast connection.
+
+    Attributes:
+        allocate_policy: `Restricted` or `BestEffort`.
+        ring_bus_bandwidth: Bandwidth that the connection must have; None: no rule.
+    """
 
     allocate_policy: str
     ring_bus_bandwidth: Quantity | None
@@ -57,7 +62,7 @@ def _parse_spec(text: str) -> GpuPartitionSpec:
 
 
 def gpu_partition_policy(labels: Mapping[str, str]) -> str:
-    """Return the GPU partition policy of a node: `Honor` if the label is exactly `Honor`, else `Prefer`.
+    """Return how a node uses GPU partitions: `Honor` if its label is exactly `Honor`, else `Prefer`.
 
     Source:
         protocol spec, 4.3
@@ -67,11 +72,11 @@ def gpu_partition_policy(labels: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuPartition:
-    """A set of GPUs of a node that can be given to one pod together.
+    """A GPU partition of a node: a set of GPUs that can be given to one pod together.
 
     Attributes:
         minors: Minor numbers of the GPUs, in the order of the table.
-        bandwidth: Bandwidth of the ring in whole units; None: not stated.
+        bandwidth: Bandwidth of their connection in whole units; None: not stated.
         score: Allocation score; higher is better.
     """
 
@@ -91,7 +96,7 @@ class _Partition(msgspec.Struct, rename="camel"):
 
 
 def parse_gpu_partitions(annotations: Mapping[str, str]) -> GpuPartitionTable | None:
-    """Return the GPU partition table of a Device object; None without the annotation.
+    """Return the GPU partition table of a Device object: number of GPUs -> partitions. None without the annotation.
 
     Raises:
         InvalidInput: Malformed JSON, a key that is not a number of GPUs, or an invalid bandwidth.

@@ -35,7 +35,11 @@ class _Allocations(msgspec.Struct):
 
 
 def parse_third_party_allocated(annotations: Mapping[str, str], priority: str) -> ResourceList:
-    """Return the resources of one priority class that other systems use on the node.
+    """Return the batch or mid resources of a node that other schedulers hold, from the node's annotation.
+
+    Args:
+        annotations: Annotations of the node.
+        priority: Priority class, for example "koord-batch".
 
     Raises:
         InvalidInput: The annotation is not valid JSON, or a quantity in any entry is invalid.

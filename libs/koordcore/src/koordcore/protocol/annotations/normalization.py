@@ -18,7 +18,7 @@ _BOOLEANS: Final[Mapping[str, bool]] = {
 
 
 def parse_cpu_normalization_ratio(annotations: Mapping[str, str]) -> float | None:
-    """Return the CPU normalization ratio of a node; None without the annotation.
+    """Return the CPU normalization ratio in a node's annotation; None without the annotation.
 
     Koordinator returns -1 in that case.
 
@@ -39,7 +39,7 @@ def _parse_ratio(text: str) -> float:
 
 
 def parse_normalization_text(text: str) -> float | None:
-    """Return the ratio of a text; None if it is not a positive, finite number.
+    """Convert the text of a CPU normalization ratio to a number; None if it is not a positive, finite number.
 
     Source:
         manager spec, 5.5 (2)
@@ -51,9 +51,9 @@ def parse_normalization_text(text: str) -> float | None:
 
 
 def parse_cpu_normalization_enabled(labels: Mapping[str, str]) -> bool | None:
-    """Return the CPU normalization switch of a node; None without the label.
+    """Return whether a node's label enables CPU normalization; None without the label.
 
-    It accepts `1 t T TRUE true True` and `0 f F FALSE false False`.
+    True: `1 t T TRUE true True`. False: `0 f F FALSE false False`.
 
     Raises:
         InvalidInput: Any other text.

@@ -13,9 +13,11 @@ _POLICIES: Final = frozenset({PREEMPTION_NEVER, PREEMPTION_LOWER_PRIORITY})
 
 
 def scheduler_name(labels: Mapping[str, str], spec_scheduler_name: str) -> str:
-    """Return the name of the scheduler that is responsible for the pod.
+    """Return the name of the scheduler that must place a pod.
 
-    If the label is present, it replaces the field, even if it is empty.
+    Args:
+        labels: Labels of the pod. If the scheduler label is present, even with an empty value, it decides.
+        spec_scheduler_name: Field `spec.schedulerName`, which decides without the label.
 
     Source:
         protocol spec, 2.2 (9)
@@ -24,7 +26,7 @@ def scheduler_name(labels: Mapping[str, str], spec_scheduler_name: str) -> str:
 
 
 def preemption_policy(labels: Mapping[str, str]) -> str | None:
-    """Return the preemption policy of the label; None if it is not `Never` or `PreemptLowerPriority`.
+    """Return the preemption policy in a pod's label; None if it is not `Never` or `PreemptLowerPriority`.
 
     Source:
         protocol spec, 2.2 (8)
@@ -34,7 +36,7 @@ def preemption_policy(labels: Mapping[str, str]) -> str | None:
 
 
 def preemption_policy_or_never(labels: Mapping[str, str]) -> str:
-    """Return the preemption policy of the label; `Never` if it is absent or invalid.
+    """Return the preemption policy in a pod's label; `Never` if the label is absent or invalid.
 
     Source:
         protocol spec, 2.2 (8)
@@ -43,7 +45,9 @@ def preemption_policy_or_never(labels: Mapping[str, str]) -> str:
 
 
 def is_preemptible(labels: Mapping[str, str]) -> bool:
-    """Return whether reservation preemption may evict this pod: not if `disable-preemptible` is exactly `true`.
+    """Return whether preemption for a Reservation may evict a pod.
+
+    It may not if the pod's label `disable-preemptible` is exactly `true`.
 
     Source:
         protocol spec, 4.1
@@ -52,7 +56,7 @@ def is_preemptible(labels: Mapping[str, str]) -> bool:
 
 
 def is_quota_non_preemptible(labels: Mapping[str, str]) -> bool:
-    """Return whether the pod counts as non-preemptible in its quota: the label is exactly `false`.
+    """Return whether a pod counts as non-preemptible in its quota: its label `preemptible` is exactly `false`.
 
     Source:
         protocol spec, 4.1

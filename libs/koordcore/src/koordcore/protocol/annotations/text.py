@@ -14,7 +14,13 @@ FALSE = "false"
 
 
 def parse_present(entries: Mapping[str, str], key: str, parse: Callable[[str], T]) -> T | None:
-    """Parse the value of a key; return None if the key is absent. An `InvalidInput` has the key as its path."""
+    """Return the parsed value of one label or annotation; None if the key is absent.
+
+    Args:
+        entries: Labels or annotations.
+        key: The key.
+        parse: Converts the text. An `InvalidInput` that it raises gets the key as its path.
+    """
     text = entries.get(key)
     if text is None:
         return None

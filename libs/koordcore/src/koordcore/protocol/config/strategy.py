@@ -158,7 +158,13 @@ def runtime_fault(obj: Obj, strategy: Strategy, path: str) -> InvalidInput | Non
 
 
 def range_fault(allowed: Range, value: JsonValue, path: str) -> InvalidInput | None:
-    """Return the error of a number outside its range; None if it is inside."""
+    """Return the error of a number that is outside its range; None if it is inside, or is not a number.
+
+    Args:
+        allowed: The range.
+        value: The number.
+        path: Path of the field, for the error.
+    """
     if isinstance(value, int | float) and not allowed.allows(value):
         return InvalidInput(str(allowed), value, path)
     return None

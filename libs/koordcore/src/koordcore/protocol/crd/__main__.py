@@ -9,7 +9,11 @@ from koordcore.protocol.crd.catalogue import definition_texts
 
 
 def main(arguments: list[str]) -> int:
-    """Copy every definition into the one folder that the command line names."""
+    """Write all custom resource definitions into the folder that the command line names. Delete obsolete ones there.
+
+    Returns:
+        Exit status.
+    """
     if len(arguments) != 1:
         sys.stderr.write("usage: python -m koordcore.protocol.crd DIR\n")
         return 2

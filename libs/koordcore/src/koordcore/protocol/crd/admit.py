@@ -34,14 +34,14 @@ _TYPE_NAMES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """The object as it is stored: without unknown fields and with defaults."""
+    """A valid custom resource in the form in which it is stored: without unknown fields and with defaults."""
 
     object: dict[str, Json]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """The first rule that the object violates. The object is not stored.
+    """The first rule of its schema that a custom resource violates. The object is not stored.
 
     Attributes:
         field: Path of the violation, such as `spec.owners[0].controller.uid`; "" for the object itself.
@@ -54,22 +54,22 @@ class Refused:
     value: Json
 
     def sentence(self) -> str:
-        """Return one line for a person."""
+        """Return the violation as one sentence with field, rule and value."""
         where = f"{self.field}: " if self.field else ""
         shown = repr(self.value)
         return f"{where}must be {self.rule}, got {shown if len(shown) <= 120 else shown[:120] + '...'}"
 
 
 def admit(document: Json) -> Accepted | Refused:
-    """Return the stored form of a custom resource, or the first rule that it violates.
+    """Return the stored form of a custom resource, or the first rule of its schema that it violates.
 
-    The order is that of the API server. Fields that the schema does not name, and nulls of fields that may not be null,
-    are dropped. Defaults are added inside objects and list items that are present. Then the result is validated. The
-    status is kept; the caller decides whether the request may change it.
+    The order is that of the API server. Fields that the schema does not have, and nulls of fields that may not be
+    null, are dropped. Defaults are added inside objects and list items that are present. Then the result is
+    validated. The status is kept; the caller decides whether the request may change it.
 
     Args:
-        document: Decoded JSON. It is not changed, but the result shares its metadata and open subtrees (pod templates,
-            patches).
+        document: Decoded JSON. It is not changed, but the result shares its metadata and its parts without a schema
+            (pod templates, patches).
     """
     if not isinstance(document, dict):
         return Refused(field="", rule="an object", value=document)
@@ -88,16 +88,16 @@ def admit(document: Json) -> Accepted | Refused:
 
 
 def admit_as(resource: ResourceVersion, document: dict[str, Json]) -> Accepted | Refused:
-    """Return the stored form of a document of a known kind, or the first rule that it violates."""
+    """Return the stored form of a custom resource of this kind, or the first rule of its schema that it violates."""
     stored = prune_and_default(resource.schema, document)
     violation = first_violation(resource.schema, stored)
     return violation if violation is not None else Accepted(object=stored)
 
 
 def prune_and_default(schema: Schema, document: dict[str, Json]) -> dict[str, Json]:
-    """Return a copy of the object without unknown fields and with defaults.
+    """Return a copy of a custom resource without unknown fields and with defaults.
 
-    The copy shares `metadata` and open subtrees with the document.
+    The copy shares `metadata` and the parts without a schema with the document.
     """
     pruned = _prune(schema, document)
     assert isinstance(pruned, dict)
@@ -143,7 +143,13 @@ def _fill_defaults(schema: Schema, value: Json) -> None:
 
 
 def first_violation(schema: Schema, value: Json, path: str = "") -> Refused | None:
-    """Return the first rule of the schema that the value violates, outer levels first; None if valid."""
+    """Return the first rule of a schema that a JSON value violates, outer levels first; None if it is valid.
+
+    Args:
+        schema: The schema.
+        value: The value.
+        path: Path of the value, for the result.
+    """
     if value is None:
         return None if schema.nullable or _takes_anything(schema) else _wrong_type(schema, value, path)
     if not _has_type(schema, value):

@@ -19,7 +19,7 @@ from koordcore.protocol.crd.schema import Json, Schema, build_schema
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrinterColumn:
-    """One column in a table of objects. `json_path` is relative to the object (`.status.phase`)."""
+    """A column of `kubectl get` for a custom resource: name, type, and path of its value (`.status.phase`)."""
 
     name: str
     type: str
@@ -28,9 +28,11 @@ class PrinterColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceVersion:
-    """One version of a custom resource.
+    """One version of a custom resource: its names, its scope, its columns and its schema.
 
     Attributes:
+        served: Whether the API server accepts this version.
+        stored: Whether objects are stored in this version.
         has_status: Whether the status is a subresource, which only requests to `/status` may change.
     """
 
@@ -61,7 +63,7 @@ def definition_texts() -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def resource_versions() -> tuple[ResourceVersion, ...]:
-    """Return every version of every definition, in the order of the files.
+    """Return every version of every custom resource that Koordstream installs, in the order of the files.
 
     The files are read once (about 30 ms).
     """
@@ -74,7 +76,7 @@ def _by_api_version_and_kind() -> Mapping[tuple[str, str], ResourceVersion]:
 
 
 def find_resource(api_version: str, kind: str) -> ResourceVersion | None:
-    """Return the served version of a custom resource kind; None for other kinds."""
+    """Return the served version of a custom resource with this API version and kind; None for other kinds."""
     found = _by_api_version_and_kind().get((api_version, kind))
     return found if found is not None and found.served else None
 

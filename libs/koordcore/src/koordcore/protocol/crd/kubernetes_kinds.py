@@ -82,7 +82,7 @@ def _controller(kind: str, short_name: str) -> ResourceVersion:
 
 @lru_cache(maxsize=1)
 def kubernetes_kinds() -> tuple[ResourceVersion, ...]:
-    """Return these kinds in the form of custom resources."""
+    """Return the Kubernetes kinds that placement and evictions read, such as Services and budgets."""
     budget: dict[str, Any] = {
         "selector": _SELECTOR,
         "minAvailable": _INT_OR_STRING,
@@ -132,12 +132,12 @@ def kubernetes_kinds() -> tuple[ResourceVersion, ...]:
 
 @lru_cache(maxsize=1)
 def accepted_kinds() -> tuple[ResourceVersion, ...]:
-    """Return all kinds that are mirrored as `customspec`: custom resources and these Kubernetes kinds."""
+    """Return all kinds that the log contains as `customspec`: custom resources, and some Kubernetes kinds."""
     return (*resource_versions(), *kubernetes_kinds())
 
 
 def find_accepted(api_version: str, kind: str) -> ResourceVersion | None:
-    """Return the served version of a kind that is mirrored as `customspec`; None for other kinds."""
+    """Return the served version of a kind that the log contains as `customspec`; None for other kinds."""
     found = find_resource(api_version, kind)
     if found is not None:
         return found

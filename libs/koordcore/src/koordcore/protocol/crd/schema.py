@@ -34,12 +34,12 @@ _INT_OR_STRING: Final = [{"type": "integer"}, {"type": "string"}]
 
 
 class UnsupportedSchema(ValueError):
-    """A shipped definition uses a keyword that admission would not enforce. The file has to be corrected."""
+    """A custom resource definition uses a keyword that admission would not enforce. The file has to be corrected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schema:
-    """One node of a structural schema. Absent keywords are None, empty or False.
+    """The schema of one JSON value in a custom resource (OpenAPI v3). Absent keywords are None, empty or False.
 
     Attributes:
         type: object, array, string, integer, number or boolean; None: any type.
@@ -69,10 +69,11 @@ class Schema:
 
 
 def build_schema(node: Mapping[str, Json], path: str = "") -> Schema:
-    """Return the schema that an `openAPIV3Schema` document describes.
+    """Return the schema that a part of an `openAPIV3Schema` document describes.
 
     Args:
-        path: Path of the node in the definition, for error messages.
+        node: The part.
+        path: Path of the part in the definition, for error messages.
 
     Raises:
         UnsupportedSchema: A keyword is unknown, or an anyOf is not int-or-string.

@@ -21,7 +21,10 @@ UNKNOWN_NUMA_NODE: Final = -1
 
 
 class DeviceTopology(KubeStruct):
-    """Object `spec.devices[].topology`. NUMA node -1 means unknown."""
+    """Location of a device: socket, NUMA node, PCIe switch and bus id (object `spec.devices[].topology`).
+
+    Socket or NUMA node -1 means unknown.
+    """
 
     socket_id: int = msgspec.field(default=-1, name="socketID")
     node_id: int = msgspec.field(default=-1, name="nodeID")
@@ -30,21 +33,21 @@ class DeviceTopology(KubeStruct):
 
 
 class DeviceFunction(KubeStruct):
-    """A virtual function: object `spec.devices[].vfGroups[].vfs[]`."""
+    """A virtual function of a device: its minor and its bus id (object `spec.devices[].vfGroups[].vfs[]`)."""
 
     minor: int = 0
     bus_id: str = msgspec.field(default="", name="busID")
 
 
 class DeviceFunctionGroup(KubeStruct):
-    """A group of virtual functions: object `spec.devices[].vfGroups[]`."""
+    """A group of virtual functions of a device, with labels that select it (object `spec.devices[].vfGroups[]`)."""
 
     labels: dict[str, str] = {}
     vfs: list[DeviceFunction] = []
 
 
 class DeviceInfo(KubeStruct):
-    """One entry of `spec.devices[]` of a Device, reduced to the fields for the sum of a node's devices."""
+    """Type, health and resources of one device (object `spec.devices[]`), for the sum of a node's devices."""
 
     type: str = ""
     health: bool = False
@@ -52,7 +55,7 @@ class DeviceInfo(KubeStruct):
 
 
 class DeviceDetails(DeviceInfo):
-    """One entry of `spec.devices[]` of a Device, with all fields that the choice of a device needs."""
+    """One device with id, minor, labels, location and virtual functions, for the choice of a device."""
 
     id: str = ""
     minor: int = -1

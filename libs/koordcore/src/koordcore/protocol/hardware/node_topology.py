@@ -21,7 +21,7 @@ _ZONE_ID = re.compile(r".*-([0-9]+)", re.DOTALL)
 
 
 class ZoneResource(KubeStruct):
-    """Amounts of one resource in a zone: object `zones[].resources[]`."""
+    """Capacity, allocatable and available amount of one resource in a NUMA zone (object `zones[].resources[]`)."""
 
     name: str = ""
     capacity: str | int | float = "0"
@@ -30,7 +30,7 @@ class ZoneResource(KubeStruct):
 
 
 class Zone(KubeStruct):
-    """A NUMA zone: object `zones[]`."""
+    """A NUMA zone: name, type and resources (object `zones[]` of a NodeResourceTopology)."""
 
     name: str = ""
     type: str = ""

@@ -30,11 +30,12 @@ from koordcore.values.invalid import InvalidInput
 
 @dataclass(slots=True, kw_only=True)
 class CustomObject:
-    """A custom resource: its definition, its metadata, and its stored form.
+    """A custom resource from a manifest.
 
     Attributes:
-        metadata: Typed metadata for the rules.
-        document: The object, pruned and defaulted by its schema (`koordcore.protocol.crd.admit`), with all metadata.
+        resource: Its kind, with the schema.
+        metadata: Typed metadata, for the rules.
+        document: The object as it is stored: without unknown fields and with defaults.
     """
 
     resource: ResourceVersion
@@ -60,7 +61,7 @@ NAMESPACED = {"Pod", "ConfigMap", "Deployment", "Job"}
 
 
 class InvalidManifest(Exception):
-    """A refused document, with every violation."""
+    """A document of a manifest is refused. The error has field, rule and value of every violation."""
 
     def __init__(self, violations: list[InvalidInput]) -> None:
         super().__init__("; ".join(violation.sentence() for violation in violations))
@@ -68,7 +69,7 @@ class InvalidManifest(Exception):
 
 
 class Manifest(NamedTuple):
-    """An accepted document.
+    """A valid document of a manifest.
 
     Attributes:
         kind: Kind as the user wrote it.
@@ -96,10 +97,13 @@ def read_manifest(document: object) -> Manifest:
 
 
 def shape_manifest(document: object) -> Manifest:
-    """Convert a document to its typed object; check only its types, not the rules of its kind.
+    """Convert a document to its typed object. Check only the types of its fields, not the rules of its kind.
 
-    An API server runs mutating webhooks between these two steps; callers that do the same need them separately. Null
+    An API server runs mutating webhooks between these two steps, so callers that do this need them separately. Null
     entries count as absent.
+
+    Args:
+        document: JSON value, as `read_documents` returns it.
 
     Raises:
         InvalidManifest: A field has a wrong type, or a custom resource violates its schema. The error has the first
@@ -136,7 +140,11 @@ def shape_manifest(document: object) -> Manifest:
 
 
 def check_manifest(manifest: Manifest) -> None:
-    """Validate an object by the rules of its kind. Raises InvalidManifest with every violation."""
+    """Validate an object from a manifest by the rules of its kind.
+
+    Raises:
+        InvalidManifest: The object is invalid. The error has every violation.
+    """
     subject = manifest.object
     if isinstance(subject, CustomObject):
         violations = rules.check_metadata(subject.metadata, namespaced=subject.resource.scope == "Namespaced")
@@ -207,7 +215,12 @@ def _shape(value: dict[str, object], model: type[Any]) -> object:
 
 
 def shape_mismatch(error: Exception, value: object) -> InvalidInput:
-    """Return the error of a JSON value with a wrong type: path, expected type and value."""
+    """Return the user error for a decoding error: path, expected type and value.
+
+    Args:
+        error: Error of the decoder for a field with a wrong type.
+        value: The decoded JSON value of the document.
+    """
     match = _MISMATCH.match(str(error))
     assert match is not None
     path = (match["path"] or "").lstrip(".")

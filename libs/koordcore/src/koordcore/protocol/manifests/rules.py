@@ -45,12 +45,22 @@ _NODE_SELECTOR_OPERATORS = _SELECTOR_OPERATORS | {"Gt", "Lt"}
 
 
 def check(kind: str, subject: Any) -> list[InvalidInput]:
-    """Return every violation of a typed object; empty if it is valid."""
+    """Return every violation of the Kubernetes API's rules in a typed object; empty if it is valid.
+
+    Args:
+        kind: Kind of the object, for example "Pod".
+        subject: The typed object.
+    """
     return list(_CHECKS[kind](subject))
 
 
 def check_metadata(meta: ObjectMeta, *, namespaced: bool) -> list[InvalidInput]:
-    """Return every violation of an object's metadata, for kinds whose other rules are in their schema."""
+    """Return every violation of the rules for metadata. Used for kinds whose other rules are in their schema.
+
+    Args:
+        meta: Metadata of the object.
+        namespaced: Whether objects of the kind have a namespace.
+    """
     return list(_metadata(meta, "metadata", namespaced=namespaced))
 
 

@@ -68,7 +68,10 @@ class OwnerController(KubeStruct):
 
 
 class ReservationOwnerRule(KubeStruct):
-    """Object `spec.owners[]`: pods that may use the Reservation. All parts that are given must match."""
+    """Condition on pods that may use a Reservation: by pod, by controller, by labels (object `spec.owners[]`).
+
+    All parts that are given must match.
+    """
 
     object: OwnerObject | None = None
     controller: OwnerController | None = None
@@ -83,7 +86,10 @@ class PreAllocationPolicy(KubeStruct):
 
 
 class ReservationSpec(KubeStruct):
-    """Object `spec` of a Reservation. `ttl` is a duration, `expires` an RFC 3339 time."""
+    """Object `spec` of a Reservation: pod template with the reserved resources, owners, lifetime and policies.
+
+    `ttl` is a duration, `expires` an RFC 3339 time; None if not set.
+    """
 
     template: PodTemplate | None = None
     owners: list[ReservationOwnerRule] = []

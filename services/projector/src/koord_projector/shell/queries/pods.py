@@ -140,7 +140,7 @@ async def find_pod(connection: AsyncConnection, moment: Moment, uid: str) -> Pod
 
 
 async def find_uid(connection: AsyncConnection, moment: Moment, namespace: str, name: str) -> str | None:
-    """Return the uid of the newest pod with this name up to the moment; None if there was none."""
+    """Return the uid of the newest pod with this namespace and name up to the moment; None if there was none."""
     statement = text(
         "SELECT uid FROM pods WHERE namespace = :namespace AND name = :name AND from_seq <= :position"
         " ORDER BY from_seq DESC LIMIT 1"

@@ -116,7 +116,7 @@ def json_answer(value: object, status: int = 200) -> Response:
 
 
 def refusal(status: int, sentence: str) -> Response:
-    """Return an HTTP answer with an `ErrorAnswer` as JSON."""
+    """Return an HTTP answer with this status and an `ErrorAnswer` as JSON, whose `error` is `sentence`."""
     return json_answer(ErrorAnswer(sentence), status)
 
 
