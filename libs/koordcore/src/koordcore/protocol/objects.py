@@ -23,10 +23,7 @@ class KubeStruct(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=Tru
 
 
 class OwnerReference(KubeStruct):
-    """Reference of an object to an owner: kind, name and uid (object `metadata.ownerReferences[]`).
-
-    `controller`: whether this owner controls the object.
-    """
+    """Reference to an owner: kind, name and uid. `controller`: whether this owner controls the object."""
 
     api_version: str = ""
     kind: str = ""
@@ -36,10 +33,7 @@ class OwnerReference(KubeStruct):
 
 
 class ObjectMeta(KubeStruct):
-    """Metadata of an object: name, namespace, uid, version, times, labels, annotations and owners (object `metadata`).
-
-    An absent text is "". Times are RFC 3339 texts of the API server; None if not set.
-    """
+    """Object `metadata`. An absent text is ""; times are RFC 3339 texts of the API server, None if not set."""
 
     name: str = ""
     namespace: str = ""
@@ -53,10 +47,7 @@ class ObjectMeta(KubeStruct):
 
 
 class LabelSelectorRequirement(KubeStruct):
-    """One condition of a label selector: label key, operator and values.
-
-    Operators are In, NotIn, Exists, DoesNotExist; in node selectors also Gt and Lt.
-    """
+    """One condition of a selector: key, operator (In, NotIn, Exists, DoesNotExist; for nodes Gt, Lt) and values."""
 
     key: str
     operator: str
@@ -78,10 +69,7 @@ class ResourceRequirements(KubeStruct):
 
 
 class ContainerPort(KubeStruct):
-    """A port of a container (object `ports[]`), with the port and address that it takes on the host.
-
-    `host_port` 0 means that it takes none.
-    """
+    """A port of a container and the port that it takes on the host; `host_port` 0: none."""
 
     container_port: int = 0
     host_port: int = 0
@@ -90,10 +78,7 @@ class ContainerPort(KubeStruct):
 
 
 class Container(KubeStruct):
-    """A container or init container: name, image, resources and ports.
-
-    `restart_policy` "Always" makes an init container a sidecar.
-    """
+    """A container or init container. `restart_policy` "Always" makes an init container a sidecar."""
 
     name: str = ""
     image: str = ""
@@ -194,10 +179,7 @@ class Affinity(KubeStruct):
 
 
 class TopologySpreadConstraint(KubeStruct):
-    """A rule for spreading the selected pods evenly over topology domains (object `spec.topologySpreadConstraints[]`).
-
-    `max_skew` is the largest allowed difference between the numbers of pods in two domains.
-    """
+    """A rule for spreading the selected pods evenly over topology domains, with at most `max_skew` difference."""
 
     max_skew: int = 1
     topology_key: str = ""
@@ -216,10 +198,7 @@ class VolumeClaimSource(KubeStruct):
 
 
 class Volume(KubeStruct):
-    """A volume of a pod with its PersistentVolumeClaim (object `spec.volumes[]`).
-
-    None if the volume has another source, such as a secret. Other sources are dropped.
-    """
+    """A volume with its PersistentVolumeClaim; None if it has another source, which is dropped."""
 
     name: str = ""
     persistent_volume_claim: VolumeClaimSource | None = None

@@ -40,7 +40,7 @@ LONGEST_ID = 512
 
 
 class AggregateRow(msgspec.Struct, frozen=True):
-    """One row of the table `aggregates`: an aggregate, the sequence of its last event, and its state as canonical JSON."""
+    """One row of the table `aggregates`: an aggregate, the sequence of its last event, its state as JSON."""
 
     ref: AggregateRef
     seq: int
