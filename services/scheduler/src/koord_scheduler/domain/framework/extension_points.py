@@ -36,8 +36,8 @@ NEXT_POD: Final = ExtensionPoint(
     protocol=cycle_points.NextPodPlugin,
     enabled_at=Point.PRE_ENQUEUE,
     is_single=True,
-    asked="before the queue; one plugin in all profiles",
-    answers="a pod past the queue's order; waiting pods that lose their nodes",
+    asked="before the queue is asked for a pod; one plugin in all profiles",
+    answers="the pod to attempt before all pods of the queue; pods waiting at Permit that lose their nodes",
 )
 TRANSFORM_POD: Final = ExtensionPoint(
     name="TransformPod",
@@ -52,15 +52,15 @@ BEFORE_PRE_FILTER: Final = ExtensionPoint(
     enabled_at=Point.PRE_FILTER,
     timed={"before_pre_filter": "BeforePreFilter"},
     asked="at the beginning of an attempt",
-    answers="a copy that stands for the pod in this cycle; `Rejection`; `None`",
+    answers="a copy that replaces the pod in this cycle; `Rejection`; `None`",
 )
 PRE_FILTER: Final = ExtensionPoint(
     name="PreFilter",
     protocol=cycle_points.PreFilterPlugin,
     enabled_at=Point.PRE_FILTER,
     timed={"pre_filter": "PreFilter"},
-    asked="once an attempt, before any node",
-    answers="`Rejection` (with whether preemption may help); `Candidates`; `None`",
+    asked="once per attempt, before nodes are filtered",
+    answers="`Rejection`; `Candidates`, which restrict the nodes; `None`",
 )
 AFTER_PRE_FILTER: Final = ExtensionPoint(
     name="AfterPreFilter",
@@ -76,7 +76,7 @@ FIND_ONE_NODE: Final = ExtensionPoint(
     enabled_at=Point.PRE_FILTER,
     is_single=True,
     asked="after all `after_pre_filter`; one plugin in a profile",
-    answers="as `pre_filter`; `offers.slots(pods)` tries a whole job on all nodes",
+    answers="as `pre_filter`; the argument `offers` counts how many pods of the job fit on each node",
 )
 BEFORE_FILTER: Final = ExtensionPoint(
     name="BeforeFilter",
@@ -84,49 +84,49 @@ BEFORE_FILTER: Final = ExtensionPoint(
     enabled_at=Point.FILTER,
     timed={"before_filter": "BeforeFilter"},
     asked="before any filter of an attempt",
-    answers="`Views`: which rows see which copy of the pod, and how a node is seen; `Rejection`; `None`",
+    answers="`Views`: which nodes see which copy of the pod, and temporary changes of nodes; `Rejection`; `None`",
 )
 FILTER: Final = ExtensionPoint(
     name="Filter",
     protocol=node_points.FilterPlugin,
     enabled_at=Point.FILTER,
-    asked="for rows that may have changed since it answered last",
-    answers="a code for each row, 0 passes; `reasons` and `unresolvable` explain them",
+    asked="for rows that have changed since the last call for the class",
+    answers="a code for each row, 0 passes; `reasons` gives its text, `unresolvable` whether evictions cannot help",
 )
 ROW_FILTER: Final = ExtensionPoint(
     name="RowFilter",
     protocol=node_points.RowFilterPlugin,
     enabled_at=Point.FILTER,
-    asked="for one row, where a filter that reads load changes with each placement",
+    asked="for one row after a placement changed it; only for filters that read load",
     answers="a function from a row to its code, for one pod equivalence class",
 )
 TOLERATION_FILTER: Final = ExtensionPoint(
     name="TolerationFilter",
     protocol=node_points.TolerationFilterPlugin,
     enabled_at=Point.FILTER,
-    asked="as `Filter`; declares that answers depend on tolerations only",
+    asked="as `Filter`; the point declares that results depend on tolerations only",
     answers="as `Filter`",
 )
 NODE_SELECTOR_FILTER: Final = ExtensionPoint(
     name="NodeSelectorFilter",
     protocol=node_points.NodeSelectorFilterPlugin,
     enabled_at=Point.FILTER,
-    asked="as `Filter`; declares that every node outside the pod's selector is refused",
+    asked="as `Filter`; the point declares that every node outside the pod's selector is refused",
     answers="as `Filter`",
 )
 AMOUNTS_FILTER: Final = ExtensionPoint(
     name="AmountsFilter",
     protocol=node_points.AmountsFilterPlugin,
     enabled_at=Point.FILTER,
-    asked="where sums replace trials",
-    answers="the columns and amounts that are compared",
+    asked="in preemption and in plans of jobs, instead of calling `filter` for each trial",
+    answers="for each resource of the pod: the bit of the code, the column, the amount",
 )
 CROSS_NODE_FILTER: Final = ExtensionPoint(
     name="CrossNodeFilter",
     protocol=cross_node_points.CrossNodeFilterPlugin,
     enabled_at=Point.FILTER,
-    asked="once per kind of pod and `version()`",
-    answers="a filter of rows by what runs elsewhere; `None`: nothing concerns the pod",
+    asked="once per `Subject`, and again when `version()` has grown",
+    answers="an object that filters rows by pods on other nodes; `None`: every node passes",
 )
 TOPOLOGY_HINTS: Final = ExtensionPoint(
     name="TopologyHints",
@@ -140,15 +140,15 @@ TOPOLOGY_MANAGER: Final = ExtensionPoint(
     protocol=topology_points.TopologyManagerPlugin,
     enabled_at=Point.FILTER,
     asked="once, when the profile is made",
-    answers="nothing; it merges the hints of these plugins from then on",
+    answers="nothing; it gets the plugins whose hints it merges",
 )
 POST_FILTER: Final = ExtensionPoint(
     name="PostFilter",
     protocol=post_filter.PostFilterPlugin,
     enabled_at=Point.POST_FILTER,
     timed={"post_filter": "PostFilter"},
-    asked="when no node suits, until one plugin finds a node",
-    answers="`search.on_one_node(rules)` or `search.for_job(rules)`: who has to leave; `None`",
+    asked="when no node is feasible, until one plugin finds victims",
+    answers="the result of `search.on_one_node(rules)` or `search.for_job(rules)`: the pods to evict; `None`",
 )
 AFTER_POST_FILTER: Final = ExtensionPoint(
     name="AfterPostFilter",
@@ -156,22 +156,22 @@ AFTER_POST_FILTER: Final = ExtensionPoint(
     enabled_at=Point.POST_FILTER,
     timed={"after_post_filter": "AfterPostFilter"},
     asked="after every failed attempt",
-    answers="what that means for others (a gang)",
+    answers="what the failure means for other pods of the gang",
 )
 BEFORE_SCORE: Final = ExtensionPoint(
     name="BeforeScore",
     protocol=transforming.BeforeScorePlugin,
     enabled_at=Point.SCORE,
     timed={"before_score": "BeforeScore"},
-    asked="when two or more nodes are feasible and none is preferred",
-    answers="`Scored`: which of them are scored, for which copy of the pod; `Rejection`; `None`",
+    asked="when two or more nodes are feasible and no plugin prefers one of them",
+    answers="`Scored`: which nodes are scored, for which copy of the pod; `Rejection`; `None`",
 )
 SCORE: Final = ExtensionPoint(
     name="Score",
     protocol=node_points.ScorePlugin,
     enabled_at=Point.SCORE,
     asked="as `Filter`",
-    answers="a raw score for each row; `normalize` turns it into 0..100, times the weight",
+    answers="a raw score for each row; `normalize` turns it into 0..100, which counts times the weight",
 )
 ROW_SCORE: Final = ExtensionPoint(
     name="RowScore",
@@ -200,24 +200,24 @@ RESERVE: Final = ExtensionPoint(
     protocol=cycle_points.ReservePlugin,
     enabled_at=Point.RESERVE,
     timed={"reserve": "Reserve", "unreserve": "Unreserve"},
-    asked="when a node is chosen, and when it is taken back",
-    answers="`Allocation`, part of the placement; `Rejection`; from `unreserve` pods that lose their nodes with it",
+    asked="when a node is chosen; `unreserve` when the pod loses it",
+    answers="`Allocation`, part of the placement; `Rejection`; `unreserve`: other pods that lose their nodes",
 )
 PERMIT: Final = ExtensionPoint(
     name="Permit",
     protocol=cycle_points.PermitPlugin,
     enabled_at=Point.PERMIT,
     timed={"permit": "Permit"},
-    asked="when the pod has its node",
-    answers="`Rejection`; `Wait(seconds)`; `Allow(waiting=...)`: those go in the same append",
+    asked="when resources are reserved for the pod",
+    answers="`Rejection`; `Wait(seconds)`; `Allow(waiting=...)`: these waiting pods are placed in the same append",
 )
 PRE_BIND: Final = ExtensionPoint(
     name="PreBind",
     protocol=lifecycle_hooks.PreBindPlugin,
     enabled_at=Point.PRE_BIND,
     timed={"pre_bind": "PreBind"},
-    asked="when the pod may go to its node",
-    answers="annotations; what all plugins write goes into the placement, and with it into one binding",
+    asked="when Permit has allowed the pod",
+    answers="annotations for the pod; those of all plugins are part of one binding",
 )
 POST_BIND: Final = ExtensionPoint(
     name="PostBind",
@@ -225,7 +225,7 @@ POST_BIND: Final = ExtensionPoint(
     enabled_at=Point.POST_BIND,
     timed={"post_bind": "PostBind"},
     asked="when the log has stored the placement",
-    answers="pods that are worth an attempt because of it",
+    answers="waiting pods to attempt because of the placement",
 )
 
 # --- beside the cycle, wherever the plugin runs ----------------------------------------------------------------------
@@ -233,68 +233,68 @@ POST_BIND: Final = ExtensionPoint(
 CONCERNS: Final = ExtensionPoint(
     name="Concerns",
     protocol=node_points.ConcernedPlugin,
-    asked="once for all pods that agree in spec, namespace, labels, annotations and owners",
-    answers="whether the plugin concerns the pod; for others none of its points is called",
+    asked="once for all pods with equal spec, namespace, labels, annotations and owners",
+    answers="whether the plugin concerns the pod; if not, none of its methods is called for the pod",
 )
 READ_POD: Final = ExtensionPoint(
     name="ReadPod",
     protocol=node_points.PodReader,
     asked="as `Concerns`",
-    answers="all that it reads of a pod beyond resources, selectors and tolerations; see `template.aspects[name]`",
+    answers="all that it reads of a pod besides resources, selectors and tolerations; see `PodClass.aspects[name]`",
 )
 READ_SHAPE: Final = ExtensionPoint(
     name="ReadShape",
     protocol=node_points.ShapeReader,
-    asked="as `ReadPod`; declares that answers which read the shape of nodes depend on it",
+    asked="as `ReadPod`, if a filter or score with `Reads.SHAPE` uses the value",
     answers="as `ReadPod`",
 )
 QUEUEING_HINTS: Final = ExtensionPoint(
     name="QueueingHints",
     protocol=fact_points.QueueingHintsPlugin,
-    asked="when something happens that may help the first of a group of pods that the plugin refused",
-    answers="whether an attempt is worth while; without this point every event on a node is",
+    asked="when an event may help a group of pods that the plugin rejected; called for the first pod",
+    answers="whether the pod is attempted; without this point, every event on a node wakes it",
 )
 FOLLOW_NODES: Final = ExtensionPoint(
     name="FollowNodes",
     protocol=fact_points.NodeFollower,
     asked="when a node comes, changes or goes",
-    answers="nothing; it keeps columns of its own, aligned with the rows",
+    answers="nothing; it keeps its own arrays with the same rows",
 )
 SETTLE: Final = ExtensionPoint(
     name="Settle",
     protocol=fact_points.SettlingPlugin,
     asked="after changes, before nodes are filtered",
-    answers="nothing; it records the rows whose answers have changed",
+    answers="nothing; it records the rows whose results have changed",
 )
 FOLLOW_PODS: Final = ExtensionPoint(
     name="FollowPods",
     protocol=fact_points.PodFollower,
-    asked="when a pod counts on a node or leaves it, trials of preemption included",
+    asked="when a pod counts on a node or leaves it, also on trial in a preemption",
     answers="nothing; it keeps sums over the pods of a node",
 )
 FOLD: Final = ExtensionPoint(
     name="Fold",
     protocol=fact_points.FoldingPlugin,
     asked="for each event of its `kinds`, in the order of the log",
-    answers="whether waiting pods may have better luck; `facts` and `restore` for snapshots",
+    answers="whether the event may help waiting pods; `facts` and `restore` save and load its state",
 )
 OBSERVE: Final = ExtensionPoint(
     name="Observe",
     protocol=fact_points.ObservingPlugin,
     asked="when a node's agent has reported",
-    answers="whether waiting pods may have better luck on that node",
+    answers="whether the report may help waiting pods on that node",
 )
 CLOCK: Final = ExtensionPoint(
     name="Clock",
     protocol=fact_points.ClockPlugin,
     asked="before each cycle",
-    answers="nothing; it lets expire what is too old",
+    answers="nothing; it discards state that is too old",
 )
 BEFORE_FAILURE: Final = ExtensionPoint(
     name="BeforeFailure",
     protocol=lifecycle_hooks.BeforeFailurePlugin,
     asked="before the scheduler's own handling of a failed attempt",
-    answers="whether the plugin handles the failure; then there is no explanation",
+    answers="whether the plugin has handled the failure; then no explanation is published",
 )
 AFTER_FAILURE: Final = ExtensionPoint(
     name="AfterFailure",
@@ -305,14 +305,14 @@ AFTER_FAILURE: Final = ExtensionPoint(
 CONTROLLER: Final = ExtensionPoint(
     name="Controller",
     protocol=lifecycle_hooks.ControllerPlugin,
-    asked="from time to time on the leader, if `--controller-plugins` names the plugin",
-    answers="pods that are to leave their nodes; statuses that are to be published",
+    asked="at the time of `control_due` on the leader, if `--controller-plugins` names the plugin",
+    answers="pods to evict; statuses to publish",
 )
 PAGES: Final = ExtensionPoint(
     name="Pages",
     protocol=lifecycle_hooks.PagesPlugin,
     asked="for requests below `/apis/v1/plugins/<name>/`, on the leader",
-    answers="paths, and who answers them",
+    answers="paths, and functions that return their responses",
 )
 
 EXTENSION_POINTS: Final[tuple[ExtensionPoint[Any], ...]] = tuple(

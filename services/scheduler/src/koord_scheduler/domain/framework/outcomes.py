@@ -9,7 +9,7 @@ class Rejection:
     """The pod cannot be placed on any node now, for a reason that does not depend on the node.
 
     Attributes:
-        plugin: Name of the plugin that rejects the pod. The scheduler fills it in.
+        plugin: Name of the plugin that rejects the pod.
         message: Reason for the user.
         resolvable: True if evicting pods may help (Unschedulable in kube-scheduler), False if not
             (UnschedulableAndUnresolvable).
