@@ -67,7 +67,7 @@ _SCORES: Final = (Point.PRE_SCORE, Point.SCORE)
 _ALL_FOUR: Final = (*_FILTERS, *_SCORES)
 
 
-_WITHOUT_EFFECT: Final = frozenset(("NodeVolumeLimits", "Reservation"))
+_WITHOUT_EFFECT: Final = frozenset(("NodeVolumeLimits",))
 """Plugins that a configuration may name and that do nothing in this version."""
 
 

@@ -167,7 +167,7 @@ class CandidateViews:
         if self._fit is None:
             return None
         checked = [(column, amount) for _, column, amount in self._fit.checks_of(pod, self.nodes)]
-        rows = self._free.rows(checked, MOST_CANDIDATES)
+        rows = self._free.rows(checked, MOST_CANDIDATES) if checked else None
         return None if rows is None else np.array(rows, np.intp)
 
     def _earlier_of(self, pod: PodClass) -> _Earlier:

@@ -10,6 +10,7 @@ from typing import Final, TypeVar, cast
 from koordcore.protocol.hardware.node_topology import NodeResourceTopology
 from koordcore.protocol.objects import Namespace, Node, Pod, Workload, object_from_json
 from koordcore.protocol.quota import quota_spec
+from koordcore.protocol.reservations.document import PLURAL, reservation_from_json
 from koordcore.protocol.scheduling_objects import (
     ElasticQuota,
     PersistentVolume,
@@ -53,11 +54,14 @@ from koord_scheduler.domain.pods.transformers import PodTransformers
 from koord_scheduler.domain.quota.manager import QuotaManager
 from koord_scheduler.domain.quota.specs.pods import pod_facts
 from koord_scheduler.domain.quota.tree.changes import QuotaChanges
+from koord_scheduler.domain.reservation.books import ReservationBooks
+from koord_scheduler.domain.reservation.owner_index import Group
 from koord_scheduler.domain.topology_hints.affinities import Affinities
 
 T = TypeVar("T", bound=Plugin)
 DEFAULT_TOPOLOGY: Final = "default"
 NODE_TOPOLOGIES: Final = "noderesourcetopologies"
+RESERVATIONS: Final = PLURAL
 CONTROLLER_PLURALS: Final = {
     "replicasets": "ReplicaSet",
     "statefulsets": "StatefulSet",
@@ -79,6 +83,7 @@ PLURALS: Final = frozenset(
         "persistentvolumeclaims",
         "persistentvolumes",
         "devices",
+        RESERVATIONS,
         NODE_TOPOLOGIES,
         *CONTROLLER_PLURALS,
     }
@@ -98,6 +103,8 @@ class Cluster:
         numa: CPUs and NUMA zones of nodes, and what pods hold of them.
         has_concerned_all: Whether all pods were read again after the first node with a NUMA policy for all of its pods.
         affinities: NUMA zones of the pod at Reserve, for all plugins that allocate inside zones.
+        reservations: The Reservations, and what pods took of them.
+        fresh_owners: Groups of Reservations for pods that no Reservation was for before. The fold empties it.
         devices: The devices of each node, as its Device object states them.
         activate: Uids of pods that shall be attempted because of folded facts. The queue takes them out.
         warnings: Sentences about facts that are valid but probably unintended, for the log of the process. Whoever logs
@@ -131,7 +138,10 @@ class Cluster:
         self.node_followers: list[NodeFollower] = []
         self.settling_plugins: list[SettlingPlugin] = []
         self.numa = NumaBooks(self.nodes)
-        self.accounting.allocations.append(self.numa)
+        self.reservations = ReservationBooks(self.nodes, omits_node_labels=gates.omit_node_labels_for_reservation)
+        self.fresh_owners: list[Group] = []
+        self.pod_classes.named = self.reservations.owners.named
+        self.accounting.allocations += [self.numa, self.reservations]
         self.has_concerned_all = False
         self.affinities = Affinities()
         self.devices = Inventories()
@@ -200,6 +210,7 @@ class Cluster:
         for follower in self.node_followers:
             follower.put_node(row, node)
         self.numa.put_node(row, node)
+        self.reservations.node_changed(row)
         name = node.metadata.name
         self.quotas.set_node(name, shape.allocatable)
         if self.topology is not None:
@@ -211,6 +222,7 @@ class Cluster:
         for follower in self.node_followers:
             follower.drop_node(row)
         self.numa.drop_node(row)
+        self.reservations.node_gone(name)
         self.quotas.remove_node(name)
         if self.topology is not None:
             self.topology.remove_node(name)
@@ -295,6 +307,10 @@ class Cluster:
                 self.volumes.put_claim(object_from_json(document, PersistentVolumeClaim))
             case "persistentvolumes":
                 self.volumes.put_volume(object_from_json(document, PersistentVolume))
+            case "reservations":
+                fresh = self.reservations.put(reservation_from_json(document))
+                if fresh is not None:
+                    self.fresh_owners.append(fresh)
             case "devices":
                 self.warnings += self.devices.put(document)
             case _ if plural in CONTROLLER_PLURALS:
@@ -333,6 +349,8 @@ class Cluster:
                 self.volumes.drop_claim(namespace, name)
             case "persistentvolumes":
                 self.volumes.drop_volume(name)
+            case "reservations":
+                self.reservations.drop(name)
             case "devices":
                 self.devices.drop(name)
             case _ if plural in CONTROLLER_PLURALS:

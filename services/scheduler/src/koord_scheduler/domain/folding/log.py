@@ -28,8 +28,10 @@ from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeR
 from koordcore.events.scheduling.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased
 
 from koord_scheduler.domain.folding import nodes, objects, placements, pods, statements
+from koord_scheduler.domain.folding.reservations import reservation_ended
 from koord_scheduler.domain.state.state import SchedulerState
 
+RESERVATION: Final = "reservation"
 _KINDS: Final = (
     "podspec",
     "nodespec",
@@ -107,6 +109,9 @@ def fold_report(state: SchedulerState, stored: StoredEvent) -> None:
 
 
 def _fold(state: SchedulerState, stored: StoredEvent) -> None:
+    if stored.ref.kind == RESERVATION:  # own ones, too, take effect when they are read back
+        reservation_ended(state, stored, CATALOGUE.read(stored))
+        return
     if stored.ref.kind not in _KINDS or _is_known(state, stored) or state.log.own.is_early(stored):
         return
     overtaken = state.log.own.overtaken(stored.ref)

@@ -7,8 +7,9 @@ from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObs
 from koordcore.events.objects.mirror import NamespaceDeleted, NamespaceObserved, WorkloadDeleted, WorkloadObserved
 from koordcore.values.invalid import InvalidInput
 
-from koord_scheduler.domain.facts.cluster import DEFAULT_TOPOLOGY, NODE_TOPOLOGIES, PLURALS
+from koord_scheduler.domain.facts.cluster import DEFAULT_TOPOLOGY, NODE_TOPOLOGIES, PLURALS, RESERVATIONS
 from koord_scheduler.domain.folding.pods import read_again_if_imposed
+from koord_scheduler.domain.folding.reservations import reservation_gone, reservation_put
 from koord_scheduler.domain.state.state import SchedulerState
 from koord_scheduler.domain.status import schedule_explanations as explained
 
@@ -39,6 +40,8 @@ def fold_object(state: SchedulerState, stored: StoredEvent, event: Event | None)
                 state.cluster.drop_workload(gone.object)
         case CustomObjectObserved() if plural_of(stored.ref.id) in PLURALS:
             put_object(state, stored.ref.id, event)
+            if plural_of(stored.ref.id) == RESERVATIONS:
+                reservation_put(state, stored, event.object)
             if plural_of(stored.ref.id) == "devices":
                 state.hints.room_appeared(name_from_token(stored.ref.id.rpartition("=")[2]), stored.event_id)
             if plural_of(stored.ref.id) == NODE_TOPOLOGIES:
@@ -46,7 +49,10 @@ def fold_object(state: SchedulerState, stored: StoredEvent, event: Event | None)
             state.hints.wake_activated(stored.event_id)
         case CustomObjectDeleted() if stored.ref.id in state.mirror.objects:
             del state.mirror.objects[stored.ref.id]
+            entry = state.cluster.reservations.find(event.name)
             state.cluster.drop_object(plural_of(stored.ref.id), event.namespace, event.name)
+            if plural_of(stored.ref.id) == RESERVATIONS and entry is not None:
+                reservation_gone(state, stored, entry.uid)
             _forget_said(state, plural_of(stored.ref.id), event)
             if plural_of(stored.ref.id) == NODE_TOPOLOGIES:
                 _node_changed(state, stored.ref.id, stored.event_id)

@@ -87,6 +87,8 @@ def resources_taken(state: SchedulerState, stored: StoredEvent, event: NodeResou
     if state.assumed.ledgers.advance(node, stored.seq):
         for item in event.pods:
             state.assumed.ledgers.hold(node, state.commits.info_of(item), Source.LOGGED)
+            if item.allocation.reservation is not None:
+                state.commits.used_reservation(item.uid, item.allocation)
         is_given = any(item.allocation.is_exclusive for item in event.pods)
         state.assumed.recheck_node(node, is_given=is_given)
 

@@ -22,7 +22,18 @@ def submitted(state: SchedulerState, stored: StoredEvent, spec: Pod) -> None:
         stored: The event of `podspec.<uid>`.
         spec: The pod object.
     """
-    uid = stored.ref.id
+    submit(state, stored.ref.id, stored, spec)
+
+
+def submit(state: SchedulerState, uid: str, stored: StoredEvent, spec: Pod) -> None:
+    """Add or change a pod.
+
+    Args:
+        state: The state.
+        uid: The pod.
+        stored: The event that says so.
+        spec: Its object.
+    """
     pod = state.pods.get(uid)
     if pod is None:
         pod = state.pods[uid] = PodRecord(uid=uid)
@@ -97,20 +108,31 @@ def gone(state: SchedulerState, stored: StoredEvent) -> None:
 
     No-op if the pod is unknown.
     """
-    pod = state.pods.get(stored.ref.id)
+    removed(state, stored.ref.id, stored.event_id)
+
+
+def removed(state: SchedulerState, uid: str, trigger: str) -> None:
+    """Remove a deleted pod.
+
+    Args:
+        state: The state.
+        uid: The pod.
+        trigger: Id of the event that says so.
+    """
+    pod = state.pods.get(uid)
     if pod is None:
         return
-    _count_bound(state, pod, "", stored.event_id)
-    state.assumed.give_up(pod, stored.event_id)
+    _count_bound(state, pod, "", trigger)
+    state.assumed.give_up(pod, trigger)
     state.cluster.drop_pod(pod.uid)
     if pod.framework is None:
         state.nominator.drop(pod.uid)
     pod.pod = None
     pod.subject = pod.sort = pod.framework = None
-    pod.spec_event = stored.event_id
+    pod.spec_event = trigger
     state.queue.remove(pod.uid)
-    state.assumed.facts_changed(pod, stored.event_id)
-    state.hints.wake_activated(stored.event_id)
+    state.assumed.facts_changed(pod, trigger)
+    state.hints.wake_activated(trigger)
 
 
 def bind_failed(state: SchedulerState, stored: StoredEvent, event: PodBindFailed) -> None:

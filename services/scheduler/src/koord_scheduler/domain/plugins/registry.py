@@ -25,6 +25,7 @@ from koord_scheduler.domain.plugins.jobs.elastic_quota import ElasticQuota
 from koord_scheduler.domain.plugins.jobs.scheduling_gates import SchedulingGates
 from koord_scheduler.domain.plugins.jobs.topology_coscheduling import TopologyCoscheduling
 from koord_scheduler.domain.plugins.numa.node_numa_resource import NodeNUMAResource
+from koord_scheduler.domain.plugins.reservation.reservation import Reservation
 from koord_scheduler.domain.plugins.resources.device_share import DeviceShare
 from koord_scheduler.domain.plugins.resources.dynamic_resources import DynamicResources
 from koord_scheduler.domain.plugins.resources.image_locality import ImageLocality
@@ -60,6 +61,11 @@ def _gangs(cluster: Cluster, profile: EffectiveProfile) -> Coscheduling:
     return cluster.shared("Coscheduling", (preempts, True), lambda: TopologyCoscheduling(cluster, preempts=preempts))
 
 
+def _reservation(cluster: Cluster, profile: EffectiveProfile) -> Reservation:
+    args = profile.args_of("Reservation", fine_grained.ReservationArgs)
+    return cluster.shared("Reservation", args, lambda: Reservation(cluster, args))
+
+
 MAKERS: Final[Mapping[str, Maker]] = {
     "SchedulingGates": lambda _, __: SchedulingGates(),
     "NodeUnschedulable": lambda _, __: NodeUnschedulable(),
@@ -69,8 +75,8 @@ MAKERS: Final[Mapping[str, Maker]] = {
         profile.args_of("NodeAffinity", kubernetes.NodeAffinityArgs).added_affinity
     ),
     "NodePorts": lambda cluster, _: cluster.shared("NodePorts", None, NodePorts),
-    "NodeResourcesFit": lambda _, profile: NodeResourcesFit(
-        profile.args_of("NodeResourcesFit", kubernetes.NodeResourcesFitArgs)
+    "NodeResourcesFit": lambda cluster, profile: NodeResourcesFit(
+        profile.args_of("NodeResourcesFit", kubernetes.NodeResourcesFitArgs), cluster.reservations
     ),
     "NodeResourcesBalancedAllocation": lambda _, profile: NodeResourcesBalancedAllocation(
         profile.args_of("NodeResourcesBalancedAllocation", kubernetes.NodeResourcesBalancedAllocationArgs)
@@ -93,6 +99,7 @@ MAKERS: Final[Mapping[str, Maker]] = {
     "NodeNUMAResource": lambda cluster, profile: NodeNUMAResource(
         cluster, profile.args_of("NodeNUMAResource", fine_grained.NodeNUMAResourceArgs)
     ),
+    "Reservation": _reservation,
     "Coscheduling": _gangs,
     "ElasticQuota": lambda cluster, _: cluster.shared(
         "ElasticQuota", None, lambda: ElasticQuota(cluster.quotas, cluster.quota_changes)

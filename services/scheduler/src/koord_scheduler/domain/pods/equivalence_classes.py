@@ -9,7 +9,7 @@ Source:
     scheduler-core spec, 12.2 b
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 from weakref import WeakValueDictionary
@@ -126,11 +126,13 @@ class PodSort:
     Attributes:
         subject: Their class, kind and profile.
         is_transformed: Whether a transformer changes these pods.
+        pod: One of them.
         on_node: Kubernetes QoS class -> the pod as its node's agent sees it, see the function `on_node`.
     """
 
     subject: Subject
     is_transformed: bool
+    pod: Pod
     on_node: dict[str, PodOnNode] = field(default_factory=dict[str, PodOnNode])
 
 
@@ -142,6 +144,7 @@ class PodClasses:
         transformers: Scheduler name -> plugins that change its pods. Complete before the first pod is read.
         shape_readers: Names of the readers on whose values filters or scores by node shape depend.
         concerned: Plugins that concern only some pods. Complete before the first pod is read.
+        named: Returns what depends on the name or uid of a pod; pods with different values are read apart.
     """
 
     def __init__(
@@ -153,6 +156,7 @@ class PodClasses:
         self.readers = list(readers)
         self.shape_readers: set[str] = set()
         self.concerned: list[Concerned] = []
+        self.named: Callable[[Pod], tuple[int, ...]] = lambda _: ()
         self._templates: WeakValueDictionary[tuple[bytes, int, tuple[Hashable, ...]], PodClass] = WeakValueDictionary()
         self._kinds: WeakValueDictionary[bytes, PodKind] = WeakValueDictionary()
         self._subjects: WeakValueDictionary[tuple[PodClass, PodKind, str], Subject] = WeakValueDictionary()
@@ -167,6 +171,15 @@ class PodClasses:
     def forget(self) -> None:
         """Drop the cached results of `read`, because a plugin concerns other pods than before."""
         self._known.clear()
+
+    def forget_like(self, is_meant: Callable[[Pod], bool]) -> None:
+        """Forget what some pods have been read as.
+
+        Args:
+            is_meant: Whether pods with the spec, labels and annotations of this one are meant.
+        """
+        for key in [key for key, sort in self._known.items() if is_meant(sort.pod)]:
+            del self._known[key]
 
     def of(self, pod: Pod) -> PodClass:
         """Return the equivalence class of a pod. It equals the one of `read`.
@@ -210,10 +223,13 @@ class PodClasses:
                 meta.deletion_timestamp is not None,
             )
         )
+        named = self.named(pod)
+        if named:
+            key += repr(named).encode()
         known = self._known.get(key)
         if known is None:
             transformed = self._transformed(pod)
-            known = PodSort(self._subject(transformed, scheduler_name_of(pod)), transformed is not pod)
+            known = PodSort(self._subject(transformed, scheduler_name_of(pod)), transformed is not pod, pod)
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             self._known[key] = known

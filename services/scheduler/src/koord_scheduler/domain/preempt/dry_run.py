@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from koordcore.protocol.objects import Pod
+from koordcore.values.allocation import is_reservation
 
 from koord_scheduler.domain.evaluate.amounts import move, needs_of, only_amounts_refuse, suffices
 from koord_scheduler.domain.framework.post_filter import PodVictim, VictimRules
@@ -128,6 +129,8 @@ class DryRuns:
         for pod_info in state.assumed.ledgers.pod_infos(state.nodes.names[row]):
             other = state.pods.get(pod_info.uid)
             if other is None or pod_info.priority >= pod.priority or pod_info.uid == pod.uid:
+                continue
+            if is_reservation(pod_info.uid, pod_info.allocation):
                 continue
             is_settled = other.phase in (Phase.PLACED, Phase.BOUND) or other.uid in state.assumed.waiting
             if is_settled and self._plugin.may_preempt(pod, other):

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from koordcore.values.allocation import is_reservation
 
 from koord_scheduler.domain.columns.node_columns import Rows, row_list
 from koord_scheduler.domain.framework.post_filter import JobRules
@@ -118,6 +119,8 @@ class JobSearch:
         for pod_info in state.assumed.ledgers.pod_infos(node):
             other = state.pods.get(pod_info.uid)
             if other is None or other.pod is None or other.uid in self._by_uid:
+                continue
+            if is_reservation(other.uid, pod_info.allocation):
                 continue
             is_settled = other.phase in (Phase.PLACED, Phase.BOUND) or other.uid in state.assumed.waiting
             name = f"{other.namespace}/{other.name}"

@@ -83,6 +83,10 @@ class SchedulingQueue:
         """Return the queue's entry of a pod; None if the pod is not in the queue."""
         return self._pods.get(uid)
 
+    def uids(self) -> list[str]:
+        """Return the uids of all pods in the queue."""
+        return list(self._pods)
+
     def counts(self) -> dict[QueueState, int]:
         """Return state -> number of pods in it."""
         return dict(self._counts)

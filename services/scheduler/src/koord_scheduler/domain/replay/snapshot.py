@@ -60,6 +60,18 @@ class _Pod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     placed_at: float = 0.0
 
 
+class _Reservation(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What of a Reservation follows neither from its object nor from the ledgers."""
+
+    uid: str
+    name: str
+    phase: str = ""
+    ended_at: float = 0.0
+    is_consumed: bool = False
+    node: str = ""
+    said: str = ""
+
+
 class _Ledger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The pods that the log has on one node.
 
@@ -95,6 +107,7 @@ class _Body(msgspec.Struct, frozen=True, kw_only=True):
     satisfied_gangs: list[str]
     evictions: dict[str, str]
     seqs: list[tuple[str, str, int]]
+    reservations: list[_Reservation] = []
     plugins: dict[str, bytes] = {}
 
 
@@ -144,6 +157,12 @@ class Picture:
             "satisfied_gangs": array_pieces(self._satisfied_gangs()),
             "evictions": mapping_pieces(self._evictions()),
             "seqs": array_pieces([(ref.kind, ref.id, seq) for ref, seq in state.status.writes.seqs.items()]),
+            "reservations": array_pieces(
+                [
+                    _Reservation(each.uid, each.name, each.phase, each.ended_at, each.is_consumed, each.node, each.said)
+                    for each in state.cluster.reservations.entries.values()
+                ]
+            ),
             "plugins": _whole({key: plugin.facts() for key, plugin in state.frameworks.folding.items()}),
         }
 
@@ -223,6 +242,9 @@ def load_state(state: SchedulerState, data: bytes) -> None:
         put_node(state, node)
     for ref_id, custom in body.objects.items():
         put_object(state, ref_id, custom)
+    for known in body.reservations:
+        state.cluster.reservations.restore(**msgspec.structs.asdict(known))
+    state.cluster.fresh_owners.clear()
     for phase in body.said_gangs:
         state.status.published.gang_is(phase, state.cluster.gangs.roster)
     state.status.published.quotas.update({status.name: status for status in body.said_quotas})

@@ -14,7 +14,7 @@ from koordcore.values.invalid import InvalidInput
 
 
 @dataclass(frozen=True, slots=True)
-class _Rule:
+class OwnerRule:
     """One owner with its selector compiled."""
 
     object: OwnerObject | None
@@ -22,6 +22,7 @@ class _Rule:
     selector: Selector | None
 
     def matches(self, pod: Pod) -> bool:
+        """Return whether all given parts match the pod."""
         return (
             (self.object is None or _is_object(self.object, pod))
             and (self.controller is None or _is_controlled(self.controller, pod))
@@ -40,7 +41,7 @@ class Owners:
 
     key: bytes
     reads_names: bool
-    rules: tuple[_Rule, ...]
+    rules: tuple[OwnerRule, ...]
 
     def match(self, pod: Pod) -> bool:
         """Return whether the Reservation is for this pod: any of its owners matches."""
@@ -51,7 +52,7 @@ def compile_owners(rules: Sequence[ReservationOwnerRule]) -> Owners | None:
     """Return the owners ready to match; None if a selector is invalid, so that the Reservation is for nobody."""
     try:
         compiled = tuple(
-            _Rule(
+            OwnerRule(
                 rule.object,
                 rule.controller,
                 None if rule.label_selector is None else compile_selector(rule.label_selector),

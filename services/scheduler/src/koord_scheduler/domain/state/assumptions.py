@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 from koordcore.events.envelope import AggregateRef
 from koordcore.protocol.objects import Pod
+from koordcore.protocol.reservations.document import is_reserve_pod
 from koordcore.state.allocation_rules import objections, violations
 from koordcore.values.allocation import Allocation
 
@@ -251,7 +252,8 @@ class Assumptions:
         if is_finished(pod.pod):
             return "finished"
         if self._known.nodes.row(pod.node) is None:
-            return "node-gone"
+            # A Reservation fails with its node. It is released when the log says so.
+            return None if is_reserve_pod(pod.pod) else "node-gone"
         return "bind-failed" if pod.bind_failed == pod.seq else None
 
     def _enqueue(self, pod: PodRecord, spec: Pod, trigger: str) -> None:

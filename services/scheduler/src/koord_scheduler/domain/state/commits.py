@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from koordcore.events.envelope import AggregateRef, Draft, namespaced_token
 from koordcore.events.scheduling.gang import GangPlaced, PlacedMember
 from koordcore.events.scheduling.node_ledger import PodOnNode
+from koordcore.values.allocation import Allocation, is_reservation
 
 from koord_scheduler.domain.commit.outbox import Batch
 from koord_scheduler.domain.commit.work import NodeWork, Placement, node_draft, pod_draft
@@ -106,6 +107,8 @@ class Commits:
             if isinstance(item, Placement):
                 if is_news:
                     self._ledgers.hold(item.node, self.info_of(item.on_node), Source.LOGGED)
+                if item.on_node.allocation.reservation is not None:
+                    self.used_reservation(item.uid, item.on_node.allocation)
                 self._ledgers.drop(item.node, item.uid, Source.ASSUMED)
             elif is_news:
                 self._ledgers.drop(item.node, item.uid, Source.LOGGED)
@@ -177,10 +180,20 @@ class Commits:
         self._known.status.explanations.placed(pod, node, self._known.cluster.gangs.roster)
         framework = self._known.frameworks.first if pod.framework is None else self._known.frameworks.framework_of(pod)
         self._known.cluster.activated(framework.post_bind(pod, node))
+        if pod.uid in self._known.cluster.reservations.entries:
+            self._known.cluster.reservations.placed(pod.uid, node, pod.placed_at)
+            self._known.hints.room_appeared(node, pod.trigger)
+
+    def used_reservation(self, uid: str, allocation: Allocation) -> None:
+        """Record that the log has an owner of a Reservation, which then may be used up."""
+        used = allocation.reservation
+        if used is not None and not is_reservation(uid, allocation):
+            self._known.cluster.reservations.consumed(used.uid)
 
     def left_node(self, pod: PodRecord) -> None:
-        """Notify quotas and gangs that the log has released the pod's node."""
+        """Notify quotas, gangs and Reservations that the log has released the pod's node."""
         pod.node = ""
+        self._known.cluster.reservations.left(pod.uid)
         self._known.cluster.quotas.unreserve(pod.uid)
         self._known.cluster.quotas.moves += 1
         self._known.cluster.activated(self._known.cluster.gangs.unbound(pod.uid).activate)

@@ -6,8 +6,8 @@ Source:
     scheduler-core spec, 5.2 and 5.3
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -51,6 +51,19 @@ class _Item(NamedTuple):
     weight: int
 
 
+class RestoredAmounts(Protocol):
+    """Amounts of nodes that are free for some pods only, such as those of Reservations."""
+
+    def restored(self, pod_class: PodClass) -> Mapping[int, Mapping[int, int]] | None:
+        """Return row -> column -> amount that pods of a class may use besides the free one; None for most classes."""
+        ...
+
+
+class _NothingRestored:
+    def restored(self, pod_class: PodClass) -> None:
+        return None
+
+
 class NodeResourcesFit:
     """Filters and scores by resources. Bit j + 1 of a code means that resource j of the pod's demand is short."""
 
@@ -59,18 +72,23 @@ class NodeResourcesFit:
     reads = Reads.LOAD
     normalizes = False
 
-    def __init__(self, args: NodeResourcesFitArgs) -> None:
+    def __init__(self, args: NodeResourcesFitArgs, restored: RestoredAmounts | None = None) -> None:
         self.args = args
+        self._restored = restored or _NothingRestored()
         self._checks: WeakKeyDictionary[PodClass, tuple[tuple[int, int, int], ...]] = WeakKeyDictionary()
         self._items: WeakKeyDictionary[PodClass, tuple[_Item, ...]] = WeakKeyDictionary()
         self._shared = SharedScores()
 
     def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
         """See `FilterPlugin.filter`. The code tells all shortages instead of only the first."""
-        checks = self.checks_of(pod, nodes)
+        checks = self._compared(pod, nodes)
         columns = np.array([column for _, column, _ in checks], np.intp)
         amounts = np.array([amount for _, _, amount in checks], np.int64)
-        short = amounts[:, None] > nodes.free[columns[:, None], rows]
+        free = nodes.free[columns[:, None], rows]
+        restored = self._restored.restored(pod)
+        if restored:
+            _add(free, restored, row_list(columns), rows)
+        short = amounts[:, None] > free
         if not short.any():
             return None
         codes = np.zeros(len(rows), np.int64)
@@ -80,7 +98,7 @@ class NodeResourcesFit:
 
     def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
         """See `RowFilterPlugin.row_filter`."""
-        return lacking(nodes, self.checks_of(pod, nodes))
+        return lacking(nodes, self._compared(pod, nodes), self._restored.restored(pod))
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
         """See `FilterPlugin.reasons`."""
@@ -94,7 +112,7 @@ class NodeResourcesFit:
     def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
         """See `FilterPlugin.unresolvable`. Whether even the empty node would be too small."""
         too_small = np.zeros(len(rows), np.bool_)
-        for _, column, amount in self.checks_of(pod, nodes):
+        for _, column, amount in self._compared(pod, nodes):
             if column != PODS_COLUMN:
                 too_small |= nodes.allocatable[column, rows] < amount
         return too_small
@@ -142,7 +160,10 @@ class NodeResourcesFit:
         return raw
 
     def checks_of(self, pod: PodClass, nodes: NodeColumns) -> tuple[tuple[int, int, int], ...]:
-        """Return (bit of the code, column, amount) of each resource of the pod that the filter compares."""
+        """See `AmountsFilterPlugin.checks_of`. Empty if more than the free amounts of a node count."""
+        return () if self._restored.restored(pod) is not None else self._compared(pod, nodes)
+
+    def _compared(self, pod: PodClass, nodes: NodeColumns) -> tuple[tuple[int, int, int], ...]:
         checks = self._checks.get(pod)
         if checks is None:
             checks = self._checks[pod] = tuple(
@@ -186,3 +207,22 @@ class NodeResourcesFit:
             amount = max(0, demand.requests.get(resource, 0))
             if amount or not is_scalar(resource):
                 yield _Item(nodes.column(resource), None, amount, weight)
+
+
+def _add(free: IntArray, restored: Mapping[int, Mapping[int, int]], columns: Sequence[int], rows: Rows) -> None:
+    """Add restored amounts to free ones.
+
+    Args:
+        free: Free amounts, shape (C, K); changed in place.
+        restored: Row -> column -> amount.
+        columns: The columns, length C.
+        rows: The rows, shape (K,).
+    """
+    places: dict[int, int] = {row: index for index, row in enumerate(row_list(rows))} if len(rows) > 1 else {}
+    found = restored.keys() & places.keys() if places else {row for row in row_list(rows) if row in restored}
+    for row in found:
+        amounts, place = restored[row], places.get(row, 0)
+        for index, column in enumerate(columns):
+            amount = amounts.get(column, 0)
+            if amount:
+                free[index, place] += amount

@@ -5,7 +5,7 @@ arrays (tested).
 """
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Final
 
 from koord_scheduler.domain.columns.node_columns import NodeColumns
@@ -59,12 +59,15 @@ def _remembered(nodes: NodeColumns, score: RowFunction) -> RowFunction:
     return remembered
 
 
-def lacking(nodes: NodeColumns, checks: Sequence[tuple[int, int, int]]) -> RowFunction:
+def lacking(
+    nodes: NodeColumns, checks: Sequence[tuple[int, int, int]], restored: Mapping[int, Mapping[int, int]] | None = None
+) -> RowFunction:
     """Return a function from a row to the bits of the resources that are short.
 
     Args:
         nodes: All nodes.
         checks: (bit, column, amount) of each resource.
+        restored: Row -> column -> amount that the pod may use besides the free one; None: nothing.
     """
 
     def code(row: int) -> int:
@@ -74,7 +77,18 @@ def lacking(nodes: NodeColumns, checks: Sequence[tuple[int, int, int]]) -> RowFu
                 found |= bit
         return found
 
-    return code
+    def code_with_restored(row: int) -> int:
+        found = code(row)
+        more = restored.get(row) if found and restored is not None else None
+        if more is None:
+            return found
+        found, free = 0, nodes.free_at
+        for bit, column, amount in checks:
+            if amount > free[column, row] + more.get(column, 0):
+                found |= bit
+        return found
+
+    return code if restored is None else code_with_restored
 
 
 def allocated(nodes: NodeColumns, items: Sequence[tuple[int, int, int, int]], *, is_least: bool) -> RowFunction:

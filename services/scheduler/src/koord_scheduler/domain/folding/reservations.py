@@ -1,0 +1,102 @@
+"""Folds Reservations: each is a pod of the scheduler under its own uid, as long as it has not ended.
+
+Source: scheduler-fine-grained spec, 3.2, 3.3.
+"""
+
+from typing import Any
+
+import msgspec
+from koordcore.events.envelope import Event, StoredEvent
+from koordcore.events.objects.custom import custom_ref
+from koordcore.events.scheduling.reservation import (
+    ReservationCollected,
+    ReservationDeleted,
+    ReservationFailed,
+    ReservationSucceeded,
+    ReservationUnschedulable,
+)
+from koordcore.protocol.reservations.document import (
+    PLURAL,
+    Reservation,
+    is_reserve_pod,
+    reservation_from_json,
+    reserve_pod,
+)
+from koordcore.protocol.reservations.status import FAILED, SUCCEEDED
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.timestamps import unix_seconds
+
+from koord_scheduler.domain.folding.pods import describe, removed, submit
+from koord_scheduler.domain.pods.record import Phase
+from koord_scheduler.domain.state.state import SchedulerState
+
+
+def reservation_put(state: SchedulerState, stored: StoredEvent, document: dict[str, Any]) -> None:
+    """Fold a new or changed Reservation, which the cluster's facts have read already."""
+    try:
+        reservation = reservation_from_json(document)
+    except codec.DecodeError:
+        return  # the cluster's facts have warned of it
+    read_again(state, stored.event_id)
+    _submit(state, stored, reservation)
+
+
+def reservation_gone(state: SchedulerState, stored: StoredEvent, uid: str) -> None:
+    """Fold a deleted Reservation."""
+    removed(state, uid, stored.event_id)
+
+
+def reservation_ended(state: SchedulerState, stored: StoredEvent, event: Event | None) -> None:
+    """Fold what became of a Reservation."""
+    books, uid = state.cluster.reservations, stored.ref.id
+    state.status.writes.seqs[stored.ref] = stored.seq
+    match event:
+        case ReservationSucceeded() | ReservationFailed():
+            phase = SUCCEEDED if isinstance(event, ReservationSucceeded) else FAILED
+            books.ended(uid, phase, unix_seconds(stored.occurred_at))
+            known = state.mirror.objects.get(custom_ref(PLURAL, "", event.name).id)
+            reservation = None if known is None else reservation_from_json(known.object)
+            if reservation is not None and reservation.metadata.uid == uid:
+                _submit(state, stored, reservation)
+        case ReservationUnschedulable():
+            entry = books.entries.get(uid)
+            if entry is not None:
+                entry.said = event.message
+        case ReservationDeleted():
+            books.forget(uid)
+        case ReservationCollected() | _:
+            pass
+
+
+def _submit(state: SchedulerState, stored: StoredEvent, reservation: Reservation) -> None:
+    entry = state.cluster.reservations.entries.get(reservation.metadata.uid)
+    if entry is None or reservation.spec.template is None:
+        return
+    try:
+        pod = reserve_pod(reservation, entry.phase)
+    except InvalidInput as error:
+        state.cluster.warnings.append(f"Reservation {entry.name} cannot be read and is passed over: {error}")
+        return
+    if not state.cluster.reservations.may_preempt:
+        pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, preemption_policy="Never"))
+    submit(state, entry.uid, stored, pod)
+
+
+def read_again(state: SchedulerState, trigger: str) -> None:
+    """Read the waiting pods again for which there is a Reservation now, and was none before."""
+    groups = list(state.cluster.fresh_owners)
+    if not groups:
+        return
+    state.cluster.fresh_owners.clear()
+    owners = [group.owners for group in groups]
+    state.cluster.pod_classes.forget_like(lambda pod: any(each.match(pod) for each in owners))
+    for uid in state.queue.uids():
+        pod = state.pods[uid]
+        spec = pod.pod
+        if spec is None or pod.subject is None or is_reserve_pod(spec):
+            continue
+        if any(each.match(spec) for each in owners):
+            describe(state, pod, spec, pod.known_since)
+            if not pod.work_node and pod.phase is Phase.QUEUED:
+                state.assumed.reconcile(pod, trigger or pod.trigger)

@@ -1,0 +1,1 @@
+"""Reservation: pods use what was reserved for them."""

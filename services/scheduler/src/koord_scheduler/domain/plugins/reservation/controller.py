@@ -1,0 +1,155 @@
+"""Ends Reservations: their time is over, their node is gone, or they were taken once. Has their objects deleted.
+
+Each look is at the Reservations about which something has changed, and at those whose time has come.
+
+Source: scheduler-fine-grained spec, 3.2 (validation), 3.3.
+"""
+
+import heapq
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Final
+
+from koordcore.events.envelope import AggregateRef, Event
+from koordcore.events.scheduling.reservation import (
+    ReservationCollected,
+    ReservationDeleted,
+    ReservationFailed,
+    ReservationSucceeded,
+    ReservationUnschedulable,
+)
+from koordcore.protocol.reservations.status import FAILED, SUCCEEDED
+from koordcore.values.timestamps import rfc3339
+
+from koord_scheduler.domain.columns.node_columns import NodeColumns
+from koord_scheduler.domain.config.args.fine_grained import ReservationArgs
+from koord_scheduler.domain.framework.lifecycle_hooks import Status
+from koord_scheduler.domain.reservation.books import ReservationBooks
+from koord_scheduler.domain.reservation.entry import Entry
+
+_REPEAT_SECONDS: Final = 30.0
+"""Seconds after which a fact is published again that the log has refused or has not stored."""
+_ENDS: Final = (ReservationFailed.__name__, ReservationSucceeded.__name__)
+_JUST_AFTER: Final = 0.001
+"""A Reservation has not expired at the very moment of its limit."""
+
+
+class ReservationController:
+    """Publishes how Reservations end."""
+
+    def __init__(self, nodes: NodeColumns, books: ReservationBooks, args: ReservationArgs) -> None:
+        self._nodes = nodes
+        self._books = books
+        self._args = args
+        self._times: list[tuple[float, str]] = []
+        self._planned: dict[str, float] = {}
+        self._published: dict[str, tuple[str, float]] = {}
+
+    def problem_of(self, uid: str) -> str:
+        """Return why a Reservation cannot be scheduled at all; empty if it can."""
+        entry = self._books.entries.get(uid)
+        if entry is None or entry.terms is None or entry.limits is None:
+            return ""
+        if entry.terms.owners is not None and not entry.terms.owners.rules:
+            return "the reservation must have owners"
+        if entry.limits.ttl is None and entry.limits.expires is None:
+            return "the reservation must have ttl or expires"
+        return ""
+
+    def found_no_node(self, uid: str, message: str) -> None:
+        """Record that an attempt to place a Reservation failed."""
+        entry = self._books.entries.get(uid)
+        if entry is not None and message != entry.said:
+            entry.to_say = message
+            self._books.due[uid] = None
+
+    def due(self) -> float | None:
+        """See `ControllerPlugin.control_due`."""
+        if self._books.due:
+            return 0.0
+        return self._times[0][0] if self._times else None
+
+    def control(self, now: float) -> list[Status]:
+        """See `ControllerPlugin.control`."""
+        uids = list(self._books.due)
+        self._books.due.clear()
+        while self._times and self._times[0][0] <= now:
+            at, uid = heapq.heappop(self._times)
+            if self._planned.get(uid) == at:
+                del self._planned[uid]
+                uids.append(uid)
+        statuses: list[Status] = []
+        for uid in dict.fromkeys(uids):
+            entry = self._books.entries.get(uid)
+            if entry is not None:
+                statuses += self._statuses(entry, now)
+                self._plan(entry, now)
+        return statuses
+
+    def _statuses(self, entry: Entry, now: float) -> Iterator[Status]:
+        event = self._next_event(entry, now)
+        if event is None:
+            return
+        kind = type(event).__name__
+        if not isinstance(event, ReservationUnschedulable):
+            said, at = self._published.get(entry.uid, ("", 0.0))
+            if said == kind and now < at + _REPEAT_SECONDS:
+                return
+            self._published[entry.uid] = (kind, now)
+        yield Status(AggregateRef("reservation", entry.uid), event)
+
+    def _next_event(self, entry: Entry, now: float) -> Event | None:
+        if entry.terms is None:
+            return self._of_deleted(entry)
+        if entry.phase:
+            is_over = self._is_garbage(entry, now)
+            return ReservationCollected(name=entry.name) if is_over else None
+        since = rfc3339(datetime.fromtimestamp(entry.placed_at, UTC)) if entry.node else ""
+        if entry.is_consumed:
+            owner = next(iter(entry.owners), "")
+            return ReservationSucceeded(
+                name=entry.name,
+                node=entry.node,
+                owner=owner,
+                available_since=since,
+                allocatable=dict(entry.allocatable),
+            )
+        is_lost = bool(entry.node) and self._nodes.row(entry.node) is None
+        if is_lost or (entry.limits is not None and entry.limits.is_over(now)):
+            message = f"its node {entry.node} is gone" if is_lost else "its time is over"
+            return ReservationFailed(
+                name=entry.name,
+                node=entry.node,
+                message=message,
+                available_since=since,
+                allocatable=dict(entry.allocatable),
+            )
+        if entry.to_say and not entry.node:
+            entry.said, entry.to_say = entry.to_say, ""
+            return ReservationUnschedulable(name=entry.name, message=entry.said)
+        return None
+
+    def _of_deleted(self, entry: Entry) -> Event | None:
+        return ReservationDeleted(name=entry.name) if entry.phase or entry.said else None
+
+    def _is_garbage(self, entry: Entry, now: float) -> bool:
+        if self._args.disable_garbage_collection or entry.phase not in (SUCCEEDED, FAILED):
+            return False
+        is_lost = bool(entry.node) and self._nodes.row(entry.node) is None
+        return is_lost or now - entry.ended_at > self._args.gc_duration_seconds
+
+    def _plan(self, entry: Entry, now: float) -> None:
+        """Look at the Reservation again when its time comes."""
+        at: float | None = None
+        published = self._published.get(entry.uid)
+        is_answered = bool(entry.phase) and published is not None and published[0] in _ENDS
+        if published is not None and not is_answered:
+            at = published[1] + _REPEAT_SECONDS
+        elif entry.phase:
+            if not self._args.disable_garbage_collection:
+                at = max(entry.ended_at + self._args.gc_duration_seconds, now + self._args.gc_interval_seconds)
+        elif entry.limits is not None and (end := entry.limits.due()) is not None:
+            at = end + _JUST_AFTER
+        if at is not None and self._planned.get(entry.uid) != at:
+            self._planned[entry.uid] = at
+            heapq.heappush(self._times, (at, entry.uid))

@@ -1,0 +1,35 @@
+"""What the scheduler answers about Reservations over HTTP.
+
+Source: scheduler-fine-grained spec, 3.13.
+"""
+
+from collections.abc import Mapping
+
+from koord_scheduler.domain.columns.node_columns import NodeColumns
+from koord_scheduler.domain.framework.lifecycle_hooks import PageAnswer
+from koord_scheduler.domain.reservation.books import ReservationBooks
+from koord_scheduler.domain.reservation.entry import Entry
+
+
+def reservation_pages(nodes: NodeColumns, books: ReservationBooks) -> Mapping[str, PageAnswer]:
+    """Return path -> answer."""
+
+    def of_node(asked: Mapping[str, str]) -> object:
+        row = nodes.row(asked["node"])
+        if row is None:
+            return None
+        return {"items": [_described(entry) for entry in books.on_row(row).values()]}
+
+    return {"nodeReservations/{node}": of_node}
+
+
+def _described(entry: Entry) -> object:
+    return {
+        "name": entry.name,
+        "uid": entry.uid,
+        "available": entry.is_available(),
+        "allocatable": dict(entry.allocatable),
+        "allocated": dict(entry.held().allocated) if entry.terms is not None else {},
+        "unused": entry.unused(),
+        "owners": {uid: dict(use.amounts) for uid, use in sorted(entry.owners.items())},
+    }

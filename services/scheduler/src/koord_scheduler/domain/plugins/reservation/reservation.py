@@ -1,0 +1,278 @@
+"""Reservation: places Reservations like pods, and lets pods use what was reserved for them.
+
+The rules are in `domain.reservation`. For the pods that a Reservation is for, filters by amounts count its unused rest
+as free (`Usable.restored`), and the answers are cached per pod class and node like those of every filter. So a pod that
+no Reservation is for pays nothing, and an owner costs what any pod costs.
+
+Source: scheduler-fine-grained spec, 3.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Final, cast
+
+import numpy as np
+from koordcore.protocol import keys
+from koordcore.protocol.objects import Pod
+from koordcore.protocol.reservations.document import is_reserve_pod
+from koordcore.values.allocation import NOTHING, Allocation, ReservationUse
+
+from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows, row_list
+from koord_scheduler.domain.config.args.fine_grained import ReservationArgs
+from koord_scheduler.domain.facts.cluster import Cluster
+from koord_scheduler.domain.framework.extension_points import (
+    AFTER_FAILURE,
+    CONCERNS,
+    CONTROLLER,
+    FILTER,
+    PAGES,
+    PRE_FILTER,
+    QUEUEING_HINTS,
+    READ_POD,
+    RESERVE,
+    ROW_FILTER,
+    ROW_SCORE,
+    SCORE,
+)
+from koord_scheduler.domain.framework.fact_points import ClusterEvent, EventKind
+from koord_scheduler.domain.framework.lifecycle_hooks import Eviction, PageAnswer, Status
+from koord_scheduler.domain.framework.node_points import Reads, RowFunction
+from koord_scheduler.domain.framework.outcomes import Rejection
+from koord_scheduler.domain.plugins.reservation.controller import ReservationController
+from koord_scheduler.domain.plugins.reservation.pages import reservation_pages
+from koord_scheduler.domain.plugins.reservation.scores import normalized, raw_score
+from koord_scheduler.domain.pods.equivalence_classes import PodClass
+from koord_scheduler.domain.pods.record import PodRecord
+from koord_scheduler.domain.reservation.books import ASPECT
+from koord_scheduler.domain.reservation.fit import refusals
+from koord_scheduler.domain.reservation.nomination import nominate
+from koord_scheduler.domain.reservation.usable import Usable
+from koord_scheduler.domain.reservation.wishes import PodWish, pod_wish
+
+NO_MATCH: Final = "node(s) no reservations match reservation affinity"
+OTHER_NODE: Final = "node(s) didn't match the nodeName specified by reservation"
+POLICY_CONFLICT: Final = "node(s) reservation allocate policy conflict"
+NO_PRE_ALLOCATION: Final = "node(s) reservation pre allocation is unsupported with current attributes"
+_UNRESOLVABLE: Final = 3
+"""Codes up to this one are refusals that no eviction resolves."""
+
+
+class Reservation:
+    """Filter, score and reservation of amounts for pods that Reservations are for, and the way of a Reservation."""
+
+    name = ASPECT
+    extension_points = (
+        CONCERNS,
+        READ_POD,
+        PRE_FILTER,
+        FILTER,
+        ROW_FILTER,
+        SCORE,
+        ROW_SCORE,
+        RESERVE,
+        AFTER_FAILURE,
+        QUEUEING_HINTS,
+        CONTROLLER,
+        PAGES,
+    )
+    reads = Reads.LOAD
+    normalizes = True
+    wakes_on = frozenset({EventKind.OWN, EventKind.NODE})
+
+    def __init__(self, cluster: Cluster, args: ReservationArgs, *, skips_node: bool = False) -> None:
+        self._nodes = cluster.nodes
+        self._books = cluster.reservations
+        self._args = args
+        self._skips_node = skips_node
+        self._books.may_preempt = args.enable_preemption
+        self._controller = ReservationController(cluster.nodes, cluster.reservations, args)
+        self._codes: dict[tuple[str, ...], int] = {(): 0, (NO_MATCH,): 1, (OTHER_NODE,): 2, (POLICY_CONFLICT,): 3}
+        self._reasons: list[tuple[str, ...]] = list(self._codes)
+
+    # --- pods --------------------------------------------------------------------------------------------------------
+
+    def concerns(self, pod: Pod) -> bool:
+        """See `ConcernedPlugin.concerns`."""
+        return self.read(pod) is not None
+
+    def read(self, pod: Pod) -> Hashable:
+        """See `PodReader.read`."""
+        if is_reserve_pod(pod):
+            entry = self._books.find(pod.metadata.annotations.get(keys.RESERVATION_NAME, ""))
+            return pod_wish(pod, (), "" if entry is None or entry.terms is None else entry.terms.policy)
+        return pod_wish(pod, self._books.groups_of(pod))
+
+    # --- the cycle ---------------------------------------------------------------------------------------------------
+
+    def pre_filter(self, pod: PodRecord, now: float) -> Rejection | None:
+        """See `PreFilterPlugin.pre_filter`: bad annotations, an affinity that nothing matches, a bad Reservation."""
+        assert pod.subject is not None, f"pod {pod.uid} has no spec"
+        usable = self._books.usable(pod.subject.pod_class)
+        if usable is None:
+            problem = self._controller.problem_of(pod.uid)
+            return Rejection(plugin=self.name, message=problem, key=pod.uid) if problem else None
+        if usable.problem:
+            return Rejection(plugin=self.name, message=usable.problem, key=usable.problem)
+        if usable.has_affinity and not usable.by_row:
+            return Rejection(plugin=self.name, message=NO_MATCH)
+        return None
+
+    def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
+        """See `FilterPlugin.filter`."""
+        wish = cast("PodWish", pod.aspects[self.name])
+        if wish.is_reserve:
+            return self._codes_of_reserve_pod(wish, rows)
+        usable = self._books.usable(pod)
+        if usable is None or usable.wish.ignores:
+            return None
+        codes = np.full(len(rows), int(usable.has_affinity), np.int64)
+        if usable.by_row:
+            known = usable.by_row
+            for index in row_list(np.flatnonzero(_among(rows, known, nodes.capacity))):
+                codes[index] = self._code(usable, rows.item(index))
+        return codes
+
+    def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
+        """See `RowFilterPlugin.row_filter`."""
+        wish = cast("PodWish", pod.aspects[self.name])
+        if wish.is_reserve:
+            return lambda row: self._code_of_reserve_pod(wish, row)
+        usable = self._books.usable(pod)
+        if usable is None or usable.wish.ignores:
+            return None
+        return lambda row: self._code(usable, row)
+
+    def _code(self, usable: Usable, row: int) -> int:
+        if row not in usable.by_row:
+            return int(usable.has_affinity)
+        affinity = usable.wish.affinity
+        reasons = refusals(
+            usable.room(row),
+            usable.held(row),
+            usable.requests,
+            has_affinity=affinity is not None,
+            only="" if affinity is None else affinity.name,
+            ignored=self._ignores,
+            skips_node=self._skips_node,
+        )
+        return self._code_for(tuple(dict.fromkeys(reasons)))
+
+    def _ignores(self, name: str) -> bool:
+        args = self._args
+        return name in args.ignored_resources or name.partition("/")[0] in args.ignored_resource_groups
+
+    def _codes_of_reserve_pod(self, wish: PodWish, rows: Rows) -> IntArray | None:
+        codes = np.zeros(len(rows), np.int64)
+        if wish.node:
+            row = self._nodes.row(wish.node)
+            codes[rows != (-1 if row is None else row)] = self._codes[OTHER_NODE,]
+        for index in row_list(np.flatnonzero(_among(rows, self._books.rows_in_use(), self._nodes.capacity))):
+            codes[index] = codes[index] or self._code_of_reserve_pod(wish, rows.item(index))
+        return codes
+
+    def _code_of_reserve_pod(self, wish: PodWish, row: int) -> int:
+        if wish.node and self._nodes.names[row] != wish.node:
+            return self._codes[OTHER_NODE,]
+        others = (each.terms for each in self._books.on_row(row).values())
+        is_mixed = any(other is not None and bool(other.policy) != bool(wish.policy) for other in others)
+        return self._codes[POLICY_CONFLICT,] if is_mixed else 0
+
+    def _code_for(self, reasons: tuple[str, ...]) -> int:
+        code = self._codes.get(reasons)
+        if code is None:
+            code = self._codes[reasons] = len(self._reasons)
+            self._reasons.append(reasons)
+        return code
+
+    def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
+        """See `FilterPlugin.reasons`."""
+        return self._reasons[code]
+
+    def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
+        """See `FilterPlugin.unresolvable`."""
+        codes = self.filter(pod, nodes, rows)
+        return np.zeros(len(rows), np.bool_) if codes is None else codes <= _UNRESOLVABLE
+
+    def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
+        """See `ScorePlugin.score`."""
+        usable = self._books.usable(pod)
+        if usable is None or usable.wish.ignores or not usable.by_row:
+            return None
+        raw = np.zeros(len(rows), np.int64)
+        for index in row_list(np.flatnonzero(_among(rows, usable.by_row, nodes.capacity))):
+            raw[index] = raw_score(usable, rows.item(index))
+        return raw
+
+    def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
+        """See `RowScorePlugin.row_score`."""
+        usable = self._books.usable(pod)
+        if usable is None or usable.wish.ignores:
+            return None
+        return lambda row: raw_score(usable, row) if row in usable.by_row else 0
+
+    def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
+        """See `ScorePlugin.normalize`."""
+        return normalized(raw, high)
+
+    def reserve(self, pod: PodRecord, node: str) -> Allocation | Rejection:
+        """See `ReservePlugin.reserve`: the amounts that the pod takes from the Reservation that it is nominated to."""
+        row = self._nodes.row(node)
+        if row is None or pod.subject is None:
+            return NOTHING
+        usable = self._books.usable(pod.subject.pod_class)
+        if usable is None:
+            return Allocation(reservation=ReservationUse(name=self._books.name_of(pod.uid), uid=pod.uid))
+        candidates = usable.fitting(row)
+        if not candidates:
+            if usable.has_affinity:
+                return Rejection(plugin=self.name, message=f"node {node}: {NO_MATCH}", resolvable=True)
+            return NOTHING
+        entry = candidates[0]
+        if len(candidates) > 1:
+            best = nominate(usable.requests, [each.held() for each in candidates])
+            entry = next(each for each in candidates if each.held() is best)
+        left = entry.held().remained()
+        amounts = {
+            name: min(amount, left[name])
+            for name, amount in usable.requests.items()
+            if name in left and min(amount, left[name]) > 0
+        }
+        return Allocation(reservation=ReservationUse(name=entry.name, uid=entry.uid, amounts=amounts))
+
+    def unreserve(self, pod: PodRecord, node: str) -> Sequence[str]:
+        """See `ReservePlugin.unreserve`: the books follow the pods of nodes, so there is nothing to take back."""
+        return ()
+
+    # --- around the cycle --------------------------------------------------------------------------------------------
+
+    def after_failure(self, pod: PodRecord, message: str) -> None:
+        """See `AfterFailurePlugin.after_failure`."""
+        if pod.pod is not None and is_reserve_pod(pod.pod):
+            self._controller.found_no_node(pod.uid, message)
+
+    def hint_version(self) -> int:
+        """See `QueueingHintsPlugin.hint_version`."""
+        return self._books.version
+
+    def queueing_hint(self, event: ClusterEvent, pod: PodRecord) -> bool:
+        """See `QueueingHintsPlugin.queueing_hint`: a pod with affinity waits for a Reservation that it matches."""
+        usable = None if pod.subject is None else self._books.usable(pod.subject.pod_class)
+        return event.kind is EventKind.OWN and usable is not None and bool(usable.by_row)
+
+    def control_due(self) -> float | None:
+        """See `ControllerPlugin.control_due`."""
+        return self._controller.due()
+
+    def control(self, now: float) -> Sequence[Eviction | Status]:
+        """See `ControllerPlugin.control`."""
+        return self._controller.control(now)
+
+    def pages(self) -> Mapping[str, PageAnswer]:
+        """See `PagesPlugin.pages`."""
+        return reservation_pages(self._nodes, self._books)
+
+
+def _among(rows: Rows, known: Mapping[int, object], capacity: int) -> BoolArray:
+    """Return which of the rows are known, shape (K,)."""
+    is_known = np.zeros(capacity, np.bool_)
+    is_known[np.fromiter(known.keys(), np.intp, len(known))] = True
+    return is_known[rows]

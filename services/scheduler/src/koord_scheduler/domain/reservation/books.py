@@ -1,0 +1,301 @@
+"""All Reservations of the cluster, folded from facts; the cost of a fact does not grow with their number.
+
+    objects                        what a Reservation says
+    pods on nodes, with what       what it holds, and who took how much of it
+    they were allocated
+
+The columns count what a pod took once: with the pod, no longer with the Reservation. So the requested amounts of a node
+are the sum of its pods and of the unused rests of its Reservations, as in the ledger of the log.
+
+Source: scheduler-fine-grained spec, 3.5, 3.6, 6.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+from weakref import WeakKeyDictionary, WeakSet
+
+import numpy as np
+from koordcore.protocol.objects import Pod
+from koordcore.protocol.reservations.document import Reservation
+from koordcore.protocol.resource_names import CPU, MEMORY
+
+from koord_scheduler.domain.columns.node_columns import Demand, NodeColumns
+from koord_scheduler.domain.pods.equivalence_classes import PodClass
+from koord_scheduler.domain.pods.info import PodInfo
+from koord_scheduler.domain.reservation.entry import NOWHERE, Entry, OwnerUse
+from koord_scheduler.domain.reservation.life_cycle import limits_of
+from koord_scheduler.domain.reservation.matching import terms_of
+from koord_scheduler.domain.reservation.owner_index import Group, OwnerIndex
+from koord_scheduler.domain.reservation.usable import Usable
+from koord_scheduler.domain.reservation.wishes import PodWish
+
+ASPECT: Final = "Reservation"
+
+
+class ReservationBooks:
+    """The Reservations.
+
+    Attributes:
+        entries: Reservation by uid, also of Reservations that are known from pods alone.
+        owners: Finds the Reservations that are for a pod.
+        version: Number that grows when a Reservation becomes available for pods.
+        may_preempt: Whether pods leave their nodes for Reservations (argument `enablePreemption`).
+        due: Uids of Reservations about which something may have to be published.
+    """
+
+    def __init__(self, nodes: NodeColumns, *, omits_node_labels: bool = False) -> None:
+        self.entries: dict[str, Entry] = {}
+        self.owners = OwnerIndex()
+        self.version = 0
+        self.due: dict[str, None] = {}
+        self.may_preempt = False
+        self._nodes = nodes
+        self._omits_node_labels = omits_node_labels
+        self._by_name: dict[str, str] = {}
+        self._on_row: dict[int, dict[str, Entry]] = {}
+        self._on_node: dict[str, set[str]] = {}
+        self._usable: WeakKeyDictionary[PodClass, Usable] = WeakKeyDictionary()
+        self._ignoring: WeakSet[Usable] = WeakSet()
+
+    # --- objects -----------------------------------------------------------------------------------------------------
+
+    def put(self, reservation: Reservation) -> Group | None:
+        """Add or change a Reservation. Return its group if nothing was known to be for these pods before."""
+        meta = reservation.metadata
+        entry = self._entry(meta.uid, meta.name)
+        terms = terms_of(reservation)
+        self._by_name[meta.name] = meta.uid
+        before, fresh = entry.group, None
+        entry.terms, entry.limits = terms, limits_of(reservation)
+        if before is None or terms.owners is None or before.owners.key != terms.owners.key:
+            entry.group = None
+            if terms.owners is not None:
+                entry.group, is_new = self.owners.add(terms.owners, entry.uid)
+                fresh = entry.group if is_new else None
+            if before is not None:
+                self._told(before, entry, has_changed=True)
+                self.owners.remove(before, entry.uid)
+        self._refresh(entry, has_changed=True)
+        self.due[entry.uid] = None
+        return fresh
+
+    def drop(self, name: str) -> str:
+        """Remove the object of a Reservation. Return its uid; empty if it is unknown."""
+        uid = self._by_name.pop(name, "")
+        entry = self.entries.get(uid)
+        if entry is None:
+            return ""
+        group, entry.terms, entry.limits, entry.group = entry.group, None, None, None
+        if group is not None:
+            self._told(group, entry, has_changed=True)
+            self.owners.remove(group, uid)
+        self._refresh(entry, has_changed=True)
+        self._forget_if_unused(entry)
+        return uid
+
+    def find(self, name: str) -> Entry | None:
+        """Return the Reservation with this name, or None."""
+        return self.entries.get(self._by_name.get(name, ""))
+
+    def ended(self, uid: str, phase: str, at: float) -> None:
+        """Record the final phase of a Reservation.
+
+        Args:
+            uid: Its uid.
+            phase: "Succeeded" or "Failed".
+            at: Unix seconds.
+        """
+        entry = self.entries.get(uid)
+        if entry is not None:
+            entry.phase, entry.ended_at = phase, at
+            self._refresh(entry)
+            self.due[uid] = None
+
+    def restore(
+        self, uid: str, name: str, *, phase: str, ended_at: float, is_consumed: bool, node: str, said: str
+    ) -> None:
+        """Set what is known of a Reservation besides its object, from a snapshot; see the attributes of `Entry`."""
+        entry = self._entry(uid, name)
+        entry.phase, entry.ended_at, entry.is_consumed, entry.said = phase, ended_at, is_consumed, said
+        self.placed(uid, node, entry.placed_at)
+
+    # --- placements --------------------------------------------------------------------------------------------------
+
+    def placed(self, uid: str, node: str, at: float) -> None:
+        """Record that the log has a Reservation on a node.
+
+        Args:
+            uid: Its uid.
+            node: Name of the node; empty if it has none any more.
+            at: Unix seconds of the placement.
+        """
+        entry = self.entries.get(uid)
+        if entry is None:
+            return
+        if entry.node:
+            self._on_node.get(entry.node, set()).discard(uid)
+        entry.node, entry.placed_at = node, at
+        if node:
+            self._on_node.setdefault(node, set()).add(uid)
+        self.due[uid] = None
+
+    def left(self, uid: str) -> None:
+        """Record that the log has released a Reservation. One that has ended keeps the name of its node."""
+        entry = self.entries.get(uid)
+        if entry is not None and not entry.phase:
+            self.placed(uid, "", 0.0)
+            self._forget_if_unused(entry)
+
+    def forget(self, uid: str) -> None:
+        """Forget a Reservation whose object is deleted and whose end is no longer of interest."""
+        entry = self.entries.get(uid)
+        if entry is not None and entry.terms is None:
+            entry.phase, entry.node, entry.said = "", "", ""
+            self._forget_if_unused(entry)
+
+    def consumed(self, uid: str) -> None:
+        """Record that the log has an owner of a Reservation. Nobody else gets it if it may be taken once."""
+        entry = self.entries.get(uid)
+        if entry is not None and not entry.is_consumed and entry.terms is not None and entry.terms.is_once:
+            entry.is_consumed = True
+            self._refresh(entry)
+            self.due[uid] = None
+
+    def node_gone(self, name: str) -> None:
+        """Record that a node was deleted."""
+        self.due.update(dict.fromkeys(self._on_node.get(name, ())))
+
+    def node_changed(self, row: int) -> None:
+        """Record that the labels of a node may have changed."""
+        for entry in tuple(self._on_row.get(row, {}).values()):
+            self._refresh(entry, has_changed=True)
+
+    def rows_in_use(self) -> Mapping[int, object]:
+        """Return the rows on which Reservations count."""
+        return self._on_row
+
+    def name_of(self, uid: str) -> str:
+        """Return the name of a Reservation; empty if it is unknown."""
+        entry = self.entries.get(uid)
+        return "" if entry is None else entry.name
+
+    def on_row(self, row: int) -> Mapping[str, Entry]:
+        """Return the Reservations that count on a node, by uid."""
+        return self._on_row.get(row, {})
+
+    def took(self, row: int, pod_info: PodInfo) -> None:
+        """See `Follower.took`."""
+        used = pod_info.allocation.reservation
+        if used is None:
+            return
+        entry = self._entry(used.uid, used.name)
+        if used.uid == pod_info.uid:
+            entry.row, entry.allocatable = row, pod_info.demand.requests
+            self._on_row.setdefault(row, {})[entry.uid] = entry
+            self._refresh(entry, has_changed=True)
+        else:
+            entry.owners[pod_info.uid] = OwnerUse(row, pod_info.demand.requests, used.amounts)
+            self._refresh(entry)
+
+    def gave(self, row: int, pod_info: PodInfo) -> None:
+        """See `Follower.gave`."""
+        used = pod_info.allocation.reservation
+        entry = self.entries.get(used.uid) if used is not None else None
+        if used is None or entry is None:
+            return
+        if used.uid == pod_info.uid:
+            self._shift(row, entry.covered, {})
+            entry.covered, entry.row = {}, NOWHERE
+            there = self._on_row[row]
+            there.pop(entry.uid, None)
+            if not there:
+                del self._on_row[row]
+        else:
+            entry.owners.pop(pod_info.uid, None)
+        self._refresh(entry)
+        self._forget_if_unused(entry)
+
+    def may_refuse(self, pod_class: PodClass) -> bool:
+        """See `Follower.may_refuse`: pods that leave give their amounts back to Reservations."""
+        return bool(self.entries)
+
+    def restored(self, pod_class: PodClass) -> Mapping[int, Mapping[int, int]] | None:
+        """See `RestoredAmounts.restored`."""
+        usable = self.usable(pod_class)
+        return None if usable is None else usable.restored
+
+    # --- pods --------------------------------------------------------------------------------------------------------
+
+    def groups_of(self, pod: Pod) -> tuple[int, ...]:
+        """Return the numbers of the groups of Reservations that are for a pod."""
+        return self.owners.of(pod)
+
+    def usable(self, pod_class: PodClass) -> Usable | None:
+        """Return the Reservations that pods of a class may use; None if no Reservation can concern them."""
+        wish = pod_class.aspects.get(ASPECT)
+        if not isinstance(wish, PodWish) or wish.is_reserve:
+            return None
+        found = self._usable.get(pod_class)
+        if found is None:
+            found = self._usable[pod_class] = Usable(
+                wish, pod_class, self._nodes, omits_node_labels=self._omits_node_labels
+            )
+            if found.wish.ignores:
+                self._ignoring.add(found)
+                members = list(self.entries)
+            else:
+                groups = [group for id_ in wish.groups if (group := self.owners.groups.get(id_)) is not None]
+                for group in groups:
+                    group.watchers.add(found)
+                members = [uid for group in groups for uid in group.members]
+            for uid in members:
+                found.told(self.entries[uid])
+        return found
+
+    # --- consequences ------------------------------------------------------------------------------------------------
+
+    def _entry(self, uid: str, name: str) -> Entry:
+        entry = self.entries.get(uid)
+        if entry is None:
+            entry = self.entries[uid] = Entry(uid, name)
+        return entry
+
+    def _refresh(self, entry: Entry, *, has_changed: bool = False) -> None:
+        now = entry.changed()
+        if now != entry.covered and entry.row != NOWHERE:
+            self._shift(entry.row, entry.covered, now)
+        entry.covered = now
+        if entry.group is not None:
+            self._told(entry.group, entry, has_changed=has_changed)
+        for usable in self._ignoring:
+            usable.told(entry, has_changed=has_changed)
+        if has_changed and entry.is_available():
+            self.version += 1
+
+    def _told(self, group: Group, entry: Entry, *, has_changed: bool) -> None:
+        for watcher in group.watchers:
+            if isinstance(watcher, Usable):
+                watcher.told(entry, has_changed=has_changed)
+
+    def _shift(self, row: int, before: Mapping[str, int], after: Mapping[str, int]) -> None:
+        """Let the columns count `after` instead of `before` as covered by owners."""
+        changes = {
+            name: before.get(name, 0) - after.get(name, 0)
+            for name in {**before, **after}
+            if before.get(name, 0) != after.get(name, 0)
+        }
+        pairs = tuple((self._nodes.column(name), amount) for name, amount in changes.items())
+        self._nodes.take(
+            row,
+            Demand(
+                columns=np.array([column for column, _ in pairs], np.intp),
+                amounts=np.array([amount for _, amount in pairs], np.int64),
+                pairs=pairs,
+                non_zero=(changes.get(CPU, 0), changes.get(MEMORY, 0)),
+                requests=changes,
+            ),
+        )
+
+    def _forget_if_unused(self, entry: Entry) -> None:
+        if entry.terms is None and entry.row == NOWHERE and not entry.owners and not entry.node and not entry.phase:
+            self.entries.pop(entry.uid, None)

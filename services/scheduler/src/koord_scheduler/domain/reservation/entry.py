@@ -1,0 +1,99 @@
+"""One Reservation as the scheduler knows it: its object, what it holds on its node, and who took from it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from koordcore.state.reserved_amounts import covered
+
+from koord_scheduler.domain.reservation.fit import Held
+from koord_scheduler.domain.reservation.life_cycle import Limits
+from koord_scheduler.domain.reservation.matching import Terms
+from koord_scheduler.domain.reservation.owner_index import Group
+
+NOWHERE: Final = -1
+
+
+class OwnerUse(NamedTuple):
+    """What a pod has of a Reservation.
+
+    Attributes:
+        row: Row of the pod's node.
+        requests: What the pod requests.
+        amounts: What of it comes from the Reservation.
+    """
+
+    row: int
+    requests: Mapping[str, int]
+    amounts: Mapping[str, int]
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One Reservation.
+
+    Attributes:
+        terms: What its object says; None if the object is unknown or was deleted.
+        limits: When it expires; None as for `terms`.
+        group: The Reservations that are for the same pods; None if it is for nobody.
+        row: Row of the node on which it counts; NOWHERE if it counts on none.
+        allocatable: What it holds there.
+        owners: Uid -> use, for the pods that took from it.
+        covered: What its owners took of it, as the columns count it.
+        is_consumed: Whether the log has an owner of it, or had one, and it may be taken once.
+        phase: "Succeeded" or "Failed"; empty while it is neither.
+        node: Node on which the log placed it; empty for none.
+        placed_at: Unix seconds of its placement.
+        said: Why no node was found, as it was published last.
+        to_say: Why no node was found; empty if there is nothing to publish.
+    """
+
+    uid: str
+    name: str
+    terms: Terms | None = None
+    limits: Limits | None = None
+    group: Group | None = None
+    row: int = NOWHERE
+    allocatable: Mapping[str, int] = field(default_factory=dict[str, int])
+    owners: dict[str, OwnerUse] = field(default_factory=dict[str, OwnerUse])
+    covered: dict[str, int] = field(default_factory=dict[str, int])
+    is_consumed: bool = False
+    phase: str = ""
+    ended_at: float = 0.0
+    node: str = ""
+    placed_at: float = 0.0
+    said: str = ""
+    to_say: str = ""
+    _held: Held | None = None
+
+    def is_available(self) -> bool:
+        """Return whether pods may use it now."""
+        terms = self.terms
+        if self.row == NOWHERE or self.phase or terms is None or terms.owners is None:
+            return False
+        return not (terms.is_once and (self.owners or self.is_consumed))
+
+    def held(self) -> Held:
+        """Return how it is filled now. Its object must be known."""
+        assert self.terms is not None, f"Reservation {self.name} has no object"
+        if self._held is None:
+            held = Held(terms=self.terms, allocatable=self.allocatable)
+            names = held.restricted_names() if self.terms.policy else frozenset(self.allocatable)
+            allocated: dict[str, int] = {}
+            for use in self.owners.values():
+                for name in names & use.requests.keys():
+                    allocated[name] = allocated.get(name, 0) + use.requests[name]
+            held.allocated, held.owners = allocated, len(self.owners)
+            self._held = held
+        return self._held
+
+    def changed(self) -> dict[str, int]:
+        """Bring derived values up to date. Return what its owners take of it now, for the columns."""
+        self._held = None
+        if self.row == NOWHERE:
+            return {}
+        return covered(self.allocatable, (use.amounts for use in self.owners.values() if use.row == self.row))
+
+    def unused(self) -> dict[str, int]:
+        """Return what it holds and no owner took."""
+        return {name: amount - self.covered.get(name, 0) for name, amount in self.allocatable.items()}

@@ -1,0 +1,119 @@
+"""Finds the Reservations that are for a pod, without looking at all of them.
+
+Reservations that are for the same pods form a group. A group is found by a label, a controller or a name that it asks
+for; only groups that ask for none of these are looked at for every pod.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+from weakref import WeakSet
+
+from koordcore.protocol.objects import Pod
+from koordcore.protocol.selectors import Operator
+
+from koord_scheduler.domain.reservation.owners import Owners
+
+Key = tuple[str, ...]
+
+
+class Watcher(Protocol):
+    """Something that is told when a Reservation of a group changes."""
+
+    def __hash__(self) -> int: ...
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """Reservations that are for the same pods.
+
+    Attributes:
+        id: Its number.
+        members: Uids of the Reservations.
+        watchers: Told when one of them changes.
+    """
+
+    id: int
+    owners: Owners
+    members: set[str] = field(default_factory=set[str])
+    watchers: "WeakSet[Watcher]" = field(default_factory=lambda: WeakSet[Watcher]())
+
+
+class OwnerIndex:
+    """The groups, by what they ask for."""
+
+    def __init__(self) -> None:
+        self.groups: dict[int, Group] = {}
+        self._by_owners: dict[bytes, Group] = {}
+        self._found_by: dict[Key, dict[int, Group]] = {}
+        self._next = 1
+        self._named = 0
+
+    def add(self, owners: Owners, uid: str) -> tuple[Group, bool]:
+        """Add a Reservation. Return its group, and whether the group is new."""
+        group = self._by_owners.get(owners.key)
+        is_new = group is None
+        if group is None:
+            group = self._by_owners[owners.key] = self.groups[self._next] = Group(self._next, owners)
+            self._next += 1
+            self._named += owners.reads_names
+            for key in _keys_of(owners):
+                self._found_by.setdefault(key, {})[group.id] = group
+        group.members.add(uid)
+        return group, is_new
+
+    def remove(self, group: Group, uid: str) -> None:
+        """Remove a Reservation, and its group with the last one."""
+        group.members.discard(uid)
+        if group.members:
+            return
+        del self.groups[group.id], self._by_owners[group.owners.key]
+        self._named -= group.owners.reads_names
+        for key in _keys_of(group.owners):
+            groups = self._found_by[key]
+            del groups[group.id]
+            if not groups:
+                del self._found_by[key]
+
+    def of(self, pod: Pod) -> tuple[int, ...]:
+        """Return the numbers of the groups that are for a pod, ascending."""
+        if not self._by_owners:
+            return ()
+        meta, found = pod.metadata, dict(self._found_by.get((), {}))
+        asked: list[Key] = [("uid", meta.uid), ("name", meta.name)]
+        asked += [("label", key, value) for key, value in meta.labels.items()]
+        for owner in meta.owner_references:
+            asked += [("owner uid", owner.uid), ("owner", owner.name)]
+        for key in asked:
+            groups = self._found_by.get(key)
+            if groups:
+                found.update(groups)
+        return tuple(sorted(id_ for id_, group in found.items() if group.owners.match(pod)))
+
+    def named(self, pod: Pod) -> tuple[int, ...]:
+        """Return the numbers of the groups that ask for the name or the uid of this pod; usually none."""
+        if not self._named:
+            return ()
+        by_uid, by_name = self._found_by.get(("uid", pod.metadata.uid)), self._found_by.get(("name", pod.metadata.name))
+        return tuple(sorted({**(by_uid or {}), **(by_name or {})}))
+
+
+def _keys_of(owners: Owners) -> Iterator[Key]:
+    """Yield keys of which each pod that the owners match has one; the empty key is found for every pod."""
+    for rule in owners.rules:
+        wanted, controller = rule.object, rule.controller
+        if wanted is not None and wanted.uid:
+            yield ("uid", wanted.uid)
+        elif wanted is not None and wanted.name:
+            yield ("name", wanted.name)
+        elif controller is not None and controller.uid:
+            yield ("owner uid", controller.uid)
+        elif controller is not None and controller.name:
+            yield ("owner", controller.name)
+        else:
+            requirements = rule.selector.requirements if rule.selector is not None else ()
+            chosen = next((each for each in requirements if each.operator is Operator.IN), None)
+            if chosen is None:
+                yield ()
+            else:
+                yield from (("label", chosen.key, value) for value in chosen.values)

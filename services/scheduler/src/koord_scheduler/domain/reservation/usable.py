@@ -1,0 +1,136 @@
+"""The Reservations that pods of one class may use, kept up to date one Reservation at a time.
+
+Source: scheduler-fine-grained spec, 3.5, 3.6.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from koordcore.protocol import keys
+from koordcore.protocol.reservations.document import parse_exact_match, parse_reservation_affinity
+from koordcore.values.invalid import InvalidInput
+
+from koord_scheduler.domain.columns.node_columns import PODS_COLUMN, NodeColumns
+from koord_scheduler.domain.pods.equivalence_classes import PodClass
+from koord_scheduler.domain.reservation.entry import NOWHERE, Entry
+from koord_scheduler.domain.reservation.fit import Held, NodeRoom, fits_with
+from koord_scheduler.domain.reservation.matching import Match, Wish, match
+from koord_scheduler.domain.reservation.wishes import PodWish
+
+_USED: Final = (Match.MATCHED, Match.IGNORED)
+
+
+class Usable:
+    """The Reservations that pods of one class may use.
+
+    Attributes:
+        wish: What the pods say.
+        problem: Why their annotations cannot be read; empty if they can.
+        by_row: Row -> Reservations there that match, by uid.
+        restored: Row -> column -> what they hold unused. Filters by amounts count it as free.
+        results: Uid -> why a Reservation that is available matches or not.
+    """
+
+    def __init__(self, wish: PodWish, pod_class: PodClass, nodes: NodeColumns, *, omits_node_labels: bool) -> None:
+        self.problem = ""
+        self.wish = Wish(ignores=wish.ignores)
+        try:
+            self.wish = Wish(
+                wish.ignores,
+                parse_reservation_affinity({keys.RESERVATION_AFFINITY: wish.affinity}),
+                parse_exact_match({keys.EXACT_MATCH_RESERVATION: wish.exact}),
+            )
+        except InvalidInput as error:
+            self.problem = error.sentence()
+        self.by_row: dict[int, dict[str, Entry]] = {}
+        self.restored: dict[int, dict[int, int]] = {}
+        self.results: dict[str, Match] = {}
+        self.requests = pod_class.requests
+        self._rows: dict[str, int] = {}
+        self._nodes = nodes
+        self._omits_node_labels = omits_node_labels
+
+    @property
+    def has_affinity(self) -> bool:
+        """Return whether the pods have to use a Reservation."""
+        return self.wish.affinity is not None
+
+    def told(self, entry: Entry, *, has_changed: bool = False) -> None:
+        """Follow a change of a Reservation.
+
+        Args:
+            entry: The Reservation.
+            has_changed: Whether its object, what it holds or its node has changed, and not only its owners.
+        """
+        uid = entry.uid
+        if has_changed or not entry.is_available():
+            self.results.pop(uid, None)
+        row = entry.row if self._matches(entry) else NOWHERE
+        before = self._rows.get(uid, NOWHERE)
+        if before not in (NOWHERE, row):
+            self._leave(before, uid)
+        if row != NOWHERE:
+            self._rows[uid] = row
+            self.by_row.setdefault(row, {})[uid] = entry
+            self._restore(row)
+
+    def _matches(self, entry: Entry) -> bool:
+        if not entry.is_available() or entry.terms is None or self.problem:
+            return False
+        result = self.results.get(entry.uid)
+        if result is None:
+            labels: Mapping[str, str] = {} if self._omits_node_labels else self._nodes.shape_of(entry.row).labels
+            result = self.results[entry.uid] = match(
+                self.wish,
+                entry.terms,
+                is_owner=True,
+                requests=self.requests,
+                allocatable=entry.allocatable,
+                node_labels=labels,
+            )
+        return result in _USED
+
+    def _leave(self, row: int, uid: str) -> None:
+        del self._rows[uid]
+        there = self.by_row[row]
+        del there[uid]
+        if there:
+            self._restore(row)
+        else:
+            del self.by_row[row], self.restored[row]
+
+    def _restore(self, row: int) -> None:
+        there = self.by_row[row]
+        amounts = {PODS_COLUMN: len(there)}
+        for entry in there.values():
+            for name, amount in entry.unused().items():
+                column = self._nodes.column(name)
+                amounts[column] = amounts.get(column, 0) + amount
+        self.restored[row] = amounts
+
+    def room(self, row: int) -> NodeRoom:
+        """Return the room of a node for these pods, without what the Reservations have left."""
+        free, nodes = self._nodes.free_at, self._nodes
+        return NodeRoom(
+            free={name: free[nodes.column(name), row] for name in self.requests},
+            pods=free[PODS_COLUMN, row] + len(self.by_row.get(row, {})),
+        )
+
+    def held(self, row: int) -> list[Held]:
+        """Return the Reservations of a node that match, by name."""
+        there = self.by_row.get(row, {})
+        return [entry.held() for entry in sorted(there.values(), key=lambda each: each.name)]
+
+    def fitting(self, row: int) -> list[Entry]:
+        """Return the Reservations of a node that a pod of this class fits into, by name."""
+        if row not in self.by_row or self.wish.ignores:
+            return []
+        room, requests = self.room(row), self.requests
+        only = "" if self.wish.affinity is None else self.wish.affinity.name
+        return [
+            entry
+            for entry in sorted(self.by_row[row].values(), key=lambda each: each.name)
+            if (not only or entry.name == only)
+            and (self.has_affinity or any(requests.get(name, 0) > 0 for name in entry.allocatable))
+            and fits_with(room, entry.held(), requests)
+        ]

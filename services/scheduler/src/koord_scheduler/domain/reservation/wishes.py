@@ -1,0 +1,50 @@
+"""What the scheduler reads of a pod about Reservations. Pods with equal values share all answers."""
+
+from dataclasses import dataclass
+
+from koordcore.protocol import keys
+from koordcore.protocol.objects import Pod
+from koordcore.protocol.reservations.document import is_reserve_pod
+
+CONCERNING = (keys.RESERVATION_AFFINITY, keys.EXACT_MATCH_RESERVATION)
+
+
+@dataclass(frozen=True, slots=True)
+class PodWish:
+    """What a pod says about Reservations, as it is written.
+
+    Attributes:
+        groups: Numbers of the groups of Reservations that are for the pod.
+        ignores: Whether it uses room of Reservations without becoming an owner.
+        affinity: Text of the annotation `reservation-affinity`.
+        exact: Text of the annotation `exact-match-reservation`.
+        is_reserve: Whether it stands for a Reservation itself.
+        node: Node that the template of the Reservation names; empty: any.
+        policy: Allocate policy of the Reservation.
+    """
+
+    groups: tuple[int, ...] = ()
+    ignores: bool = False
+    affinity: str = ""
+    exact: str = ""
+    is_reserve: bool = False
+    node: str = ""
+    policy: str = ""
+
+
+def pod_wish(pod: Pod, groups: tuple[int, ...], policy: str = "") -> PodWish | None:
+    """Return what a pod says about Reservations; None if none can concern it.
+
+    Args:
+        pod: The pod.
+        groups: Numbers of the groups that are for it.
+        policy: Allocate policy of the Reservation that it stands for.
+    """
+    meta = pod.metadata
+    if is_reserve_pod(pod):
+        return PodWish(is_reserve=True, node=meta.annotations.get(keys.RESERVATION_NODE, ""), policy=policy)
+    ignores = meta.labels.get(keys.RESERVATION_IGNORED) == "true"
+    affinity, exact = (meta.annotations.get(key, "") for key in CONCERNING)
+    if not groups and not ignores and not affinity:
+        return None
+    return PodWish(groups=groups, ignores=ignores, affinity=affinity, exact=exact)

@@ -1,0 +1,202 @@
+"""Reservations from their object to their end, through queue, filters, scores, the log and back."""
+
+import json
+
+from koord_scheduler.domain.framework.extension_points import FILTER, RESERVE, SCORE
+from koord_scheduler.domain.replay.snapshot import Picture, load_state
+from koord_scheduler.domain.state.state import SchedulerState
+from koordcore.events import CATALOGUE
+from koordcore.events.scheduling.explanations import PodUnschedulable
+from koordcore.events.scheduling.pod import PodPlaced
+from koordcore.protocol import keys
+from koordcore.protocol.objects import Pod
+from koordcore.state.aggregates import NodeLedger, PodState
+from koordcore.values.timestamps import unix_seconds
+from support.scheduler.reservations import (
+    CREATED,
+    ReservingScheduler,
+    fold_of,
+    reservation,
+    reserve,
+    status,
+    sums,
+    unreserve,
+)
+from support.scheduler.scheduling import SmallLog, frameworks, node, pod, with_metadata
+
+T0 = unix_seconds(CREATED)
+
+
+def web(uid: str, cpu: str = "1", memory: str = "1Gi", **more: str) -> Pod:
+    return with_metadata(pod(uid, {"cpu": cpu, "memory": memory}), labels={"app": "web"}, annotations=more)
+
+
+def placed_on(log: SmallLog) -> dict[str, str]:
+    return {uid: state.node for uid, state in fold_of(log).of_kind(PodState).items() if state.node}
+
+
+def started(*nodes: str, cpu: str = "4") -> tuple[SmallLog, ReservingScheduler]:
+    log = SmallLog()
+    for name in nodes:
+        log.add_node(node(name, cpu=cpu))
+    return log, ReservingScheduler(log)
+
+
+def test_a_reservation_is_placed_and_keeps_its_room_for_its_owners() -> None:
+    log, scheduler = started("n")
+    reserve(log, reservation(requests={"cpu": "3", "memory": "2Gi"}, allocateOnce=False))
+    log.add_pod(pod("other", {"cpu": "2"}))
+    scheduler.live(T0)
+    assert status(log).phase == "Available"
+    assert placed_on(log) == {"uid-r": "n"}, "3 of 4 cores are reserved, so the other pod waits"
+    log.add_pod(web("owner", "2"))
+    scheduler.live(T0)
+    assert placed_on(log) == {"uid-r": "n", "owner": "n"}
+    found = status(log)
+    assert (found.allocated, found.taken) == ({"cpu": 2000, "memory": 1 << 30}, {"cpu": 2000, "memory": 1 << 30})
+    ledger = fold_of(log).of_kind(NodeLedger)["n"]
+    assert ledger.requested == sums(ledger) == {"cpu": 3000, "memory": 2 << 30}
+    row = scheduler.state.nodes.row("n")
+    assert row is not None
+    assert scheduler.state.nodes.requested[scheduler.state.nodes.column("cpu"), row] == 3000
+
+
+def test_a_pod_goes_beyond_the_borders_of_its_reservation() -> None:
+    log, scheduler = started("n")
+    reserve(log, reservation(requests={"cpu": "2"}, allocateOnce=False))
+    scheduler.live(T0)
+    log.add_pod(web("owner", "3"))
+    scheduler.live(T0)
+    assert placed_on(log)["owner"] == "n"
+    assert status(log).allocated == {"cpu": 3000}
+    assert status(log).taken == {"cpu": 2000}
+    assert fold_of(log).of_kind(NodeLedger)["n"].requested["cpu"] == 3000
+
+
+def test_a_restricted_reservation_gives_nothing_beyond_its_borders() -> None:
+    log, scheduler = started("n")
+    affinity = json.dumps({"name": "r"})
+    reserve(log, reservation(requests={"cpu": "2"}, allocateOnce=False, allocatePolicy="Restricted"))
+    scheduler.live(T0)
+    log.add_pod(web("owner", "3", **{keys.RESERVATION_AFFINITY: affinity}))
+    scheduler.live(T0)
+    assert "owner" not in placed_on(log)
+    reasons = [each.event for each in scheduler.explanations if each.uid == "owner"]
+    assert isinstance(reasons[0], PodUnschedulable)
+    assert "Reservation(s) Insufficient cpu, requested: 3000, used: 0, capacity: 2000" in reasons[0].message
+
+
+def test_the_first_owner_consumes_a_reservation_that_is_allocated_once() -> None:
+    log, scheduler = started("n")
+    reserve(log, reservation(requests={"cpu": "3"}))
+    scheduler.live(T0)
+    log.add_pod(web("first", "1"))
+    log.add_pod(web("second", "1"))
+    scheduler.live(T0 + 5)
+    found = status(log)
+    assert (found.phase, [owner.uid for owner in found.owners]) == ("Succeeded", ["first"])
+    events = [CATALOGUE.read(stored) for stored in log.events]
+    uses = {each.name: each.allocation.reservation for each in events if isinstance(each, PodPlaced)}
+    assert uses["first"] is not None
+    assert uses["second"] is None, "it takes room of the node"
+    assert fold_of(log).of_kind(NodeLedger)["n"].requested["cpu"] == 2000, "the unused rest is free again"
+
+
+def test_the_owner_goes_where_its_reservation_is() -> None:
+    log, scheduler = started(*(f"n{index}" for index in range(6)))
+    reserve(log, reservation(template={"nodeName": "n4"}))
+    scheduler.live(T0)
+    assert status(log).node == "n4"
+    log.add_pod(web("owner"))
+    scheduler.live(T0)
+    assert placed_on(log)["owner"] == "n4"
+
+
+def test_pods_that_came_before_the_reservation_find_it() -> None:
+    log, scheduler = started("n")
+    log.add_pod(web("owner", "1", **{keys.RESERVATION_AFFINITY: json.dumps({"name": "r"})}))
+    scheduler.live(T0)
+    assert placed_on(log) == {}
+    reserve(log, reservation())
+    scheduler.live(T0 + 100)
+    assert placed_on(log)["owner"] == "n"
+
+
+def test_an_expired_reservation_returns_what_it_holds_and_its_owners_stay() -> None:
+    log, scheduler = started("n")
+    reserve(log, reservation(requests={"cpu": "3"}, ttl="1m", allocateOnce=False))
+    scheduler.live(T0)
+    log.add_pod(web("owner", "1"))
+    scheduler.live(T0)
+    log.add_pod(pod("other", {"cpu": "2"}))
+    scheduler.live(T0)
+    assert "other" not in placed_on(log)
+    scheduler.live(T0 + 61)
+    scheduler.live(T0 + 100)
+    assert status(log).phase == "Failed"
+    assert placed_on(log) == {"owner": "n", "other": "n"}
+    assert fold_of(log).of_kind(NodeLedger)["n"].requested["cpu"] == 3000
+
+
+def test_a_reservation_fails_with_its_node_and_is_not_placed_again() -> None:
+    log, scheduler = started("n", "m")
+    reserve(log, reservation(template={"nodeName": "n"}))
+    scheduler.live(T0)
+    log.remove_node("n")
+    scheduler.live(T0 + 1)
+    scheduler.live(T0 + 2)
+    assert status(log).phase == "Failed"
+    assert "uid-r" not in placed_on(log)
+
+
+def test_a_deleted_reservation_is_released() -> None:
+    log, scheduler = started("n")
+    reserve(log, reservation())
+    scheduler.live(T0)
+    unreserve(log, "r")
+    scheduler.live(T0)
+    assert placed_on(log) == {}
+    assert fold_of(log).of_kind(NodeLedger)["n"].requested == {}
+    assert scheduler.state.cluster.reservations.entries == {}
+
+
+def test_a_waiting_reservation_says_why_and_expires() -> None:
+    log, scheduler = started("n")
+    reserve(log, reservation(requests={"cpu": "9"}, ttl="1m"))
+    scheduler.live(T0)
+    (condition,) = status(log).conditions
+    assert "Insufficient cpu" in condition.message
+    scheduler.live(T0 + 61)
+    assert status(log).phase == "Failed", "pitfall 28"
+    assert status(log).node == ""
+
+
+def test_a_snapshot_contains_reservations() -> None:
+    log, scheduler = started("n")
+    reserve(log, reservation(requests={"cpu": "3"}, allocateOnce=False))
+    scheduler.live(T0)
+    log.add_pod(web("owner", "1"))
+    scheduler.live(T0)
+    restored = SchedulerState(frameworks())
+    load_state(restored, b"".join(Picture(scheduler.state).pieces()))
+    before, after = scheduler.state, restored
+    row, other = before.nodes.row("n"), after.nodes.row("n")
+    assert row is not None
+    assert other is not None
+    for name in ("cpu", "memory", "pods"):
+        assert before.nodes.free[before.nodes.column(name), row] == after.nodes.free[after.nodes.column(name), other]
+    (entry,) = after.cluster.reservations.entries.values()
+    assert entry.is_available()
+    assert entry.unused() == {"cpu": 2000}
+
+
+def test_plain_pods_pay_nothing() -> None:
+    log, scheduler = started("n")
+    reserve(log, reservation())
+    log.add_pod(pod("plain", {"cpu": "1"}))
+    scheduler.live(T0)
+    record = scheduler.state.pods["plain"]
+    plugins = scheduler.state.frameworks.framework_of(record).plugins_for(record)
+    asked = [each.name for each in (*plugins.at(FILTER), *plugins.at(SCORE), *plugins.at(RESERVE))]
+    assert "NodeResourcesFit" in asked
+    assert "Reservation" not in asked
