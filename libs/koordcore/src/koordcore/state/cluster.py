@@ -92,8 +92,7 @@ class ClusterState:
 
         Returns:
             The decoded event. None if the event is at or before `position`, or if its type is ignorable and its version
-                is
-            newer than this code.
+            is newer than this code.
 
         Raises:
             UnreadableEvent: The event cannot be decoded. The state is unchanged; the fold has to stop before this

@@ -191,8 +191,7 @@ class DecayingHistogram:
 
         Returns:
             The upper bound of the bucket in the unit of the values; 0 if the histogram is empty. The last bucket has no
-                upper
-            bound, so its start is returned.
+            upper bound, so its start is returned.
         """
         used = self._used()
         if not used:
