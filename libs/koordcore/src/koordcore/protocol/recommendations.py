@@ -28,7 +28,10 @@ _TEMPLATE_HASH: Final = "pod-template-hash"
 
 
 class UpdateMode(StrEnum):
-    """How a recommendation is applied to pods. Auto equals Recreate, because pods cannot be resized in place yet."""
+    """Whether and how a recommendation is applied to pods: never, to new pods, or by evicting pods too.
+
+    Auto equals Recreate, because pods cannot be resized in place yet.
+    """
 
     OFF = "Off"
     INITIAL = "Initial"

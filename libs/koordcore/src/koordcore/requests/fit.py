@@ -12,7 +12,7 @@ from koordcore.values.allocation import Allocation
 
 
 class PodSet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Equal pods.
+    """A number of equal pods in a capacity question.
 
     Attributes:
         pod: The pod after admission, without a node. A single pod keeps its name and uid; with several replicas, each
@@ -25,14 +25,14 @@ class PodSet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
 
 
 class FitRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A capacity question.
+    """A capacity question: where would these pods land now?
 
     Attributes:
         pods: Pods to place, in the order of their submission.
-        workloads: Controllers of the pods, which default spreading reads.
+        workloads: Controllers of the pods. Default topology spreading reads their selectors.
         objects: Custom resources to add or change first, such as a PodGroup or a Reservation, as they are stored.
         leaving: Uids of pods that leave their nodes first.
-        finds_most: Whether the greatest number of replicas of the only set is searched; `replicas` is ignored then.
+        finds_most: Whether to search the greatest number of replicas of the only set. `replicas` is then ignored.
     """
 
     pods: list[PodSet] = []
@@ -43,11 +43,11 @@ class FitRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 
 class NodeFit(msgspec.Struct, frozen=True, kw_only=True):
-    """A node that gets pods.
+    """A node that would get pods, in the answer to a capacity question.
 
     Attributes:
         node: Name of the node.
-        pods: Its pods as "namespace/name".
+        pods: The pods that it would get, as "namespace/name".
     """
 
     node: str
@@ -55,12 +55,12 @@ class NodeFit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PreemptingPod(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod that lands only after other pods were preempted.
+    """A pod that would land only after other pods were evicted.
 
     Attributes:
         pod: The pod as "namespace/name".
         node: The nominated node.
-        victims: Pods that have to leave it, as "namespace/name".
+        victims: Pods that have to leave this node, as "namespace/name".
     """
 
     pod: str
@@ -69,14 +69,14 @@ class PreemptingPod(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Headroom(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What remains of one resource after all pods have landed.
+    """What remains of one resource after all pods of a capacity question have landed.
 
     Attributes:
         resource: Name of the resource.
         quota: Name of the quota that limits it; "" for the nodes on which a replica was feasible.
         needed: Amount that one replica needs; milli-cores for cpu, whole units otherwise.
         free: Free amount of all these nodes together, or of the quota.
-        largest: Free amount of the node with the most; the same as `free` for a quota.
+        largest: Free amount of the node with the most; equal to `free` for a quota.
         replicas: Number of further replicas for which this resource alone suffices, an upper limit.
     """
 
@@ -89,14 +89,14 @@ class Headroom(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Shortage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The first thing that runs out.
+    """Why the first pod without a node gets none, and by how much.
 
     Attributes:
         plugin: Plugin that refuses the first pod without a node; PreEnqueue if the pod may not be attempted, and
             Permit if it waits for the other members of its gang.
-        reason: Its reason.
+        reason: Reason of the plugin.
         message: The whole message of the scheduler for this pod.
-        nodes: Number of nodes that it refuses for this reason; 0 if it refuses the pod before any node.
+        nodes: Number of nodes that the plugin refuses for this reason; 0 if it refuses the pod before any node.
         resource: Resource that runs out; "" if the reason is not an amount.
         quota: Name of the quota that runs out; "" if the nodes do.
         needed: Amount that one replica needs.
@@ -118,16 +118,16 @@ class Shortage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SetFit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The answer for one set of pods.
+    """The answer to a capacity question for one set of equal pods.
 
     Attributes:
         namespace: Namespace of the pods.
         name: Name of the pod in the request.
         asked: Number of replicas.
-        placed: Number of replicas that get a node now.
-        preempting: Number of replicas that get a node after a preemption.
+        placed: Number of replicas that would get a node now.
+        preempting: Number of replicas that would get a node after a preemption.
         nodes_feasible: Number of nodes on which a replica was feasible before.
-        headroom: What remains, the resource that runs out first in front.
+        headroom: What remains; the resource that runs out first comes first.
         shortage: Why a replica gets no node; None if all get one.
     """
 

@@ -93,5 +93,8 @@ _MESSAGES: Final[dict[str, Fields]] = {
 
 @cache
 def cri_messages() -> Mapping[str, Any]:
-    """Return the message classes of CRI v1, by name. They keep the fields that are not listed here."""
+    """Return name -> protobuf class of the messages of CRI v1 that a proxy reads or changes.
+
+    An object keeps the fields that its class does not list.
+    """
     return message_classes(PACKAGE, _MESSAGES)

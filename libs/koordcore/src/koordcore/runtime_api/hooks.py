@@ -83,12 +83,12 @@ _MESSAGES: Final[dict[str, Fields]] = {
 
 @cache
 def hook_messages() -> Mapping[str, Any]:
-    """Return the message classes of the service, by name."""
+    """Return name -> protobuf class of the messages of the RuntimeHookService."""
     return message_classes(PACKAGE, _MESSAGES)
 
 
 def messages_of_call(call: str) -> tuple[Any, Any]:
-    """Return the classes of request and response of a call, such as `PreRunPodSandboxHook`."""
+    """Return the protobuf classes of request and response of a hook call, such as `PreRunPodSandboxHook`."""
     kind = "PodSandbox" if call in POD_CALLS else "ContainerResource"
     found = hook_messages()
     return found[f"{kind}HookRequest"], found[f"{kind}HookResponse"]

@@ -18,16 +18,16 @@ _MAP: Final = "map"
 
 
 def message_classes(package: str, messages: Mapping[str, Fields]) -> Mapping[str, Any]:
-    """Return a protobuf class for every message, by name.
+    """Return name -> protobuf class for every message of a table.
 
-    A message keeps the fields that the table lacks, so that it is written as it was read.
+    An object keeps the fields that the table lacks, so that it is written as it was read.
 
     Args:
         package: Protobuf package of the messages.
         messages: Name of a message -> its fields.
 
     Raises:
-        KeyError: A kind is unknown.
+        KeyError: The type of a field is unknown.
     """
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 

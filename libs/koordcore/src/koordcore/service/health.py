@@ -38,11 +38,11 @@ class Condition:
         self._reason: str | None = reason
 
     def met(self) -> None:
-        """Let the check pass from now on."""
+        """Let this readiness check pass from now on."""
         self._reason = None
 
     def unmet(self, reason: str) -> None:
-        """Let the check fail from now on, with this reason."""
+        """Let this readiness check fail from now on, with this reason."""
         self._reason = reason
 
     def __call__(self) -> str | None:

@@ -311,7 +311,7 @@ class GangState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class QuotaState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """The published status of one ElasticQuota."""
+    """The status of one ElasticQuota that a scheduler published last, in `status`."""
 
     status: QuotaStatusComputed
 
@@ -323,13 +323,13 @@ class ScheduleExplanationState(AggregateState, frozen=True, kw_only=True, omit_d
 
 
 class ClusterTopologyState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """The network domains (racks ...) of the cluster that a scheduler computed last."""
+    """The network domains (racks ...) of the cluster that a scheduler published last, in `status`."""
 
     status: ClusterTopologyComputed
 
 
 class GpuWorkloadState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """The typical pods that a scheduler learned last. GPU fragmentation is measured with them."""
+    """The typical pods that a scheduler learned last, in `learned`. GPU fragmentation is measured with them."""
 
     learned: TypicalPodsLearned
 
@@ -355,7 +355,7 @@ class GenesisState(AggregateState, frozen=True, kw_only=True, omit_defaults=True
 
 
 class FoldControlState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """Positions of events that operators ordered one fold to skip."""
+    """Sequences of the events that operators ordered one fold to skip."""
 
     skipped: list[int] = []
 

@@ -36,11 +36,11 @@ class _Encoded(io.BufferedIOBase):
         self._rest = memoryview(b"")
 
     def readable(self) -> bool:
-        """Return True, because the object can be read."""
+        """Return True. The NATS client asks before it reads the snapshot from this object."""
         return True
 
     def readinto(self, buffer: object) -> int:
-        """Fill the buffer and return the number of bytes; 0 at the end."""
+        """Copy the next bytes of the encoded snapshot into `buffer`. Return their number; 0 at the end."""
         into, filled = memoryview(cast(bytearray, buffer)), 0
         while filled < len(into):
             if not self._rest:
@@ -70,7 +70,10 @@ class _SnapshotStream(JetStreamContext):
         return self
 
     async def find_stream_name_by_subject(self, subject: str) -> str:
-        """Return the known stream."""
+        """Return the name of the stream with snapshots, for every subject.
+
+        The NATS client then sends no request for it.
+        """
         return self.stream
 
 

@@ -64,13 +64,13 @@ class _ResourceSpec(_Wire, frozen=True):
 
     @property
     def bind_policy(self) -> str:
-        """CPU bind policy in force; empty if the pod leaves the choice to the scheduler."""
+        """CPU bind policy that the pod's annotation requires or prefers; empty if it leaves the choice to the scheduler."""
         policy = self.required or self.preferred
         return "" if policy == _DEFAULT_POLICY else policy
 
     @property
     def exclusive_policy(self) -> str:
-        """CPU exclusive policy; empty if the pod does not request one."""
+        """CPU exclusive policy that the pod's annotation requests; empty if it requests none."""
         return "" if self.exclusive == _NOT_EXCLUSIVE else self.exclusive
 
 

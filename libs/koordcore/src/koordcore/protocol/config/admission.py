@@ -346,7 +346,7 @@ class _Bandwidth:
 
     @classmethod
     def of(cls, text: str) -> _Bandwidth:
-        """Return the bandwidth of a section text; no bandwidth if the text is absent or invalid.
+        """Return the network bandwidths in the text of the system section; none if the text is absent or invalid.
 
         Source: protocol spec, 15 item 8 a.
         """
@@ -359,7 +359,11 @@ class _Bandwidth:
         return cls(_total(written.cluster), written.entries)
 
     def of_entry(self, entry: WrittenEntry) -> Quantity | None:
-        """Return the bandwidth of the system entry with an equal selector, else that of the cluster."""
+        """Return the network bandwidth for an entry of another section.
+
+        It is that of the entry of the system section with an equal selector, else that of the cluster; None if there
+        is none.
+        """
         for candidate in self.entries:
             if candidate.labels == entry.labels:
                 own = _total(candidate.strategy)

@@ -128,7 +128,12 @@ class ConfigReading:
 
 
 def default_config(*, colocation_error: bool = False) -> SloControllerConfig:
-    """Return the configuration that applies without a ConfigMap: every section with its defaults."""
+    """Return the configuration that applies without a ConfigMap: every section with its defaults.
+
+    Args:
+        colocation_error: Whether to mark it as the configuration of a missing ConfigMap. Metric collection then keeps
+            its old settings.
+    """
     return SloControllerConfig(
         sections={name: default_section(name) for name in SectionName}, colocation_error=colocation_error
     )

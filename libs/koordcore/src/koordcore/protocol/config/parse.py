@@ -79,7 +79,7 @@ class WrittenSection:
 
 
 def decode_document(text: str) -> JsonValue:
-    """Decode a JSON text.
+    """Decode the JSON text of a configuration section.
 
     Raises:
         InvalidInput: The text is not valid JSON. The error has line and column.

@@ -126,7 +126,16 @@ class _Budget:
         self._left = values
 
     def checked(self, value: object, path: str, depth: int) -> object:
-        """Return a copy of the value. Raises InvalidInput for types that JSON lacks and for exceeded limits."""
+        """Return a copy of a decoded YAML value with JSON types only.
+
+        Args:
+            value: The decoded value.
+            path: Path of the value, for errors.
+            depth: Number of containers around the value.
+
+        Raises:
+            InvalidInput: A type does not exist in JSON, or the size or depth exceeds the limit.
+        """
         self._left -= 1
         if self._left < 0:
             raise InvalidInput(f"at most {MAX_VALUES} values in one request", "more", path)

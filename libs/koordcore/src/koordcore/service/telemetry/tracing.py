@@ -320,7 +320,7 @@ class _Randomness:
         self._position = 0
 
     def hex(self, count: int) -> str:
-        """Return `count` hex digits, not all zero."""
+        """Return a random text of `count` hex digits, not all zero."""
         end = self._position + count
         if end > len(self._digits):
             self._digits = self._source.randbytes(4096).hex()

@@ -205,11 +205,11 @@ class _EmbeddedServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Install no signal handlers."""
+        """Leave the process's signal handlers unchanged. uvicorn would install its own."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, then signal that requests are accepted."""
+        """Start the HTTP server, then set the event that tells that requests are accepted."""
         await super().startup(sockets)
         self.began.set()
 

@@ -41,7 +41,7 @@ class _Limits:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> "_Limit":
-        """Begin the time limit of a request of the running task."""
+        """Start the time limit for the request that the current task handles, and return it."""
         task = asyncio.current_task()
         assert task is not None
         loop = asyncio.get_running_loop()
@@ -52,7 +52,7 @@ class _Limits:
         return limit
 
     def end(self, limit: "_Limit") -> None:
-        """End the time limit, because the answer has begun or there is none."""
+        """Stop a time limit, because the answer has begun or the request has ended."""
         self._open.pop(limit, None)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -78,12 +78,12 @@ class _Limit:
         self._is_over = False
 
     def expire(self) -> None:
-        """Cancel the task of the request."""
+        """Cancel the task that handles the request, because its time is over."""
         self._is_over = True
         self._task.cancel()
 
     def ended_it(self) -> bool:
-        """Return whether only this limit cancelled the task, and undo the cancellation then."""
+        """Return whether this time limit alone cancelled the task. If so, remove the cancellation from the task."""
         return self._is_over and self._task.uncancel() <= self._asked_before
 
 

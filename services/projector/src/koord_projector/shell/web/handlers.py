@@ -56,7 +56,15 @@ _OLDEST: Final = text("SELECT occurred_at FROM events ORDER BY seq LIMIT 1")
 
 
 class FoldState(Protocol):
-    """What the read API needs to know of the projector's progress; `Progress` implements it."""
+    """Progress of the projector as the read API needs it; `Progress` implements it.
+
+    Attributes:
+        head: Position of the newest fact of the log.
+        position: Position of the newest committed fact.
+        observations: Position up to which observations are archived.
+        explanations: Position up to which explanations are archived.
+        trouble: Reason why the fold has stopped; "" while it runs.
+    """
 
     head: int
     position: int
