@@ -64,7 +64,7 @@ class _ResourceSpec(_Wire, frozen=True):
 
     @property
     def bind_policy(self) -> str:
-        """CPU bind policy that the pod's annotation requires or prefers; empty if it leaves the choice to the scheduler."""
+        """CPU bind policy that the annotation requires or prefers; empty: the scheduler chooses."""
         policy = self.required or self.preferred
         return "" if policy == _DEFAULT_POLICY else policy
 
