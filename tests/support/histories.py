@@ -91,7 +91,14 @@ from koordcore.events.scheduling.gang import GangPhaseChanged, GangPlaced, Place
 from koordcore.events.scheduling.gpu_workload import TypicalPod, TypicalPodsLearned
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
 from koordcore.events.scheduling.placement_explanation import NodeScore, PlacementExplanation, PluginExclusion
-from koordcore.events.scheduling.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased
+from koordcore.events.scheduling.pod import (
+    PodDeviceUnhealthy,
+    PodNominated,
+    PodNominationCleared,
+    PodPlaced,
+    PodReleased,
+    UnhealthyDevice,
+)
 from koordcore.events.scheduling.quota import QuotaStatusComputed
 from koordcore.events.scheduling.reservation import (
     ReservationCollected,
@@ -142,8 +149,8 @@ ACTIONS = (
     "overcommit", "withdraw", "slo", "agent", "started", "stopped", "suppress", "unsuppress",
     "disturbed", "undisturbed", "agent-evicts", "knobs", "agent-stops", "agent-topology", "agent-devices",
     "namespace", "no-namespace", "class", "no-class", "workload", "scale", "no-workload",
-    "config", "bad-config", "no-config", "skip", "nominate", "unnominate", "gang", "gang-phase", "quota",
-    "explanation", "topology", "gpu-workload", "reserve", "take", "reservation-wait", "reservation-end",
+    "config", "bad-config", "no-config", "skip", "nominate", "unnominate", "device-fails", "gang", "gang-phase",
+    "quota", "explanation", "topology", "gpu-workload", "reserve", "take", "reservation-wait", "reservation-end",
     "reservation-collect", "reservation-delete",
     "custom", "no-custom",
     "recommend", "no-recommendation",
@@ -318,6 +325,12 @@ def _step(log: Recorder, action: Action) -> None:
             log.write("pod", uid, nominated)
         case "unnominate" if uid in log.state.of_kind(PodState):
             _clear_nomination(log, number, "outranked")
+        case "device-fails" if uid in log.state.of_kind(PodState):
+            pod_node = log.state.of_kind(PodState)[uid].node
+            broken = [UnhealthyDevice(type="gpu", minor=minor, id=f"GPU-{minor}") for minor in range(variation)]
+            log.write(
+                "pod", uid, PodDeviceUnhealthy(namespace="default", name=f"pod-{number}", node=pod_node, devices=broken)
+            )
         case "gang":
             member = PlacedMember(uid=uid, namespace="default", name=f"pod-{number}", node=name)
             log.write(

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import pytest
+from koordcore.events.envelope import AggregateRef
+from koordcore.events.scheduling.pod import PodDeviceUnhealthy, UnhealthyDevice
 from support.kubernetes.faults import Fault
 from support.kubernetes.gateway_world import facts_of, gateway_world, node, pod, words
 
@@ -114,3 +116,26 @@ async def test_a_placed_pod_is_bound_by_the_next_leader_wherever_the_first_was_k
 
         assert world.node_of("a") == "node-1"
         assert (await facts_of(world, uid)).count("PodBound") == 1
+
+
+async def test_the_failure_and_the_recovery_of_a_device_are_events_of_its_pod(tmp_path: Path) -> None:
+    async with gateway_world(tmp_path) as world:
+        await world.server.apply(node("node-1"))
+        await world.server.apply(pod("a"))
+        uid = await world.mirrored("a")
+        await world.place(uid, "node-1")
+        broken = UnhealthyDevice(type="gpu", minor=0, id="GPU-00")
+        failed = PodDeviceUnhealthy(namespace="default", name="a", node="node-1", devices=[broken])
+        ref = AggregateRef("pod", uid)
+        await world.append(ref, failed)
+        await world.until(lambda: words(world, "DeviceUnhealthy"))
+        (told,) = words(world, "DeviceUnhealthy")
+        assert told["type"] == "Warning"
+        assert told["involvedObject"]["uid"] == uid
+        assert told["message"].startswith("gpu 0 (GPU-00) of node-1;")
+
+        await world.append(ref, PodDeviceUnhealthy(namespace="default", name="a", node="node-1"))
+        await world.until(lambda: words(world, "DevicesHealthy"))
+        placed = world.placed(uid)
+        assert placed is not None
+        assert (placed.node, placed.unhealthy_devices) == ("node-1", [])

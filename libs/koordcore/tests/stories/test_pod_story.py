@@ -12,7 +12,7 @@ from koordcore.events.objects.gateway import PodEvictionRequested
 from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged
 from koordcore.events.scheduling.explanations import PodUnschedulable
 from koordcore.events.scheduling.placement_explanation import PlacementExplanation
-from koordcore.events.scheduling.pod import PodNominated, PodPlaced, Victim
+from koordcore.events.scheduling.pod import PodDeviceUnhealthy, PodNominated, PodPlaced, UnhealthyDevice, Victim
 from koordcore.protocol.objects import ObjectMeta, Pod
 from koordcore.stories.pod import Step, pod_story
 from koordcore.stories.sentences import summarize
@@ -110,6 +110,17 @@ def test_preemption_is_told_to_both_sides() -> None:
     )
     [moment] = pod_story("v", [stored(2, AggregateRef("eviction", "v"), requested)], [])
     assert (moment.step, moment.sentence) == ("eviction-requested", "from n: for d/vip")
+
+
+def test_failing_devices_are_told_with_their_recovery() -> None:
+    broken = [UnhealthyDevice(type="gpu", minor=1, id="GPU-01"), UnhealthyDevice(type="rdma", minor=0)]
+    failed = PodDeviceUnhealthy(namespace="d", name="job", node="n", devices=broken)
+    healed = PodDeviceUnhealthy(namespace="d", name="job", node="n")
+    story = pod_story("u", [stored(1, POD, failed), stored(2, POD, healed)], [])
+    assert [(moment.step, moment.sentence) for moment in story] == [
+        ("device-unhealthy", "gpu 1 (GPU-01), rdma 0 of n; the pod keeps what it holds, no new pod is placed there"),
+        ("device-healthy", "all devices of the pod on n are healthy again"),
+    ]
 
 
 def test_an_event_that_cannot_be_read_is_told_by_its_type() -> None:

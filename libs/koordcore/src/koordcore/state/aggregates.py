@@ -20,6 +20,7 @@ from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed
 from koordcore.events.scheduling.gang import GangPhaseChanged, PlacedMember
 from koordcore.events.scheduling.gpu_workload import TypicalPodsLearned
 from koordcore.events.scheduling.node_ledger import PodOnNode
+from koordcore.events.scheduling.pod import UnhealthyDevice
 from koordcore.events.scheduling.quota import QuotaStatusComputed
 from koordcore.events.scheduling.schedule_explanation import ScheduleExplanationComputed
 from koordcore.protocol.annotations.gang import BoundGang
@@ -82,6 +83,7 @@ class PodState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
         requests: Resource -> amount that the placement takes: milli-cores for cpu, whole units for everything else.
         placed_at: RFC 3339 time of the placement; "" if there is none.
         placements: Number of placements that the pod has had.
+        unhealthy_devices: Devices of the pod that are unhealthy; see `PodDeviceUnhealthy`.
     """
 
     namespace: str
@@ -94,6 +96,7 @@ class PodState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
     allocation: Allocation = NOTHING
     gang: BoundGang | None = None
     annotations: dict[str, str] = {}
+    unhealthy_devices: list[UnhealthyDevice] = []
 
 
 class NodeLedger(AggregateState, frozen=True, kw_only=True, omit_defaults=True):

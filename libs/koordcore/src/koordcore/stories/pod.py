@@ -21,7 +21,15 @@ from koordcore.events.objects.gateway import (
 )
 from koordcore.events.registry import UnreadableEvent
 from koordcore.events.scheduling.explanations import DecisionAbandoned, PodGated, PodUnschedulable
-from koordcore.events.scheduling.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased, Victim
+from koordcore.events.scheduling.pod import (
+    PodDeviceUnhealthy,
+    PodNominated,
+    PodNominationCleared,
+    PodPlaced,
+    PodReleased,
+    UnhealthyDevice,
+    Victim,
+)
 from koordcore.stories.sentences import sentence_of
 
 
@@ -44,6 +52,8 @@ class Step(StrEnum):
     RELEASED = "released"
     STARTED = "started"
     STOPPED = "stopped"
+    DEVICE_UNHEALTHY = "device-unhealthy"
+    DEVICE_HEALTHY = "device-healthy"
     EVICTION_REQUESTED = "eviction-requested"
     EVICTED = "evicted"
     EVICTION_FAILED = "eviction-failed"
@@ -69,6 +79,7 @@ STEPS: Final = {
     "PodReleased": Step.RELEASED,
     "PodsStarted": Step.STARTED,
     "PodsStopped": Step.STOPPED,
+    "PodDeviceUnhealthy": Step.DEVICE_UNHEALTHY,
     "PodEvictionRequested": Step.EVICTION_REQUESTED,
     "PodEvicted": Step.EVICTED,
     "PodEvictionFailed": Step.EVICTION_FAILED,
@@ -143,6 +154,8 @@ def pod_sentence(event: Event) -> str | None:
             return f"to {event.node} by {event.plugin}{cost}"
         case PodNominationCleared():
             return f"to {event.node}: {event.reason}"
+        case PodDeviceUnhealthy():
+            return device_sentence(event.devices, event.node)
         case PodEvictionRequested():
             return f"from {event.node}: {event.message or event.reason}"
         case PodEvicted():
@@ -157,6 +170,14 @@ def pod_sentence(event: Event) -> str | None:
             return admission_sentence(event)
         case _:
             return None
+
+
+def device_sentence(devices: Sequence[UnhealthyDevice], node: str) -> str:
+    """Describe which devices of a pod are unhealthy: `gpu 0 (GPU-00) of node-1; no new pod is placed there`."""
+    if not devices:
+        return f"all devices of the pod on {node} are healthy again"
+    named = [f"{each.type} {each.minor}{f' ({each.id})' if each.id else ''}" for each in devices]
+    return f"{', '.join(named)} of {node}; the pod keeps what it holds, no new pod is placed there"
 
 
 def admission_sentence(event: AdmissionDecided) -> str:
@@ -196,6 +217,8 @@ def _moment(stored: StoredEvent, event: Event | None, *, is_fact: bool) -> Momen
     step = STEPS.get(stored.type, Step.OTHER)
     if isinstance(event, AdmissionDecided):
         step = Step.ADMITTED if event.allowed else Step.DENIED
+    if isinstance(event, PodDeviceUnhealthy) and not event.devices:
+        step = Step.DEVICE_HEALTHY
     sentence = pod_sentence(event) if event is not None else None
     if isinstance(event, (PodsStarted, PodsStopped)):
         sentence = f"by the agent of {name_from_token(stored.ref.id)}"

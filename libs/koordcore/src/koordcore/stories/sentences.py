@@ -55,6 +55,12 @@ def summarize(type_name: str, kind: str, id_: str, body: dict[str, Any]) -> str:
         case "PodNominationCleared":
             name = f"{body.get('namespace')}/{body.get('name')}"
             return f"the nomination of pod {name} to node {body.get('node')} was cleared: {body.get('reason')}"
+        case "PodDeviceUnhealthy":
+            name, node = f"{body.get('namespace')}/{body.get('name')}", body.get("node")
+            devices = ", ".join(f"{each['type']} {each['minor']}" for each in body.get("devices", ()))
+            if devices:
+                return f"{devices} of node {node} became unhealthy while pod {name} holds it"
+            return f"the devices of pod {name} on node {node} are healthy again"
         case "PodEvictionRequested":
             said = body.get("message") or body.get("reason")
             return f"pod {body.get('namespace')}/{body.get('name')} was asked to leave node {body.get('node')}: {said}"

@@ -1,6 +1,7 @@
 """Decisions about a pod. Writer: schedulers. Aggregate: `pod.<uid>`.
 
     PodPlaced -> PodReleased
+    PodPlaced -> PodDeviceUnhealthy -> PodDeviceUnhealthy (without devices: all are healthy again)
     PodNominated (with a PodEvictionRequested for each victim, one atomic batch) -> victims are deleted -> PodPlaced
 
 Source:
@@ -183,3 +184,32 @@ class PodNominationCleared(Event, frozen=True, kw_only=True, omit_defaults=True)
     name: str
     node: str
     reason: str
+
+
+class UnhealthyDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A device that takes no new pod.
+
+    Attributes:
+        type: Type of the device: "gpu", "rdma" or "fpga".
+        minor: Index of the device on its node.
+        id: UUID or bus id of the device; "" if it is unknown.
+    """
+
+    type: str
+    minor: int
+    id: str = ""
+
+
+@CATALOGUE.register(kind="pod")
+class PodDeviceUnhealthy(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """Devices that the pod holds became unhealthy, or healthy again. The pod keeps them.
+
+    Attributes:
+        node: Name of the node.
+        devices: All devices of the pod that are unhealthy now, by type and minor. Empty: all are healthy again.
+    """
+
+    namespace: str
+    name: str
+    node: str
+    devices: list[UnhealthyDevice] = []

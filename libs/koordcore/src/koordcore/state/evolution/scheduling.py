@@ -9,7 +9,13 @@ from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed
 from koordcore.events.scheduling.gang import GangPhaseChanged, GangPlaced
 from koordcore.events.scheduling.gpu_workload import TypicalPodsLearned
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pods_after
-from koordcore.events.scheduling.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased
+from koordcore.events.scheduling.pod import (
+    PodDeviceUnhealthy,
+    PodNominated,
+    PodNominationCleared,
+    PodPlaced,
+    PodReleased,
+)
 from koordcore.events.scheduling.quota import QuotaStatusComputed
 from koordcore.events.scheduling.reservation import (
     ReservationCollected,
@@ -65,6 +71,13 @@ def _nomination_cleared(state: PodState | None, event: PodNominationCleared, at:
         return None
     base = state or PodState(seq=at.seq, namespace=event.namespace, name=event.name)
     return msgspec.structs.replace(base, seq=at.seq, nominated="")
+
+
+def _device_unhealthy(state: PodState | None, event: PodDeviceUnhealthy, at: StoredEvent) -> PodState | None:
+    """Return the state of a pod that this log has placed; the state of a pod that others bound stays None."""
+    if state is None:
+        return None
+    return msgspec.structs.replace(state, seq=at.seq, unhealthy_devices=event.devices if state.node else [])
 
 
 def _added(total: dict[str, int], part: dict[str, int], sign: int) -> dict[str, int]:
@@ -146,6 +159,7 @@ OF_SCHEDULERS: Final[dict[type[Event], Evolve]] = {
     PodReleased: _pod_released,
     PodNominated: _pod_nominated,
     PodNominationCleared: _nomination_cleared,
+    PodDeviceUnhealthy: _device_unhealthy,
     NodeResourcesTaken: _ledger_changed,
     NodeResourcesReturned: _ledger_changed,
     GangPlaced: _gang_placed,

@@ -16,7 +16,7 @@ from koordcore.events.management.quota_profile import QuotaProfileRendered
 from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, plural_of
 from koordcore.events.objects.gateway import PodBindFailed, PodBound, PodEvictionRequested
 from koordcore.events.objects.mirror import ConfigRejected, PodSpecAdded, PodSpecChanged
-from koordcore.events.scheduling.pod import PodNominated, PodNominationCleared, PodPlaced
+from koordcore.events.scheduling.pod import PodDeviceUnhealthy, PodNominated, PodNominationCleared, PodPlaced
 from koordcore.protocol.config.sections import SECTIONS
 from koordcore.protocol.objects import Pod
 from koordcore.state.aggregates import EvictionState, NodeSpecState, PodSpecState, PodState, QuotaProfileState
@@ -27,6 +27,7 @@ from koord_manager.domain.gateway.pod_status_writes import (
     Involved,
     KubernetesEvent,
     about_pod,
+    device_health,
     failed_scheduling,
     preempted,
     scheduled,
@@ -109,6 +110,8 @@ class PendingWrites:
             case PodEvictionRequested():
                 self.queue.add(EVICTION, ref.id)
                 self.events.append(_eviction_event(ref.id, event))
+            case PodDeviceUnhealthy():
+                self.events.append(device_health(ref.id, event.namespace, event.name, event.devices, event.node))
             case PodNominated(node=node):
                 self.nominated[ref.id] = node
             case PodNominationCleared():

@@ -7,9 +7,12 @@ Source:
 """
 
 import hashlib
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from koordcore.events.scheduling.pod import UnhealthyDevice
 from koordcore.protocol.objects import Pod
+from koordcore.stories.pod import device_sentence
 
 from koord_manager.domain.gateway.binding import pod_path
 from koord_manager.domain.gateway.requests import STRATEGIC_PATCH, Json, Request
@@ -80,6 +83,15 @@ def failed_scheduling(uid: str, namespace: str, name: str, message: str) -> Kube
 def preempted(uid: str, namespace: str, name: str, message: str) -> KubernetesEvent:
     """Return the Kubernetes event that the pod is evicted for a pod of higher priority."""
     return KubernetesEvent(about_pod(uid, namespace, name), "Preempted", message[:MOST_MESSAGE])
+
+
+def device_health(
+    uid: str, namespace: str, name: str, devices: Sequence[UnhealthyDevice], node: str
+) -> KubernetesEvent:
+    """Return the Kubernetes event that devices of the pod became unhealthy, or that all are healthy again."""
+    reason, type_ = ("DeviceUnhealthy", "Warning") if devices else ("DevicesHealthy", "Normal")
+    message = device_sentence(devices, node)
+    return KubernetesEvent(about_pod(uid, namespace, name), reason, message[:MOST_MESSAGE], type_)
 
 
 def event_collection(namespace: str) -> str:

@@ -20,6 +20,7 @@ from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.commit.status_writes import StatusWrite
 from koord_scheduler.domain.controllers.schedule_explanations import explanation_facts
+from koord_scheduler.domain.controllers.unhealthy_devices import unhealthy_device_facts
 from koord_scheduler.domain.facts.cluster import DEFAULT_TOPOLOGY
 from koord_scheduler.domain.framework.extension_points import FIND_ONE_NODE
 from koord_scheduler.domain.framework.lifecycle_hooks import ControllerPlugin, Eviction
@@ -60,7 +61,8 @@ def chosen_controllers(written: Iterable[str], known: Iterable[str]) -> frozense
 def status_facts(state: SchedulerState, now: float) -> list[StatusWrite]:
     """Return the appends of everything that is to be published now besides placements, and record it as published.
 
-    These are statuses of quotas, gangs, the network and ScheduleExplanations, and evictions that controllers request.
+    These are statuses of quotas, gangs, the network and ScheduleExplanations, unhealthy devices of pods, and evictions
+    that controllers request.
 
     Args:
         state: The scheduler's state.
@@ -72,6 +74,7 @@ def status_facts(state: SchedulerState, now: float) -> list[StatusWrite]:
         return facts
     published.next_look = now + LOOK_SECONDS
     facts += _cluster_topology(state, now)
+    facts += [_notice(state, ref, event) for ref, event in unhealthy_device_facts(state)]
     facts += [_notice(state, ref, event) for ref, event in explanation_facts(state, now)]
     return facts
 
@@ -112,6 +115,8 @@ def next_status_due(state: SchedulerState) -> float | None:
     ]
     if _owes_topology(state):
         dues.append(published.next_topology)
+    if state.cluster.devices.to_tell:
+        dues.append(published.next_look)
     explanations = state.status.explanations.next_due(published.next_look)
     if explanations is not None:
         dues.append(explanations)

@@ -14,11 +14,13 @@ class Inventories:
 
     Attributes:
         by_node: Name of the node -> inventory.
+        to_tell: Names of nodes where a device is, or was, unhealthy. The log may have to state it of their pods.
         followers: Called with the name of each node whose inventory has changed.
     """
 
     def __init__(self) -> None:
         self.by_node: dict[str, Inventory] = {}
+        self.to_tell: dict[str, None] = {}
         self.followers: list[Callable[[str], None]] = []
 
     def put(self, document: object) -> list[str]:
@@ -29,8 +31,9 @@ class Inventories:
             InvalidInput: It has no name.
         """
         node, inventory, problems = read_device(document)
+        self.tell(node)
         self.by_node[node] = inventory
-        self._tell(node)
+        self._changed(node)
         return [f"Device {node}: {problem}" for problem in problems]
 
     def drop(self, node: str) -> None:
@@ -42,9 +45,16 @@ class Inventories:
         if known is not None:
             cards = [_unhealthy(card) for of_type in known.cards.values() for card in of_type]
             self.by_node[node] = inventory_of(cards)[0]
-            self._tell(node)
+            self._changed(node)
 
-    def _tell(self, node: str) -> None:
+    def tell(self, node: str) -> None:
+        """Examine the pods of a node again if one of its devices is unhealthy."""
+        known = self.by_node.get(node)
+        if known is not None and any(not card.is_healthy for cards in known.cards.values() for card in cards):
+            self.to_tell[node] = None
+
+    def _changed(self, node: str) -> None:
+        self.tell(node)
         for follower in self.followers:
             follower(node)
 

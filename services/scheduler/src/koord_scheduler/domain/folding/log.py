@@ -25,7 +25,13 @@ from koordcore.events.objects.mirror import (
     PodSpecDeleted,
 )
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken
-from koordcore.events.scheduling.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased
+from koordcore.events.scheduling.pod import (
+    PodDeviceUnhealthy,
+    PodNominated,
+    PodNominationCleared,
+    PodPlaced,
+    PodReleased,
+)
 
 from koord_scheduler.domain.folding import nodes, objects, placements, pods, statements
 from koord_scheduler.domain.folding.reservations import reservation_ended
@@ -136,6 +142,8 @@ def _fold(state: SchedulerState, stored: StoredEvent) -> None:
             placements.nominated(state, stored, event)
         case PodNominationCleared():
             placements.nomination_cleared(state, stored)
+        case PodDeviceUnhealthy() as event:
+            placements.device_unhealthy(state, stored, event)
         case NodeResourcesTaken() as event:
             placements.resources_taken(state, stored, event)
         case NodeResourcesReturned() as event:

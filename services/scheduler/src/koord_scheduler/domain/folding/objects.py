@@ -14,6 +14,7 @@ from koord_scheduler.domain.state.state import SchedulerState
 from koord_scheduler.domain.status import schedule_explanations as explained
 
 KINDS: Final = ("namespace", "workloadspec", "customspec")
+_HARDWARE: Final = (NODE_TOPOLOGIES, "devices")
 
 
 def fold_object(state: SchedulerState, stored: StoredEvent, event: Event | None) -> None:
@@ -42,9 +43,7 @@ def fold_object(state: SchedulerState, stored: StoredEvent, event: Event | None)
             put_object(state, stored.ref.id, event)
             if plural_of(stored.ref.id) == RESERVATIONS:
                 reservation_put(state, stored, event.object)
-            if plural_of(stored.ref.id) == "devices":
-                state.hints.room_appeared(name_from_token(stored.ref.id.rpartition("=")[2]), stored.event_id)
-            if plural_of(stored.ref.id) == NODE_TOPOLOGIES:
+            if plural_of(stored.ref.id) in _HARDWARE:
                 _node_changed(state, stored.ref.id, stored.event_id)
             state.hints.wake_activated(stored.event_id)
         case CustomObjectDeleted() if stored.ref.id in state.mirror.objects:
@@ -54,7 +53,7 @@ def fold_object(state: SchedulerState, stored: StoredEvent, event: Event | None)
             if plural_of(stored.ref.id) == RESERVATIONS and entry is not None:
                 reservation_gone(state, stored, entry.uid)
             _forget_said(state, plural_of(stored.ref.id), event)
-            if plural_of(stored.ref.id) == NODE_TOPOLOGIES:
+            if plural_of(stored.ref.id) in _HARDWARE:
                 _node_changed(state, stored.ref.id, stored.event_id)
         case _:
             pass

@@ -6,7 +6,7 @@ Source:
 
 from koordcore.events.envelope import StoredEvent, name_from_token
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken
-from koordcore.events.scheduling.pod import PodNominated, PodPlaced
+from koordcore.events.scheduling.pod import PodDeviceUnhealthy, PodNominated, PodPlaced
 from koordcore.values.timestamps import unix_seconds
 
 from koord_scheduler.domain.nodes.ledger import Source
@@ -64,6 +64,16 @@ def nomination_cleared(state: SchedulerState, stored: StoredEvent) -> None:
         state.assumed.facts_changed(pod, stored.event_id)
 
 
+def device_unhealthy(state: SchedulerState, stored: StoredEvent, event: PodDeviceUnhealthy) -> None:
+    """Record which devices of a pod the log states as unhealthy. No-op if the event was folded already."""
+    pod = _record_of(state, stored)
+    if pod is None:
+        return
+    pod.unhealthy = tuple(event.devices)
+    if pod.pod is None:
+        state.assumed.facts_changed(pod, stored.event_id)
+
+
 def _record_of(state: SchedulerState, stored: StoredEvent) -> PodRecord | None:
     """Return the record of the pod of a new event of `pod.<uid>`, or None if the event was folded already."""
     uid = stored.ref.id
@@ -89,6 +99,8 @@ def resources_taken(state: SchedulerState, stored: StoredEvent, event: NodeResou
             state.assumed.ledgers.hold(node, state.commits.info_of(item), Source.LOGGED)
             if item.allocation.reservation is not None:
                 state.commits.used_reservation(item.uid, item.allocation)
+        if any(item.allocation.devices for item in event.pods):
+            state.cluster.devices.tell(node)
         is_given = any(item.allocation.is_exclusive for item in event.pods)
         state.assumed.recheck_node(node, is_given=is_given)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
+from koordcore.events.scheduling.pod import UnhealthyDevice
 from koordcore.protocol.objects import Pod
 
 from koord_scheduler.domain.pods.equivalence_classes import PodSort, Subject
@@ -51,6 +52,7 @@ class PodRecord:
         work_node: Node of the append in progress about it (phase ASSUMED or RELEASING); "" for none.
         refolds: Number of consecutive appends about it that the log refused.
         bind_failed: Position of the placement that the API server could not carry out; 0 for none.
+        unhealthy: Its devices that are unhealthy by the last event about them.
         known_since: Unix seconds at which the scheduler first saw its object.
         placed_at: Unix seconds of its last placement, assumed or not; 0.0 for none.
     """
@@ -74,6 +76,7 @@ class PodRecord:
     work_node: str = ""
     refolds: int = 0
     bind_failed: int = 0
+    unhealthy: tuple[UnhealthyDevice, ...] = ()
     known_since: float = 0.0
     placed_at: float = 0.0
 

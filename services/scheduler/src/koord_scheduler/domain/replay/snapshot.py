@@ -19,6 +19,7 @@ from koordcore.events.objects.custom import CustomObjectObserved
 from koordcore.events.objects.mirror import NamespaceObserved, WorkloadObserved
 from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed
 from koordcore.events.scheduling.gang import GangPhaseChanged
+from koordcore.events.scheduling.pod import UnhealthyDevice
 from koordcore.events.scheduling.quota import QuotaStatusComputed
 from koordcore.events.scheduling.schedule_explanation import ScheduleExplanationComputed
 from koordcore.protocol.objects import Node, Pod
@@ -56,6 +57,7 @@ class _Pod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     node: str = ""
     bound_node: str = ""
     bind_failed: int = 0
+    unhealthy: tuple[UnhealthyDevice, ...] = ()
     known_since: float = 0.0
     placed_at: float = 0.0
 
@@ -270,6 +272,8 @@ def load_state(state: SchedulerState, data: bytes) -> None:
 def _load_pod(state: SchedulerState, saved: _Pod) -> None:
     fields: dict[str, Any] = msgspec.structs.asdict(saved)
     pod = state.pods[saved.uid] = PodRecord(**fields)
+    if pod.unhealthy:
+        state.cluster.devices.to_tell[pod.node or pod.bound_node] = None
     if saved.pod is not None:
         try:
             describe(state, pod, saved.pod, saved.known_since)

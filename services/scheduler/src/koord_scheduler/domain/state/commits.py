@@ -192,7 +192,7 @@ class Commits:
 
     def left_node(self, pod: PodRecord) -> None:
         """Notify quotas, gangs and Reservations that the log has released the pod's node."""
-        pod.node = ""
+        pod.node, pod.unhealthy = "", ()
         self._known.cluster.reservations.left(pod.uid)
         self._known.cluster.quotas.unreserve(pod.uid)
         self._known.cluster.quotas.moves += 1

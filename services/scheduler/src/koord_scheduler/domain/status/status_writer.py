@@ -9,7 +9,7 @@ from koordcore.events.envelope import AggregateRef, Event
 from koordcore.events.objects.gateway import PodEvictionRequested
 from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed
 from koordcore.events.scheduling.gang import GangPhaseChanged
-from koordcore.events.scheduling.pod import PodNominated
+from koordcore.events.scheduling.pod import PodDeviceUnhealthy, PodNominated
 from koordcore.events.scheduling.quota import QuotaStatusComputed
 from koordcore.events.scheduling.schedule_explanation import ScheduleExplanationComputed
 
@@ -76,11 +76,22 @@ class StatusWriter:
         Status writes that have become wrong meanwhile are undone.
         """
         while (taken := self.writes.take(self.last_seq)) is not None:
-            uid = taken.write.uid
-            if not uid or (uid in self._pods and not self._pods[uid].node and self._nominator.node_of(uid)):
+            if self._is_true(taken.write):
                 return taken
             self.refused(taken)
         return None
+
+    def _is_true(self, write: StatusWrite) -> bool:
+        """Return whether a write still holds: the pod is nominated, or still holds its devices on the node."""
+        uid = write.uid
+        if uid and not (uid in self._pods and not self._pods[uid].node and self._nominator.node_of(uid)):
+            return False
+        for ref, event in write.facts:
+            if isinstance(event, PodDeviceUnhealthy):
+                pod = self._pods.get(ref.id)
+                if pod is None or event.node not in (pod.node, pod.bound_node):
+                    return False
+        return True
 
     def stored(self, taken: TakenStatusWrite, seqs: Sequence[int]) -> None:
         """Record the positions of a status write that the log has stored.
@@ -101,6 +112,8 @@ class StatusWriter:
     def _pod_stored(self, uid: str, event: Event, seq: int, trigger: str) -> None:
         pod = self._pods.get(uid)
         if pod is not None:
+            if isinstance(event, PodDeviceUnhealthy) and seq > pod.seq:
+                pod.unhealthy = tuple(event.devices)
             pod.seq = max(pod.seq, seq)
         elif isinstance(event, PodNominated):
             self._nominator.stored_after_deletion(uid, event, seq, trigger)

@@ -88,9 +88,6 @@ class DeviceShare:
         )
         unsupported = frozenset((each.vendor, each.model) for each in args.gpu_share_unsupported_models)
         self.states = NodeStates(cluster.nodes, cluster.devices, scoring, unsupported)
-        self._warnings = cluster.warnings
-        self._told: dict[str, frozenset[tuple[str, int]]] = {}
-        cluster.devices.followers.append(self._tell_of_failures)
         cluster.accounting.allocations.append(self)
         self._fragmentation = self._fragmentation_scores(args.gpu_fragmentation)
         self._learned = _learned_pods(args.gpu_fragmentation)
@@ -162,29 +159,6 @@ class DeviceShare:
             return ()
         found = allocate(node, asked, Terms(scoring=self.states.scoring, is_reserving=True))
         return () if isinstance(found, Refusal) else found
-
-    def _tell_of_failures(self, node: str) -> None:
-        """Warn of devices that have become unhealthy while pods hold them. Each failure is told once."""
-        row = self._nodes.row(node)
-        devices = self.states.devices_of(row) if row is not None else None
-        if devices is None:
-            return
-        broken = {
-            (card.type, card.minor)
-            for cards in devices.inventory.cards.values()
-            for card in cards
-            if not card.is_healthy and devices.use.used(card)
-        }
-        for type_, minor in sorted(broken - self._told.get(node, frozenset())):
-            holders = [
-                uid
-                for uid, held in sorted(devices.use.holders.items())
-                if any((each.type, each.minor) == (type_, minor) for each in held)
-            ]
-            self._warnings.append(
-                f"node {node}: {type_} {minor} is unhealthy and takes no new pod; it is held by {', '.join(holders)}"
-            )
-        self._told[node] = frozenset(broken)
 
     # --- the cycle ---------------------------------------------------------------------------------------------------
 
